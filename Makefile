@@ -1,0 +1,87 @@
+# `make` lists the targets. PYTHON=/path/to/python chooses the interpreter, JOBS=n the number of test processes.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-full bench lint format proto links constraints wheel clean distclean
+
+PYTHON ?=
+JOBS ?= 2
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Stamps carry a checksum of this folder's path: a copied or moved checkout installs anew instead of running the code of the old place.
+HERE := $(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
+SERVER := $(VENV)/.server-$(HERE)
+DEV := $(VENV)/.dev-$(HERE)
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: $(SERVER) ## run the whole pipeline on this machine: report.html and results.json in ./shoal-demo/ (ARGS="--devices 2000" for more)
+	@$(BIN)/shoal demo $(ARGS)
+
+test: $(DEV) ## run the tests at reduced counts (ARGS="tests/unit -k task" for some of them)
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
+
+test-full: $(DEV) ## run the tests at full counts; takes long
+	@SHOAL_FULL=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -o timeout=3600 $(ARGS)
+
+bench: $(SERVER) ## measure against bare limits on this machine (ARGS="--quick", ARGS="unary batch --json out.json")
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lint: $(DEV) ## ruff and mypy --strict
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python tools/links.py
+	@$(BIN)/python -m mypy --strict
+	@$(BIN)/python -m mypy --strict tests tools benchmarks
+
+format: $(DEV) ## let ruff mend what it can
+	@$(BIN)/python -m ruff check --fix .
+	@$(BIN)/python -m ruff format .
+
+proto: $(DEV) ## generate protos/*_pb2* from protos/*.proto
+	@$(BIN)/python tools/protos.py
+
+links: $(DEV) ## make .links/shoal, through which type checkers and editors see the packages
+	@$(BIN)/python tools/links.py
+
+constraints: $(DEV) ## refresh constraints.txt with the newest versions that Python 3.11 can use
+	@$(BIN)/python tools/constraints.py
+
+wheel: $(DEV) ## build dist/shoal-*.whl
+	@rm -rf build dist
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@ls dist/*.whl
+
+clean: ## remove what was built and cached, and the demo's output
+	@rm -rf build dist shoal-demo shoal.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## clean, and remove .venv too
+	@rm -rf $(VENV)
+
+# A virtual environment that works is kept, whoever made it.
+$(VENV)/.made-$(HERE):
+	@if ! $(BIN)/python -c "import pip, sys; sys.version_info >= (3, 11) or sys.exit(1)" 2>/dev/null; then \
+	    python='$(PYTHON)'; \
+	    if [ -z "$$python" ]; then python=$$(tools/python.sh) || exit 1; fi; \
+	    echo "making $(VENV) with $$("$$python" --version)"; \
+	    "$$python" -m venv --clear $(VENV) || exit 1; \
+	fi
+	@touch $@
+
+# Building without isolation takes setuptools from constraints.txt too: every version that is installed is written there.
+$(SERVER): pyproject.toml constraints.txt | $(VENV)/.made-$(HERE)
+	@echo "installing shoal[server] into $(VENV)"
+	@$(PIP) install -c constraints.txt setuptools
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[server]'
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(VENV)/.made-$(HERE)
+	@echo "installing shoal[server,accounting,dev] into $(VENV)"
+	@$(PIP) install -c constraints.txt setuptools
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[server,accounting,dev]'
+	@touch $@ $(SERVER)

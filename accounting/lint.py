@@ -1,0 +1,84 @@
+"""What a task must satisfy before anybody signs it, beyond what its fields say alone: pure, no files.
+
+Errors make a task impossible (a target that can't be met, a mechanism that doesn't fit its domain); ``shoal task sign`` refuses
+them. Warnings are lawful but rarely meant; the person who signs should read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.accounting.certificate import Certificate
+from shoal.accounting.guarantee import guaranteed
+from shoal.accounting.meaning import bound_text
+from shoal.errors import ShoalError
+from shoal.mechanisms import create
+from shoal.privacy import epsilon0_upper
+from shoal.task import Task
+
+# Above this a single report says next to nothing against its receiver: the odds between two answers move by more than 400.
+_WEAK_EPSILON0 = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    error: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LintResult:
+    """``certificate`` is None where the mechanism itself is wrong."""
+
+    findings: tuple[Finding, ...]
+    certificate: Certificate | None
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        return tuple(finding.message for finding in self.findings if finding.error)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(finding.message for finding in self.findings if not finding.error)
+
+
+def lint(task: Task) -> LintResult:
+    """Check a task against its mechanism and the accountant."""
+    try:
+        mechanism = create(task.mechanism, task.domain)
+    except ShoalError as error:
+        return LintResult((Finding(True, str(error)),), None)
+    findings: list[Finding] = []
+
+    def add(bad: bool, error: bool, message: str) -> None:
+        if bad:
+            findings.append(Finding(error, message))
+
+    add(
+        (task.report_size, task.messages) != (mechanism.report_size, mechanism.messages),
+        True,
+        f"report_size and messages are {task.report_size} and {task.messages}: {mechanism.name} makes {mechanism.messages} message(s) "
+        f"of {mechanism.report_size} byte(s)",
+    )
+    certificate = guaranteed(mechanism.privacy(), task.min_batch, task.honest_fraction, task.delta)
+    epsilon0 = epsilon0_upper(mechanism.privacy())
+    add(
+        certificate.epsilon_upper > task.target_epsilon,
+        True,
+        f"target_epsilon {task.target_epsilon:g} can't be met: with min_batch {task.min_batch} and honest_fraction "
+        f"{float(task.honest_fraction):g} the guaranteed epsilon is {bound_text(certificate.epsilon_upper)} at delta {task.delta:g}: "
+        "raise min_batch, lower epsilon0, or accept a larger target",
+    )
+    add(task.n_certified < 2, True, "honest_fraction x min_batch is below 2 reports: nothing would be hidden among others: raise min_batch")
+    add(
+        task.delta > 1 / task.min_batch,
+        False,
+        f"delta {task.delta:g} is above 1 / min_batch: a whole device's answer may leak with that probability: choose 1e-6 or less",
+    )
+    add(
+        epsilon0 > _WEAK_EPSILON0,
+        False,
+        f"epsilon0 is {bound_text(epsilon0, digits=3)}: if shuffler and analyzer collude, a report protects its device hardly at all",
+    )
+    add(task.max_batch == task.min_batch, False, "max_batch equals min_batch: one missing device, and the window is withheld")
+    return LintResult(tuple(findings), certificate)

@@ -1,0 +1,35 @@
+"""analyzer.toml: every key, its unit and its range. deploy/analyzer.toml is the commented sample."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from shoal.settings import RoleSettings, Section
+
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class Tls(Section):
+    """Both sides show certificates: ours, and one of a shuffler (``client_ca``, ``allowed_shufflers``)."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path
+
+
+class AnalyzerConfig(RoleSettings):
+    model_config = SettingsConfigDict(env_prefix="SHOAL_ANALYZER_")
+
+    allowed_shufflers: Annotated[list[Name], Field(min_length=1)]
+    tls: Tls
+    open_workers: Annotated[int, Field(ge=1, le=256)] | None = None
+
+    @property
+    def workers(self) -> int:
+        """Processes that open reports: as asked, or one per CPU that this process may use."""
+        return self.open_workers or min(len(os.sched_getaffinity(0)), 256)

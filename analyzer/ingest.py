@@ -1,0 +1,169 @@
+"""shoal.v1.Delivery: the shuffler offers a batch and delivers its rows.
+
+Offer is idempotent and says where to go on; Deliver takes rows from there. A reply with a number of rows means that they are
+on disk. Every refusal is a typed error and leaves everything as it was. See protos/delivery.proto.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from shoal import codec
+from shoal.analyzer.core import Batch, BatchState, check_manifest, check_retention, check_same
+from shoal.analyzer.keys import KeyFolder
+from shoal.analyzer.spool import Spool, Spools
+from shoal.analyzer.store import Store
+from shoal.analyzer.tasks import TaskFolder
+from shoal.clock import Clock
+from shoal.crypto.signing import SigningContext, verify
+from shoal.errors import Kind, ShoalError
+from shoal.failpoints import hit
+from shoal.ids import Digest
+from shoal.limits import KIB, LIMITS
+from shoal.log import get_log
+from shoal.protos import delivery_pb2
+from shoal.rpc.server import Call, Method, Service
+
+log = get_log("analyzer")
+SERVICE = "shoal.v1.Delivery"
+_OFFER_BYTES = 4 * KIB  # a signed manifest is about 300 bytes
+_CHUNK_EXTRA = 1 * KIB  # protobuf around the rows of a chunk
+
+
+class Ingest:
+    """``complete`` is called, once or more, for every batch that is PROCESSING; ``clean`` is awaited before an acknowledgement leaves."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        tasks: TaskFolder,
+        keys: KeyFolder,
+        spools: Spools,
+        clock: Clock,
+        complete: Callable[[Batch], None],
+        clean: Callable[[Batch], Awaitable[None]],
+    ) -> None:
+        self._store, self._tasks, self._keys, self._spools, self._clock = store, tasks, keys, spools, clock
+        self._complete, self._clean = complete, clean
+
+    def service(self, peers: frozenset[str] | None) -> Service:
+        """``peers``: names of the shufflers' client certificates; None (anybody) is for a loopback server without TLS in tests."""
+        methods = {
+            "Offer": Method(_OFFER_BYTES, handler=self.offer),
+            "Deliver": Method(LIMITS.chunk_bytes + _CHUNK_EXTRA, stream_handler=self.deliver),
+        }
+        return Service(SERVICE, methods, peers)
+
+    # --- Offer --------------------------------------------------------------------------------------------------------
+
+    async def offer(self, request: bytes, call: Call) -> bytes:
+        """SignedManifest -> OfferReply.
+
+        Raises INVALID, UNKNOWN_TASK, BAD_SIGNATURE, CONFLICT, MISMATCH, TOO_FEW, TOO_EARLY, WINDOW_CLOSED, UNAVAILABLE (the key can't
+        be read), OVERLOADED (disk).
+        """
+        signed = codec.parse(delivery_pb2.SignedManifest, request, "signed manifest")
+        manifest = codec.decode_manifest(signed.manifest)
+        served = await asyncio.to_thread(self._tasks.get, manifest.task_id)
+        verify(served.task.shuffler_key, SigningContext.MANIFEST, signed.manifest, signed.signature)
+        batch = self._store.batch_of(manifest.task_id, manifest.window)
+        check_same(batch, Digest.of(signed.manifest))
+        if batch is None or batch.state is BatchState.RECEIVING:
+            check_retention(served.task, min(manifest.window, served.task.windows.count - 1), self._clock.now())
+        if batch is None:
+            check_manifest(manifest, served, self._clock.now())
+            await asyncio.to_thread(self._check_key, manifest)
+            batch = await asyncio.to_thread(self._store.accept, signed.manifest)
+            hit("analyzer.offer.accepted")
+            log.info("batch accepted", task=manifest.task_id, window=manifest.window, rows=manifest.rows)
+        return (await self._reply(batch)).SerializeToString()
+
+    def _check_key(self, manifest: codec.Manifest) -> None:
+        """Nothing is taken on that could not be opened later; what is wrong with the key file is the operator's to know."""
+        try:
+            self._keys.load(manifest.analyzer_key_id)
+        except ShoalError as error:
+            log.error("a window's key can't be read", task=manifest.task_id, window=manifest.window, error=error)
+            raise ShoalError(
+                Kind.UNAVAILABLE, f"the analyzer can't read its key for window {manifest.window}: its operator finds the reason in its log"
+            ) from None
+
+    async def _reply(self, batch: Batch) -> delivery_pb2.OfferReply:
+        if batch.state is BatchState.RECEIVING:
+            spool = await self._spool(batch)
+            received = await asyncio.to_thread(spool.sync)
+            if not await self._finish(batch, spool):
+                return delivery_pb2.OfferReply(state=delivery_pb2.BATCH_STATE_RECEIVING, received_rows=received)
+        rows = batch.manifest.rows
+        ack = self._store.ack(batch.manifest_hash)
+        if ack is None:
+            # Queued already, unless the call that completed the batch was cancelled between its commit and this.
+            self._complete(batch)
+            return delivery_pb2.OfferReply(state=delivery_pb2.BATCH_STATE_PROCESSING, received_rows=rows)
+        await self._clean(batch)
+        signed = delivery_pb2.SignedAck(ack=ack.ack, signature=ack.signature)
+        return delivery_pb2.OfferReply(state=delivery_pb2.BATCH_STATE_DONE, received_rows=rows, ack=signed)
+
+    # --- Deliver ------------------------------------------------------------------------------------------------------
+
+    async def deliver(self, messages: AsyncIterator[bytes], call: Call) -> bytes:
+        """A stream of Chunk, all of one batch -> DeliverReply.
+
+        A chunk that is refused ends the call; the good ones before it stay. Raises INVALID, NOT_FOUND (not offered),
+        WINDOW_CLOSED, OVERSIZE, MISMATCH (rows_hash), OVERLOADED (disk).
+        """
+        try:
+            return await self._deliver(messages)
+        except ShoalError:
+            # A refusal that meets a caller who is still writing is lost inside gRPC, which then says INTERNAL: let it finish.
+            async for _ in messages:
+                pass
+            raise
+
+    async def _deliver(self, messages: AsyncIterator[bytes]) -> bytes:
+        batch: Batch | None = None
+        spool: Spool | None = None
+        async for message in messages:
+            chunk = codec.parse(delivery_pb2.Chunk, message, "chunk")
+            manifest_hash = Digest(chunk.manifest_hash)
+            if batch is None or spool is None:
+                spool = await self._spool(self._receiving(manifest_hash))
+                batch = self._receiving(
+                    manifest_hash
+                )  # one opened after the batch was complete, or beyond its retention, is not written to
+            elif batch.manifest_hash != manifest_hash:
+                raise ShoalError(Kind.INVALID, "chunk: of another batch than the first of this call: use one call per batch")
+            await asyncio.to_thread(spool.append, chunk.first_row, chunk.rows)
+        if batch is None or spool is None:
+            raise ShoalError(Kind.INVALID, "deliver: no chunk came")
+        received = await asyncio.to_thread(spool.sync)
+        hit("analyzer.deliver.synced")
+        await self._finish(batch, spool)
+        return delivery_pb2.DeliverReply(received_rows=received).SerializeToString()
+
+    def _receiving(self, manifest_hash: Digest) -> Batch:
+        batch = self._store.batch(manifest_hash)
+        if batch is None:
+            raise ShoalError(Kind.NOT_FOUND, "chunk: of a batch that was not offered: offer it first")
+        if batch.state is not BatchState.RECEIVING:
+            raise ShoalError(Kind.INVALID, "chunk: the batch is complete: offer it again for its acknowledgement")
+        manifest = batch.manifest
+        check_retention(self._tasks.get(manifest.task_id).task, manifest.window, self._clock.now())
+        return batch
+
+    async def _spool(self, batch: Batch) -> Spool:
+        """The one spool of a batch: several calls may be at it at once."""
+        return await asyncio.to_thread(self._spools.get, batch.manifest_hash, batch.manifest)
+
+    async def _finish(self, batch: Batch, spool: Spool) -> bool:
+        """RECEIVING -> PROCESSING if every row is there and is the manifest's. Raises MISMATCH: then the rows are gone."""
+        if not await asyncio.to_thread(spool.check):
+            return False
+        if await asyncio.to_thread(self._store.move, batch.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING):
+            hit("analyzer.batch.processing")
+            self._spools.forget(batch.manifest_hash)
+            log.info("batch complete", task=batch.manifest.task_id, window=batch.manifest.window, rows=batch.manifest.rows)
+            self._complete(batch)
+        return True

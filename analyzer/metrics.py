@@ -1,0 +1,80 @@
+"""Counts for the operator, read from the store whenever somebody asks: per task and window at the finest, never per report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from shoal.analyzer.core import BatchState
+from shoal.analyzer.release import decode_release
+from shoal.analyzer.store import Store
+from shoal.crypto.trust import ServedTask
+from shoal.ids import TaskId
+
+_WINDOWS_SHOWN = 200  # per task, the latest
+
+
+class _Batches(Collector):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[Metric]:
+        states = Counter(batch.state for batch in self._store.batches())
+        batches = GaugeMetricFamily("shoal_analyzer_batches", "Batches by state", labels=["state"])
+        for state in BatchState:
+            batches.add_metric([state.name.lower()], states[state])
+        counted, rejected, releases = 0, Counter[str](), Counter[str]()
+        for stored in self._store.releases():
+            release = decode_release(stored.release)
+            releases["withheld" if release.withheld else "released"] += 1
+            counted += release.n
+            rejected.update({row.reason: row.count for row in release.rejected})
+        ended = CounterMetricFamily("shoal_analyzer_windows", "Windows that ended, by outcome", labels=["outcome"])
+        for outcome in ("released", "withheld"):
+            ended.add_metric([outcome], releases[outcome])
+        refused = CounterMetricFamily("shoal_analyzer_rejected_rows", "Rows that did not count, by reason", labels=["reason"])
+        for reason, count in sorted(rejected.items()):
+            refused.add_metric([reason], count)
+        yield from (batches, ended, refused, CounterMetricFamily("shoal_analyzer_reports", "Reports that counted", value=counted))
+
+
+def registry_of(store: Store) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(_Batches(store))
+    return registry
+
+
+def status_of(store: Store, tasks: list[ServedTask]) -> dict[str, Any]:
+    """{"tasks": [{"task_id", "name", "windows", "receiving", "processing", "released", "withheld", "ended"}]}, by name.
+
+    receiving to withheld count windows; "ended": [{"window", "n", "rejected", "withheld"}], the latest 200: what the releases say.
+    """
+    states = Counter((batch.manifest.task_id, batch.state) for batch in store.batches())
+    withheld: Counter[TaskId] = Counter()
+    ended: dict[TaskId, list[dict[str, Any]]] = {}
+    for stored in store.releases():
+        release = decode_release(stored.release)
+        withheld[stored.task_id] += bool(release.withheld)
+        rejected = sum(row.count for row in release.rejected)
+        row = {"window": release.window, "n": release.n, "rejected": rejected, "withheld": bool(release.withheld)}
+        ended.setdefault(stored.task_id, []).append(row)
+    rows = [
+        {
+            "task_id": served.task_id.hex,
+            "name": served.task.name,
+            "windows": served.task.windows.count,
+            "receiving": states[served.task_id, BatchState.RECEIVING],
+            "processing": states[served.task_id, BatchState.PROCESSING],
+            "released": states[served.task_id, BatchState.DONE] - withheld[served.task_id],
+            "withheld": withheld[served.task_id],
+            "ended": sorted(ended.get(served.task_id, []), key=lambda row: int(row["window"]))[-_WINDOWS_SHOWN:],
+        }
+        for served in tasks
+    ]
+    return {"tasks": sorted(rows, key=lambda row: (str(row["name"]), str(row["task_id"])))}

@@ -1,0 +1,215 @@
+"""From an opened batch to the signed release: estimates with error bars, and the certificate of what shuffling bought.
+
+Two epsilons stand side by side. The *guaranteed* one is at floor(honest_fraction * min_batch), fixed before anybody
+answered; it alone decides whether the release is withheld. The one at floor(honest_fraction * n) is what the reports that
+really came would give; strangers could raise that n, so it is labelled not guaranteed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.accounting import Certificate, Composed, certify, compose_basic, guaranteed
+from shoal.analyzer import core
+from shoal.analyzer.core import Batch
+from shoal.analyzer.opening import Opened
+from shoal.analyzer.store import Outcome, Spending
+from shoal.codec import VERSION, parse
+from shoal.crypto.signing import SigningContext, SigningKey
+from shoal.crypto.trust import ServedTask
+from shoal.errors import ShoalError
+from shoal.mechanisms import Estimate, create
+from shoal.privacy import epsilon0_upper
+from shoal.protos import delivery_pb2, release_pb2
+from shoal.task import Admission, Task
+
+UNIT = "one report of one device in one window"
+OPEN_ADMISSION = "admission is open: nothing enforces the honest fraction, it is an assumption about every batch"
+COMPOSED = (
+    "the cumulative figures add up every batch that this analyzer opened so far, withheld ones too, as if the same devices had"
+    " answered in all of them, each time with fresh randomness"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything about a release but the composition with earlier ones. ``n``: valid, distinct reports."""
+
+    served: ServedTask
+    batch: Batch
+    opened: Opened
+    n: int
+    certificate: Certificate
+    epsilon_at_received_n: float
+    withheld: str | None
+    estimate: Estimate | None
+
+    @property
+    def charge(self) -> Spending:
+        """What opening this batch costs. With fewer valid reports than min_batch the guarantee's n was not reached: then by what came."""
+        task = self.served.task
+        short = self.n < task.min_batch
+        epsilon = max(self.certificate.epsilon_upper, self.epsilon_at_received_n) if short else self.certificate.epsilon_upper
+        return Spending(self.served.task_id, epsilon, task.delta)
+
+
+def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
+    """The slow part (the accountant: up to a second), without any state."""
+    task = served.task
+    mechanism = create(task.mechanism, task.domain)
+    law = mechanism.privacy()
+    n = opened.tally.rows // task.messages
+    certificate = guaranteed(law, task.min_batch, task.honest_fraction, task.delta)
+    received = certify(law, n, task.delta, honest_fraction=task.honest_fraction).epsilon_upper if n else epsilon0_upper(law)
+    withheld = core.withheld(n, task.min_batch, certificate.epsilon_upper, task.target_epsilon)
+    estimate = None if withheld else mechanism.estimate(opened.tally)
+    return Prepared(served, batch, opened, n, certificate, received, withheld, estimate)
+
+
+def prepare_expired(served: ServedTask, batch: Batch) -> Prepared:
+    """The end of a batch that could not be opened while its retention lasted: withheld, n = 0, charged at epsilon0.
+
+    The accountant is not asked: it may be what kept the batch from its end.
+    """
+    task = served.task
+    mechanism = create(task.mechanism, task.domain)
+    nothing = Opened(mechanism.tally(np.zeros((0, mechanism.report_size), dtype=np.uint8)), {})
+    local = epsilon0_upper(mechanism.privacy())
+    certificate = Certificate(
+        epsilon_upper=local,
+        epsilon_lower=0.0,
+        epsilon0=local,
+        delta=task.delta,
+        n=task.min_batch,
+        honest_fraction=task.honest_fraction,
+        method="local guarantee alone: nothing was opened",
+        assumptions=(),
+    )
+    return Prepared(served, batch, nothing, 0, certificate, local, core.WITHHELD_RETENTION, None)
+
+
+def conclude(prepared: Prepared, earlier: Sequence[Spending], key: SigningKey) -> Outcome:
+    """The signed bytes of release and acknowledgement. ``earlier``: what every batch before this one cost."""
+    release = _message(prepared, earlier).SerializeToString(deterministic=True)
+    ack = delivery_pb2.Ack(version=VERSION, manifest_hash=prepared.batch.manifest_hash.raw).SerializeToString(deterministic=True)
+    return Outcome(
+        release=release,
+        release_signature=key.sign(SigningContext.RELEASE, release),
+        ack=ack,
+        ack_signature=key.sign(SigningContext.ACK, ack),
+        tally=None if prepared.withheld else prepared.opened.tally.to_bytes(),
+        spending=prepared.charge,
+    )
+
+
+def _message(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Release:
+    task, manifest = prepared.served.task, prepared.batch.manifest
+    rejected = [release_pb2.Rejected(reason=reason, count=count) for reason, count in sorted(prepared.opened.rejected.items())]
+    return release_pb2.Release(
+        version=VERSION,
+        task_id=manifest.task_id.raw,
+        name=task.name,
+        window=manifest.window,
+        n=prepared.n,
+        rejected=rejected,
+        estimates=_estimates(prepared.estimate),
+        privacy=_privacy(prepared, earlier),
+        manifest_hash=prepared.batch.manifest_hash.raw,
+        withheld=prepared.withheld or "",
+    )
+
+
+def _estimates(estimate: Estimate | None) -> list[release_pb2.Estimate]:
+    if estimate is None:
+        return []
+    rows = zip(
+        estimate.labels,
+        estimate.values.tolist(),
+        estimate.stderr.tolist(),
+        estimate.ci_low.tolist(),
+        estimate.ci_high.tolist(),
+        strict=True,
+    )
+    return [
+        release_pb2.Estimate(label=label, value=value, stderr=error, ci_low=low, ci_high=high) for label, value, error, low, high in rows
+    ]
+
+
+def _privacy(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Privacy:
+    task, certificate = prepared.served.task, prepared.certificate
+    spendings = [*earlier, prepared.charge]
+    composed = _compose(spendings)
+    return release_pb2.Privacy(
+        epsilon0=certificate.epsilon0,
+        epsilon_upper=certificate.epsilon_upper,
+        epsilon_lower=certificate.epsilon_lower,
+        delta=certificate.delta,
+        n_certified=task.n_certified,
+        honest_fraction=float(task.honest_fraction),
+        relation=certificate.relation,
+        method=certificate.method,
+        assumptions=[*certificate.assumptions, *_assumptions(task)],
+        epsilon_at_received_n=prepared.epsilon_at_received_n,
+        unit=UNIT,
+        epsilon_cumulative_upper=composed.epsilon_upper,
+        delta_cumulative=composed.delta,
+        windows_composed=len(spendings),
+        tasks_composed=len({spending.task_id for spending in spendings}),
+    )
+
+
+def _compose(spendings: Sequence[Spending]) -> Composed:
+    try:
+        return compose_basic(spendings)
+    except ShoalError:
+        # The deltas add up to 1: nothing is promised any more. (epsilon, 1) holds for every epsilon, and says so.
+        return Composed(math.fsum(spending.epsilon_upper for spending in spendings), 1.0, len(spendings))
+
+
+def _assumptions(task: Task) -> list[str]:
+    return [*([OPEN_ADMISSION] if task.admission is Admission.OPEN else []), COMPOSED]
+
+
+def decode_release(data: bytes) -> release_pb2.Release:
+    """Stored bytes back. Raises INVALID."""
+    return parse(release_pb2.Release, data, "release")
+
+
+def to_json(release: release_pb2.Release) -> dict[str, Any]:
+    """The stable machine shape. Other programs rely on these keys: change them only with a new version."""
+    privacy = release.privacy
+    return {
+        "task_id": release.task_id.hex(),
+        "name": release.name,
+        "window": release.window,
+        "n": release.n,
+        "rejected": {row.reason: row.count for row in release.rejected},
+        "estimates": [
+            {"label": row.label, "value": row.value, "stderr": row.stderr, "ci_low": row.ci_low, "ci_high": row.ci_high}
+            for row in release.estimates
+        ],
+        "privacy": {
+            "epsilon0": privacy.epsilon0,
+            "epsilon_upper": privacy.epsilon_upper,
+            "epsilon_lower": privacy.epsilon_lower,
+            "delta": privacy.delta,
+            "n_certified": privacy.n_certified,
+            "honest_fraction": privacy.honest_fraction,
+            "relation": privacy.relation,
+            "method": privacy.method,
+            "assumptions": list(privacy.assumptions),
+            "epsilon_at_received_n": privacy.epsilon_at_received_n,
+            "unit": privacy.unit,
+            "epsilon_cumulative_upper": privacy.epsilon_cumulative_upper,
+            "delta_cumulative": privacy.delta_cumulative,
+            "windows_composed": privacy.windows_composed,
+            "tasks_composed": privacy.tasks_composed,
+        },
+        "manifest_hash": release.manifest_hash.hex(),
+        "withheld": release.withheld or None,
+    }

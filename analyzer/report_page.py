@@ -1,0 +1,123 @@
+"""Releases as one self-contained HTML page: plots with the tables beside them, the certificate in numbers and in plain words.
+
+Nothing is loaded from anywhere (a content security policy in the page says so too), all text is escaped, and it can be read
+in light and dark, on paper and by a screen reader.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+
+from shoal.accounting.certificate import Certificate
+from shoal.accounting.meaning import bound_text, sentences
+from shoal.analyzer.plots import Plot, number, plot
+from shoal.task import PPM
+
+TEMPLATE = "report.html.j2"
+_MEAN = "mean"  # in the domain's unit, while other estimates count devices: it gets an axis of its own
+Truths = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Estimates that share an axis. ``rows``: label, value, low, high, truth (None: not given), inside (None: no truth)."""
+
+    title: str
+    summary: str
+    plot: Plot
+    rows: tuple[dict[str, Any], ...]
+    has_truth: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    release: Mapping[str, Any]
+    anchor: str
+    title: str
+    estimates: tuple[Estimates, ...]
+    words: tuple[str, ...]
+
+
+def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None = None) -> str:
+    """The page for releases in the shape of ``release.to_json``.
+
+    ``truths``: true values by label, by task id in hex, where somebody knows them (a demonstration, a test).
+    """
+    sections = [_section(i, release, (truths or {}).get(release["task_id"], {})) for i, release in enumerate(releases)]
+    last = max(releases, key=lambda release: int(release["privacy"]["windows_composed"]), default=None)
+    return _template().render(
+        sections=sections,
+        epsilons=_epsilons(sections),
+        composed=None if last is None else last["privacy"],
+        tasks=len({release["task_id"] for release in releases}),
+    )
+
+
+def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float]) -> Section:
+    groups = [
+        ("Mean", [row for row in release["estimates"] if row["label"] == _MEAN]),
+        ("Devices per answer", [row for row in release["estimates"] if row["label"] != _MEAN]),
+    ]
+    estimates = tuple(_estimates(title, rows, truth) for title, rows in groups if rows)
+    return Section(release, f"r{index}", _title(release), estimates, tuple(sentences(_certificate(release["privacy"]))))
+
+
+def _title(release: Mapping[str, Any]) -> str:
+    return f"{release['name']}, window {release['window']}"
+
+
+def _estimates(title: str, rows: Sequence[Mapping[str, Any]], truth: Mapping[str, float]) -> Estimates:
+    shown = []
+    marks = []
+    for row in rows:
+        true = truth.get(row["label"])
+        inside = None if true is None else bool(row["ci_low"] <= true <= row["ci_high"])
+        shown.append(
+            {"label": row["label"], "value": row["value"], "low": row["ci_low"], "high": row["ci_high"], "truth": true, "inside": inside}
+        )
+        known = {} if true is None else {"truth": true}
+        marks.append((str(row["label"]), {"value": row["value"], "low": row["ci_low"], "high": row["ci_high"], **known}))
+    summary = "; ".join(f"{row['label']}: {number(row['value'])}, from {number(row['low'])} to {number(row['high'])}" for row in shown[:12])
+    more = f"; and {len(shown) - 12} more" if len(shown) > 12 else ""
+    return Estimates(title, summary + more, plot(marks), tuple(shown), any(row["truth"] is not None for row in shown))
+
+
+def _epsilons(sections: Sequence[Section]) -> Plot:
+    """Local against central epsilon, one row per release; logarithmic, because the point is how many times smaller it became."""
+    names = {"epsilon0": "epsilon0", "upper": "epsilon_upper", "lower": "epsilon_lower", "received": "epsilon_at_received_n"}
+    rows = [(section.title, {mark: float(section.release["privacy"][key]) for mark, key in names.items()}) for section in sections]
+    return plot(rows, logarithmic=True)
+
+
+def _certificate(privacy: Mapping[str, Any]) -> Certificate:
+    """The guarantee as the accountant's own object. n is the smallest batch of which the honest share is n_certified."""
+    share = Fraction(round(privacy["honest_fraction"] * PPM), PPM)
+    return Certificate(
+        epsilon_upper=privacy["epsilon_upper"],
+        epsilon_lower=privacy["epsilon_lower"],
+        epsilon0=privacy["epsilon0"],
+        delta=privacy["delta"],
+        n=max(1, math.ceil(privacy["n_certified"] / share)),
+        honest_fraction=share,
+        method=privacy["method"],
+        assumptions=tuple(privacy["assumptions"]),
+        relation=privacy["relation"],
+    )
+
+
+@functools.cache
+def _template() -> Template:
+    def load(name: str) -> str:
+        return importlib.resources.files("shoal.analyzer").joinpath(name).read_text(encoding="utf-8")
+
+    environment = Environment(loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(number=number, up=bound_text, down=functools.partial(bound_text, up=False))
+    return environment.get_template(TEMPLATE)

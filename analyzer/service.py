@@ -1,0 +1,154 @@
+"""The running analyzer: configuration in, gRPC and the admin port out, everything in between put together and taken down."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+from pathlib import Path
+from typing import Any
+
+from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.core import BatchState, retention_over
+from shoal.analyzer.ingest import Ingest
+from shoal.analyzer.keys import KeyFolder
+from shoal.analyzer.metrics import registry_of, status_of
+from shoal.analyzer.processing import Processor
+from shoal.analyzer.shredding import Shredder
+from shoal.analyzer.spool import Spools
+from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.tasks import TaskFolder
+from shoal.clock import Clock, SystemClock
+from shoal.crypto.keyfiles import load_signing_key
+from shoal.crypto.trust import ServedTask
+from shoal.errors import Kind, ShoalError
+from shoal.log import get_log
+from shoal.rpc.admin import Admin
+from shoal.rpc.server import RpcServer
+from shoal.rpc.tls import TlsIdentity
+from shoal.service import DataFolder, run_service
+from shoal.workers import WorkerPool
+
+log = get_log("analyzer")
+SPOOL_FOLDER = "spool"
+
+
+class AnalyzerService:
+    """``data_folder`` is locked by the caller, and the store outlives the event loop, so that no thread meets a closed one.
+
+    Workers come from ``pool``, or are started here and stopped with the service. Raises on construction whatever is wrong with
+    tasks, keys or addresses; nothing listens then.
+    """
+
+    def __init__(
+        self, config: AnalyzerConfig, data_folder: Path, store: Store, *, clock: Clock | None = None, pool: WorkerPool | None = None
+    ) -> None:
+        signing_key = load_signing_key(config.signing_key)
+        if not config.keys_dir.is_dir():
+            raise ShoalError(Kind.CONFIG, f"keys_dir: {config.keys_dir} does not exist: make it with `shoal keys`")
+        tls = TlsIdentity.load(config.tls.certificate, config.tls.key, config.tls.client_ca)
+        spool_folder = data_folder / SPOOL_FOLDER
+        spool_folder.mkdir(mode=0o700, exist_ok=True)
+        spools = Spools(spool_folder)
+        self._store = store
+        keys, clock = KeyFolder(config.keys_dir), clock or SystemClock()
+        check_keys = functools.partial(_check_keys, store, keys, clock)
+        self._tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public, check_keys)
+        self._check_unfinished()
+        self._own_pool = pool is None
+        self._pool = pool or WorkerPool(config.workers)
+        self._processor = Processor(
+            store=store,
+            tasks=self._tasks,
+            keys=keys,
+            spools=spools,
+            pool=self._pool,
+            signing_key=signing_key,
+            shredder=Shredder(store=store, tasks=self._tasks, keys=keys, spools=spools, clock=clock),
+        )
+        ingest = Ingest(
+            store=store,
+            tasks=self._tasks,
+            keys=keys,
+            spools=spools,
+            clock=clock,
+            complete=self._processor.add,
+            clean=self._processor.clean,
+        )
+        self._server = RpcServer(config.listen, [ingest.service(frozenset(config.allowed_shufflers))], tls)
+        self._admin = Admin(config.admin_listen, lambda: self._processor.trouble, self._status, registry_of(store))
+        self._working: list[asyncio.Task[None]] = []
+
+    def _check_unfinished(self) -> None:
+        served = {served.task_id for served in self._tasks.all()}
+        for batch in self._store.batches():
+            if batch.state is not BatchState.DONE and batch.manifest.task_id not in served:
+                raise ShoalError(
+                    Kind.CONFIG,
+                    f"data_dir holds an unfinished batch of task {batch.manifest.task_id.short}, which is not in tasks_dir:"
+                    " put its .task and .keys files back",
+                )
+
+    def _status(self) -> dict[str, Any]:
+        """``ready``: null, or why not."""
+        return {"service": "analyzer", "ready": self._processor.trouble, **status_of(self._store, self._tasks.all())}
+
+    async def start(self) -> tuple[int, int]:
+        """Serve; returns the ports of gRPC and admin. Raises PORT_IN_USE, KEY_FILE."""
+        await asyncio.to_thread(self._pool.warm)
+        admin_port = await self._admin.start()
+        await self._processor.resume()
+        self._working = [asyncio.create_task(work) for work in (self._processor.run(), self._processor.sweep_forever())]
+        port = await self._server.start()
+        log.info("serving", port=port, tasks=len(self._tasks.all()), workers=self._pool.processes)
+        return port, admin_port
+
+    def reload(self) -> None:
+        """Read the tasks folder again (SIGHUP)."""
+        self._tasks.reload()
+
+    async def stop(self) -> None:
+        """No new calls, let open ones finish, leave the batch at hand where it is: the next start opens it again."""
+        await self._server.stop()
+        for work in self._working:
+            work.cancel()
+        await asyncio.gather(*self._working, return_exceptions=True)
+        await self._admin.stop()
+        if self._own_pool:
+            await asyncio.to_thread(self._pool.close)
+        log.info("stopped")
+
+
+def _check_keys(store: Store, keys: KeyFolder, clock: Clock, served: ServedTask) -> None:
+    """A window whose key is missing would collect reports that nobody can open: say so before it does. Raises KEY_FILE."""
+    ended = {
+        batch.manifest.window for batch in store.batches() if batch.state is BatchState.DONE and batch.manifest.task_id == served.task_id
+    }
+    now = clock.now()
+    for window, config in enumerate(served.keys.analyzer_keys):
+        if window in ended or retention_over(served.task, window, now) or keys.path(config.key_id).is_file():
+            continue
+        raise ShoalError(
+            Kind.KEY_FILE,
+            f"task {served.task.name}: the key of window {window} is missing: put {keys.path(config.key_id).name} back into keys_dir",
+        )
+
+
+def serve(config: AnalyzerConfig) -> None:
+    """Run until SIGTERM or SIGINT. Raises ShoalError for whatever keeps it from starting."""
+
+    async def main(stop: asyncio.Event) -> None:
+        service = AnalyzerService(config, folder, store)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reload)
+        try:
+            await service.start()
+            await stop.wait()
+        finally:
+            await service.stop()
+
+    with DataFolder(config.data_dir) as folder:
+        store = Store(folder / FILE_NAME)
+        try:
+            run_service(main)
+        finally:
+            store.close()

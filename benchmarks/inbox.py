@@ -1,0 +1,190 @@
+"""The shuffler's disk: durable appends to an open window, then sealing and reading in key order; against a plain log.
+
+The log is what a program with no structure at all would do: write, fdatasync, and at the end one sort in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import machine
+from benchmarks.bench import Bench
+from benchmarks.figures import BYTES_PER_BYTE, RATE, SECONDS, Figure, Goal, Outcome
+from shoal.ids import Digest, TaskId
+from shoal.limits import LIMITS
+from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.sqlite_store import SqliteStore
+from shoal.shuffler.store import Submission
+from shoal.workers import WorkerPool
+
+TITLE = "the inbox of an open window, sealed and read in key order / append and fdatasync a log, sort it in memory"
+_GROUP = 1_000  # rows per commit
+_UNARY_GROUP = 30  # rows per commit when every report is a call of its own
+_KEY = 16  # bytes of a storage key
+_SHORT, _LONG = 65, 300  # bytes per sealed row: a one-byte report; a vector report
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """One run of appends. ``took[i]``: seconds inside append for group i; ``written``: bytes, of all files."""
+
+    took: list[float]
+    spent: list[float]  # core-seconds of the same
+    group: int
+    written: int
+    seal_read_s: float
+    payload: int
+
+    def rate(self, rows: int) -> float:
+        """Rows per second at ``rows``: over the last quarter million (or the last half, where there are fewer) before it."""
+        return self._rate(self.took, rows)
+
+    def cpu_rate(self, rows: int) -> float:
+        """Rows per core-second at ``rows``."""
+        return self._rate(self.spent, rows)
+
+    def _rate(self, seconds: list[float], rows: int) -> float:
+        last = rows // self.group
+        first = last - max(1, min(250_000, rows // 2) // self.group)
+        return (last - first) * self.group / sum(seconds[first:last])
+
+    @property
+    def amplification(self) -> float:
+        return self.written / self.payload
+
+
+def run(bench: Bench) -> Outcome:
+    early, late, sealed = bench.pick((8_000, 16_000, 8_000), (100_000, 400_000, 200_000), (500_000, 2_000_000, 1_000_000))
+    logs, grown, whole, long = [], [], [], []
+    process = WorkerPool(1)
+    try:
+        runner = partial(_run, process, bench.folder / "inbox")
+        for _ in range(bench.pick(1, 3, 3)):
+            logs.append(runner(log, sealed, _SHORT))
+            whole.append(runner(ingest, sealed, _SHORT, _GROUP, True))
+            grown.append(runner(ingest, late, _SHORT, _GROUP, False))
+            long.append(runner(ingest, sealed // 4, _LONG, _GROUP, True))
+        small = runner(ingest, sealed // 20, _SHORT, _UNARY_GROUP, True)
+    finally:
+        process.close()
+    share = sealed / 1_000_000
+    return Outcome(
+        (
+            Figure(
+                f"rate at {late:,} rows / at {early:,} rows",
+                tuple(run.rate(late) / run.rate(early) for run in grown),
+                goal=Goal(at_least=0.8),
+            ),
+            Figure(
+                f"rows per core-second at {late:,} rows / at {early:,} rows",
+                tuple(run.cpu_rate(late) / run.cpu_rate(early) for run in grown),
+            ),
+            Figure(
+                f"bytes written per payload byte, {_SHORT} B rows, sealed",
+                tuple(run.amplification for run in whole),
+                BYTES_PER_BYTE,
+                Goal(at_most=6),
+            ),
+            Figure(
+                f"bytes written per payload byte, {_LONG} B rows, sealed",
+                tuple(run.amplification for run in long),
+                BYTES_PER_BYTE,
+                Goal(at_most=6),
+            ),
+            Figure(f"seal and ordered read of {sealed:,} rows", tuple(run.seal_read_s for run in whole), SECONDS, Goal(at_most=6 * share)),
+            Figure("append / plain log", tuple(run.rate(sealed) / one.rate(sealed) for run, one in zip(whole, logs, strict=True))),
+            Figure(
+                "seal and read, time / sort in memory",
+                tuple(run.seal_read_s / one.seal_read_s for run, one in zip(whole, logs, strict=True)),
+            ),
+            Figure(f"plain log: rate at {sealed:,} rows", tuple(run.rate(sealed) for run in logs), RATE),
+            Figure(f"append: rate at {early:,} rows", tuple(run.rate(early) for run in grown), RATE),
+            Figure(f"append: rate at {late:,} rows", tuple(run.rate(late) for run in grown), RATE),
+            Figure(f"append: rate of {_LONG} B rows at {sealed // 4:,}", tuple(run.rate(sealed // 4) for run in long), RATE),
+            Figure(f"append: rate at {_UNARY_GROUP} rows per commit", (small.rate(sealed // 20),), RATE),
+            Figure(f"bytes per payload byte at {_UNARY_GROUP} rows per commit, sealed", (small.amplification,), BYTES_PER_BYTE),
+        ),
+        (
+            f"{_GROUP} rows per commit, synchronous=FULL; payload = sealed bytes alone, written = /proc/self/io, all files, seal included",
+            "append computes each row's storage key (SHA-256, HMAC), sorts and counts distinct ones; the log gets one ready block",
+        ),
+    )
+
+
+def _run(process: WorkerPool, folder: Path, work: Callable[..., Ingest], *arguments: object) -> Ingest:
+    """Each run has a new folder, and the one process does nothing else, so that its counter of written bytes is the run's."""
+    folder.mkdir()
+    try:
+        return process.submit(work, folder, *arguments).result()
+    finally:
+        shutil.rmtree(folder)
+
+
+# --- in a process of its own --------------------------------------------------------------------------------------------
+
+
+def ingest(folder: Path, rows: int, row_size: int, group: int, seal: bool) -> Ingest:
+    """The real store, called as its writer calls it."""
+    window = WindowId(TaskId(bytes(TaskId.SIZE)), 0)
+    store = SqliteStore(folder)
+    before = machine.written_bytes()
+    # With a max_batch that is never reached: then distinct reports are counted on the way, which costs most.
+    store.adopt(window.task_id, Digest(bytes(Digest.SIZE)), Capacity(1, LIMITS.batch_rows, LIMITS.batch_rows), row_size)
+    took: list[float] = []
+    spent: list[float] = []
+    for _ in range(rows // group):
+        block = os.urandom(group * row_size)
+        reports = [Submission(window, (block[i : i + row_size],)) for i in range(0, len(block), row_size)]
+        begin, cpu = time.perf_counter(), time.process_time()
+        outcomes = store.append(reports)
+        took.append(time.perf_counter() - begin)
+        spent.append(time.process_time() - cpu)
+        if any(outcomes):
+            raise RuntimeError("the store refused a row of the benchmark")
+    seconds = _seal_and_read(store, window, rows // group * group) if seal else 0.0
+    store.close()
+    return Ingest(took, spent, group, machine.written_bytes() - before, seconds, rows // group * group * row_size)
+
+
+def _seal_and_read(store: SqliteStore, window: WindowId, rows: int) -> float:
+    begin = time.perf_counter()
+    store.close_intake(window)
+    sealed = store.seal(window)
+    store.advance(window, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest")
+    store.destroy_inbox(window)
+    step = LIMITS.chunk_bytes // sealed.row_size
+    read = sum(len(store.read_rows(window, at, step)) for at in range(0, sealed.rows, step))
+    if read != rows * sealed.row_size:
+        raise RuntimeError("the store lost rows of the benchmark")
+    return time.perf_counter() - begin
+
+
+def log(folder: Path, rows: int, row_size: int) -> Ingest:
+    """Keys are random beforehand; a row is key and payload. Sorting needs the whole batch in memory."""
+    path, width = folder / "log", _KEY + row_size
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    before = machine.written_bytes()
+    took: list[float] = []
+    spent: list[float] = []
+    for _ in range(rows // _GROUP):
+        block = os.urandom(_GROUP * width)
+        begin, cpu = time.perf_counter(), time.process_time()
+        os.write(handle, block)
+        os.fdatasync(handle)
+        took.append(time.perf_counter() - begin)
+        spent.append(time.process_time() - cpu)
+    os.close(handle)
+    begin = time.perf_counter()
+    table = np.fromfile(path, dtype=np.uint8).reshape(-1, width)
+    order = np.argsort(np.ascontiguousarray(table[:, :8]).view(np.uint64)[:, 0])
+    ordered = table[order, _KEY:].tobytes()
+    seconds = time.perf_counter() - begin
+    return Ingest(took, spent, _GROUP, machine.written_bytes() - before, seconds, len(ordered))

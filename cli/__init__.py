@@ -1,0 +1,1 @@
+"""The ``shoal`` command: thin; one file per group of commands."""

@@ -1,0 +1,92 @@
+"""``shoal analyzer``: run the analyzer, or ask a running one how it does."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.output import console, emit_json, say
+from shoal.cli.results import plain_table
+from shoal.errors import Kind, ShoalError
+from shoal.task import split_address
+
+analyzer = typer.Typer(no_args_is_help=True, help="Run the analyzer, or ask a running one how it does.")
+_STATUS_S = 5.0  # how long the admin port may take
+_STATUS_BYTES = 16 << 20
+
+Config = Annotated[Path, typer.Option(help="The analyzer's configuration file (deploy/analyzer.toml is a commented sample).")]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(analyzer, name="analyzer")
+
+
+@analyzer.command("serve")
+def serve_command(config: Config) -> None:
+    """Take batches from the shuffler, open them, publish releases. Stops cleanly on SIGTERM; SIGHUP reads the tasks again.
+
+    Example: shoal analyzer serve --config analyzer.toml
+    """
+    from shoal.analyzer.config import AnalyzerConfig
+    from shoal.analyzer.service import serve
+    from shoal.log import configure
+    from shoal.settings import load_settings
+
+    settings = load_settings(AnalyzerConfig, config)
+    configure(settings.log_level)
+    serve(settings)
+
+
+@analyzer.command()
+def status(
+    config: Annotated[Path | None, typer.Option(help="analyzer.toml, for its admin_listen.")] = None,
+    admin: Annotated[str | None, typer.Option(help="HOST:PORT of the analyzer's admin_listen.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """What a running analyzer holds, asked over its admin port.
+
+    Example: shoal analyzer status --config analyzer.toml --json
+    """
+    if (config is None) == (admin is None):
+        raise ShoalError(Kind.CONFIG, "give either --config analyzer.toml or --admin HOST:PORT")
+    if config is not None:
+        from shoal.analyzer.config import AnalyzerConfig
+        from shoal.settings import load_settings
+
+        admin = load_settings(AnalyzerConfig, config).admin_listen
+    found = fetch_status(str(admin))
+    if as_json:
+        emit_json(found)
+        return
+    say("ready" if found["ready"] is None else f"not ready: {found['ready']}")
+    if not found["tasks"]:
+        say("no tasks: put signed tasks (*.task, *.keys) into the tasks folder and send SIGHUP")
+        return
+    table = plain_table("task", "id", "windows", "receiving", "processing", "released", "withheld")
+    for row in found["tasks"]:
+        table.add_row(
+            row["name"], row["task_id"][:8], *(f"{row[key]:,}" for key in ("windows", "receiving", "processing", "released", "withheld"))
+        )
+    console.print(table)
+    for row in found["tasks"]:
+        for last in row["ended"][-1:]:
+            say(f"{row['name']}, window {last['window']}: {last['n']:,} reports, {last['rejected']:,} rows rejected")
+
+
+def fetch_status(address: str) -> dict[str, Any]:
+    """The JSON object behind /status of an admin port. Raises CONFIG, UNAVAILABLE."""
+    if split_address(address) is None:
+        raise ShoalError(Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7446')
+    try:
+        with urllib.request.urlopen(f"http://{address}/status", timeout=_STATUS_S) as reply:
+            found = json.loads(reply.read(_STATUS_BYTES))
+    except (OSError, urllib.error.URLError, ValueError):
+        raise ShoalError(Kind.UNAVAILABLE, f"nobody answers on {address}: is the analyzer running with this configuration?") from None
+    if not isinstance(found, dict) or found.get("service") != "analyzer":
+        raise ShoalError(Kind.UNAVAILABLE, f"what answers on {address} is no analyzer: check admin_listen")
+    return found

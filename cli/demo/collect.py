@@ -1,0 +1,55 @@
+"""Waiting for the releases: progress from the analyzer's own status, the releases from its store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from rich.progress import Progress
+
+from shoal.analyzer.release import decode_release, to_json
+from shoal.analyzer.store import FILE_NAME, Store
+from shoal.cli.demo.processes import Process
+from shoal.cli.demo.workspace import Workspace
+from shoal.errors import Kind, ShoalError
+
+_PATIENCE_S = 600.0
+
+
+async def released(workspace: Workspace, progress: Progress) -> list[dict[str, Any]]:
+    """One release per task, in the tasks' order. Raises UNAVAILABLE if they don't come."""
+    bar = progress.add_task("batches are released", total=len(workspace.pairs))
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        found = await asyncio.to_thread(_read, workspace)
+        progress.update(bar, completed=len(found))
+        if len(found) == len(workspace.pairs):
+            return [found[pair.task_id.hex] for pair in workspace.pairs]
+        await asyncio.sleep(0.2)
+    raise ShoalError(Kind.UNAVAILABLE, f"no release after {_PATIENCE_S:.0f} s: see shuffler.log and analyzer.log with --keep DIR")
+
+
+async def shredded(shuffler: Process, tasks: int) -> None:
+    """Until the shuffler has the analyzer's word for every batch and has destroyed its own copy."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ShoalError):
+            states = [task["states"].get("SHREDDED", 0) for task in (await shuffler.status())["tasks"]]
+            if len(states) == tasks and all(states):
+                return
+        await asyncio.sleep(0.1)
+    raise ShoalError(Kind.UNAVAILABLE, f"the shuffler still holds batches after {_PATIENCE_S:.0f} s: see shuffler.log with --keep DIR")
+
+
+def _read(workspace: Workspace) -> dict[str, dict[str, Any]]:
+    """Releases by task id; nothing while the analyzer hasn't made its store yet."""
+    with contextlib.suppress(ShoalError, FileNotFoundError):
+        store = Store(workspace.analyzer_data / FILE_NAME, read_only=True)
+        try:
+            releases = [to_json(decode_release(stored.release)) for stored in store.releases()]
+        finally:
+            store.close()
+        return {release["task_id"]: release for release in releases}
+    return {}

@@ -1,0 +1,196 @@
+"""``shoal demo``: keys, signed tasks, two services, one simulated device per survey row, three certified releases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from shoal.analyzer.report_page import render_report
+from shoal.cli.demo import show
+from shoal.cli.demo.collect import released, shredded
+from shoal.cli.demo.processes import Process, cpu_count, supervise
+from shoal.cli.demo.survey import load_visits, questions
+from shoal.cli.demo.workspace import Workspace, build
+from shoal.cli.output import console, stderr
+from shoal.clients.simulator import SimulatedTask, SimulationPlan, SimulationResult, simulate
+from shoal.errors import Kind, ShoalError
+
+_FEWEST = 50
+
+
+def register(app: typer.Typer) -> None:
+    app.command("demo")(demo)
+
+
+def demo(
+    devices: Annotated[
+        int | None,
+        typer.Option(min=_FEWEST, max=5_000_000, help="Simulated devices; rows are drawn with replacement. Default: one per row, 20,190."),
+    ] = None,
+    json_path: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="PATH", help="Also write the results here (- for stdout, then nothing else is printed there)."),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep everything (keys, tasks, databases, logs) in this new folder.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for report.html and results.json.")] = Path("shoal-demo"),
+    workers: Annotated[int | None, typer.Option(min=1, max=64, help="Processes that simulate devices. Default: one per core.")] = None,
+) -> None:
+    """Run the whole pipeline on this machine, on real survey answers: devices, shuffler, analyzer, certified releases.
+
+    Nothing leaves the machine: the services are real processes that speak TLS on loopback addresses.
+
+    Example: shoal demo --devices 100000 --json results.json
+    """
+    screen = stderr if json_path is not None and str(json_path) == "-" else console
+    started = time.monotonic()
+    for place in (out, *([json_path.parent] if json_path is not None and str(json_path) != "-" else ())):
+        _make(place)  # now, not after a minute of work
+    folder = _folder(keep)
+    try:
+        results, page = asyncio.run(_stopped_by_sigterm(_run(folder, devices, workers or cpu_count(), screen)))
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    text = json.dumps(results, indent=2) + "\n"
+    _write(out / "report.html", page)
+    _write(out / "results.json", text)
+    if json_path is not None and str(json_path) == "-":
+        typer.echo(text, nl=False)
+    elif json_path is not None:
+        _write(json_path, text)
+    show.tables(screen, results)
+    for sentence in show.meaning(results):
+        screen.print(sentence + "\n")
+    screen.print(f"{time.monotonic() - started:.0f} s. Report: {out / 'report.html'}   Results: {out / 'results.json'}", soft_wrap=True)
+    if keep is not None:
+        screen.print(f"Kept: {keep}", soft_wrap=True)
+
+
+def _folder(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="shoal-demo-"))
+    try:
+        keep.mkdir(parents=True, mode=0o700)
+    except FileExistsError:
+        raise ShoalError(Kind.CONFIG, f"{keep} exists: --keep wants a new folder") from None
+    except OSError as error:
+        raise ShoalError(Kind.CONFIG, f"cannot make {keep}: {error.strerror or 'unwritable'}") from None
+    return keep.resolve()
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ShoalError(Kind.CONFIG, f"cannot make the folder {folder}: {error.strerror or 'unwritable'}") from None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise ShoalError(Kind.CONFIG, f"cannot write {path}: {error.strerror or 'unwritable'}") from None
+
+
+async def _stopped_by_sigterm(work: Any) -> Any:
+    """SIGTERM ends the demo as Ctrl-C does: services stopped, folder removed."""
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def _run(folder: Path, devices: int | None, workers: int, screen: Any) -> tuple[dict[str, Any], str]:
+    visits = await asyncio.to_thread(load_visits, devices)
+    workspace = await asyncio.to_thread(build, folder, questions(), len(visits))
+    services = [
+        Process("analyzer", workspace.analyzer_config, workspace.analyzer_admin),
+        Process("shuffler", workspace.shuffler_config, workspace.shuffler_admin),
+    ]
+    screen.print(f"{len(visits):,} devices, {len(workspace.pairs)} tasks; shuffler and analyzer are starting ...", soft_wrap=True)
+    guard: asyncio.Task[None] | None = None
+    try:
+        for service in services:
+            service.start()
+        for service in services:
+            await service.ready()
+        guard = asyncio.create_task(supervise(services, screen.print))
+        with _progress(screen) as progress:
+            outcome = await _until(guard, _simulate(workspace, visits, workers, progress))
+            releases = await _until(guard, released(workspace, progress))
+            await _until(guard, shredded(services[1], len(workspace.pairs)))
+    finally:
+        if guard is not None:
+            guard.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ShoalError):
+                await guard
+        for service in reversed(services):
+            service.stop()
+    return _results(workspace, visits, releases, outcome)
+
+
+async def _until(guard: asyncio.Task[None], work: Any) -> Any:
+    """The result of ``work``, or the guard's failure if that comes first."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task, guard}, return_when=asyncio.FIRST_COMPLETED)
+        if guard.done() and not task.done():
+            await guard
+        return await task
+    finally:
+        task.cancel()
+
+
+def _progress(screen: Any) -> Progress:
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=screen, transient=False)
+
+
+async def _simulate(workspace: Workspace, visits: Any, workers: int, progress: Progress) -> SimulationResult:
+    """Every device reports to every task; returns when each report has an outcome."""
+    total = len(visits) * len(workspace.pairs)
+    bar = progress.add_task("devices report", total=total)
+    plan = SimulationPlan(
+        authorities=frozenset({workspace.authority}),
+        tasks=tuple(SimulatedTask(pair.signed_task, pair.signed_schedule, pair.question.values(visits)) for pair in workspace.pairs),
+        processes=workers,
+        in_flight=128,
+        channels=1,
+    )
+    return await simulate(plan, lambda now: progress.update(bar, completed=now.done))
+
+
+def _results(workspace: Workspace, visits: Any, releases: list[dict[str, Any]], outcome: SimulationResult) -> tuple[dict[str, Any], str]:
+    """The demo's JSON (docs: DESIGN of the release) and the report page. Raises INTERNAL if a report was lost or doubled."""
+    counted = sum(release["n"] for release in releases)
+    if not outcome.acked <= counted <= outcome.acked + outcome.unknown:
+        raise ShoalError(Kind.INTERNAL, f"{outcome.acked} reports were acknowledged, {counted} were counted: a report was lost or doubled")
+    tasks = []
+    for pair, release in zip(workspace.pairs, releases, strict=True):
+        question = pair.question
+        tasks.append({"name": question.name, "question": question.question, "truth": question.truth(visits), "release": release})
+    last = max(releases, key=lambda release: release["privacy"]["tasks_composed"])["privacy"]
+    composed = {"epsilon_upper": last["epsilon_cumulative_upper"], "delta": last["delta_cumulative"], "tasks": last["tasks_composed"]}
+    page = render_report(releases, {pair.task_id.hex: pair.question.truth(visits) for pair in workspace.pairs})
+    refused = {kind.name: count for kind, count in outcome.refused.items()}
+    results = {
+        "tasks": tasks,
+        "composed": composed,
+        "devices": len(visits),
+        "reports": {"acknowledged": outcome.acked, "counted": counted, "unknown": outcome.unknown, "refused": refused},
+    }
+    return results, page

@@ -1,0 +1,132 @@
+"""The demo's services as real processes: started, watched, restarted when they die, stopped, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import Kind, ShoalError
+
+_START_S = 60.0  # seconds until a service must be ready, also on a loaded machine
+_STOP_S = 15.0
+_RESTARTS = 20
+_PR_SET_PDEATHSIG = 1
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _die_with_parent() -> None:
+    """In the child, before it becomes the service: no demo leaves processes behind, not even a killed one."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+class Process:
+    """``shoal ROLE serve --config FILE`` with its log in FILE's folder and its pid in NAME.pid (for whoever wants to kill it)."""
+
+    def __init__(self, role: str, config: Path, admin_port: int) -> None:
+        self.role, self.config, self.admin_port = role, config, admin_port
+        self.restarts = 0
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self.config.parent / f"{self.role}.log").open("ab") as log:
+            self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and our own arguments
+                [sys.executable, "-m", "shoal.cli.main", self.role, "serve", "--config", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C goes to the demo, which then stops its services in order
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - no threads run in the child before exec
+            )
+        (self.config.parent / f"{self.role}.pid").write_text(f"{self._child.pid}\n")
+
+    async def ready(self) -> None:
+        """Wait for /readyz. Raises UNAVAILABLE with the service's own last line if it ended or takes too long."""
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            if self._child is None or self._child.poll() is not None:
+                raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} did not start: {self._last_line()}")
+            with contextlib.suppress(OSError, urllib.error.URLError):
+                await asyncio.to_thread(self._get, "readyz")
+                return
+            await asyncio.sleep(0.05)
+        raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} was not ready after {_START_S:.0f} s: {self._last_line()}")
+
+    async def status(self) -> dict[str, Any]:
+        """The service's /status. Raises UNAVAILABLE while it is down."""
+        try:
+            shown: dict[str, Any] = json.loads(await asyncio.to_thread(self._get, "status"))
+        except (OSError, ValueError):
+            raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} does not answer") from None
+        return shown
+
+    def _get(self, path: str) -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/{path}", timeout=5) as reply:
+            data: bytes = reply.read()
+            return data
+
+    def revive(self) -> bool:
+        """Start it again if it died; True if it had. Raises UNAVAILABLE when that doesn't help."""
+        if self._child is None or self._child.poll() is None:
+            return False
+        self.restarts += 1
+        if self.restarts > _RESTARTS:
+            raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} dies again and again: {self._last_line()}")
+        self.start()
+        return True
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL for one that doesn't go."""
+        child, self._child = self._child, None
+        if child is None or child.poll() is not None:
+            return
+        child.terminate()
+        try:
+            child.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+    def _last_line(self) -> str:
+        try:
+            lines = (self.config.parent / f"{self.role}.log").read_text().strip().splitlines()
+        except OSError:
+            lines = []
+        return lines[-1] if lines else "its log is empty"
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+
+async def supervise(processes: list[Process], said: Callable[[str], None]) -> None:
+    """Until cancelled: start again what dies, as an operator's systemd would."""
+    while True:
+        for process in processes:
+            if process.revive():  # one that dies while it starts is met in the next round
+                said(f"the {process.role} died and was started again")
+        await asyncio.sleep(0.2)
+
+
+def cpu_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

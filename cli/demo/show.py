@@ -1,0 +1,85 @@
+"""What the demo says at its end: a table per task, the composed epsilon, and what it means in plain words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from shoal.accounting.meaning import best_guess, bound_text, percent_text
+
+
+def tables(console: Console, results: dict[str, Any]) -> None:
+    """One table of estimates against the truth per task, then one of guarantees."""
+    for task in results["tasks"]:
+        release = task["release"]
+        if release.get("withheld"):
+            console.print(f"[bold]{task['name']}[/]: withheld: {release['withheld']}")
+            continue
+        console.print(_estimates(task))
+    console.print(_guarantees(results))
+
+
+def _estimates(task: dict[str, Any]) -> Table:
+    release, n = task["release"], task["release"]["n"]
+    is_mean = any(estimate["label"] == "mean" for estimate in release["estimates"])
+    table = Table(title=f"{task['name']}: {task['question']}", title_justify="left", title_style="bold")
+    for name, justify in (("", "left"), ("truth", "right"), ("estimate", "right"), ("95 % interval", "right"), ("", "center")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]  # rich's literal type
+    for estimate in release["estimates"]:
+        label, truth = estimate["label"], task["truth"][estimate["label"]]
+        inside = estimate["ci_low"] <= truth <= estimate["ci_high"]
+        if is_mean and label == "mean":
+            cells = [f"{truth:.4f}", f"{estimate['value']:.4f}", f"{estimate['ci_low']:.4f} to {estimate['ci_high']:.4f}"]
+        else:
+            cells = [
+                f"{truth:,.0f} = {truth / n:.3%}",
+                f"{estimate['value']:,.0f} = {estimate['value'] / n:.2%}",
+                f"{estimate['ci_low']:,.0f} to {estimate['ci_high']:,.0f}",
+            ]
+        table.add_row(label, *cells, "truth inside" if inside else "truth outside")
+    return table
+
+
+def _guarantees(results: dict[str, Any]) -> Table:
+    table = Table(
+        title="What each release promises every device",
+        caption="epsilon0: one report alone. epsilon: what is proven after shuffling (<=), and what no accounting can go below (>=).",
+        title_justify="left",
+        caption_justify="left",
+        title_style="bold",
+    )
+    for name in ("task", "n", "epsilon0", "epsilon <=", "epsilon >=", "delta", "method"):
+        table.add_column(name, justify="left" if name in {"task", "method"} else "right", no_wrap=True)
+    for task in results["tasks"]:
+        release, privacy = task["release"], task["release"]["privacy"]
+        table.add_row(
+            task["name"],
+            f"{release['n']:,}",
+            bound_text(privacy["epsilon0"]),
+            bound_text(privacy["epsilon_upper"]),
+            bound_text(privacy["epsilon_lower"], up=False),
+            f"{privacy['delta']:.0e}",
+            privacy["method"],
+        )
+    composed = results["composed"]
+    table.add_row(f"all {composed['tasks']} together", "", "", bound_text(composed["epsilon_upper"]), "", f"{composed['delta']:.0e}", "sum")
+    return table
+
+
+def meaning(results: dict[str, Any]) -> list[str]:
+    """Plain sentences, each true for the figures shown."""
+    composed = results["composed"]
+    privacy = results["tasks"][0]["release"]["privacy"]
+    guess = best_guess(composed["epsilon_upper"], composed["delta"])
+    coin = best_guess(math.log(3.0), 0.0)
+    return [
+        f"Somebody who knows every other device's answers and would bet 50:50 on one answer of yours is right at most "
+        f"{percent_text(guess)} of the time after seeing all {composed['tasks']} results: at most (e^eps + delta) / (1 + e^eps).",
+        "The first question is randomized response in its two-coin form (heads: the truth; tails: a second coin answers): "
+        f"epsilon0 = ln 3 = {math.log(3.0):.4f}. One report alone would let them be right up to {percent_text(coin)} of the time.",
+        f"The certificates hold if at least {privacy['honest_fraction']:.0%} of the reports in every batch are honest and the shuffler "
+        "and the analyzer do not collude. If they do, epsilon0 is what remains. That a device takes part is never hidden.",
+    ]

@@ -1,0 +1,76 @@
+"""The demo's people and questions: one simulated device per row of the bundled survey (docs/DATA.md)."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.entropy import SYSTEM
+from shoal.mechanisms import create, design
+from shoal.mechanisms.binary_rr import two_coin
+from shoal.mechanisms.sampling import uniform_below
+from shoal.task import MechanismSpec
+
+_LEVELS = 21  # visits 0..20
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One task of the demo: its words, its randomizer, and the truth that the estimate is held against."""
+
+    name: str
+    question: str
+    domain: Domain
+    mechanism: MechanismSpec
+
+    def values(self, visits: NDArray[np.int64]) -> list[int]:
+        """What each device would answer: yes/no as 0 or 1, otherwise the number of visits."""
+        answers: list[int] = ((visits > 0).astype(np.int64) if isinstance(self.domain, YesNo) else visits).tolist()
+        return answers
+
+    def truth(self, visits: NDArray[np.int64]) -> dict[str, float]:
+        """The exact answer per label of the estimate."""
+        if isinstance(self.domain, Numeric):
+            return {"mean": float(np.clip(visits, self.domain.low, self.domain.high).mean()), "no answer": 0.0}
+        cells = [self.domain.encode(value) for value in self.values(visits)]
+        counts = np.bincount(cells, minlength=self.domain.size)
+        return {label: float(count) for label, count in zip(self.domain.labels, counts, strict=True)}
+
+
+def questions() -> tuple[Question, ...]:
+    """Yes/no, categories, mean: three tasks over the same devices."""
+    categories = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
+    numeric = Numeric(0.0, 20.0, _LEVELS, clip=True, unit="visits")
+    return (
+        Question("any-visit", "Did you have any outpatient visit this year?", YesNo(), two_coin()),
+        Question("visit-groups", "How many outpatient visits did you have this year?", categories, design("krr", categories, 3.0)),
+        Question(
+            "mean-visits",
+            "How many outpatient visits this year (20 or more count as 20)?",
+            numeric,
+            design("kmean", numeric, 3.0),
+        ),
+    )
+
+
+def report_size(question: Question) -> int:
+    """Bytes of one report. Raises INVALID if mechanism and domain don't fit."""
+    return create(question.mechanism, question.domain).report_size
+
+
+def load_visits(devices: int | None) -> NDArray[np.int64]:
+    """int64[n]: outpatient visits per row; with ``devices`` given, that many rows drawn with replacement (bootstrap)."""
+    packed = files("shoal.cli.demo").joinpath("randhie.csv.gz").read_bytes()
+    rows = list(csv.reader(io.StringIO(gzip.decompress(packed).decode())))
+    column = rows[0].index("mdvis")
+    visits = np.array([int(float(row[column])) for row in rows[1:]], dtype=np.int64)
+    if devices is None or devices == len(visits):
+        return visits
+    return visits[uniform_below(len(visits), devices, SYSTEM).astype(np.int64)]

@@ -1,0 +1,179 @@
+"""Everything that a deployment prepares by hand, made afresh for one demo run: certificates, keys, signed tasks, configurations."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shoal.accounting.lint import lint
+from shoal.cli.demo.processes import free_port
+from shoal.cli.demo.survey import Question, report_size
+from shoal.cli.keys import make_role_keys, sign_schedule
+from shoal.cli.task import sign_task
+from shoal.crypto import keyfiles, tlscerts
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.suites import SuiteId
+from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.task import Task, WindowPlan
+
+HONEST_PPM = 900_000  # of the reports in every batch: nine of ten, as a cautious operator would assume
+DELTA = 1e-8
+TARGET_EPSILON = 1.0
+_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class SignedPair:
+    """One task of the demo as devices receive it."""
+
+    question: Question
+    task: Task
+    task_id: TaskId
+    signed_task: bytes
+    signed_schedule: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where the demo's services live and how to reach them."""
+
+    folder: Path
+    authority: bytes
+    pairs: tuple[SignedPair, ...]
+    shuffler_config: Path
+    analyzer_config: Path
+    shuffler_admin: int
+    analyzer_admin: int
+    analyzer_data: Path
+
+
+def build(folder: Path, questions: tuple[Question, ...], devices: int) -> Workspace:
+    """Make a workspace in an empty ``folder`` for one report of each of ``devices`` devices per question."""
+    authority, shuffler, analyzer = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
+    for role, key in (("shuffler", shuffler), ("analyzer", analyzer)):
+        (folder / role).mkdir(mode=0o700)
+        keyfiles.save_signing_key(folder / role / "signing.key", key)
+    ca = _certificates(folder)
+    shuffler_port, analyzer_port, shuffler_admin, analyzer_admin = (free_port() for _ in range(4))
+    hop_keys = make_role_keys(SuiteId.X25519_AES128, 1, folder / "shuffler" / "keys")
+    tasks = folder / "tasks"
+    tasks.mkdir()
+    pairs = []
+    for question in questions:
+        task = _task(question, devices, authority.public, shuffler.public, analyzer.public, f"localhost:{shuffler_port}", ca)
+        signed_task = sign_task(task, authority)
+        analyzer_keys = make_role_keys(SuiteId.X25519_AES128, 1, folder / "analyzer" / "keys")
+        signed_schedule = sign_schedule(signed_task, analyzer_keys, hop_keys, authority)
+        (tasks / f"{question.name}{TASK_SUFFIX}").write_bytes(signed_task)
+        (tasks / f"{question.name}{SCHEDULE_SUFFIX}").write_bytes(signed_schedule)
+        pairs.append(SignedPair(question, task, _id_of(signed_task), signed_task, signed_schedule))
+    values = {"authority": authority.public.hex(), "shuffler": shuffler_port, "analyzer": analyzer_port}
+    return Workspace(
+        folder=folder,
+        authority=authority.public,
+        pairs=tuple(pairs),
+        shuffler_config=_write(folder / "shuffler" / "shuffler.toml", _SHUFFLER.format(admin=shuffler_admin, **values)),
+        analyzer_config=_write(folder / "analyzer" / "analyzer.toml", _ANALYZER.format(admin=analyzer_admin, **values)),
+        shuffler_admin=shuffler_admin,
+        analyzer_admin=analyzer_admin,
+        analyzer_data=folder / "analyzer" / "data",
+    )
+
+
+def _id_of(signed_task: bytes) -> TaskId:
+    from shoal.codec import decode_signed_task
+
+    return TaskId.of(decode_signed_task(signed_task).data)
+
+
+def _certificates(folder: Path) -> bytes:
+    """A CA that is forgotten at once, and one certificate per service, for the loopback names alone."""
+    authority = tlscerts.make_authority("Shoal demo CA")
+    for role in ("shuffler", "analyzer"):
+        identity = tlscerts.issue(authority, role, ["localhost", "127.0.0.1", role], server=True, client=True, days=2)
+        keyfiles.save_private_pem(folder / role / "tls.key", identity.key_pem)
+        (folder / role / "tls.pem").write_bytes(identity.cert_pem)
+        (folder / role / "ca.pem").write_bytes(authority.cert_pem)
+    return authority.cert_pem
+
+
+def _task(question: Question, devices: int, authority: bytes, shuffler: bytes, analyzer: bytes, address: str, ca: bytes) -> Task:
+    """One window that began a minute ago and closes when every device has reported."""
+    task = Task(
+        salt=os.urandom(16),
+        name=question.name,
+        purpose="health statistics",
+        question=question.question,
+        domain=question.domain,
+        mechanism=question.mechanism,
+        windows=WindowPlan(start_s=int(time.time()) - 60, length_s=_HOUR, count=1, grace_s=0, skew_s=60),
+        min_batch=devices,
+        max_batch=devices,
+        honest_fraction_ppm=HONEST_PPM,
+        delta=DELTA,
+        target_epsilon=TARGET_EPSILON,
+        key_authority=authority,
+        shuffler_key=shuffler,
+        analyzer_key=analyzer,
+        shuffler_address=address,
+        shuffler_ca=ca,
+        retention_s=2 * _HOUR,
+        report_size=report_size(question),
+    )
+    result = lint(task)
+    if result.errors and result.certificate is not None and result.certificate.epsilon_upper > TARGET_EPSILON:
+        # So few devices hide little: the demo then promises what local randomization alone gives, and shows it.
+        task = replace(task, target_epsilon=result.certificate.epsilon0)
+        result = lint(task)
+    if result.errors:
+        raise ShoalError(Kind.CONFIG, f"{devices} devices are too few for the demo: {result.errors[0]}")
+    return task
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+_SHUFFLER = """\
+listen = "127.0.0.1:{shuffler}"
+admin_listen = "127.0.0.1:{admin}"
+data_dir = "data"
+tasks_dir = "../tasks"
+keys_dir = "keys"
+authorities = ["{authority}"]
+signing_key = "signing.key"
+delivery_delay_max_s = 0.5
+commit_ms = 25.0
+open_workers = 0
+
+[tls]
+certificate = "tls.pem"
+key = "tls.key"
+
+[analyzer]
+address = "localhost:{analyzer}"
+ca = "ca.pem"
+certificate = "tls.pem"
+key = "tls.key"
+"""
+
+_ANALYZER = """\
+listen = "127.0.0.1:{analyzer}"
+admin_listen = "127.0.0.1:{admin}"
+data_dir = "data"
+tasks_dir = "../tasks"
+keys_dir = "keys"
+authorities = ["{authority}"]
+signing_key = "signing.key"
+allowed_shufflers = ["shuffler"]
+
+[tls]
+certificate = "tls.pem"
+key = "tls.key"
+client_ca = "ca.pem"
+"""

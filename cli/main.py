@@ -1,0 +1,111 @@
+"""Entry point of the ``shoal`` command: dispatch, and every failure one line.
+
+Exit status: 0 ok, 1 the work failed, 2 the request was wrong, 130 interrupted. ``shoal agent`` runs on a base install and
+loads no command-line library; everything else wants ``shoal[server]``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from shoal import __version__
+from shoal.errors import USAGE, Kind, ShoalError
+
+INTERRUPTED = 130  # exit status
+
+# Every group of commands and the module that registers it.
+PARTS = ("demo.command", "keys", "task", "shuffler", "analyzer", "results", "epsilon", "load")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; never raises but SystemExit from argument parsing."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        if arguments[:1] == ["agent"]:
+            from shoal.cli.agent import main as agent
+
+            return agent(arguments[1:])
+        return _run(arguments)
+    except ShoalError as error:
+        return fail(error)
+    except (KeyboardInterrupt, EOFError):
+        print("shoal: interrupted", file=sys.stderr)  # noqa: T201 - the command line's own output
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if os.environ.get("SHOAL_DEBUG"):
+            raise
+        return fail(
+            ShoalError(Kind.INTERNAL, f"unexpected {type(error).__name__}: a bug; run again with SHOAL_DEBUG=1 and report the trace")
+        )
+
+
+def fail(error: ShoalError) -> int:
+    """Print the one line; return the exit status of its kind."""
+    print(f"shoal: {error}", file=sys.stderr)  # noqa: T201 - the command line's own output
+    return 2 if error.kind in USAGE else 1
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        import typer
+        from typer.exceptions import TyperException
+    except ImportError:
+        reason = "this command wants the services' packages: pip install 'shoal[server]' (a device needs only: shoal agent)"
+        raise ShoalError(Kind.CONFIG, reason) from None
+    command = typer.main.get_command(build())
+    try:
+        result = command.main(args=arguments, prog_name="shoal", standalone_mode=False)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except TyperException as error:
+        show = getattr(error, "show", None)
+        if show is None:
+            raise
+        show()
+        return 2
+    if result == INTERRUPTED:  # what typer makes of Ctrl-C
+        raise KeyboardInterrupt
+    return result if isinstance(result, int) else 0
+
+
+def build() -> Any:
+    """The typer application with every group of commands."""
+    import typer
+
+    app = typer.Typer(
+        name="shoal",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        help="Statistics from fleets of devices in the shuffle model of differential privacy, with a certified central epsilon.\n\n"
+        "Begin with `shoal demo`: the whole pipeline on this machine, on real survey answers.",
+    )
+
+    def version(value: bool) -> None:
+        if value:
+            print(f"shoal {__version__}")  # noqa: T201 - the command line's own output
+            raise typer.Exit
+
+    @app.callback()
+    def root(_: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Print the version and exit.")) -> None:
+        pass
+
+    for part in PARTS:
+        importlib.import_module(f"shoal.cli.{part}").register(app)
+    app.command("agent", help="The device's side (its own options: `shoal agent --help`).")(lambda: None)
+    return app
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""What commands share: tables for people, JSON for programs, files that are never overwritten by accident."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from shoal.errors import Kind, ShoalError
+
+console = Console(highlight=False)
+stderr = Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def emit_json(value: Any) -> None:
+    """To stdout, as it is: no colours, no wrapping."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a public file. Raises CONFIG where it exists already or can't be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise ShoalError(Kind.CONFIG, f"{path} exists: move it away, or choose another --out") from None
+    except OSError as error:
+        raise ShoalError(Kind.CONFIG, f"cannot write {path}: {error.strerror or 'unwritable'}") from None
+
+
+def read_bytes(path: Path, most: int = 8 << 20) -> bytes:
+    """Raises CONFIG naming the file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise ShoalError(Kind.CONFIG, f"cannot read {path}: {error.strerror or 'unreadable'}") from None
+    if len(data) > most:
+        raise ShoalError(Kind.CONFIG, f"{path} is larger than {most} bytes")
+    return data
+
+
+def public_key(text: str, what: str) -> bytes:
+    """32 bytes from 64 hex digits. Raises CONFIG."""
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise ShoalError(Kind.CONFIG, f"{what} is an Ed25519 public key: 64 hex digits: shoal keys signing prints it")
+    return key

@@ -1,0 +1,220 @@
+"""``shoal results``: what an analyzer released, as a table, JSON, CSV or a page with plots."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from shoal.cli.output import console, emit_json, say, write_new
+from shoal.errors import Kind, ShoalError
+
+results = typer.Typer(no_args_is_help=True, help="What an analyzer released.")
+
+Data = Annotated[Path | None, typer.Option(help="The analyzer's data_dir.")]
+Config = Annotated[Path | None, typer.Option(help="The analyzer's configuration file, instead of --data.")]
+Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+EMPTY = "nothing has been released yet"
+COLUMNS = (
+    *("task_id", "name", "window", "n", "rejected", "withheld", "label", "value", "stderr", "ci_low", "ci_high", "epsilon0"),
+    *("epsilon_upper", "epsilon_lower", "delta", "n_certified", "epsilon_at_received_n", "epsilon_cumulative_upper", "delta_cumulative"),
+    "manifest_hash",
+)
+
+
+class Format(StrEnum):
+    json = "json"
+    csv = "csv"
+    html = "html"
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(results, name="results")
+
+
+@results.command("list")
+def list_command(data: Data = None, config: Config = None, as_json: Json = False) -> None:
+    """Every release, one line each; --json: everything in them.
+
+    Example: shoal results list --data /var/lib/shoal/analyzer
+    """
+    found = read_releases(data, config)
+    if as_json:
+        emit_json(found)
+        return
+    if not found:
+        say(EMPTY)
+        return
+    table = plain_table("task", "id", "window", "reports", "rejected", "epsilon ≤", "epsilon0", "outcome")
+    for release in found:
+        privacy = release["privacy"]
+        table.add_row(
+            release["name"],
+            release["task_id"][:8],
+            str(release["window"]),
+            f"{release['n']:,}",
+            f"{sum(release['rejected'].values()):,}",
+            _up(privacy["epsilon_upper"]),
+            _up(privacy["epsilon0"]),
+            "withheld" if release["withheld"] else "released",
+        )
+    console.print(table)
+
+
+@results.command()
+def show(
+    task: Annotated[str, typer.Argument(help="TASK or TASK:WINDOW: a task's name, or its id or the beginning of it.")],
+    data: Data = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """The estimates and the certificate of a task's releases.
+
+    Example: shoal results show outpatient-visit:0 --data /var/lib/shoal/analyzer
+    """
+    found = select(read_releases(data, config), task)
+    if as_json:
+        emit_json(found)
+        return
+    for release in found:
+        _show(release)
+
+
+@results.command()
+def export(
+    out: Annotated[Path, typer.Option(help="File to write; it must not exist yet.")],
+    kind: Annotated[Format, typer.Option("--format", help="json, csv (one line per estimate) or html (a page with plots).")] = Format.json,
+    task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
+    data: Data = None,
+    config: Config = None,
+) -> None:
+    """Write releases to a file.
+
+    Example: shoal results export --format html --out report.html --data /var/lib/shoal/analyzer
+    """
+    found = read_releases(data, config)
+    found = found if task is None else select(found, task)
+    write_new(out, render(found, kind).encode())
+    say(f"{len(found)} release{'' if len(found) == 1 else 's'} written to {out}" if found else f"{EMPTY}: {out} is empty of releases")
+
+
+def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]]:
+    """All releases of a store, in the shape of ``release.to_json``, by name and window. Raises CONFIG, NOT_FOUND."""
+    from shoal.analyzer.release import decode_release, to_json
+    from shoal.analyzer.store import FILE_NAME, Store
+
+    store = Store(_data_dir(data, config) / FILE_NAME, read_only=True)
+    try:
+        found = [to_json(decode_release(stored.release)) for stored in store.releases()]
+    finally:
+        store.close()
+    return sorted(found, key=lambda release: (release["name"], release["task_id"], release["window"]))
+
+
+def _data_dir(data: Path | None, config: Path | None) -> Path:
+    if (data is None) == (config is None):
+        raise ShoalError(Kind.CONFIG, "say where the releases are: either --data DIR or --config analyzer.toml")
+    if data is not None:
+        return data
+    from shoal.analyzer.config import AnalyzerConfig
+    from shoal.settings import load_settings
+
+    return load_settings(AnalyzerConfig, config or Path()).data_dir
+
+
+def select(found: list[dict[str, Any]], task: str) -> list[dict[str, Any]]:
+    """The releases of TASK or TASK:WINDOW. Raises NOT_FOUND; CONFIG for a window that is no number or a task that is several."""
+    name, colon, window = task.partition(":")
+    if colon and not window.isdecimal():
+        raise ShoalError(Kind.CONFIG, f"{task}: TASK:WINDOW wants a number after the colon, for example {name}:0")
+    chosen = [release for release in found if name and (release["name"] == name or release["task_id"].startswith(name.lower()))]
+    if len({release["task_id"] for release in chosen}) > 1:
+        raise ShoalError(Kind.CONFIG, f"{name}: several tasks are meant: give more of the task's id (shoal results list --json shows it)")
+    chosen = [release for release in chosen if not colon or release["window"] == int(window)]
+    if not chosen:
+        raise ShoalError(Kind.NOT_FOUND, f"{task}: no such release; `shoal results list` shows what there is")
+    return chosen
+
+
+def render(found: list[dict[str, Any]], kind: Format) -> str:
+    """The releases as the text of a file."""
+    if kind is Format.json:
+        return json.dumps(found, indent=2) + "\n"
+    if kind is Format.csv:
+        return _csv(found)
+    from shoal.analyzer.report_page import render_report
+
+    return render_report(found)
+
+
+def _csv(found: list[dict[str, Any]]) -> str:
+    """One line per estimate; a withheld release is one line without one."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for release in found:
+        whole = {**release["privacy"], **release, "rejected": sum(release["rejected"].values()), "withheld": release["withheld"] or ""}
+        for estimate in release["estimates"] or [{}]:
+            writer.writerow({name: _cell(value) for name, value in {**whole, **estimate}.items()})
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Labels come from tasks: one that a spreadsheet would take for a formula is quoted."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r"} else value
+
+
+def _show(release: dict[str, Any]) -> None:
+    privacy = release["privacy"]
+    say(f"{release['name']}, window {release['window']} (task {release['task_id']})")
+    rejected = ", ".join(f"{count:,} {reason}" for reason, count in release["rejected"].items())
+    say(f"{release['n']:,} valid, distinct reports; rejected: {rejected or 'none'}")
+    if release["withheld"]:
+        say(f"withheld: {release['withheld']}")
+    else:
+        table = plain_table("answer", "estimate", "standard error", "95 % interval from", "to")
+        for row in release["estimates"]:
+            table.add_row(escape(row["label"]), *(f"{row[key]:,.6g}" for key in ("value", "stderr", "ci_low", "ci_high")))
+        console.print(table)
+    say(
+        f"central epsilon <= {_up(privacy['epsilon_upper'])} (and >= {_down(privacy['epsilon_lower'])}) at delta = {privacy['delta']:g},"
+        f" guaranteed for {privacy['n_certified']:,} honest reports; epsilon0 = {_up(privacy['epsilon0'])}"
+    )
+    say(f"at the received n: {_up(privacy['epsilon_at_received_n'])} (not guaranteed)")
+    say(
+        f"together with all that was opened before (windows: {privacy['windows_composed']}, tasks: {privacy['tasks_composed']}):"
+        f" epsilon <= {_up(privacy['epsilon_cumulative_upper'])} at delta = {privacy['delta_cumulative']:g}"
+    )
+    say("this stands on:")
+    for line in privacy["assumptions"]:
+        say(f"  - {line}")
+    say("")
+
+
+def plain_table(first: str, *others: str) -> Table:
+    """Fits 80 columns: only the first column folds."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, no_wrap=True)
+    return table
+
+
+def _up(epsilon: float) -> str:
+    from shoal.accounting.meaning import bound_text
+
+    return bound_text(epsilon)
+
+
+def _down(epsilon: float) -> str:
+    from shoal.accounting.meaning import bound_text
+
+    return bound_text(epsilon, up=False)

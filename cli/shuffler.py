@@ -1,0 +1,98 @@
+"""``shoal shuffler serve`` and ``shoal shuffler status``: thin; the work is in ``shoal.shuffler``."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.output import console, emit_json, say
+from shoal.errors import Kind, ShoalError
+
+Config = Annotated[Path, typer.Option("--config", help="shuffler.toml; deploy/shuffler.toml is a commented sample.")]
+
+
+def register(app: typer.Typer) -> None:
+    part = typer.Typer(help="The shuffler: takes sealed reports, forgets who sent them, delivers whole batches.", no_args_is_help=True)
+    part.command("serve")(serve)
+    part.command("status")(status)
+    app.add_typer(part, name="shuffler")
+
+
+def serve(config: Config) -> None:
+    """Run the shuffler until SIGTERM or Ctrl-C. SIGHUP reads the tasks folder again at once."""
+    from shoal import log
+    from shoal.service import run_service
+    from shoal.settings import load_settings
+    from shoal.shuffler.config import ShufflerConfig
+    from shoal.shuffler.service import serve as run
+
+    settings = load_settings(ShufflerConfig, config)
+    log.configure(settings.log_level)
+    run_service(lambda stop: run(settings, stop))
+
+
+def status(
+    config: Annotated[Path | None, typer.Option("--config", help="shuffler.toml, for its admin_listen.")] = None,
+    admin: Annotated[str | None, typer.Option("--admin", help="HOST:PORT of the shuffler's admin_listen.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Tasks, their windows by state, and counts of the windows that are decided."""
+    if (config is None) == (admin is None):
+        raise ShoalError(Kind.CONFIG, "give either --config shuffler.toml or --admin HOST:PORT")
+    if config is not None:
+        from shoal.settings import load_settings
+        from shoal.shuffler.config import ShufflerConfig
+
+        admin = load_settings(ShufflerConfig, config).admin_listen
+    answer = _fetch(str(admin))
+    if as_json:
+        emit_json(answer)
+        return
+    _show(answer)
+
+
+def _fetch(address: str) -> dict[str, Any]:
+    from shoal.task import split_address
+
+    if split_address(address) is None:
+        raise ShoalError(Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7444')
+    try:
+        with urllib.request.urlopen(f"http://{address}/status", timeout=5) as reply:
+            answer: dict[str, Any] = json.load(reply)
+    except (urllib.error.URLError, OSError, ValueError):
+        raise ShoalError(Kind.UNAVAILABLE, f"no shuffler answers at {address}: check admin_listen, and that it runs") from None
+    if answer.get("service") != "shuffler":
+        raise ShoalError(Kind.CONFIG, f"what answers at {address} is no shuffler: check admin_listen")
+    return answer
+
+
+def _show(answer: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    say(f"ready: {'yes' if answer['ready'] is None else 'no, ' + answer['ready']}")
+    table = Table("task", "name", "windows", "states", "last decided", "reports")
+    for task in answer["tasks"]:
+        decided = [window for window in task["shown"] if "outcome" in window]
+        last = decided[-1] if decided else None
+        states = ", ".join(f"{count} {name.lower()}" for name, count in task["states"].items())
+        table.add_row(
+            task["task_id"][:8],
+            task["name"],
+            str(task["windows"]),
+            states or "-",
+            f"{last['window']} {last['outcome'].lower()}" if last else "-",
+            str(last["reports"]) if last else "-",
+        )
+    console.print(table)
+    for task in answer["tasks"]:
+        for window in task["shown"]:
+            if "failing" in window:
+                failing = window["failing"]
+                say(
+                    f"task {task['task_id'][:8]} window {window['window']}: {failing['attempts']} failures ({failing['kind']}): see the log"
+                )

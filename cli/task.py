@@ -1,0 +1,149 @@
+"""``shoal task``: write, lint, sign and show tasks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal import codec
+from shoal.accounting.lint import LintResult, lint
+from shoal.accounting.meaning import bound_text
+from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
+from shoal.cli.taskfile import read_task, sample
+from shoal.crypto.keyfiles import load_signing_key
+from shoal.crypto.signing import SigningContext, SigningKey
+from shoal.crypto.trust import TrustedTask, trust_task
+from shoal.errors import Kind, ShoalError
+from shoal.task import Task
+
+task = typer.Typer(no_args_is_help=True, help="Write, lint, sign and show tasks.")
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(task, name="task")
+
+
+@task.command()
+def new(
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("task.toml"),
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fill in a value; repeat for several.")] = None,
+) -> None:
+    """Write a commented sample of a task, to fill in.
+
+    Example: shoal task new --out visits.toml --set max_batch=12000 --set keys.shuffler=HEX
+    """
+    write_new(out, sample(settings or []).encode())
+    say(f"wrote {out}: fill it in, then shoal task lint {out}")
+
+
+@task.command("lint")
+def lint_command(
+    file: Annotated[Path, typer.Argument(metavar="TASK.toml")],
+    as_json: Annotated[bool, typer.Option("--json", help="Findings and certificate as JSON.")] = False,
+) -> None:
+    """Refuse what can't hold: a target epsilon out of reach, retention too short, a mechanism that doesn't fit.
+
+    Exit status 2 if anything is refused. Example: shoal task lint visits.toml
+    """
+    result = lint(read_task(file))
+    if as_json:
+        certificate = result.certificate.to_json() if result.certificate else None
+        emit_json({"errors": list(result.errors), "warnings": list(result.warnings), "certificate": certificate})
+    else:
+        _show_findings(file.name, result)
+    if result.errors:
+        raise ShoalError(Kind.CONFIG, f"{file.name}: refused: {result.errors[0]}")
+
+
+@task.command()
+def sign(
+    file: Annotated[Path, typer.Argument(metavar="TASK.toml")],
+    key: Annotated[Path, typer.Option(help="Signing key of the authority that devices trust.")],
+    out: Annotated[Path, typer.Option(help="Signed task to make (NAME.task).")],
+) -> None:
+    """Lint, then sign: the task's bytes, and so its id, are fixed from here on.
+
+    Example: shoal task sign visits.toml --key authority.key --out visits.task
+    """
+    made = read_task(file)
+    result = lint(made)
+    _show_findings(file.name, result)
+    if result.errors:
+        raise ShoalError(Kind.CONFIG, f"{file.name}: not signed: {result.errors[0]}")
+    signed = sign_task(made, load_signing_key(key))
+    write_new(out, signed)
+    say(f"task {trust_task(signed, {codec.decode_signed_task(signed).authority}).task_id.hex} in {out}")
+
+
+def sign_task(made: Task, signer: SigningKey) -> bytes:
+    """The SignedTask's bytes."""
+    data = codec.encode_task(made)
+    return codec.encode_signed_task(codec.Signed(data, signer.public, signer.sign(SigningContext.TASK, data)))
+
+
+@task.command()
+def show(
+    file: Annotated[Path, typer.Argument(metavar="NAME.task")],
+    trust: Annotated[str, typer.Option(help="Public key that must have signed it; empty: the one in the file.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Verify a signed task and print what it asks, of whom, and under which protection."""
+    signed = read_bytes(file)
+    authority = public_key(trust, "--trust") if trust else codec.decode_signed_task(signed).authority
+    shown = describe(trust_task(signed, {authority}))
+    if as_json:
+        emit_json(shown)
+    else:
+        for name, value in shown.items():
+            say(f"{name.replace('_', ' '):>22}  {value}")
+
+
+def describe(trusted: TrustedTask) -> dict[str, Any]:
+    """A task's fields for people and programs."""
+    made, plan = trusted.task, trusted.task.windows
+    result = lint(made)
+    certificate = result.certificate
+    return {
+        "task_id": trusted.task_id.hex,
+        "name": made.name,
+        "purpose": made.purpose,
+        "question": made.question,
+        "cells": list(made.domain.labels),
+        "mechanism": made.mechanism.name,
+        "parameters": dict(made.mechanism.parameters),
+        "epsilon0": certificate.epsilon0 if certificate else None,
+        "guaranteed_epsilon": certificate.epsilon_upper if certificate else None,
+        "delta": made.delta,
+        "target_epsilon": made.target_epsilon,
+        "min_batch": made.min_batch,
+        "max_batch": made.max_batch,
+        "honest_fraction": float(made.honest_fraction),
+        "windows": plan.count,
+        "window_seconds": plan.length_s,
+        "first_window": datetime.fromtimestamp(plan.start_s, UTC).isoformat(),
+        "grace_s": plan.grace_s,
+        "retention_s": made.retention_s,
+        "admission": made.admission.name.lower(),
+        "suite": made.suite,
+        "shuffler_address": made.shuffler_address,
+        "authority": trusted.authority.hex(),
+        "key_authority": made.key_authority.hex(),
+        "shuffler_key": made.shuffler_key.hex(),
+        "analyzer_key": made.analyzer_key.hex(),
+    }
+
+
+def _show_findings(name: str, result: LintResult) -> None:
+    for message in result.errors:
+        say(f"error: {message}")
+    for message in result.warnings:
+        say(f"warning: {message}")
+    certificate = result.certificate
+    if certificate is not None:
+        say(
+            f"{name}: epsilon0 {bound_text(certificate.epsilon0)}; guaranteed central epsilon {bound_text(certificate.epsilon_upper)} "
+            f"(at least {bound_text(certificate.epsilon_lower, up=False)}) at delta {certificate.delta:g}"
+        )

@@ -1,0 +1,217 @@
+"""A task as people write it: a TOML file, turned into a validated Task. Every mistake is one line naming the key."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shoal.cli.output import public_key, read_bytes
+from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import create, design
+from shoal.task import PPM, MechanismSpec, Task, WindowPlan
+from shoal.toml import read_toml
+
+SUITES = {"x25519-aes128": 1, "x25519-chacha20": 2, "mlkem768-x25519-aes128": 3}
+
+SAMPLE = """\
+# A Shoal task. Check it with `shoal task lint`, sign it with `shoal task sign`: from then on it never changes.
+
+name = "outpatient-visit"           # required: lower case letters, digits, -
+purpose = "health statistics"       # required: in plain words; owners consent per purpose
+question = "Did you see a doctor this year?"  # required: in plain words
+min_batch = 10000                   # required, reports: fewer are never released
+max_batch = 0                       # reports: the window closes at this many; default 0 = when its time is over
+honest_fraction = 0.9               # default 1.0: share of honest, independent reports that you assume in every batch
+delta = 1e-8                        # required: of the central guarantee
+target_epsilon = 0.5                # required: a release with a larger guaranteed central epsilon is withheld
+retention_s = 1209600               # required, seconds from a window's start: the window, its grace, and time to deliver
+suite = "x25519-aes128"             # default; or "x25519-chacha20", "mlkem768-x25519-aes128" (post-quantum, larger)
+
+[domain]
+kind = "yes_no"                     # required: "yes_no", "categories" (labels, lower_bounds) or "numeric" (low, high, levels, clip, unit)
+
+[mechanism]
+name = "binary_rr"                  # required: "binary_rr", "krr" or "kmean"
+epsilon0 = 1.0986122886681098       # required: local epsilon; ln 3 is the two-coin form
+# or the integers themselves:  parameters = { yes_if_yes = 13835058055282163712, yes_if_no = 4611686018427387904 }
+
+[windows]
+start = {start}        # required: date and time with a zone
+length_s = 604800                   # required, seconds
+count = 52                          # required, windows
+grace_s = 86400                     # default 0, seconds after a window in which its reports are still taken
+skew_s = 300                        # default 0, seconds that a device's clock may run ahead
+
+[keys]                              # Ed25519 public keys, 64 hex digits each: `shoal keys signing`
+key_authority = ""                  # required: signs the key schedule
+shuffler = ""                       # required: signs manifests
+analyzer = ""                       # required: signs acknowledgements and releases
+
+[shuffler]
+address = "shuffler.example.org:7443"  # required: where devices submit
+ca = "ca.pem"                       # required: PEM file that the shuffler's certificate chains to
+"""
+
+_TOP = {"name", "purpose", "question", "min_batch", "max_batch", "honest_fraction", "delta", "target_epsilon", "retention_s", "suite"}
+_TABLES = {
+    "domain": {"kind", "labels", "lower_bounds", "low", "high", "levels", "clip", "unit"},
+    "mechanism": {"name", "epsilon0", "parameters"},
+    "windows": {"start", "length_s", "count", "grace_s", "skew_s"},
+    "keys": {"key_authority", "shuffler", "analyzer"},
+    "shuffler": {"address", "ca"},
+}
+
+
+def sample(settings: list[str]) -> str:
+    """The commented sample, beginning today, with ``settings`` ("max_batch=12000", "keys.shuffler=...") filled in.
+
+    Raises CONFIG for a key that the sample does not have.
+    """
+    text = SAMPLE.replace("{start}", datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"))
+    for setting in settings:
+        path, separator, value = setting.partition("=")
+        table, _, key = path.rpartition(".")
+        text, found = _replaced(text, table, key, value)
+        if not separator or not found:
+            raise ShoalError(
+                Kind.CONFIG, f'--set {path}: no such key in the sample: give KEY=VALUE or TABLE.KEY=VALUE, as in "keys.shuffler=..."'
+            )
+    return text
+
+
+def _replaced(text: str, table: str, key: str, value: str) -> tuple[str, bool]:
+    """The sample with one value replaced; texts are quoted where the sample quotes."""
+    lines, current, found = text.splitlines(), "", False
+    for number, line in enumerate(lines):
+        if line.startswith("["):
+            current = line[1 : line.index("]")]
+        match = re.match(r'([a-z0-9_]+) = ("[^"]*"|[^ ]+)(\s+#.*)?$', line)
+        if match and current == table and match[1] == key:
+            quoted = json.dumps(value) if match[2].startswith('"') else value
+            lines[number] = f"{key} = {quoted}{match[3] or ''}"
+            found = True
+    return "\n".join(lines) + "\n", found
+
+
+class _Reader:
+    """Typed access to a TOML table; every failure names file and key."""
+
+    def __init__(self, file: str, table: dict[str, Any], prefix: str = "") -> None:
+        self.file, self.table, self.prefix = file, table, prefix
+
+    def error(self, key: str, reason: str) -> ShoalError:
+        return ShoalError(Kind.CONFIG, f"{self.file}: {self.prefix}{key}: {reason}")
+
+    def only(self, known: set[str]) -> None:
+        for key in self.table.keys() - known:
+            raise self.error(key, "no such key: remove it or mend its name")
+
+    def get(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
+        if key not in self.table:
+            if default is None:
+                raise self.error(key, "required, but missing")
+            return default
+        value = self.table[key]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+            raise self.error(key, "a value of another type is wanted here (see `shoal task new`)")
+        return value
+
+
+def read_task(path: Path) -> Task:
+    """The Task of a TOML file, with a fresh salt. Raises CONFIG, INVALID with the file's and the key's name."""
+    top = _Reader(path.name, read_toml(path))
+    top.only(_TOP | _TABLES.keys())
+    tables = {name: _Reader(path.name, top.get(name, dict), f"{name}.") for name in _TABLES}
+    for name, known in _TABLES.items():
+        tables[name].only(known)
+    try:
+        return _build(path, top, tables)
+    except ShoalError as error:
+        if error.kind is Kind.CONFIG:
+            raise
+        raise ShoalError(Kind.CONFIG, f"{path.name}: {error}") from None
+
+
+def _build(path: Path, top: _Reader, tables: dict[str, _Reader]) -> Task:
+    domain = _domain(tables["domain"])
+    spec = _mechanism(tables["mechanism"], domain)
+    mechanism = create(spec, domain)
+    keys, shuffler = tables["keys"], tables["shuffler"]
+    suite = top.get("suite", str, "x25519-aes128")
+    if suite not in SUITES:
+        raise top.error("suite", f"one of {', '.join(SUITES)}")
+    fraction = float(top.get("honest_fraction", (int, float), 1.0))
+    if not 0 < fraction <= 1:
+        raise top.error("honest_fraction", "above 0 and at most 1")
+    return Task(
+        salt=os.urandom(16),
+        name=top.get("name", str),
+        purpose=top.get("purpose", str),
+        question=top.get("question", str),
+        domain=domain,
+        mechanism=spec,
+        windows=_windows(tables["windows"]),
+        min_batch=top.get("min_batch", int),
+        max_batch=top.get("max_batch", int, 0),
+        honest_fraction_ppm=int(fraction * PPM + 1e-6),  # downward: a smaller honest fraction is the safe side
+        delta=float(top.get("delta", (int, float))),
+        target_epsilon=float(top.get("target_epsilon", (int, float))),
+        key_authority=public_key(keys.get("key_authority", str), f"{path.name}: keys.key_authority"),
+        shuffler_key=public_key(keys.get("shuffler", str), f"{path.name}: keys.shuffler"),
+        analyzer_key=public_key(keys.get("analyzer", str), f"{path.name}: keys.analyzer"),
+        shuffler_address=shuffler.get("address", str),
+        shuffler_ca=read_bytes(path.parent / shuffler.get("ca", str), 64 * 1024),
+        retention_s=top.get("retention_s", int),
+        report_size=mechanism.report_size,
+        messages=mechanism.messages,
+        suite=SUITES[suite],
+    )
+
+
+def _domain(table: _Reader) -> Domain:
+    kind = table.get("kind", str)
+    match kind:
+        case "yes_no":
+            table.only({"kind"})
+            return YesNo()
+        case "categories":
+            table.only({"kind", "labels", "lower_bounds"})
+            labels, bounds = table.get("labels", list), table.get("lower_bounds", list, [])
+            if not all(isinstance(label, str) for label in labels) or not all(type(bound) is int for bound in bounds):
+                raise table.error("labels", "labels are texts and lower_bounds integers")
+            return Categories(tuple(labels), tuple(bounds))
+        case "numeric":
+            table.only({"kind", "low", "high", "levels", "clip", "unit"})
+            low, high = table.get("low", (int, float)), table.get("high", (int, float))
+            return Numeric(float(low), float(high), table.get("levels", int), table.get("clip", bool, True), table.get("unit", str, ""))
+    raise table.error("kind", "one of yes_no, categories, numeric")
+
+
+def _mechanism(table: _Reader, domain: Domain) -> MechanismSpec:
+    name = table.get("name", str)
+    if ("epsilon0" in table.table) == ("parameters" in table.table):
+        raise table.error("epsilon0", "give either epsilon0 or parameters")
+    if "epsilon0" in table.table:
+        return design(name, domain, float(table.get("epsilon0", (int, float))))
+    parameters = table.get("parameters", dict)
+    if not all(type(value) is int for value in parameters.values()):
+        raise table.error("parameters", "integers out of 2^64")
+    return MechanismSpec.of(name, **parameters)
+
+
+def _windows(table: _Reader) -> WindowPlan:
+    start = table.get("start", datetime)
+    if start.tzinfo is None:
+        raise table.error("start", "give a time zone, for example 2026-01-01T00:00:00Z")
+    return WindowPlan(
+        start_s=int(start.astimezone(UTC).timestamp()),
+        length_s=table.get("length_s", int),
+        count=table.get("count", int),
+        grace_s=table.get("grace_s", int, 0),
+        skew_s=table.get("skew_s", int, 0),
+    )

@@ -1,0 +1,209 @@
+"""The rules of a device, without sockets, disk or clock: preparing a report, naming its window, and what each answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum, unique
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from shoal.crypto.envelope import ACK_KEY_SIZE, NONCE_SIZE, HopContent, seal_frame, seal_report
+from shoal.domain import Value
+from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.limits import LIMITS
+from shoal.privacy import epsilon0_upper
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shoal.crypto.trust import TrustedSchedule, TrustedTask
+    from shoal.mechanisms.base import Mechanism
+    from shoal.task import Task, WindowPlan
+
+
+@unique
+class State(Enum):
+    """Where a report stands. QUEUED is the only one that changes."""
+
+    QUEUED = "queued"  # on this device, will be sent
+    ACKED = "acked"  # on the shuffler's disk: a verified receipt says so
+    REFUSED = "refused"  # a final no, and no attempt can have been stored
+    UNKNOWN = "unknown"  # a final no after an attempt whose fate was never learnt: counted once or not at all
+
+
+@unique
+class Action(Enum):
+    """What becomes of the queue entry. DONE and DROP are final; RETRY sends the same bytes later; REFRESH re-reads tasks first."""
+
+    DONE = "done"
+    RETRY = "retry"
+    REFRESH = "refresh"
+    DROP = "drop"
+
+
+# Every kind has an entry. Kinds that no shuffler answers with (they are this device's own troubles, or somebody in
+# between speaks) keep the report: only an answer that says "never" ends it.
+ACTION_OF: Mapping[Kind, Action] = MappingProxyType(
+    {
+        Kind.INVALID: Action.DROP,
+        Kind.UNKNOWN_TASK: Action.REFRESH,
+        Kind.UNKNOWN_KEY: Action.REFRESH,
+        Kind.TOO_EARLY: Action.RETRY,
+        Kind.WINDOW_CLOSED: Action.DROP,
+        Kind.WINDOW_FULL: Action.DROP,
+        Kind.OVERLOADED: Action.RETRY,
+        Kind.OVERSIZE: Action.DROP,
+        Kind.UNAVAILABLE: Action.RETRY,
+        Kind.DEADLINE: Action.RETRY,
+        Kind.UNAUTHENTICATED: Action.DROP,
+        Kind.FORBIDDEN: Action.DROP,
+        Kind.BAD_SIGNATURE: Action.RETRY,  # a receipt that doesn't verify: forged or damaged, the report may be anywhere
+        Kind.CONFLICT: Action.DROP,
+        Kind.TOO_FEW: Action.RETRY,
+        Kind.MISMATCH: Action.RETRY,
+        Kind.CONFIG: Action.RETRY,
+        Kind.KEY_FILE: Action.RETRY,
+        Kind.REFUSED: Action.RETRY,
+        Kind.PORT_IN_USE: Action.RETRY,
+        Kind.INTERNAL: Action.RETRY,
+        Kind.NOT_FOUND: Action.RETRY,
+    }
+)
+
+# Answers that promise that this attempt left nothing behind.
+NOT_STORED: frozenset[Kind] = frozenset(
+    {Kind.UNKNOWN_TASK, Kind.UNKNOWN_KEY, Kind.TOO_EARLY, Kind.OVERLOADED, Kind.CONFIG, Kind.KEY_FILE}
+    | {kind for kind, action in ACTION_OF.items() if action is Action.DROP}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one failed attempt means. ``doubtful``: from now on some attempt may have been stored."""
+
+    action: Action
+    state: State
+    doubtful: bool
+
+
+def judge(kind: Kind, doubtful: bool) -> Verdict:
+    """The meaning of failure ``kind``, when earlier attempts were ``doubtful`` or not.
+
+    A refusal after a doubtful attempt is UNKNOWN, not REFUSED: "window full" may well be said by a shuffler that counted
+    the first attempt and whose reply was lost.
+    """
+    action = ACTION_OF[kind]
+    after = doubtful or kind not in NOT_STORED
+    if action is Action.DROP:
+        return Verdict(action, State.UNKNOWN if after else State.REFUSED, after)
+    return Verdict(action, State.QUEUED, after)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A verified task with its verified keys and its randomizer: everything that a report needs but the value."""
+
+    trusted: TrustedTask
+    keys: TrustedSchedule
+    mechanism: Mechanism
+    epsilon0: float  # of one report, rounded up
+
+    @property
+    def task(self) -> Task:
+        return self.trusted.task
+
+    @property
+    def task_id(self) -> TaskId:
+        return self.trusted.task_id
+
+
+def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
+    """Build the task's randomizer. Raises INVALID if its integers don't fit, MISMATCH if the task misstates its reports."""
+    from shoal.mechanisms import create
+
+    task = trusted.task
+    mechanism = create(task.mechanism, task.domain)
+    if (mechanism.messages, mechanism.report_size) != (task.messages, task.report_size):
+        raise ShoalError(
+            Kind.MISMATCH,
+            f"task {task.name}: it states {task.messages} messages of {task.report_size} bytes, its mechanism makes"
+            f" {mechanism.messages} of {mechanism.report_size}: ask for a task that was checked",
+        )
+    return Assignment(trusted, keys, mechanism, epsilon0_upper(mechanism.privacy()))
+
+
+def window_at(name: str, plan: WindowPlan, now: float) -> int:
+    """The window that the device's clock names. Raises TOO_EARLY before the first and WINDOW_CLOSED after the last."""
+    window = plan.current(now)
+    if window is not None:
+        return window
+    if now < plan.start_s:
+        raise ShoalError(Kind.TOO_EARLY, f"task {name} begins at {_utc(plan.start_s)}: report then, or check this device's clock")
+    raise ShoalError(Kind.WINDOW_CLOSED, f"task {name} ended at {_utc(plan.end_of(plan.count - 1))}: it takes no more answers")
+
+
+def _utc(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A report, randomized once and sealed once: these bytes are what every attempt sends.
+
+    ``expires_s``: Unix seconds after which no service can hold the window any more, by this device's clock.
+    """
+
+    task_id: TaskId
+    window: int
+    frame: bytes = field(repr=False)
+    ack_key: bytes = field(repr=False)
+    expires_s: int
+
+
+def prepare(assignment: Assignment, window: int, value: Value, entropy: Entropy = SYSTEM) -> Prepared:
+    """Encode, randomize once, seal for the analyzer, seal for the shuffler.
+
+    Call it once per task and window, inside ``Outbox.claim``: a second call for the same window would be a second draw.
+    The value leaves no trace in the result but through the randomizer. Raises INVALID for a window the task hasn't.
+    """
+    return seal(assignment, window, randomize(assignment, [value], entropy)[0], entropy)
+
+
+def randomize(assignment: Assignment, values: Sequence[Value], entropy: Entropy = SYSTEM) -> NDArray[np.uint8]:
+    """uint8[n, messages, report_size]: one report per value, each an independent draw. A device passes one value."""
+    import numpy as np
+
+    cells = [assignment.task.domain.encode(value, entropy) for value in values]
+    return assignment.mechanism.randomize(np.array(cells, dtype=np.int64), entropy)
+
+
+def seal(assignment: Assignment, window: int, report: NDArray[np.uint8], entropy: Entropy = SYSTEM) -> Prepared:
+    """Seal one report, uint8[messages, report_size], in both layers. Raises INVALID for a window the task hasn't."""
+    task, task_id, keys = assignment.task, assignment.task_id, assignment.keys
+    if not 0 <= window < len(keys.analyzer_keys):
+        raise ShoalError(Kind.INVALID, f"task {task.name} has no window {window}: it has 0 to {len(keys.analyzer_keys) - 1}")
+    config = keys.analyzer_keys[window]
+    sealed = tuple([seal_report(config, task_id, window, entropy.bytes(NONCE_SIZE), message.tobytes()) for message in report])
+    ack_key = entropy.bytes(ACK_KEY_SIZE)
+    content = HopContent(task_id, window, ack_key, config.key_id, b"", sealed)
+    return Prepared(task_id, window, seal_frame(keys.hop_keys[window], content), ack_key, expiry(task, window))
+
+
+def expiry(task: Task, window: int) -> int:
+    """Unix seconds: beyond the window's grace, the services' retention and the clock skew that the task tolerates."""
+    plan = task.windows
+    return max(plan.deadline_of(window), plan.start_of(window) + task.retention_s) + plan.skew_s
+
+
+def pause(attempts: int, entropy: Entropy, first_s: float = LIMITS.retry_first_s, most_s: float = LIMITS.retry_most_s) -> float:
+    """Seconds before the next attempt, after ``attempts`` >= 1 failed ones: uniform on [0, min(most, first * 2^(attempts - 1))].
+
+    Full jitter: devices that failed together don't come back together.
+    """
+    ceiling = min(most_s, first_s * 2.0 ** min(attempts - 1, 60))
+    return ceiling * (int.from_bytes(entropy.bytes(8), "little") / 2.0**64)

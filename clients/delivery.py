@@ -1,0 +1,58 @@
+"""One attempt to deliver one queued report: the only place where bytes leave a device, used by agents and simulated devices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from shoal.clients.core import Action, State, judge
+from shoal.clients.outbox import Entry, Outbox
+from shoal.clients.transport import Transport
+from shoal.crypto.envelope import verify_receipt
+from shoal.errors import Kind, ShoalError
+from shoal.failpoints import hit
+
+T = TypeVar("T")
+
+
+async def attempt(outbox: Outbox, entry: Entry, transport: Transport, deadline_s: float) -> ShoalError | None:
+    """Send the entry's bytes once and record what came of it. None: a receipt was verified; else the failure.
+
+    The attempt is recorded before anything is sent and stays doubtful if this process dies or the caller is cancelled
+    while it is under way.
+    """
+    task_id, window = entry.record.task_id, entry.record.window
+    doubtful = entry.record.doubtful
+    await on(outbox, lambda: outbox.sending(task_id, window))
+    hit("client.send")
+    try:
+        mac = await transport.submit(entry.frame, deadline_s)
+        verify_receipt(entry.ack_key, 0, entry.frame, mac)
+    except ShoalError as error:
+        failure = error
+        await on(outbox, lambda: settle(outbox, entry, failure.kind, doubtful))
+        return error
+    hit("client.receipt")
+    await on(outbox, lambda: outbox.finish(task_id, window, State.ACKED))
+    return None
+
+
+async def on(outbox: Outbox, step: Callable[[], T]) -> T:
+    """Run a step of the outbox: in a thread where it waits for a disk, so that the owner's event loop doesn't."""
+    return await asyncio.to_thread(step) if outbox.blocking else step()
+
+
+def settle(outbox: Outbox, entry: Entry, kind: Kind, doubtful: bool) -> None:
+    """Record a failed attempt of an entry whose earlier attempts were ``doubtful`` or not."""
+    verdict = judge(kind, doubtful)
+    if verdict.action is Action.DROP:
+        outbox.finish(entry.record.task_id, entry.record.window, verdict.state, kind)
+    else:
+        outbox.failed(entry.record.task_id, entry.record.window, kind, verdict.doubtful)
+
+
+def give_up(outbox: Outbox, entry: Entry, kind: Kind) -> None:
+    """End an entry that will not be tried again: UNKNOWN if an attempt may have been stored, else REFUSED."""
+    state = State.UNKNOWN if entry.record.doubtful else State.REFUSED
+    outbox.finish(entry.record.task_id, entry.record.window, state, kind)

@@ -1,0 +1,276 @@
+"""The one place where bytes become domain objects and back.
+
+Handlers receive bytes and call these functions, so malformed input is INVALID_ARGUMENT and never UNKNOWN. Signed things
+keep the received bytes beside what was parsed from them: signatures and ids are over those bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, KeyId, TaskId
+from shoal.limits import LIMITS
+from shoal.protos import delivery_pb2, keys_pb2, task_pb2
+from shoal.task import Admission, Aggregator, KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
+
+VERSION = 1
+M = TypeVar("M", bound=Message)
+
+
+def parse(message: type[M], data: bytes, what: str) -> M:
+    """The protobuf message, or ShoalError(INVALID). ``what`` names it in the error."""
+    parsed = message()
+    try:
+        parsed.ParseFromString(data)
+    except (DecodeError, RecursionError):
+        raise ShoalError(Kind.INVALID, f"{what}: not a well-formed protobuf message") from None
+    return parsed
+
+
+def _version(version: int, what: str) -> None:
+    if version != VERSION:
+        raise ShoalError(Kind.INVALID, f"{what}: version {version} is not known here (this program reads version {VERSION})")
+
+
+def _known(message: Message, what: str) -> None:
+    """Raise INVALID if a part of a signed message, however deep, means nothing to this program.
+
+    Ignored, it would be signed by the authority and obeyed by newer programs only: two devices would answer two questions
+    under one task id.
+    """
+    before = message.ByteSize()
+    message.DiscardUnknownFields()
+    if message.ByteSize() != before:
+        raise ShoalError(Kind.INVALID, f"{what}: it has fields that version {VERSION} does not know, made by a newer version: use that one")
+
+
+def _limit(data: bytes, most: int, what: str) -> None:
+    if len(data) > most:
+        raise ShoalError(Kind.OVERSIZE, f"{what}: {len(data)} bytes, at most {most} are read")
+
+
+# --- signed envelopes ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """Received bytes, who says they signed them, and the signature (not yet verified)."""
+
+    data: bytes
+    authority: bytes
+    signature: bytes
+
+
+def decode_signed_task(data: bytes) -> Signed:
+    _limit(data, LIMITS.task_bytes + 1024, "signed task")
+    message = parse(task_pb2.SignedTask, data, "signed task")
+    return Signed(message.task, message.authority, message.signature)
+
+
+def encode_signed_task(signed: Signed) -> bytes:
+    return task_pb2.SignedTask(task=signed.data, authority=signed.authority, signature=signed.signature).SerializeToString()
+
+
+def decode_signed_schedule(data: bytes) -> Signed:
+    _limit(data, LIMITS.schedule_bytes + 1024, "signed key schedule")
+    message = parse(keys_pb2.SignedKeySchedule, data, "signed key schedule")
+    return Signed(message.schedule, message.authority, message.signature)
+
+
+def encode_signed_schedule(signed: Signed) -> bytes:
+    return keys_pb2.SignedKeySchedule(schedule=signed.data, authority=signed.authority, signature=signed.signature).SerializeToString()
+
+
+# --- task -----------------------------------------------------------------------------------------------------------
+
+
+def encode_domain(domain: Domain) -> task_pb2.Domain:
+    match domain:
+        case YesNo():
+            return task_pb2.Domain(yes_no=task_pb2.YesNo())
+        case Categories():
+            return task_pb2.Domain(categories=task_pb2.Categories(labels=domain.names, lower_bounds=domain.lower_bounds))
+        case Numeric():
+            numeric = task_pb2.Numeric(low=domain.low, high=domain.high, levels=domain.levels, clip=domain.clip, unit=domain.unit)
+            return task_pb2.Domain(numeric=numeric)
+
+
+def decode_domain(message: task_pb2.Domain) -> Domain:
+    match message.WhichOneof("kind"):
+        case "yes_no":
+            return YesNo()
+        case "categories":
+            return Categories(tuple(message.categories.labels), tuple(message.categories.lower_bounds))
+        case "numeric":
+            numeric = message.numeric
+            return Numeric(numeric.low, numeric.high, numeric.levels, numeric.clip, numeric.unit)
+        case _:
+            raise ShoalError(Kind.INVALID, "task: its domain is of no known kind")
+
+
+def encode_task(task: Task) -> bytes:
+    """Bytes of a new task. Deterministic, but ids and signatures are always over the bytes once made."""
+    return task_pb2.Task(
+        version=VERSION,
+        salt=task.salt,
+        name=task.name,
+        purpose=task.purpose,
+        question=task.question,
+        domain=encode_domain(task.domain),
+        mechanism=task_pb2.Mechanism(
+            name=task.mechanism.name,
+            parameters=[task_pb2.Parameter(name=name, value=value) for name, value in task.mechanism.parameters],
+        ),
+        windows=task_pb2.Windows(
+            start_s=task.windows.start_s,
+            length_s=task.windows.length_s,
+            count=task.windows.count,
+            grace_s=task.windows.grace_s,
+            skew_s=task.windows.skew_s,
+        ),
+        min_batch=task.min_batch,
+        max_batch=task.max_batch,
+        honest_fraction_ppm=task.honest_fraction_ppm,
+        delta=task.delta,
+        target_epsilon=task.target_epsilon,
+        reports_per_device=task.reports_per_device,
+        admission=task_pb2.Admission.ValueType(task.admission),
+        suite=task.suite,
+        aggregator=task_pb2.Aggregator.ValueType(task.aggregator),
+        key_authority=task.key_authority,
+        shuffler_key=task.shuffler_key,
+        analyzer_key=task.analyzer_key,
+        shuffler_address=task.shuffler_address,
+        shuffler_ca=task.shuffler_ca,
+        retention_s=task.retention_s,
+        report_size=task.report_size,
+        messages=task.messages,
+    ).SerializeToString(deterministic=True)
+
+
+@lru_cache(maxsize=32)
+def decode_task(data: bytes) -> Task:
+    """Raises INVALID for anything that is not a task of this version, OVERSIZE beyond LIMITS.task_bytes.
+
+    A pure function of bytes that a service or a simulator reads again and again: recent tasks are remembered. Whether
+    the bytes may be trusted is never remembered: signatures are verified each time (crypto.trust).
+    """
+    _limit(data, LIMITS.task_bytes, "task")
+    message = parse(task_pb2.Task, data, "task")
+    _version(message.version, "task")
+    _known(message, "task")
+    try:
+        admission, aggregator = Admission(message.admission), Aggregator(message.aggregator)
+    except ValueError:
+        raise ShoalError(Kind.INVALID, "task: its admission or aggregator is of no known kind") from None
+    windows = message.windows
+    if math.isnan(message.delta) or math.isnan(message.target_epsilon):
+        raise ShoalError(Kind.INVALID, "task: delta and target_epsilon are numbers")
+    return Task(
+        salt=message.salt,
+        name=message.name,
+        purpose=message.purpose,
+        question=message.question,
+        domain=decode_domain(message.domain),
+        mechanism=MechanismSpec(message.mechanism.name, tuple((p.name, p.value) for p in message.mechanism.parameters)),
+        windows=WindowPlan(windows.start_s, windows.length_s, windows.count, windows.grace_s, windows.skew_s),
+        min_batch=message.min_batch,
+        max_batch=message.max_batch,
+        honest_fraction_ppm=message.honest_fraction_ppm,
+        delta=message.delta,
+        target_epsilon=message.target_epsilon,
+        reports_per_device=message.reports_per_device,
+        admission=admission,
+        suite=message.suite,
+        aggregator=aggregator,
+        key_authority=message.key_authority,
+        shuffler_key=message.shuffler_key,
+        analyzer_key=message.analyzer_key,
+        shuffler_address=message.shuffler_address,
+        shuffler_ca=message.shuffler_ca,
+        retention_s=message.retention_s,
+        report_size=message.report_size,
+        messages=message.messages,
+    )
+
+
+# --- key schedule -----------------------------------------------------------------------------------------------------
+
+
+def encode_schedule(schedule: KeySchedule) -> bytes:
+    return keys_pb2.KeySchedule(
+        version=VERSION,
+        task_id=schedule.task_id,
+        windows=[keys_pb2.WindowKeys(window=w.window, analyzer_key=w.analyzer_key, hop_key=w.hop_key) for w in schedule.windows],
+    ).SerializeToString(deterministic=True)
+
+
+@lru_cache(maxsize=32)
+def decode_schedule(data: bytes) -> KeySchedule:
+    """Raises INVALID, OVERSIZE. Recent schedules are remembered, as tasks are."""
+    _limit(data, LIMITS.schedule_bytes, "key schedule")
+    message = parse(keys_pb2.KeySchedule, data, "key schedule")
+    _version(message.version, "key schedule")
+    _known(message, "key schedule")
+    return KeySchedule(message.task_id, tuple(WindowKeys(w.window, w.analyzer_key, w.hop_key) for w in message.windows))
+
+
+# --- delivery ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the shuffler says of a sealed batch; all counts are rows (sealed messages)."""
+
+    task_id: TaskId
+    window: int
+    rows: int
+    row_size: int
+    analyzer_key_id: KeyId
+    hop_key_id: KeyId
+    schedule_hash: Digest
+    rows_hash: Digest
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rows <= LIMITS.batch_rows:
+            raise ShoalError(Kind.INVALID, f"manifest: a batch has 1 to {LIMITS.batch_rows} rows")
+        if not 0 < self.row_size <= LIMITS.report_bytes + 2 * 1024:
+            raise ShoalError(Kind.INVALID, "manifest: row_size is out of range")
+        if not 0 <= self.window < LIMITS.windows:
+            raise ShoalError(Kind.INVALID, "manifest: window is out of range")
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    return delivery_pb2.Manifest(
+        version=VERSION,
+        task_id=manifest.task_id.raw,
+        window=manifest.window,
+        rows=manifest.rows,
+        row_size=manifest.row_size,
+        analyzer_key_id=manifest.analyzer_key_id.raw,
+        hop_key_id=manifest.hop_key_id.raw,
+        schedule_hash=manifest.schedule_hash.raw,
+        rows_hash=manifest.rows_hash.raw,
+    ).SerializeToString(deterministic=True)
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    message = parse(delivery_pb2.Manifest, data, "manifest")
+    _version(message.version, "manifest")
+    return Manifest(
+        TaskId(message.task_id),
+        message.window,
+        message.rows,
+        message.row_size,
+        KeyId(message.analyzer_key_id),
+        KeyId(message.hop_key_id),
+        Digest(message.schedule_hash),
+        Digest(message.rows_hash),
+    )

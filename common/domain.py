@@ -1,0 +1,162 @@
+"""How a person's value becomes an integer: the domain of a task's question.
+
+Every value maps to a cell, always: missing, unreadable and out-of-domain values go to a cell of their own ("no answer";
+for a yes/no question: "no"). A device that skipped would make the number of reports depend on values, and the
+certificate would not hold.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from shoal.entropy import SYSTEM, Entropy, bernoulli
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+
+NO_ANSWER = "no answer"
+Value = bool | int | float | str | None
+
+
+def _bad(what: str) -> ShoalError:
+    return ShoalError(Kind.INVALID, what)
+
+
+@dataclass(frozen=True, slots=True)
+class YesNo:
+    """Cell 0 = no (and every missing or unreadable value), cell 1 = yes."""
+
+    @property
+    def size(self) -> int:
+        return 2
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("no", "yes")
+
+    def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
+        """1 for True, 1, "yes", "true", "1" (any case); 0 otherwise."""
+        if isinstance(value, str):
+            return int(value.strip().lower() in {"yes", "true", "1"})
+        return int(value is not None and value == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """One cell per label and a last cell for "no answer".
+
+    With ``lower_bounds`` (as many as labels, increasing) a number falls into the last label whose bound is <= it, and
+    below the first bound is no answer; integers of any size are compared exactly. Without them a value is matched with
+    its label as text.
+    """
+
+    names: tuple[str, ...]
+    lower_bounds: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 2 <= len(self.names) < LIMITS.cells:
+            raise _bad(f"categories want 2 to {LIMITS.cells - 1} labels")
+        if len(set(self.names)) != len(self.names) or not all(0 < len(name) <= LIMITS.name_chars for name in self.names):
+            raise _bad(f"category labels are distinct and 1 to {LIMITS.name_chars} characters long")
+        if NO_ANSWER in self.names:
+            raise _bad(f'"{NO_ANSWER}" is added to the categories by itself: leave it out')
+        if self.lower_bounds and (
+            len(self.lower_bounds) != len(self.names) or any(b <= a for a, b in zip(self.lower_bounds, self.lower_bounds[1:], strict=False))
+        ):
+            raise _bad("lower_bounds of categories are strictly increasing, one per label")
+        if not all(-(1 << 63) <= bound < 1 << 63 for bound in self.lower_bounds):
+            raise _bad("lower_bounds of categories are integers of 64 bits")
+
+    @property
+    def size(self) -> int:
+        return len(self.names) + 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*self.names, NO_ANSWER)
+
+    def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
+        """The value's cell; the last cell for anything that fits no label."""
+        if self.lower_bounds:
+            number = _number(value)
+            if number is None or number < self.lower_bounds[0]:
+                return len(self.names)
+            return bisect_right(self.lower_bounds, number) - 1
+        text = str(value)
+        return self.names.index(text) if value is not None and text in self.names else len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """Cell i stands for low + i * (high - low) / (levels - 1); a last cell for "no answer".
+
+    A value between two levels is rounded to one of them at random so that its mean is kept (unbiased, threshold out of
+    2^64). ``clip``: values outside [low, high] are moved to its ends; otherwise they are no answer.
+    """
+
+    low: float
+    high: float
+    levels: int
+    clip: bool = True
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise _bad("a numeric domain wants finite low < high")
+        if not 2 <= self.levels < LIMITS.cells:
+            raise _bad(f"a numeric domain wants 2 to {LIMITS.cells - 1} levels")
+        # Below two units in the last place neighbouring levels would be one float; an infinite width has no levels at all.
+        if not 2 * math.ulp(max(abs(self.low), abs(self.high))) <= self.step < math.inf:
+            raise _bad("low and high of a numeric domain are too close or too far apart for its levels: choose another unit")
+        if len(self.unit) > LIMITS.name_chars:
+            raise _bad(f"a unit is at most {LIMITS.name_chars} characters long")
+
+    @property
+    def size(self) -> int:
+        return self.levels + 1
+
+    @property
+    def step(self) -> float:
+        return (self.high - self.low) / (self.levels - 1)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The levels in as few digits as tell them apart."""
+        for digits in (6, 9, 12):
+            names = [f"{self.low + i * self.step:.{digits}g}" for i in range(self.levels)]
+            if len(set(names)) == self.levels:
+                return (*names, NO_ANSWER)
+        return (*(repr(self.low + i * self.step) for i in range(self.levels)), NO_ANSWER)
+
+    def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
+        """The level of the value, rounded at random between two levels; the last cell for missing, NaN, infinite, out of domain.
+
+        One word is drawn whatever the value is, so that the time and randomness used don't tell whether there was an answer, or
+        whether it stood on a level.
+        """
+        number = _number(value)
+        answered = number is not None and (self.clip or self.low <= number <= self.high)
+        place = (min(max(number, self.low), self.high) - self.low) / self.step if number is not None else 0.0
+        below = min(int(place), self.levels - 1)
+        up = bernoulli(int((place - below) * 2**64), entropy)
+        return min(below + int(up), self.levels - 1) if answered else self.levels
+
+
+Domain = YesNo | Categories | Numeric
+
+
+def _number(value: Value) -> int | float | None:
+    """A finite number, or None. Integers stay exact, however large; a decimal text is read; a bool is 0 or 1."""
+    if isinstance(value, int):  # bool too
+        return int(value)
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            pass  # not an integer, or longer than Python reads: perhaps a float
+    try:
+        number = float(value)  # type: ignore[arg-type]  # None and foreign types: caught
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,90 @@
+"""Where every random choice comes from: a CSPRNG behind one seam.
+
+``SystemEntropy`` reads os.urandom for small draws and an AES-256-CTR stream keyed by os.urandom for large ones (a fresh
+key per draw: nothing to fork, pickle or reseed). ``SeededEntropy`` is for tests alone and must be asked for by its name.
+No numpy or ``random`` generator ever touches a private value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from shoal.errors import Kind, ShoalError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_SMALL = 4096  # bytes: below this one system call is cheaper than setting up a cipher
+
+
+class Entropy(Protocol):
+    """A source of independent, uniform random bytes."""
+
+    def bytes(self, count: int) -> bytes:
+        """``count`` random bytes."""
+        ...
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """uint64[count], uniform on [0, 2^64)."""
+        ...
+
+
+class SystemEntropy:
+    """The operating system's CSPRNG, stretched by AES-256-CTR for large draws."""
+
+    def bytes(self, count: int) -> bytes:
+        if count <= _SMALL:
+            return os.urandom(count)
+        return _ctr_stream(os.urandom(32), os.urandom(16), count)
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        import numpy as np
+
+        return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
+
+
+class SeededEntropy:
+    """A reproducible stream for tests: SHA-256(seed) keys AES-256-CTR. Never use it for a person's data."""
+
+    def __init__(self, seed: int | str) -> None:
+        self._key = hashlib.sha256(f"shoal test entropy {seed}".encode()).digest()
+        self._draws = 0
+
+    def bytes(self, count: int) -> bytes:
+        self._draws += 1
+        return _ctr_stream(self._key, (self._draws << 64).to_bytes(16, "big"), count)
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        import numpy as np
+
+        return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
+
+
+def _ctr_stream(key: bytes, start: bytes, count: int) -> bytes:
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    return Cipher(algorithms.AES(key), modes.CTR(start)).encryptor().update(bytes(count))
+
+
+def uniform_below(bound: int, entropy: Entropy) -> int:
+    """An exactly uniform integer in [0, bound), 1 <= bound <= 2^64, by rejection: no modulo bias. Raises INVALID otherwise."""
+    if not 1 <= bound <= 1 << 64:
+        raise ShoalError(Kind.INVALID, "a uniform draw wants a bound from 1 to 2^64")
+    if bound == 1:
+        return 0
+    limit = (1 << 64) // bound * bound
+    while True:
+        word = int.from_bytes(entropy.bytes(8), "little")
+        if word < limit:
+            return word % bound
+
+
+def bernoulli(threshold: int, entropy: Entropy) -> bool:
+    """True with probability exactly threshold / 2^64."""
+    return int.from_bytes(entropy.bytes(8), "little") < threshold
+
+
+SYSTEM = SystemEntropy()

@@ -1,0 +1,61 @@
+"""Every limit of Shoal, with its unit and why. One place; a service's configuration may tighten some of them, never loosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    # --- wire -------------------------------------------------------------------------------------------------------
+    frame_sizes: tuple[int, ...] = (512, 4 * KIB, 32 * KIB)  # bytes; few, so that a size names neither task nor window
+    submit_bytes: int = 64 * KIB  # one request: the largest frame and its protobuf, with room
+    batch_bytes: int = 1 * MIB  # one SubmitBatch request: 2,000 frames of 512 bytes
+    batch_frames: int = 2_000  # frames in one SubmitBatch
+    chunk_bytes: int = 256 * KIB  # rows in one delivery chunk
+    reply_bytes: int = 256 * KIB  # any reply: 2,000 receipts of about 40 bytes fit
+    metadata_bytes: int = 4 * KIB  # request headers; soft and hard limit equal, so refusal isn't random
+    task_bytes: int = 256 * KIB  # a serialized Task
+    schedule_bytes: int = 4 * MIB  # a serialized KeySchedule: 3 years of daily windows with post-quantum keys
+    # --- calls ------------------------------------------------------------------------------------------------------
+    concurrent_streams: int = 512  # per connection: a relay or a simulator multiplexes many devices on one
+    concurrent_calls: int = 1_024  # per server; beyond it RESOURCE_EXHAUSTED, nothing queues without bound
+    default_deadline_s: float = 10.0  # a call that states none gets this
+    smallest_deadline_s: float = 0.1  # with less left than this the call is refused before any work
+    connection_idle_s: int = 300  # idle connections are closed
+    connection_age_s: int = 1_800  # also bounds how long one connection's reports could be linked in memory
+    handshake_s: int = 10  # seconds a peer may take over TLS
+    # --- shuffler ---------------------------------------------------------------------------------------------------
+    commit_rows: int = 256  # a group commit is made at this many rows ...
+    commit_ms: float = 6.0  # ... or after this many milliseconds, whichever comes first
+    writer_queue_rows: int = 65_536  # rows waiting for the disk; beyond it RESOURCE_EXHAUSTED
+    drain_s: float = 10.0  # seconds between SIGTERM and the end of open calls
+    # --- analyzer ---------------------------------------------------------------------------------------------------
+    open_chunk_rows: int = 4_096  # rows that one worker opens at a time
+    chunks_in_flight: int = 4  # per worker: bounds memory
+    batch_rows: int = 200_000_000  # rows of one batch
+    # --- task -------------------------------------------------------------------------------------------------------
+    name_chars: int = 64
+    text_chars: int = 2_000
+    cells: int = 65_536  # domain size
+    windows: int = 10_000
+    delivery_s: int = 3_600  # least time between the last report of a window and the end of its retention: to seal, deliver, release
+    report_bytes: int = 4 * KIB
+    messages: int = 64  # per report
+    # --- device -----------------------------------------------------------------------------------------------------
+    outbox_rows: int = 10_000  # reports waiting to be sent
+    retry_first_s: float = 1.0  # first pause after a failure ...
+    retry_most_s: float = 3_600.0  # ... doubling up to this, each with full jitter
+    send_deadline_s: float = 20.0
+    config_bytes: int = 1 * MIB  # a configuration file
+
+
+LIMITS = Limits()
+
+
+def frame_size_for(payload: int, overhead: int) -> int | None:
+    """The smallest global frame size that holds ``payload`` bytes under ``overhead`` bytes of header and HPKE; None if none does."""
+    return next((size for size in LIMITS.frame_sizes if payload + overhead <= size), None)

@@ -1,0 +1,95 @@
+"""Logs that can't tell on anybody: named events with allow-listed fields, one JSON object per line on stderr.
+
+A field must be on the list below, and its value an integer, a float, a bool, a public id, or a short word of ours. There is
+no way to log an address, a key, a value, a report or the text of a foreign exception; a field that isn't listed is a
+programming error and raises. Standard library only: devices use it too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from enum import Enum
+from typing import Final
+
+from shoal.errors import ShoalError
+from shoal.ids import Digest, KeyId, TaskId
+
+FIELDS: Final = frozenset(
+    {
+        "attempt", "batch", "cause", "chunks", "committed", "count", "error", "incident", "kind", "manifest", "method", "n",
+        "name", "pid", "port", "reason", "rejected", "rows", "seconds", "service", "state", "status", "task", "tasks", "where",
+        "window", "windows", "workers", "key_id", "epsilon_upper", "signal",
+    }
+)  # fmt: skip
+_WORD = 200  # characters of a text field
+
+
+class Log:
+    """``log.info("window sealed", task=task_id, window=3, n=20190)``."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+        self._logger = logging.getLogger(f"shoal.{service}")
+
+    def debug(self, event: str, **fields: object) -> None:
+        self._emit(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._emit(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._emit(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """For bugs and for what an operator must mend."""
+        self._emit(logging.ERROR, event, fields)
+
+    def _emit(self, level: int, event: str, fields: dict[str, object]) -> None:
+        unknown = fields.keys() - FIELDS
+        if unknown:
+            raise ValueError(f"log fields not on the allow-list: {sorted(unknown)}")
+        if self._logger.isEnabledFor(level):
+            line: dict[str, object] = {"level": logging.getLevelName(level).lower(), "service": self._service, "event": event}
+            line.update({name: _plain(value) for name, value in fields.items()})
+            self._logger.log(level, "%s", json.dumps(line))
+
+
+def _plain(value: object) -> object:
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)  # JSON has no infinity
+        case None | bool() | int() | float():
+            return value
+        case TaskId() | KeyId() | Digest():
+            return value.short
+        case Enum():
+            return value.name
+        case ShoalError():
+            return f"{value.kind.name}: {value.message}"[:_WORD]
+        case BaseException():
+            return type(value).__name__  # never a foreign exception's text: it may quote what a peer sent
+        case str():
+            return value[:_WORD]
+        case _:
+            raise ValueError(f"a {type(value).__name__} may not be logged")
+
+
+def get_log(service: str) -> Log:
+    return Log(service)
+
+
+def configure(level: str = "info") -> None:
+    """Send Shoal's logs to stderr, one JSON object per line, and keep libraries quiet. Call once per process."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    root = logging.getLogger("shoal")
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    root.propagate = False
+    # Nobody makes a record below WARNING: a library's may hold its live objects (gRPC's errors crash when freed elsewhere).
+    logging.getLogger().setLevel(logging.WARNING)
+    for library in ("grpc", "asyncio", "uvicorn"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)

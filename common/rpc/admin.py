@@ -1,0 +1,81 @@
+"""A service's own window for its operator, on loopback alone: /healthz, /readyz, /metrics, /status. Counts, never people."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+from prometheus_client import CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from shoal.errors import Kind, ShoalError
+from shoal.rpc.address import is_loopback, parse_address
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals belong to the service (shoal.service), not to uvicorn."""
+        yield
+
+
+class Admin:
+    """``ready()`` returns None when the service can do its work, otherwise why not; ``status()`` a JSON object of counts."""
+
+    def __init__(
+        self, address: str, ready: Callable[[], str | None], status: Callable[[], dict[str, Any]], registry: CollectorRegistry
+    ) -> None:
+        host, port = parse_address(address, "admin_listen")
+        if not is_loopback(host):
+            raise ShoalError(Kind.CONFIG, "admin_listen: only a loopback address is allowed: reach it through the machine itself")
+        routes = [
+            Route("/healthz", self._health),
+            Route("/readyz", self._ready),
+            Route("/metrics", self._metrics),
+            Route("/status", self._status),
+        ]
+        self._call_ready, self._call_status, self._registry = ready, status, registry
+        self._address = address
+        self._host = (host.strip("[]"), port)
+        app = Starlette(routes=routes)
+        config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, lifespan="off")
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Bind; returns the port. Raises PORT_IN_USE."""
+        try:
+            family = socket.AF_INET6 if ":" in self._host[0] else socket.AF_INET
+            listening = socket.create_server(self._host, family=family, backlog=64)
+        except OSError as error:
+            reason = "another process has the port" if error.errno == errno.EADDRINUSE else error.strerror or "not possible"
+            raise ShoalError(Kind.PORT_IN_USE, f"admin_listen: cannot listen on {self._address}: {reason}: choose another port") from None
+        self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
+        port: int = listening.getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+    async def _health(self, request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _ready(self, request: Request) -> Response:
+        reason = self._call_ready()
+        return PlainTextResponse("ready\n") if reason is None else PlainTextResponse(f"{reason}\n", status_code=503)
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(generate_latest(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _status(self, request: Request) -> Response:
+        return JSONResponse(self._call_status())

@@ -1,0 +1,69 @@
+"""The only way to make a gRPC channel, and to call through one: TLS or refuse, bytes in and bytes out, failures typed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc
+
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.rpc.address import is_loopback, parse_address
+from shoal.rpc.status import from_rpc_error
+from shoal.rpc.tls import TlsIdentity, read_certificates
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", LIMITS.batch_bytes + 1024),
+    ("grpc.max_receive_message_length", LIMITS.reply_bytes + 1024),
+    ("grpc.enable_retries", 0),  # retries are ours: identical bytes, counted, with jitter
+    ("grpc.max_metadata_size", LIMITS.metadata_bytes),
+    ("grpc.absolute_max_metadata_size", LIMITS.metadata_bytes),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+)
+
+
+def build_channel(
+    address: str, ca: bytes | None, *, client: TlsIdentity | None = None, insecure: bool = False, private_pool: bool = False
+) -> grpc.aio.Channel:
+    """A channel to ``address`` that trusts ``ca`` (PEM), showing ``client`` where the peer wants to know who calls.
+
+    insecure: no TLS, on a loopback address alone. private_pool: an own connection instead of one shared by address.
+    Raises CONFIG, KEY_FILE.
+    """
+    host, _ = parse_address(address, "address")
+    options = [*_OPTIONS, ("grpc.use_local_subchannel_pool", int(private_pool))]
+    target = f"dns:///{address}"  # by its scheme: gRPC alone would take a host named "unix" or "dns" for one
+    if insecure:
+        if not is_loopback(host):
+            raise ShoalError(Kind.CONFIG, f"{address}: without TLS only loopback addresses are allowed")
+        # A proxy named by the environment would carry what is not encrypted off this machine.
+        return grpc.aio.insecure_channel(target, options=[*options, ("grpc.enable_http_proxy", 0)])
+    if not ca:
+        raise ShoalError(Kind.CONFIG, f"{address}: give the CA certificate that its TLS certificate chains to")
+    read_certificates(ca, f"{address}: its CA")
+    credentials = grpc.ssl_channel_credentials(
+        ca, private_key=client.key if client else None, certificate_chain=client.certificate if client else None
+    )
+    return grpc.aio.secure_channel(target, credentials, options=options)
+
+
+async def call(channel: grpc.aio.Channel, method: str, request: bytes, deadline_s: float, *, peer: str = "service") -> bytes:
+    """One unary call. ``method`` is "/package.Service/Method". Raises ShoalError with the peer's kind."""
+    try:
+        one: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+        return await one(request, timeout=deadline_s)
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error, peer) from None
+
+
+async def call_stream(
+    channel: grpc.aio.Channel, method: str, messages: AsyncIterator[bytes], deadline_s: float, *, peer: str = "service"
+) -> bytes:
+    """One call that streams messages up. Raises ShoalError with the peer's kind."""
+    try:
+        many: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(method)
+        return await many(messages, timeout=deadline_s)
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error, peer) from None

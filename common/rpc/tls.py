@@ -1,0 +1,74 @@
+"""TLS material as bytes, with the secret part hidden from repr and pickle."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from shoal.errors import Kind, ShoalError
+
+
+@dataclass(frozen=True, slots=True)
+class TlsIdentity:
+    """A certificate chain and its private key (PEM), and for a server the CA that client certificates must chain to."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    client_ca: bytes | None = None
+
+    def __post_init__(self) -> None:
+        """Raises KEY_FILE: gRPC itself would only fail to bind, or to connect, and not say why."""
+        certificate = read_certificates(self.certificate, "the certificate")[0]
+        try:
+            public = load_pem_private_key(self.key, password=None).public_key()
+        except (ValueError, TypeError):
+            raise ShoalError(Kind.KEY_FILE, "the private key is not an unencrypted PEM key") from None
+        if public != certificate.public_key():
+            raise ShoalError(
+                Kind.KEY_FILE, "the private key does not belong to the certificate: give the two files that were made together"
+            )
+        if certificate.not_valid_after_utc < datetime.now(UTC):
+            raise ShoalError(Kind.KEY_FILE, f"the certificate ended on {certificate.not_valid_after_utc:%Y-%m-%d}: have a new one issued")
+        if self.client_ca is not None:
+            read_certificates(self.client_ca, "client_ca")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a TLS identity holds a private key and is never pickled")
+
+    @classmethod
+    def load(cls, certificate: Path, key: Path, client_ca: Path | None = None) -> TlsIdentity:
+        """Raises KEY_FILE naming the file, also when the key is readable by others."""
+        data = read_pem(certificate), read_pem(key, secret=True), read_pem(client_ca) if client_ca else None
+        try:
+            return cls(*data)
+        except ShoalError as error:
+            raise ShoalError(error.kind, f"{certificate.name}, {key.name}: {error.message}") from None
+
+
+def read_certificates(data: bytes, what: str) -> list[x509.Certificate]:
+    """The certificates of a PEM chain, at least one. Raises KEY_FILE."""
+    try:
+        return x509.load_pem_x509_certificates(data)
+    except ValueError:
+        raise ShoalError(Kind.KEY_FILE, f"{what} is not a PEM certificate") from None
+
+
+def read_pem(path: Path, *, secret: bool = False) -> bytes:
+    """A PEM file's bytes. ``secret``: refuse group or other permissions."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(1 << 20)
+    except OSError as error:
+        raise ShoalError(Kind.KEY_FILE, f"cannot read {path}: {error.strerror or 'unreadable'}") from None
+    if secret and mode & 0o077:
+        raise ShoalError(Kind.KEY_FILE, f"{path} can be read by others: run chmod 600 {path}")
+    if b"-----BEGIN " not in data:
+        raise ShoalError(Kind.KEY_FILE, f"{path} is not a PEM file")
+    return data

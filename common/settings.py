@@ -1,0 +1,134 @@
+"""A service's configuration: a TOML file, environment overrides, every mistake one line that names the key.
+
+For services alone (pydantic); a device's configuration is read with the standard library in ``shoal.clients``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
+
+from shoal.errors import Kind, ShoalError
+from shoal.rpc.address import is_loopback
+from shoal.task import split_address
+from shoal.toml import read_toml
+
+
+def _address(value: str) -> str:
+    if split_address(value) is None:
+        raise ValueError(f'"{value[:64]}" is not HOST:PORT, for example 127.0.0.1:7443')
+    return value
+
+
+def _loopback(value: str) -> str:
+    parts = split_address(_address(value))
+    if parts is None or not is_loopback(parts[0]):
+        raise ValueError("only a loopback address is allowed, for example 127.0.0.1:7444")
+    return value
+
+
+def _public_key(value: str) -> str:
+    if len(value) != 64 or any(digit not in "0123456789abcdefABCDEF" for digit in value):
+        raise ValueError("each authority is an Ed25519 public key: 64 hex digits, as `shoal keys` prints them")
+    return value
+
+
+Address = Annotated[str, AfterValidator(_address)]
+Loopback = Annotated[str, AfterValidator(_loopback)]
+PublicKey = Annotated[str, AfterValidator(_public_key)]
+
+
+class Section(BaseModel):
+    """A table inside a configuration file; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServiceSettings(BaseSettings):
+    """A configuration file; an unknown key is an error. Relative paths are relative to the file.
+
+    Subclasses set ``model_config = SettingsConfigDict(env_prefix="SHOAL_SHUFFLER_", ...)``; then an environment variable
+    SHOAL_SHUFFLER_LISTEN overrides the key ``listen``, and SHOAL_SHUFFLER_TLS__KEY the key ``key`` of the table ``tls``.
+    """
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_nested_delimiter="__")
+
+    base_dir: Path = Path()  # the folder of the file; set by load_settings
+
+    @model_validator(mode="after")
+    def _absolute(self) -> Self:
+        _anchor(self, self.base_dir)
+        return self
+
+
+def _anchor(model: BaseModel, base: Path) -> None:
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            _anchor(value, base)
+        elif isinstance(value, Path) and name != "base_dir" and not value.is_absolute():
+            object.__setattr__(model, name, base / value)
+
+
+class RoleSettings(ServiceSettings):
+    """What shuffler and analyzer configure alike: where they listen, what they keep, whom they trust, how loudly they log."""
+
+    listen: Address
+    admin_listen: Loopback
+    data_dir: Path
+    tasks_dir: Path
+    keys_dir: Path
+    signing_key: Path
+    authorities: Annotated[list[PublicKey], Field(min_length=1)]
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def authority_keys(self) -> frozenset[bytes]:
+        """Ed25519 public keys, 32 bytes each."""
+        return frozenset(bytes.fromhex(one) for one in self.authorities)
+
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+def load_settings(cls: type[S], path: Path) -> S:
+    """Read and check ``path``. Raises CONFIG: "shuffler.toml: listen: ..."."""
+    values = read_toml(path)
+    if "base_dir" in values:
+        raise ShoalError(Kind.CONFIG, f"{path.name}: base_dir: no such key")
+    _known_variables(cls)
+    try:
+        overrides = EnvSettingsSource(cls)()
+        return cls(**{**_merged(values, overrides), "base_dir": path.resolve().parent})
+    except SettingsError as error:  # a list or a table from the environment that is not JSON; the text names the field, not the value
+        raise ShoalError(Kind.CONFIG, f"environment: {error}: write it as JSON") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "file"
+        if first["type"] == "extra_forbidden":
+            reason = "no such key: remove it or mend its name"
+        elif first["type"] == "missing":
+            reason = "required, but missing"
+        else:
+            reason = first["msg"].removeprefix("Value error, ")
+        raise ShoalError(Kind.CONFIG, f"{path.name}: {key}: {reason}") from None
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        merged[key] = _merged(base[key], value) if isinstance(value, dict) and isinstance(base.get(key), dict) else value
+    return merged
+
+
+def _known_variables(cls: type[ServiceSettings]) -> None:
+    """A misspelt override must not be ignored in silence. Raises CONFIG naming the variable."""
+    prefix = str(cls.model_config.get("env_prefix") or "")
+    for name in sorted(os.environ):
+        key = name.removeprefix(prefix).lower().split("__")[0]
+        if prefix and name.startswith(prefix) and (key == "base_dir" or key not in cls.model_fields):
+            raise ShoalError(Kind.CONFIG, f"environment: {name}: no such key: unset it or mend its name")

@@ -1,0 +1,212 @@
+"""A task: what a fleet is asked, and under which protection. Immutable; its id is the hash of its bytes.
+
+``Task`` validates on construction everything that can be checked without randomizer or accountant (``shoal.codec`` turns
+bytes into it and back; ``shoal.crypto`` signs and verifies the bytes; whether its target epsilon can be reached is
+checked by ``shoal.accounting``). Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from fractions import Fraction
+
+from shoal.domain import Domain
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+
+PPM = 1_000_000
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
+# Control characters and those that turn the direction of text: on a terminal they could show an owner another question.
+_UNSAFE_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+class Admission(IntEnum):
+    """Who may submit. OPEN: anybody, so the honest fraction is unenforced and the release says so."""
+
+    OPEN = 1
+    ENROLLED = 2
+    TOKEN = 3
+
+
+class Aggregator(IntEnum):
+    SHUFFLED = 1
+    PAIRWISE = 2
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ShoalError(Kind.INVALID, message)
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismSpec:
+    """A randomizer by its registered name, and the integers that its code compares against, sorted by name."""
+
+    name: str
+    parameters: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        _require(re.fullmatch(r"[a-z][a-z0-9_]{0,63}", self.name) is not None, "a mechanism name is lower case letters, digits and _")
+        names = [name for name, _ in self.parameters]
+        _require(names == sorted(set(names)), "mechanism parameters are sorted by name, each name once")
+        _require(all(0 <= value < 1 << 64 for _, value in self.parameters), "a mechanism parameter is an integer in [0, 2^64)")
+
+    @classmethod
+    def of(cls, name: str, **parameters: int) -> MechanismSpec:
+        return cls(name, tuple(sorted(parameters.items())))
+
+    def get(self, name: str) -> int:
+        """The parameter's value. Raises INVALID if it is missing."""
+        for key, value in self.parameters:
+            if key == name:
+                return value
+        raise ShoalError(Kind.INVALID, f'mechanism {self.name} lacks the parameter "{name}"')
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """Numbered windows: window w covers [start + w * length, start + (w + 1) * length), with grace after and skew before."""
+
+    start_s: int
+    length_s: int
+    count: int
+    grace_s: int
+    skew_s: int
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.start_s < 1 << 40, "windows start at a Unix time in seconds")
+        _require(1 <= self.length_s <= 10 * 366 * 86_400, "a window is 1 second to 10 years long")
+        _require(1 <= self.count <= LIMITS.windows, f"a task has 1 to {LIMITS.windows} windows")
+        _require(0 <= self.grace_s <= 366 * 86_400, "the grace of a window is 0 seconds to a year")
+        _require(0 <= self.skew_s <= self.length_s, "the tolerated clock skew is at most one window long")
+
+    def start_of(self, window: int) -> int:
+        return self.start_s + window * self.length_s
+
+    def end_of(self, window: int) -> int:
+        return self.start_of(window + 1)
+
+    def deadline_of(self, window: int) -> int:
+        """The first second at which the window takes no more reports."""
+        return self.end_of(window) + self.grace_s
+
+    def current(self, now: float) -> int | None:
+        """The window that a device's clock names; None before the first and after the last."""
+        window = math.floor((now - self.start_s) / self.length_s)
+        return window if 0 <= window < self.count else None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """See protos/task.proto for every field. All bytes are public: a task holds no secret."""
+
+    salt: bytes
+    name: str
+    purpose: str
+    question: str
+    domain: Domain
+    mechanism: MechanismSpec
+    windows: WindowPlan
+    min_batch: int
+    max_batch: int  # 0: no such limit
+    honest_fraction_ppm: int
+    delta: float
+    target_epsilon: float
+    key_authority: bytes
+    shuffler_key: bytes
+    analyzer_key: bytes
+    shuffler_address: str
+    shuffler_ca: bytes
+    retention_s: int
+    report_size: int  # bytes of one message of a report, as the mechanism says
+    messages: int = 1  # of one report
+    reports_per_device: int = 1
+    admission: Admission = Admission.OPEN
+    suite: int = 1
+    aggregator: Aggregator = Aggregator.SHUFFLED
+
+    def __post_init__(self) -> None:
+        _require(len(self.salt) == 16, "a task's salt is 16 random bytes")
+        _require(_NAME.fullmatch(self.name) is not None, "a task's name is 1 to 64 lower case letters, digits and -, not beginning with -")
+        for what, text in (("purpose", self.purpose), ("question", self.question)):
+            _require(
+                len(text.strip()) > 0 and len(text) <= LIMITS.text_chars,
+                f"a task's {what} is 1 to {LIMITS.text_chars} characters long",
+            )
+        shown = (self.purpose, self.question, *self.domain.labels, getattr(self.domain, "unit", ""))
+        _require(not any(map(_UNSAFE_TEXT.search, shown)), "the texts of a task are one line each, without control characters")
+        _require(2 <= self.min_batch <= LIMITS.batch_rows, f"min_batch is 2 to {LIMITS.batch_rows} reports")
+        _require(
+            self.max_batch == 0 or self.min_batch <= self.max_batch <= LIMITS.batch_rows,
+            "max_batch is 0 (no limit) or at least min_batch",
+        )
+        _require(0 < self.honest_fraction_ppm <= PPM, "honest_fraction is above 0 and at most 1")
+        _require(0 < self.delta < 1, "delta lies between 0 and 1")
+        _require(self.target_epsilon > 0 and math.isfinite(self.target_epsilon), "target_epsilon is above 0")
+        for what, key in (("key_authority", self.key_authority), ("shuffler_key", self.shuffler_key), ("analyzer_key", self.analyzer_key)):
+            _require(len(key) == 32, f"a task's {what} is a 32-byte Ed25519 public key")
+        _require(
+            (split_address(self.shuffler_address) or ("", 0))[1] > 0, "shuffler_address is HOST:PORT, for example shuffler.example:7443"
+        )
+        _require(len(self.shuffler_ca) <= 64 * 1024, "shuffler_ca is at most 64 KiB of PEM")
+        _require(self.suite in {1, 2, 3}, "suite is 1 (X25519, AES-128), 2 (X25519, ChaCha20) or 3 (MLKEM768-X25519, AES-128)")
+        _require(self.reports_per_device == 1, "reports_per_device must be 1: several reports in a window are not accounted for yet")
+        _require(self.admission is Admission.OPEN, "admission must be open: no other is available in this version")
+        _require(self.aggregator is Aggregator.SHUFFLED, "aggregator must be shuffled: no other is available in this version")
+        _require(1 <= self.report_size <= LIMITS.report_bytes, f"report_size is 1 to {LIMITS.report_bytes} bytes")
+        _require(1 <= self.messages <= LIMITS.messages, f"a report has 1 to {LIMITS.messages} messages")
+        needed = self.windows.length_s + self.windows.grace_s + LIMITS.delivery_s
+        _require(
+            self.retention_s >= needed,
+            f"retention_s = {self.retention_s} is below {needed} (a window, its grace, and time to deliver): reports would be lost",
+        )
+
+    @property
+    def honest_fraction(self) -> Fraction:
+        return Fraction(self.honest_fraction_ppm, PPM)
+
+    @property
+    def n_certified(self) -> int:
+        """floor(honest_fraction * min_batch): the n of the guaranteed epsilon, fixed before collection."""
+        return honest(self.min_batch, self.honest_fraction_ppm)
+
+
+def honest(n: int, honest_fraction_ppm: int) -> int:
+    """floor(honest fraction * n), in integers."""
+    return n * honest_fraction_ppm // PPM
+
+
+def split_address(address: str) -> tuple[str, int] | None:
+    """("host", port) of HOST:PORT or [IPV6]:PORT, or None. Nothing else: no scheme, no path, no socket file."""
+    host, _, port = address.rpartition(":")
+    if _HOST.fullmatch(host) is None or re.fullmatch(r"[0-9]{1,5}", port) is None or int(port) > 65_535:
+        return None
+    return host, int(port)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowKeys:
+    """Public key configurations (crypto.suites) of one window."""
+
+    window: int
+    analyzer_key: bytes
+    hop_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeySchedule:
+    """One analyzer key and one hop key per window, for every window of the task, in order."""
+
+    task_id: bytes
+    windows: tuple[WindowKeys, ...]
+
+    def __post_init__(self) -> None:
+        _require(len(self.task_id) == 32, "a key schedule names its task by a 32-byte id")
+        _require(0 < len(self.windows) <= LIMITS.windows, f"a key schedule has 1 to {LIMITS.windows} windows")
+        _require([w.window for w in self.windows] == list(range(len(self.windows))), "a key schedule lists every window once, in order")
+        shared = {w.analyzer_key for w in self.windows} & {w.hop_key for w in self.windows}
+        _require(not shared, "a key schedule gives one key to shuffler and analyzer: the shuffler could open reports, make the keys apart")

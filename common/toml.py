@@ -1,0 +1,26 @@
+"""Reading a TOML file, for services, devices and tasks alike: standard library only, every mistake one line."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Raises CONFIG naming the file and, for a syntax error, the line."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LIMITS.config_bytes + 1)
+        if len(data) > LIMITS.config_bytes:
+            raise ShoalError(Kind.CONFIG, f"{path.name}: larger than {LIMITS.config_bytes} bytes")
+        return tomllib.loads(data.decode())
+    except OSError as error:
+        raise ShoalError(Kind.CONFIG, f"cannot read {path}: {error.strerror or 'unreadable'}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ShoalError(Kind.CONFIG, f"{path.name}: {error}") from None
+    except RecursionError:
+        raise ShoalError(Kind.CONFIG, f"{path.name}: nested too deeply") from None

@@ -1,0 +1,1 @@
+"""Sealing, signatures, key files and certificates. Pure: no sockets, no clock; disk only in ``keyfiles``."""

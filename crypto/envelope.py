@@ -1,0 +1,261 @@
+"""The two layers around a report, as pure functions. Offsets, info strings and vectors: docs/WIRE.md.
+
+Inner layer, one per message of a report, for the analyzer alone::
+
+    plaintext = nonce (16) || report, one length per task;  info = "shoal/v1/report" 0x00 task_id u32be(window) key_id
+
+Hop layer, one per frame, for the shuffler. It is there on every transport: whoever ends TLS would otherwise hold, next to
+an address, the very bytes that the analyzer will see::
+
+    frame = u8 version, u8 suite, u8 hop, key_id (8), enc || ciphertext of (u32be length, HopPayload, zeros)
+    info  = "shoal/v1/hop" 0x00 u8(hop) key_id
+
+The header stays outside the ciphertext so that a key can be found; hop and key id are bound through ``info``, the suite
+through the key id. A frame has one of a few global sizes, so its length names neither task nor window nor value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from shoal.crypto.hpke import HpkePrivateKey, open_sealed, seal
+from shoal.crypto.suites import PublicKeyConfig, SuiteId
+from shoal.errors import Kind, ShoalError
+from shoal.ids import KeyId, TaskId
+from shoal.limits import LIMITS, frame_size_for
+from shoal.protos.submit_pb2 import HopPayload
+
+VERSION = 1
+NONCE_SIZE = 16  # bytes; random, so that the analyzer counts each (window, nonce) once
+ACK_KEY_SIZE = 32  # bytes
+MAC_SIZE = 32  # bytes
+HEADER_SIZE = 11  # bytes: version, suite, hop, key id
+_LENGTH_SIZE = 4  # bytes: u32be in front of the payload
+_WINDOW_FIELD = 5  # bytes of the fixed32 field; protobuf leaves it out for window 0, and the frame size must not show that
+
+
+def report_info(task_id: TaskId, window: int, key_id: KeyId) -> bytes:
+    """What a sealed report is bound to: task, window and the one analyzer key of that window. 60 bytes."""
+    return b"shoal/v1/report\x00" + task_id.raw + _u32(window) + key_id.raw
+
+
+def hop_info(hop: int, key_id: KeyId) -> bytes:
+    """What a frame is bound to: its hop (0 = first) and the key of that hop. 22 bytes."""
+    return b"shoal/v1/hop\x00" + _u8(hop, "hop") + key_id.raw
+
+
+def sealed_size(suite: SuiteId, report_size: int) -> int:
+    """Bytes of one sealed message whose report is ``report_size`` bytes long."""
+    return suite.overhead + NONCE_SIZE + report_size
+
+
+def seal_report(config: PublicKeyConfig, task_id: TaskId, window: int, nonce: bytes, report: bytes) -> bytes:
+    """One message sealed for the analyzer: ``sealed_size(config.suite, len(report))`` bytes.
+
+    ``nonce``: 16 random bytes, drawn once per message. Call it once per report and keep the result for every retry: a
+    second sealing would be a second report.
+    """
+    if len(nonce) != NONCE_SIZE:
+        raise ShoalError(Kind.INVALID, f"a report's nonce is {NONCE_SIZE} random bytes")
+    return seal(config, nonce + report, report_info(task_id, window, config.key_id))
+
+
+def open_report(key: HpkePrivateKey, info: bytes, sealed: bytes) -> bytes:
+    """nonce (16) || report of one sealed message; ``info`` from ``report_info``, made once per batch.
+
+    Raises INVALID if it does not open or is shorter than a nonce. Whether the report has the task's length is for the
+    caller to check: only the task knows it.
+    """
+    plaintext = open_sealed(key, sealed, info)
+    if len(plaintext) < NONCE_SIZE:
+        raise ShoalError(Kind.INVALID, "an opened report is shorter than its nonce")
+    return plaintext
+
+
+@dataclass(frozen=True, slots=True)
+class HopContent:
+    """What the shuffler learns from a frame. ``sealed``: 1 to 64 messages of one length, for the analyzer.
+
+    ``ack_key`` is a secret of device and shuffler, used for this frame's receipt alone; it does not print. The object can
+    be pickled, because frames are opened in worker processes and the receipt is made after the commit in their parent.
+    Raises INVALID on construction for any field of a wrong length.
+    """
+
+    task_id: TaskId
+    window: int
+    ack_key: bytes = field(repr=False)
+    analyzer_key_id: KeyId
+    admission: bytes = field(repr=False)
+    sealed: tuple[bytes, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.window < 1 << 32:
+            raise _no_window()
+        if len(self.ack_key) != ACK_KEY_SIZE:
+            raise ShoalError(Kind.INVALID, f"a frame's ack key is {ACK_KEY_SIZE} random bytes")
+        if not 1 <= len(self.sealed) <= LIMITS.messages:
+            raise ShoalError(Kind.INVALID, f"a frame holds 1 to {LIMITS.messages} sealed messages")
+        size = len(self.sealed[0])
+        if size == 0 or (len(self.sealed) > 1 and any(len(message) != size for message in self.sealed)):
+            raise ShoalError(Kind.INVALID, "the sealed messages of a frame have one length, above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """The readable part of a frame. Nothing of it is trusted before the frame has been opened."""
+
+    suite: SuiteId
+    hop: int
+    key_id: KeyId
+
+
+def frame_size(suite: SuiteId, messages: int, sealed_length: int, admission_length: int = 0) -> int:
+    """Bytes of every frame of a task: the smallest global size that holds its payload, whatever window or value.
+
+    ``suite`` is that of the hop key; ``sealed_length`` from ``sealed_size``. Raises OVERSIZE if none holds it.
+    """
+    payload = HopPayload(
+        task_id=bytes(TaskId.SIZE),
+        window=1,
+        ack_key=bytes(ACK_KEY_SIZE),
+        analyzer_key_id=bytes(KeyId.SIZE),
+        admission=bytes(admission_length),
+        sealed=[bytes(sealed_length)] * messages,
+    )
+    return _global_size(suite, payload.ByteSize())
+
+
+def seal_frame(config: PublicKeyConfig, content: HopContent, hop: int = 0) -> bytes:
+    """The frame that a device sends to hop ``hop``: exactly one of ``LIMITS.frame_sizes`` bytes.
+
+    The size follows from suite, lengths and number of messages and admission, which a task fixes; never from the value,
+    the report's bytes or the window. Raises OVERSIZE if the content fits no frame. Every call draws a new encapsulation:
+    seal once and keep the bytes for every retry.
+    """
+    payload = HopPayload(
+        task_id=content.task_id.raw,
+        window=content.window,
+        ack_key=content.ack_key,
+        analyzer_key_id=content.analyzer_key_id.raw,
+        admission=content.admission,
+        sealed=content.sealed,
+    ).SerializeToString()
+    suite = config.suite
+    size = _global_size(suite, len(payload) + (_WINDOW_FIELD if content.window == 0 else 0))
+    inner = size - HEADER_SIZE - suite.overhead
+    plaintext = (len(payload).to_bytes(_LENGTH_SIZE, "big") + payload).ljust(inner, b"\x00")
+    header, info = _header_and_info(suite, hop, config.key_id.raw)
+    return header + seal(config, plaintext, info)
+
+
+def frame_header(frame: bytes) -> FrameHeader:
+    """The header of a frame. Raises INVALID for a length that is no global size, another version, an unknown suite."""
+    if len(frame) not in LIMITS.frame_sizes:
+        sizes = ", ".join(map(str, LIMITS.frame_sizes))
+        raise ShoalError(Kind.INVALID, f"a frame is one of {sizes} bytes long")
+    if frame[0] != VERSION:
+        raise ShoalError(Kind.INVALID, f"frame version {frame[0]} is unknown: this version reads {VERSION}")
+    return FrameHeader(SuiteId.of(frame[1]), frame[2], KeyId(bytes(frame[3:HEADER_SIZE])))
+
+
+def open_frame(key: HpkePrivateKey, frame: bytes, hop: int = 0) -> HopContent:
+    """What a frame for hop ``hop`` holds.
+
+    Strict, in this order: header, hop, key id (UNKNOWN_KEY), suite, opening, length field, zero padding, protobuf without
+    unknown fields, length of every field. Everything but the key id raises INVALID.
+    """
+    config = key.config
+    expected, info = _header_and_info(config.suite, hop, config.key_id.raw)
+    if len(frame) not in LIMITS.frame_sizes or frame[:HEADER_SIZE] != expected:
+        raise _not_ours(frame, key, hop)
+    plaintext = open_sealed(key, frame[HEADER_SIZE:], info)
+    end = _LENGTH_SIZE + int.from_bytes(plaintext[:_LENGTH_SIZE], "big")
+    if end > len(plaintext):
+        raise ShoalError(Kind.INVALID, "a frame's length field reaches beyond its end")
+    if plaintext.count(0, end) != len(plaintext) - end:
+        raise ShoalError(Kind.INVALID, "a frame's padding is not zero")
+    return _content(plaintext[_LENGTH_SIZE:end])
+
+
+@lru_cache(maxsize=256)
+def _header_and_info(suite: SuiteId, hop: int, key_id: bytes) -> tuple[bytes, bytes]:
+    """What every frame for this hop key begins with, and what it is bound to."""
+    return bytes((VERSION, suite)) + _u8(hop, "hop") + key_id, hop_info(hop, KeyId(key_id))
+
+
+def _not_ours(frame: bytes, key: HpkePrivateKey, hop: int) -> ShoalError:
+    """Why a frame's header is not the expected one."""
+    header = frame_header(frame)
+    if header.hop != hop:
+        return ShoalError(Kind.INVALID, f"a frame for hop {header.hop} came to hop {hop}")
+    if header.key_id != key.config.key_id:
+        return ShoalError(Kind.UNKNOWN_KEY, "a frame is sealed for a key that this service does not hold: fetch the key schedule again")
+    return ShoalError(Kind.INVALID, "a frame's suite is not that of its key")
+
+
+# Frames name few tasks and keys, many times: one object for each is quicker to make, to compare, and to pickle in bulk.
+_task_id = lru_cache(maxsize=1024)(TaskId)
+_key_id = lru_cache(maxsize=1024)(KeyId)
+
+
+def _content(payload: bytes) -> HopContent:
+    try:
+        message = HopPayload.FromString(payload)
+    except DecodeError:
+        raise ShoalError(Kind.INVALID, "a frame's payload is no HopPayload") from None
+    if len(UnknownFieldSet(message)):
+        raise ShoalError(Kind.INVALID, "a frame's payload has a field that this version does not know")
+    return HopContent(
+        task_id=_task_id(message.task_id),
+        window=message.window,
+        ack_key=message.ack_key,
+        analyzer_key_id=_key_id(message.analyzer_key_id),
+        admission=message.admission,
+        sealed=tuple(message.sealed),
+    )
+
+
+def receipt_mac(ack_key: bytes, status: int, frame: bytes) -> bytes:
+    """HMAC-SHA256(ack_key, u8 status || SHA-256(frame)), 32 bytes: whoever opened this frame says this status.
+
+    It makes a reply as trustworthy as the hop key, over transports whose far end is not the shuffler.
+    """
+    return hmac.digest(ack_key, _u8(status, "status") + hashlib.sha256(frame).digest(), "sha256")
+
+
+def verify_receipt(ack_key: bytes, status: int, frame: bytes, mac: bytes) -> None:
+    """Return if ``mac`` is the receipt of this frame with this status, compared in constant time; else raise BAD_SIGNATURE."""
+    if not hmac.compare_digest(receipt_mac(ack_key, status, frame), mac):
+        raise ShoalError(Kind.BAD_SIGNATURE, "a receipt does not belong to this frame and status: keep the report and send it again")
+
+
+def _global_size(suite: SuiteId, payload: int) -> int:
+    size = frame_size_for(_LENGTH_SIZE + payload, HEADER_SIZE + suite.overhead)
+    if size is None:
+        raise ShoalError(
+            Kind.OVERSIZE,
+            f"a report of {payload} bytes fits no frame (at most {LIMITS.frame_sizes[-1]} bytes): use fewer or smaller messages",
+        )
+    return size
+
+
+def _u32(window: int) -> bytes:
+    if not 0 <= window < 1 << 32:
+        raise _no_window()
+    return window.to_bytes(4, "big")
+
+
+def _no_window() -> ShoalError:
+    return ShoalError(Kind.INVALID, "a window is a number in [0, 2^32)")
+
+
+def _u8(value: int, what: str) -> bytes:
+    if not 0 <= value < 256:
+        raise ShoalError(Kind.INVALID, f"a {what} is a number in [0, 256)")
+    return bytes((value,))

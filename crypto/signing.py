@@ -1,0 +1,88 @@
+"""Ed25519 (RFC 8032) over bytes as received, never over a re-serialization, each signature bound to what it is for.
+
+The signed input is ``"shoal/v1/sign/" || context || 0x00 || data``: a signature over a manifest can't be passed off as
+one over a task, whatever the bytes. Verification raises; it never returns False, so it can't be ignored by mistake.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+from typing import NoReturn
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from shoal.errors import Kind, ShoalError
+
+PUBLIC_SIZE = 32  # bytes
+SIGNATURE_SIZE = 64  # bytes
+
+
+@unique
+class SigningContext(Enum):
+    """What a signature is for."""
+
+    TASK = "task"
+    KEY_SCHEDULE = "key-schedule"
+    MANIFEST = "manifest"
+    ACK = "ack"
+    RELEASE = "release"
+    ENROLMENT = "enrolment"
+
+
+def signed_input(context: SigningContext, data: bytes) -> bytes:
+    """The bytes that Ed25519 signs: "shoal/v1/sign/" || context || 0x00 || data."""
+    return b"shoal/v1/sign/" + context.value.encode() + b"\x00" + data
+
+
+class SigningKey:
+    """An Ed25519 private key. It never shows itself: repr, str, format and vars hold no secret, pickling and copying raise."""
+
+    __slots__ = ("_handle", "public")
+
+    public: bytes
+
+    def __init__(self, handle: Ed25519PrivateKey) -> None:
+        self._handle = handle
+        self.public = handle.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls) -> SigningKey:
+        """A fresh key from the operating system's CSPRNG."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_pem(cls, pem: bytes) -> SigningKey:
+        """From unencrypted PKCS #8 PEM. Raises INVALID for anything else, and for a key of another type."""
+        try:
+            handle = load_pem_private_key(pem, password=None)
+        except (ValueError, TypeError):
+            handle = None
+        if not isinstance(handle, Ed25519PrivateKey):
+            raise ShoalError(Kind.INVALID, "this is no Ed25519 private key in unencrypted PKCS #8 PEM")
+        return cls(handle)
+
+    def to_pem(self) -> bytes:
+        """PKCS #8 PEM, unencrypted: for a key file."""
+        return self._handle.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+    def sign(self, context: SigningContext, data: bytes) -> bytes:
+        """64 bytes; deterministic (RFC 8032 section 5.1.6)."""
+        return self._handle.sign(signed_input(context, data))
+
+    def __repr__(self) -> str:
+        return f"<SigningKey of public key {self.public.hex()}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("private keys are not pickled or copied: pass to_pem() on purpose")
+
+
+def verify(public: bytes, context: SigningContext, data: bytes, signature: bytes) -> None:
+    """Return if ``signature`` is that of ``public`` over ``data`` in this context; otherwise raise BAD_SIGNATURE."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, signed_input(context, data))
+    except (InvalidSignature, ValueError):
+        raise ShoalError(
+            Kind.BAD_SIGNATURE, f"the {context.value} signature does not verify: refuse the {context.value} and tell its sender"
+        ) from None

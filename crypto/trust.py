@@ -1,0 +1,128 @@
+"""From received bytes to a task and a key schedule that may be acted upon. Verification raises; it never returns False.
+
+The order is fixed and the same in every role: signature over the received bytes, by a key that is trusted; then parse;
+then what the two documents must say of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal import codec
+from shoal.crypto.signing import SigningContext, verify
+from shoal.crypto.suites import PublicKeyConfig, parse_config
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
+from shoal.limits import LIMITS
+from shoal.task import KeySchedule, Task
+
+TASK_SUFFIX = ".task"
+SCHEDULE_SUFFIX = ".keys"
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedTask:
+    """A task whose signature was verified, by whom, and its id."""
+
+    task: Task
+    task_id: TaskId
+    authority: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedSchedule:
+    """A verified key schedule with its public keys parsed: index = window."""
+
+    schedule: KeySchedule
+    digest: Digest
+    analyzer_keys: tuple[PublicKeyConfig, ...]
+    hop_keys: tuple[PublicKeyConfig, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTask:
+    """A task together with the one key schedule that belongs to it."""
+
+    task: Task
+    task_id: TaskId
+    keys: TrustedSchedule
+
+
+def trust_task(signed_task: bytes, authorities: Collection[bytes]) -> TrustedTask:
+    """Verify and parse a SignedTask.
+
+    Raises FORBIDDEN if its authority is not one of ``authorities`` (Ed25519 public keys), BAD_SIGNATURE, INVALID.
+    """
+    signed = codec.decode_signed_task(signed_task)
+    if signed.authority not in authorities:
+        raise ShoalError(Kind.FORBIDDEN, "task: its authority is not among the trusted ones: add its public key, or refuse the task")
+    verify(signed.authority, SigningContext.TASK, signed.data, signed.signature)
+    return TrustedTask(codec.decode_task(signed.data), TaskId.of(signed.data), signed.authority)
+
+
+def trust_schedule(signed_schedule: bytes, trusted: TrustedTask) -> TrustedSchedule:
+    """Verify and parse the SignedKeySchedule of a trusted task.
+
+    Raises FORBIDDEN if another authority than the task's key_authority signed it, BAD_SIGNATURE, MISMATCH, INVALID.
+    """
+    task = trusted.task
+    signed = codec.decode_signed_schedule(signed_schedule)
+    if signed.authority != task.key_authority:
+        raise ShoalError(Kind.FORBIDDEN, f"key schedule of task {task.name}: not signed by the task's key authority")
+    verify(signed.authority, SigningContext.KEY_SCHEDULE, signed.data, signed.signature)
+    schedule = codec.decode_schedule(signed.data)
+    if schedule.task_id != trusted.task_id.raw:
+        raise ShoalError(Kind.MISMATCH, f"key schedule: it belongs to another task than {task.name}")
+    if len(schedule.windows) != task.windows.count:
+        raise ShoalError(
+            Kind.MISMATCH, f"key schedule of task {task.name}: {len(schedule.windows)} windows, the task has {task.windows.count}"
+        )
+    parsed: dict[bytes, PublicKeyConfig] = {}
+    for raw in [key for window in schedule.windows for key in (window.analyzer_key, window.hop_key)]:
+        if raw not in parsed:
+            parsed[raw] = parse_config(raw)
+            if parsed[raw].suite != task.suite:
+                raise ShoalError(Kind.MISMATCH, f"key schedule of task {task.name}: a key is of another HPKE suite than the task's")
+    return TrustedSchedule(
+        schedule,
+        Digest.of(signed.data),
+        tuple(parsed[window.analyzer_key] for window in schedule.windows),
+        tuple(parsed[window.hop_key] for window in schedule.windows),
+    )
+
+
+def serve_task(signed_task: bytes, signed_schedule: bytes, authorities: Collection[bytes]) -> ServedTask:
+    """Both verifications at once."""
+    trusted = trust_task(signed_task, authorities)
+    return ServedTask(trusted.task, trusted.task_id, trust_schedule(signed_schedule, trusted))
+
+
+def load_task_folder(folder: Path, authorities: Collection[bytes]) -> dict[TaskId, ServedTask]:
+    """Every ``NAME.task`` of a folder with its ``NAME.keys``.
+
+    Raises CONFIG (folder or schedule missing, unreadable), CONFLICT (one task twice, so two schedules for it), and what
+    ``serve_task`` raises, each naming the file.
+    """
+    if not folder.is_dir():
+        raise ShoalError(Kind.CONFIG, f"tasks folder {folder} does not exist: make it and put signed tasks (*.task, *.keys) there")
+    served: dict[TaskId, ServedTask] = {}
+    for path in sorted(folder.glob(f"*{TASK_SUFFIX}")):
+        try:
+            one = serve_task(_read(path), _read(path.with_suffix(SCHEDULE_SUFFIX)), authorities)
+        except ShoalError as error:
+            raise ShoalError(error.kind, f"{path.name}: {error}") from None
+        if one.task_id in served:
+            raise ShoalError(Kind.CONFLICT, f"{path.name}: the same task is in the folder twice: remove one of the two files")
+        served[one.task_id] = one
+    return served
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(LIMITS.schedule_bytes + LIMITS.task_bytes)
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+        raise ShoalError(Kind.CONFIG, f"cannot read {path.name}: {reason}") from None

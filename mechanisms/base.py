@@ -1,0 +1,172 @@
+"""What every local randomizer offers: the one extension point of Shoal.
+
+A mechanism turns domain cells into constant-size reports on the device (``randomize``), and reports into an additive
+``Tally`` and that into an unbiased ``Estimate`` at the analyzer. Both sides build it from the same integers
+(``MechanismSpec``), and ``privacy`` states its output law in those integers. A new randomizer is one file with one
+``Family`` object, and one line in ``registry.py``; it then inherits the conformance suite.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.domain import Domain
+from shoal.entropy import Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.privacy import LocalPrivacy
+from shoal.task import MechanismSpec
+
+LEVEL = 0.95
+_Z = 1.959963984540054  # the 97.5 % point of the normal law
+_HEADER = struct.Struct(">BQI")  # version, rows, cells
+_MOST_ROWS = 1 << 62  # two tallies always add without wrapping
+
+
+def invalid(message: str) -> ShoalError:
+    return ShoalError(Kind.INVALID, message)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally:
+    """How often each cell was reported: everything that the analyzer keeps of a batch. Tallies add.
+
+    ``counts``: int64[cells], read-only, 0 <= counts <= rows. ``rows``: reports counted, below 2^62.
+    Raises INVALID for anything else.
+    """
+
+    counts: NDArray[np.int64]
+    rows: int
+
+    def __post_init__(self) -> None:
+        counts = np.array(self.counts, dtype=np.int64)
+        counts.setflags(write=False)
+        if counts.ndim != 1 or not counts.size:
+            raise invalid("a tally has one count per cell")
+        if not 0 <= self.rows < _MOST_ROWS or counts.min() < 0 or counts.max() > self.rows:
+            raise invalid("the counts of a tally lie between 0 and its rows")
+        object.__setattr__(self, "counts", counts)
+
+    def __add__(self, other: Tally) -> Tally:
+        """The tally of both batches together. Raises INVALID unless both have the same cells."""
+        if self.counts.shape != other.counts.shape:
+            raise invalid(f"tallies of {self.counts.size} and {other.counts.size} cells are of different tasks and don't add")
+        return Tally(self.counts + other.counts, self.rows + other.rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tally) and self.rows == other.rows and np.array_equal(self.counts, other.counts)
+
+    def __hash__(self) -> int:
+        return hash(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """u8 version = 1, u64 rows, u32 cells, i64 per cell, all big-endian: one byte string per tally."""
+        return _HEADER.pack(1, self.rows, self.counts.size) + self.counts.astype(">i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Tally:
+        """The inverse of ``to_bytes``. Raises INVALID for anything that it did not write."""
+        if len(data) < _HEADER.size:
+            raise invalid("a stored tally is too short: restore it from the batch")
+        version, rows, cells = _HEADER.unpack_from(data)
+        if version != 1 or len(data) != _HEADER.size + 8 * cells:
+            raise invalid("a stored tally has an unknown version or a wrong length: restore it from the batch")
+        return cls(np.frombuffer(data, dtype=">i8", offset=_HEADER.size).astype(np.int64), rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """Raw unbiased values with their errors, one per label: never clipped, so that sums of them stay unbiased.
+
+    ``values``, ``stderr``, ``ci_low``, ``ci_high``: float64[len(labels)], finite. Numbers of devices for frequency
+    mechanisms, the domain's unit for a mean. The interval covers with probability ``level`` over the randomizers' coins,
+    the devices' values held fixed.
+    """
+
+    labels: tuple[str, ...]
+    values: NDArray[np.float64]
+    stderr: NDArray[np.float64]
+    ci_low: NDArray[np.float64]
+    ci_high: NDArray[np.float64]
+    level: float = field(default=LEVEL)
+
+    def __post_init__(self) -> None:
+        arrays = (self.values, self.stderr, self.ci_low, self.ci_high)
+        if any(a.shape != (len(self.labels),) or not np.isfinite(a).all() for a in arrays):
+            raise invalid("an estimate has one finite value, standard error and interval per label")
+
+    @classmethod
+    def wald(cls, labels: tuple[str, ...], values: NDArray[np.float64], stderr: NDArray[np.float64]) -> Estimate:
+        """values +- 1.96 standard errors."""
+        return cls(labels, values, stderr, values - _Z * stderr, values + _Z * stderr)
+
+
+class Mechanism(Protocol):
+    """A randomizer with its integers filled in. Immutable, without state: safe to share between threads and processes."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def spec(self) -> MechanismSpec: ...
+
+    @property
+    def report_size(self) -> int:
+        """Bytes of one message: constant for the mechanism."""
+        ...
+
+    @property
+    def messages(self) -> int:
+        """Messages of one report: constant for the mechanism."""
+        ...
+
+    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, messages, report_size] from cells int64[n] in 0..size-1. Raises INVALID for any other cell."""
+        ...
+
+    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """bool[rows]: which of uint8[rows, report_size] this mechanism could have written. Raises INVALID for another width."""
+        ...
+
+    def tally(self, reports: NDArray[np.uint8]) -> Tally:
+        """Counts uint8[rows, report_size]. Raises INVALID if a row is not ``valid``: filter first."""
+        ...
+
+    def estimate(self, tally: Tally) -> Estimate:
+        """Raises INVALID for a tally of another number of cells."""
+        ...
+
+    def privacy(self) -> LocalPrivacy:
+        """The output law of one report, in the integers that ``randomize`` compares against."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One integer of a mechanism: its name, its range (both ends included) and what it means."""
+
+    name: str
+    low: int
+    high: int
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A registered randomizer: how to build it from a task's integers and how to choose those integers.
+
+    ``create(spec, domain)`` may rely on the parameters' names and ranges (the registry checks them) and raises INVALID,
+    naming the parameter, if they don't fit together or don't fit the domain. ``design(domain, epsilon0)`` returns the
+    most accurate integers with ``epsilon0_upper(create(...).privacy()) <= epsilon0``, or raises INVALID.
+    """
+
+    name: str
+    summary: str
+    parameters: tuple[Parameter, ...]
+    create: Callable[[MechanismSpec, Domain], Mechanism]
+    design: Callable[[Domain, float], MechanismSpec]

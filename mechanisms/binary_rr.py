@@ -1,0 +1,114 @@
+"""Binary randomized response with any bias: a yes/no question.
+
+Warner, "Randomized response: a survey technique for eliminating evasive answer bias", 1965. The classic two-coin form
+(first coin heads: the truth; else the second coin answers) says yes with probability 3/4 after a yes and 1/4 after a no:
+epsilon0 = ln 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.domain import Domain, YesNo
+from shoal.entropy import Entropy
+from shoal.mechanisms import cells
+from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid
+from shoal.mechanisms.sampling import bernoulli, blocks
+from shoal.mechanisms.thresholds import WORDS, least_noise
+from shoal.privacy import FiniteLaw, KaryLaw
+from shoal.task import MechanismSpec
+
+NAME = "binary_rr"
+PARAMETERS = (
+    Parameter("yes_if_no", 1, WORDS - 2, "probability, out of 2^64, of reporting yes when the answer is no"),
+    Parameter("yes_if_yes", 2, WORDS - 1, "probability, out of 2^64, of reporting yes when the answer is yes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryResponse:
+    """0 < yes_if_no < yes_if_yes < 2^64. A report is one byte: 0 no, 1 yes."""
+
+    yes_if_yes: int
+    yes_if_no: int
+    labels: tuple[str, str] = ("no", "yes")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.yes_if_no < self.yes_if_yes < WORDS:
+            raise invalid(f'{NAME}: the parameters want 0 < "yes_if_no" < "yes_if_yes" < 2^64')
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def spec(self) -> MechanismSpec:
+        return MechanismSpec.of(NAME, yes_if_yes=self.yes_if_yes, yes_if_no=self.yes_if_no)
+
+    @property
+    def report_size(self) -> int:
+        return 1
+
+    @property
+    def messages(self) -> int:
+        return 1
+
+    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, 1]: one 64-bit word per device against the threshold of its answer."""
+        check, reports = cells.check_values(values, 2), np.empty(values.shape[0], dtype=np.bool_)
+        thresholds = np.array([self.yes_if_no, self.yes_if_yes], dtype=np.uint64)
+        for part in blocks(values.shape[0]):
+            reports[part] = bernoulli(thresholds[check[part]], entropy)
+        return cells.to_reports(reports.view(np.uint8))
+
+    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        return cells.valid(reports, 2)
+
+    def tally(self, reports: NDArray[np.uint8]) -> Tally:
+        return cells.tally(reports, 2)
+
+    def estimate(self, tally: Tally) -> Estimate:
+        """("no", "yes"): numbers of devices."""
+        counts = cells.counts_of(tally, 2)
+        gap = (self.yes_if_yes - self.yes_if_no) / WORDS
+        yes, error = cells.unbiased(counts[1:], tally.rows, self.yes_if_yes / WORDS, self.yes_if_no / WORDS, gap)
+        return Estimate.wald(self.labels, np.concatenate((tally.rows - yes, yes)), np.concatenate((error, error)))
+
+    def privacy(self) -> KaryLaw | FiniteLaw:
+        """KaryLaw(2) when yes and no are treated alike, else the 2 x 2 table: rows are inputs, columns outputs, (no, yes)."""
+        if self.yes_if_yes + self.yes_if_no == WORDS:
+            return KaryLaw(2, same=self.yes_if_yes, other=self.yes_if_no)
+        return FiniteLaw(((WORDS - self.yes_if_no, self.yes_if_no), (WORDS - self.yes_if_yes, self.yes_if_yes)))
+
+
+def two_coin() -> MechanismSpec:
+    """The classic: first coin heads, the truth; tails, the second coin's answer. epsilon0 = ln 3, exactly: 3/4 over 1/4."""
+    return MechanismSpec.of(NAME, yes_if_yes=3 * (WORDS // 4), yes_if_no=WORDS // 4)
+
+
+def symmetric(epsilon0: float) -> MechanismSpec:
+    """Yes and no flipped with the same probability, the smallest that keeps epsilon0. Raises INVALID if none does."""
+    flip = least_noise(lambda t: KaryLaw(2, same=WORDS - t, other=t), WORDS // 2 - 1, epsilon0)
+    return MechanismSpec.of(NAME, yes_if_yes=WORDS - flip, yes_if_no=flip)
+
+
+def _yes_no(domain: Domain) -> YesNo:
+    if not isinstance(domain, YesNo):
+        raise invalid(f"{NAME} wants a yes/no domain: use krr for categories and kmean for numbers")
+    return domain
+
+
+def _create(spec: MechanismSpec, domain: Domain) -> BinaryResponse:
+    _yes_no(domain)
+    return BinaryResponse(spec.get("yes_if_yes"), spec.get("yes_if_no"))
+
+
+def _design(domain: Domain, epsilon0: float) -> MechanismSpec:
+    _yes_no(domain)
+    return symmetric(epsilon0)
+
+
+FAMILY = Family(NAME, "binary randomized response: how many devices say yes", PARAMETERS, _create, _design)

@@ -1,0 +1,51 @@
+"""All randomizers by name. A new one is one file and one line here; it then inherits tests/conformance/mechanisms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from shoal.domain import Domain
+from shoal.mechanisms import binary_rr, kmean, krr
+from shoal.mechanisms.base import Family, Mechanism, invalid
+from shoal.task import MechanismSpec
+
+REGISTRY: Mapping[str, Family] = MappingProxyType(
+    {
+        binary_rr.NAME: binary_rr.FAMILY,
+        krr.NAME: krr.FAMILY,
+        kmean.NAME: kmean.FAMILY,
+    }
+)
+
+
+def create(spec: MechanismSpec, domain: Domain) -> Mechanism:
+    """The randomizer that a task names. Raises INVALID, naming the parameter, unless every integer fits."""
+    family = _family(spec.name)
+    given, known = {name for name, _ in spec.parameters}, {parameter.name for parameter in family.parameters}
+    if given - known:
+        raise invalid(f"{spec.name} has no parameter {_quoted(given - known)}: it takes {_quoted(known)}")
+    if known - given:
+        raise invalid(f"{spec.name} lacks the parameter {_quoted(known - given)}")
+    for parameter in family.parameters:
+        if not parameter.low <= spec.get(parameter.name) <= parameter.high:
+            raise invalid(f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to {parameter.high} ({parameter.meaning})')
+    return family.create(spec, domain)
+
+
+def design(name: str, domain: Domain, epsilon0: float) -> MechanismSpec:
+    """The most accurate integers whose local epsilon is at most ``epsilon0``: never above it, one integer step below at most.
+
+    Raises INVALID for an unknown name, a domain that the mechanism can't serve, or an epsilon0 that is not above 0.
+    """
+    return _family(name).design(domain, epsilon0)
+
+
+def _family(name: str) -> Family:
+    if name not in REGISTRY:
+        raise invalid(f"there is no mechanism of that name: choose one of {', '.join(sorted(REGISTRY))}")
+    return REGISTRY[name]
+
+
+def _quoted(names: set[str]) -> str:
+    return ", ".join(f'"{name}"' for name in sorted(names))

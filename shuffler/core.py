@@ -1,0 +1,191 @@
+"""The rules of the shuffler, pure: no sockets, no disk, no clock. Everything else in this package carries them out.
+
+A window of a task is a batch, and its life is one line::
+
+    OPEN -> CLOSING -> SEALED -> DELIVERING -> ACKNOWLEDGED -> SHREDDED
+    OPEN -> CLOSING -> WITHHELD -> SHREDDED          fewer distinct reports than min_batch
+            CLOSING | SEALED | DELIVERING -> EXPIRED -> SHREDDED     the task's retention ended before the analyzer acknowledged
+
+CLOSING means that no report is taken any more and sealing goes on: a crash there is redone from the inbox. Every state is
+durable before its effects begin and every effect is idempotent, so after a crash ``resume`` names what to do again.
+There is no event "close now": a window closes by the clock or by being full, never because somebody asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum, unique
+
+from shoal.crypto.envelope import ACK_KEY_SIZE, HopContent, sealed_size
+from shoal.crypto.suites import SuiteId
+from shoal.crypto.trust import ServedTask
+from shoal.errors import Kind, ShoalError
+from shoal.ids import KeyId, TaskId
+from shoal.limits import LIMITS
+from shoal.task import Task
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WindowId:
+    """A numbered window of a task: the unit of collecting, sealing and delivering."""
+
+    task_id: TaskId
+    window: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.window < LIMITS.windows:
+            raise ShoalError(Kind.INVALID, f"a window is a number from 0 to {LIMITS.windows - 1}")
+
+
+@unique
+class WindowState(IntEnum):
+    """Durable; the numbers are stored."""
+
+    OPEN = 1
+    CLOSING = 2
+    SEALED = 3
+    DELIVERING = 4
+    ACKNOWLEDGED = 5
+    WITHHELD = 6
+    EXPIRED = 7
+    SHREDDED = 8
+
+
+@unique
+class Event(Enum):
+    DUE = "due"  # end + grace has passed, or max_batch is reached
+    ENOUGH = "enough"  # sealed; distinct reports >= min_batch
+    TOO_FEW = "too few"  # sealed; distinct reports < min_batch
+    OFFERED = "offered"  # delivery begins
+    ACKNOWLEDGED = "acknowledged"  # the analyzer's signature over this manifest verified
+    EXPIRED = "expired"  # retention has ended
+    SHREDDED = "shredded"  # no file of the window is left
+
+
+@unique
+class Effect(Enum):
+    """What must be done once the state is durable; each may be done twice."""
+
+    SEAL = "sort the inbox into the batch and count"
+    DESTROY_INBOX = "unlink the inbox with its secret"
+    DELIVER = "offer and deliver until acknowledged"
+    SHRED = "unlink every file of the window"
+
+
+_STEPS: dict[tuple[WindowState, Event], WindowState] = {
+    (WindowState.OPEN, Event.DUE): WindowState.CLOSING,
+    (WindowState.CLOSING, Event.ENOUGH): WindowState.SEALED,
+    (WindowState.CLOSING, Event.TOO_FEW): WindowState.WITHHELD,
+    (WindowState.SEALED, Event.OFFERED): WindowState.DELIVERING,
+    (WindowState.DELIVERING, Event.ACKNOWLEDGED): WindowState.ACKNOWLEDGED,
+    (WindowState.CLOSING, Event.EXPIRED): WindowState.EXPIRED,
+    (WindowState.SEALED, Event.EXPIRED): WindowState.EXPIRED,
+    (WindowState.DELIVERING, Event.EXPIRED): WindowState.EXPIRED,
+    (WindowState.ACKNOWLEDGED, Event.SHREDDED): WindowState.SHREDDED,
+    (WindowState.WITHHELD, Event.SHREDDED): WindowState.SHREDDED,
+    (WindowState.EXPIRED, Event.SHREDDED): WindowState.SHREDDED,
+}
+
+_EFFECTS: dict[WindowState, tuple[Effect, ...]] = {
+    WindowState.OPEN: (),
+    WindowState.CLOSING: (Effect.SEAL,),
+    WindowState.SEALED: (Effect.DESTROY_INBOX, Effect.DELIVER),
+    WindowState.DELIVERING: (Effect.DESTROY_INBOX, Effect.DELIVER),
+    WindowState.ACKNOWLEDGED: (Effect.SHRED,),
+    WindowState.WITHHELD: (Effect.SHRED,),
+    WindowState.EXPIRED: (Effect.SHRED,),
+    WindowState.SHREDDED: (),
+}
+
+
+def step(state: WindowState, event: Event) -> tuple[WindowState, tuple[Effect, ...]]:
+    """The next state, and what to do once it is durable. Raises INTERNAL for a pair that no rule allows: that is a bug."""
+    after = _STEPS.get((state, event))
+    if after is None:
+        raise ShoalError(Kind.INTERNAL, f"a window that is {state.name} cannot become {event.value}")
+    return after, _EFFECTS[after]
+
+
+def resume(state: WindowState) -> tuple[Effect, ...]:
+    """What to do, possibly again, for a window found in this state after a start."""
+    return _EFFECTS[state]
+
+
+def possible(state: WindowState, event: Event) -> bool:
+    """Whether this event may happen in this state."""
+    return (state, event) in _STEPS
+
+
+def verdict(reports: int, min_batch: int) -> Event:
+    """The decision, made once per window: ``reports`` are the distinct ones, so duplicates never make a batch large enough."""
+    return Event.ENOUGH if reports >= min_batch else Event.TOO_FEW
+
+
+def distinct_reports(rows: int, messages: int) -> int:
+    """Reports among ``rows`` distinct sealed messages, ``messages`` to a report.
+
+    After sorting nothing says which messages came together, and that is intended. Rounded down: a sender who repeats a
+    message in two reports makes the count smaller, never larger.
+    """
+    return rows // messages
+
+
+def due(task: Task, window: int, now: float, distinct: int) -> bool:
+    """Whether an open window closes now: at end + grace, or when it holds max_batch distinct reports."""
+    return now >= task.windows.deadline_of(window) or (task.max_batch > 0 and distinct >= task.max_batch)
+
+
+def expired(task: Task, window: int, now: float) -> bool:
+    """Whether the task's promise to its owners (retention_s from the window's start) forbids to hold the batch any longer."""
+    return now >= task.windows.start_of(window) + task.retention_s
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much a window takes: ``distinct`` reports (0 = no limit) close it, ``rows`` is what a batch can have. Repeats cost nothing."""
+
+    messages: int
+    distinct: int
+    rows: int
+
+    @classmethod
+    def of(cls, task: Task) -> Capacity:
+        return cls(task.messages, task.max_batch, LIMITS.batch_rows)
+
+
+def row_size(task: Task) -> int:
+    """Bytes of every sealed message of the task."""
+    return sealed_size(SuiteId.of(task.suite), task.report_size)
+
+
+def admit(served: ServedTask, state: WindowState | None, content: HopContent, hop_key_id: KeyId, now: float) -> None:
+    """Return if this opened frame may be stored. ``state`` None: the window has no record yet, it is open or not begun.
+
+    Raises, in this order: INVALID (window, messages, lengths, admission), UNKNOWN_KEY (hop or analyzer key are not the
+    schedule's for that window), TOO_EARLY, WINDOW_CLOSED, WINDOW_FULL. What a peer sent is never quoted.
+    """
+    task, window = served.task, content.window
+    if window >= task.windows.count:
+        raise ShoalError(Kind.INVALID, f"the task has windows 0 to {task.windows.count - 1}: read the task again")
+    if len(content.ack_key) != ACK_KEY_SIZE:
+        raise ShoalError(Kind.INVALID, f"an ack key is {ACK_KEY_SIZE} random bytes")
+    if content.admission:
+        raise ShoalError(Kind.INVALID, "this task admits anybody: send no admission proof")
+    if len(content.sealed) != task.messages:
+        raise ShoalError(Kind.INVALID, f"a report of this task has {task.messages} sealed messages, not {len(content.sealed)}")
+    size = row_size(task)
+    if any(len(sealed) != size for sealed in content.sealed):
+        raise ShoalError(Kind.INVALID, f"a sealed message of this task is {size} bytes long: use the task's mechanism and suite")
+    keys = served.keys
+    if hop_key_id != keys.hop_keys[window].key_id or content.analyzer_key_id != keys.analyzer_keys[window].key_id:
+        raise ShoalError(Kind.UNKNOWN_KEY, "sealed for a key that the schedule does not name for this window: fetch the schedule")
+    if now < task.windows.start_of(window) - task.windows.skew_s:
+        raise ShoalError(Kind.TOO_EARLY, "the window has not begun: send the report when it has, and check the clock")
+    if now >= task.windows.deadline_of(window):
+        raise ShoalError(Kind.WINDOW_CLOSED, "the window is over: drop the report")
+    if state not in (None, WindowState.OPEN):
+        # Only a full window is decided before its deadline (or the clock went back: the decision stands all the same).
+        raise ShoalError(Kind.WINDOW_FULL, FULL)
+
+
+FULL = "the window holds as many reports as the task wants: drop the report"

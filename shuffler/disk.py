@@ -1,0 +1,77 @@
+"""How this package speaks to SQLite and the disk: settings, migrations, and what a failure means."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from importlib import resources
+from pathlib import Path
+
+from shoal import failpoints
+from shoal.errors import Kind, ShoalError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_LITTLE = 1 << 20  # bytes; with less free space than this an unclear failure is put down to the disk being full
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection in write-ahead-log mode that syncs at every commit. Transactions are begun and ended by name.
+
+    synchronous=FULL: a commit returns after fsync of the log (NORMAL would lose commits at a power cut).
+    """
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA busy_timeout = 5000")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def migrate(connection: sqlite3.Connection, name: str) -> None:
+    """Bring a file up to date by the package's ``name_0001.sql``, ``name_0002.sql``, ... (PRAGMA user_version counts them).
+
+    Each runs in one transaction with its number. Raises CONFIG for a file that a newer version wrote.
+    """
+    folder = resources.files("shoal.shuffler")
+    scripts = sorted(entry.name for entry in folder.iterdir() if entry.name.startswith(f"{name}_") and entry.name.endswith(".sql"))
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(scripts):
+        raise ShoalError(Kind.CONFIG, f"{name} file of version {version} was written by a newer shoal: install that version again")
+    for number in range(version + 1, len(scripts) + 1):
+        script = folder.joinpath(scripts[number - 1]).read_text("utf-8")
+        failpoints.hit(f"{name}.migrate")
+        connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+
+
+def rollback(connection: sqlite3.Connection) -> None:
+    """End a failed transaction, if the failure hasn't."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def kind_of(error: OSError | sqlite3.Error, folder: Path) -> Kind:
+    """OVERLOADED when the disk is full (it mends itself once there is space), INTERNAL for anything else."""
+    if is_full(error) or (isinstance(error, OSError) and error.errno in _FULL):
+        return Kind.OVERLOADED
+    if isinstance(error, OSError):
+        return Kind.INTERNAL
+    space = os.statvfs(folder)
+    return Kind.OVERLOADED if space.f_bavail * space.f_frsize < _LITTLE else Kind.INTERNAL
+
+
+def is_full(error: OSError | sqlite3.Error) -> bool:
+    """SQLite's own word that there was no space: the transaction is undone."""
+    return isinstance(error, sqlite3.Error) and (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF == sqlite3.SQLITE_FULL
+
+
+def unlink(path: Path) -> bool:
+    """Remove a file that may be gone already; whether it was there."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,153 @@
+"""Submit and SubmitBatch: open the hop layer, admit, store, and only then answer.
+
+Bytes in, bytes out. Nothing here knows who calls. A duplicate takes the same path as the first and gets the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from shoal import codec
+from shoal.clock import Clock
+from shoal.crypto.envelope import HopContent, frame_header, open_frame, receipt_mac
+from shoal.errors import Kind, ShoalError
+from shoal.ids import KeyId, TaskId
+from shoal.limits import LIMITS
+from shoal.protos import submit_pb2
+from shoal.rpc.server import Call, Method, Service
+from shoal.shuffler import core
+from shoal.shuffler.core import WindowId
+from shoal.shuffler.opening import Content, Opener, key_id_of
+from shoal.shuffler.store import Store, Submission
+from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.writer import Writer
+
+SERVICE = "shoal.v1.Ingress"
+_ACCEPTED = 0
+
+# What the store's refusals mean to a device.
+_TEXTS: dict[Kind, str] = {
+    Kind.WINDOW_FULL: core.FULL,
+    Kind.WINDOW_CLOSED: "the window is over: drop the report",
+    Kind.OVERLOADED: "no more reports can be stored now: try again later",
+    Kind.INTERNAL: "the report could not be stored: try again later",
+}
+
+
+class Ingress:
+    """The service's handlers. ``refused`` counts refusals by kind, for metrics."""
+
+    def __init__(self, book: TaskBook, store: Store, writer: Writer, opener: Opener, clock: Clock) -> None:
+        self._book, self._store, self._writer, self._opener, self._clock = book, store, writer, opener, clock
+        self.refused: Counter[Kind] = Counter()
+
+    def service(self) -> Service:
+        """Anybody may call: admission is a matter of the frame, never of the connection."""
+        return Service(
+            SERVICE,
+            {
+                "Submit": Method(LIMITS.submit_bytes, handler=self.submit),
+                "SubmitBatch": Method(LIMITS.batch_bytes, handler=self.submit_batch),
+            },
+        )
+
+    async def submit(self, request: bytes, call: Call) -> bytes:
+        """SubmitRequest -> SubmitReply. Raises every kind that ``core.admit`` and the store know."""
+        try:
+            frame = codec.parse(submit_pb2.SubmitRequest, request, "submission").frame
+            key_id = self._key_of(frame)
+            content = open_frame(self._book.keys[key_id], frame)
+            window = self._admit(content, key_id)
+            (kind,) = await self._writer.submit([Submission(window, content.sealed)])
+            if kind is not None:
+                raise ShoalError(kind, _TEXTS[kind])
+        except ShoalError as error:
+            self.refused[error.kind] += 1
+            raise
+        return submit_pb2.SubmitReply(mac=receipt_mac(content.ack_key, _ACCEPTED, frame)).SerializeToString()
+
+    async def submit_batch(self, request: bytes, call: Call) -> bytes:
+        """SubmitBatchRequest -> one receipt per frame, in order.
+
+        Raises INVALID, OVERSIZE, OVERLOADED, UNAVAILABLE for the call as a whole; the same bytes may be sent again.
+        """
+        frames = codec.parse(submit_pb2.SubmitBatchRequest, request, "submission").frames
+        if len(frames) > LIMITS.batch_frames:
+            raise ShoalError(
+                Kind.OVERSIZE, f"{len(frames)} frames in one call, at most {LIMITS.batch_frames} are taken: send several calls"
+            )
+        statuses: list[Kind | None] = [None] * len(frames)
+        known, held = self._book.keys_by_raw_id, list[int]()  # held: frames for a key of ours
+        for index, frame in enumerate(frames):
+            if key_id_of(frame) in known:
+                held.append(index)
+            else:
+                statuses[index] = self._refusal_of(frame)
+        opened = await self._opener.open_many(known, [frames[index] for index in held])
+        ack_keys: dict[int, bytes] = {}
+        submissions: dict[int, Submission] = {}
+        judged: dict[object, WindowId | Kind] = {}  # what admission looks at is the same for most frames of a call
+        for index, one in zip(held, opened, strict=True):
+            if isinstance(one, Kind):
+                statuses[index] = one
+                continue
+            task, window, ack_key, analyzer_key, admission, sealed = one
+            ack_keys[index] = ack_key
+            facts = (task, window, analyzer_key, admission, *map(len, sealed), key_id_of(frames[index]))
+            verdict = judged.get(facts)
+            if verdict is None:
+                verdict = judged[facts] = self._judge(one, frames[index])
+            if isinstance(verdict, Kind):
+                statuses[index] = verdict
+            else:
+                submissions[index] = Submission(verdict, sealed)
+        if submissions:
+            outcomes = await self._writer.submit(list(submissions.values()))
+            for index, outcome in zip(submissions, outcomes, strict=True):
+                statuses[index] = outcome
+        self.refused.update(kind for kind in statuses if kind is not None)
+        receipts = [_receipt(kind, ack_keys.get(index), frames[index]) for index, kind in enumerate(statuses)]
+        return submit_pb2.SubmitBatchReply(receipts=receipts).SerializeToString()
+
+    def _judge(self, opened: Content, frame: bytes) -> WindowId | Kind:
+        task, window, ack_key, analyzer_key, admission, sealed = opened
+        try:
+            content = HopContent(TaskId(task), window, ack_key, KeyId(analyzer_key), admission, sealed)
+            return self._admit(content, KeyId(key_id_of(frame)))
+        except ShoalError as error:
+            return error.kind
+
+    def _refusal_of(self, frame: bytes) -> Kind:
+        try:
+            self._key_of(frame)
+        except ShoalError as error:
+            return error.kind
+        return Kind.INTERNAL  # not reached: the key is not ours
+
+    def _key_of(self, frame: bytes) -> KeyId:
+        """The hop key of ours that a frame's header names. Raises INVALID, UNKNOWN_KEY, WINDOW_CLOSED."""
+        key_id = frame_header(frame).key_id
+        if key_id in self._book.keys:
+            return key_id
+        if self._book.over(key_id):
+            raise ShoalError(Kind.WINDOW_CLOSED, "the windows of this frame's key are over: drop the report")
+        raise ShoalError(Kind.UNKNOWN_KEY, "this shuffler does not hold the key that the frame is sealed for: fetch the key schedule again")
+
+    def _admit(self, content: HopContent, key_id: KeyId) -> WindowId:
+        served = self._book.served.get(content.task_id)
+        if served is None:
+            raise ShoalError(
+                Kind.UNKNOWN_TASK, "this shuffler does not serve the task: refresh the task, or ask its authority where it is served"
+            )
+        if content.window >= served.task.windows.count:
+            raise ShoalError(Kind.INVALID, f"the task has windows 0 to {served.task.windows.count - 1}: read the task again")
+        window = WindowId(content.task_id, content.window)
+        record = self._store.record(window)
+        core.admit(served, record.state if record else None, content, key_id, self._clock.now())
+        return window
+
+
+def _receipt(kind: Kind | None, ack_key: bytes | None, frame: bytes) -> submit_pb2.Receipt:
+    """Without a mac where the frame could not be opened."""
+    status = _ACCEPTED if kind is None else kind.value
+    return submit_pb2.Receipt(status=status, mac=receipt_mac(ack_key, status, frame) if ack_key else b"")

@@ -1,0 +1,138 @@
+"""The shuffler as a process: ``shoal shuffler serve``. Wires the parts together and takes them apart in the right order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+
+from prometheus_client import CollectorRegistry
+
+from shoal.clock import Clock, SystemClock
+from shoal.crypto.keyfiles import load_signing_key
+from shoal.entropy import SYSTEM, Entropy
+from shoal.limits import LIMITS
+from shoal.log import get_log
+from shoal.rpc.admin import Admin
+from shoal.rpc.channel import build_channel
+from shoal.rpc.server import RpcServer
+from shoal.rpc.tls import TlsIdentity, read_pem
+from shoal.service import DataFolder
+from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.egress import Egress
+from shoal.shuffler.ingress import Ingress
+from shoal.shuffler.lifecycle import Lifecycle
+from shoal.shuffler.opening import Opener
+from shoal.shuffler.sqlite_store import SqliteStore
+from shoal.shuffler.status import StatusPage
+from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.writer import Writer
+
+log = get_log("shuffler")
+
+
+def default_workers() -> int:
+    """Worker processes for batches: one per CPU; none on a machine with a single one."""
+    count = os.cpu_count() or 1
+    return count if count > 1 else 0
+
+
+class Shuffler:
+    """One running shuffler. ``async with Shuffler(config) as shuffler``: serving inside, drained and closed after.
+
+    Raises CONFIG, KEY_FILE, PORT_IN_USE, CONFLICT and what loading tasks raises, before anything is served.
+    """
+
+    def __init__(self, config: ShufflerConfig, *, clock: Clock | None = None, entropy: Entropy = SYSTEM) -> None:
+        self._config, self._clock, self._entropy = config, clock or SystemClock(), entropy
+        self._stack = AsyncExitStack()
+        self._stopping = False
+        self.port = 0
+        self.admin_port = 0
+        self.book: TaskBook
+        self.lifecycle: Lifecycle
+        self.store: SqliteStore
+        self.registry: CollectorRegistry
+
+    async def __aenter__(self) -> Shuffler:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Refuse new calls, answer open ones, commit, close. Deliveries go on at the next start."""
+        self._stopping = True
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        config = self._config
+        signing_key = load_signing_key(config.signing_key)
+        tls = TlsIdentity.load(config.tls.certificate, config.tls.key)
+        to_analyzer = TlsIdentity.load(config.analyzer.certificate, config.analyzer.key)
+        analyzer_ca = read_pem(config.analyzer.ca)
+        # What is entered last is left first: server, lifecycle, writer, store, folder.
+        folder = self._stack.enter_context(DataFolder(config.data_dir))
+        self.store = SqliteStore(folder)
+        self._stack.callback(self.store.close)
+        self.book = TaskBook(
+            self.store,
+            self._clock,
+            config.tasks_dir,
+            config.keys_dir,
+            config.authority_keys,
+            signing_key.public,
+            config.delivery_delay_max_s,
+        )
+        opener = Opener(config.keys_dir, default_workers() if config.open_workers is None else config.open_workers)
+        self._stack.callback(opener.close)
+        writer = Writer(self.store, commit_ms=config.commit_ms)
+        self._stack.push_async_callback(writer.stop)
+        channel = build_channel(config.analyzer.address, analyzer_ca, client=to_analyzer)
+        self._stack.push_async_callback(channel.close)
+        egress = Egress(channel, signing_key, self.store)
+        self.lifecycle = Lifecycle(
+            self.book, self.store, writer, egress, self._clock, self._entropy, config.delivery_delay_max_s, opener.forget_keys
+        )
+        ingress = Ingress(self.book, self.store, writer, opener, self._clock)
+        page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping)
+        self.registry = CollectorRegistry()
+        self.registry.register(page)
+        admin = Admin(config.admin_listen, page.ready, page.status, self.registry)
+        server = RpcServer(config.listen, [ingress.service()], tls)
+        await asyncio.to_thread(opener.warm)
+        end = asyncio.Event()
+        self._stack.push_async_callback(_end, end, asyncio.create_task(self.lifecycle.run(end)))
+        self.admin_port = await admin.start()
+        self._stack.push_async_callback(admin.stop)
+        self.port = await server.start()
+        self._stack.push_async_callback(server.stop, LIMITS.drain_s)
+        log.info("serving", port=self.port, tasks=len(self.book.served), workers=opener.workers)
+
+
+async def _end(stop: asyncio.Event, task: asyncio.Task[None]) -> None:
+    stop.set()
+    await task
+
+
+async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:
+    """Run until ``stop``. SIGHUP reads the tasks folder again at once; otherwise every ``reload_s`` seconds."""
+    again = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
+    async with Shuffler(config) as shuffler:
+        stopped = asyncio.create_task(stop.wait())
+        while not stopped.done():
+            asked = asyncio.create_task(again.wait())
+            await asyncio.wait({stopped, asked}, timeout=config.reload_s, return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            again.clear()
+            if not stopped.done():
+                shuffler.book.reload()
+        log.info("stopping: no new reports are taken, what was taken is on disk")
+    log.info("stopped")

@@ -1,0 +1,101 @@
+"""What an operator may see: tasks, window states, counts of windows that are decided. Never a count of an open window: watched
+often enough, that would be the arrival times of its reports.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from shoal.errors import Kind
+from shoal.ids import TaskId
+from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.ingress import Ingress
+from shoal.shuffler.lifecycle import Lifecycle
+from shoal.shuffler.store import Store, WindowRecord
+from shoal.shuffler.tasks import TaskBook
+
+_WINDOWS_SHOWN = 200  # per task, the latest
+_STUBBORN = 5  # failures in a row after which the service says that it isn't ready
+
+
+class StatusPage:
+    """Answers /readyz, /status and /metrics (as a Prometheus collector)."""
+
+    def __init__(self, book: TaskBook, store: Store, lifecycle: Lifecycle, ingress: Ingress, stopping: Callable[[], bool]) -> None:
+        self._book, self._store, self._lifecycle, self._ingress, self._stopping = book, store, lifecycle, ingress, stopping
+
+    def ready(self) -> str | None:
+        """None, or why not, in one line."""
+        if self._stopping():
+            return "stopping"
+        if not self._book.served:
+            return "no task is served: put signed tasks into tasks_dir"
+        stuck = [kind for kind, failures in self._lifecycle.trouble().values() if failures >= _STUBBORN and kind is not Kind.UNAVAILABLE]
+        return f"{len(stuck)} windows are stuck ({stuck[0].name}): see the log" if stuck else None
+
+    def status(self) -> dict[str, Any]:
+        """For /status and ``shoal shuffler status --json``."""
+        records, trouble = self._by_task(), self._lifecycle.trouble()
+        return {
+            "service": "shuffler",
+            "ready": self.ready(),
+            "tasks": [
+                {
+                    "task_id": task_id.hex,
+                    "name": served.task.name,
+                    "windows": served.task.windows.count,
+                    "min_batch": served.task.min_batch,
+                    "max_batch": served.task.max_batch,
+                    "states": {state.name: count for state, count in sorted(_states(records.get(task_id, {})).items())},
+                    "shown": [
+                        _window_json(number, record, trouble.get(WindowId(task_id, number)))
+                        for number, record in sorted(records.get(task_id, {}).items())[-_WINDOWS_SHOWN:]
+                    ],
+                }
+                for task_id, served in sorted(self._book.served.items())
+            ],
+            "refused": {kind.name: count for kind, count in sorted(self._ingress.refused.items(), key=lambda item: item[0].value)},
+        }
+
+    def collect(self) -> Iterator[Metric]:
+        """Prometheus: windows per task and state, reports in decided windows per task and outcome, refusals by kind."""
+        windows = GaugeMetricFamily("shoal_shuffler_windows", "Windows by state", labels=["task", "state"])
+        reports = CounterMetricFamily("shoal_shuffler_reports", "Distinct reports of decided windows", labels=["task", "outcome"])
+        for task_id, records in self._by_task().items():
+            for state, count in _states(records).items():
+                windows.add_metric([task_id.short, state.name], count)
+            totals: Counter[WindowState] = Counter()
+            for record in records.values():
+                if record.outcome is not None:
+                    totals[record.outcome] += record.reports
+            for outcome, total in totals.items():
+                reports.add_metric([task_id.short, outcome.name], total)
+        refused = CounterMetricFamily("shoal_shuffler_refused", "Refused submissions by kind", labels=["kind"])
+        for kind, count in self._ingress.refused.items():
+            refused.add_metric([kind.name], count)
+        yield from (windows, reports, refused)
+
+    def _by_task(self) -> dict[TaskId, dict[int, WindowRecord]]:
+        grouped: dict[TaskId, dict[int, WindowRecord]] = {}
+        for window, record in self._store.records().items():
+            grouped.setdefault(window.task_id, {})[window.window] = record
+        return grouped
+
+
+def _states(records: dict[int, WindowRecord]) -> Counter[WindowState]:
+    return Counter(record.state for record in records.values())
+
+
+def _window_json(number: int, record: WindowRecord, trouble: tuple[Kind, int] | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {"window": number, "state": record.state.name}
+    if record.outcome is not None:
+        shown["outcome"] = record.outcome.name
+    if record.state not in (WindowState.OPEN, WindowState.CLOSING):
+        shown["reports"] = record.reports
+    if trouble is not None:
+        shown["failing"] = {"kind": trouble[0].name, "attempts": trouble[1]}
+    return shown

@@ -1,0 +1,124 @@
+"""What the shuffler asks of a store: one class per kind of store, one inherited test-suite (tests/conformance/store).
+
+A store keeps windows and their reports; it knows no rule about when a window closes or whether it is released (``core``
+does) and nothing about keys that open a report, senders or time. Every method that changes something returns only
+after the change would survive a power cut, and may be repeated after a crash.
+
+Threads: ``append`` and ``close_intake`` are called by one thread (the writer's), the others by any, one call per window at
+a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from shoal.errors import Kind
+from shoal.ids import Digest, TaskId
+from shoal.shuffler.core import Capacity, WindowId, WindowState
+
+
+class Submission(NamedTuple):
+    """An admitted report: its window and its sealed messages."""
+
+    window: WindowId
+    sealed: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRows:
+    """What sealing found: distinct sealed messages in storage key order, their size in bytes, SHA-256 over all of them."""
+
+    rows: int
+    row_size: int
+    rows_hash: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRecord:
+    """The durable memory of a window. Counts are 0 until it is sealed.
+
+    ``outcome``: ACKNOWLEDGED, WITHHELD or EXPIRED once it is known; stays when the state has become SHREDDED.
+    ``manifest``: the bytes that are signed and offered; empty before SEALED and after SHREDDED.
+    """
+
+    state: WindowState
+    outcome: WindowState | None = None
+    reports: int = 0
+    rows: int = 0
+    row_size: int = 0
+    manifest: bytes = b""
+
+
+class Store(Protocol):
+    def adopt(self, task_id: TaskId, schedule_hash: Digest, capacity: Capacity, row_size: int) -> None:
+        """Serve this task. Raises CONFLICT if it was ever served with another key schedule."""
+        ...
+
+    def records(self) -> dict[WindowId, WindowRecord]:
+        """All windows that have had a report or are over."""
+        ...
+
+    def record(self, window: WindowId) -> WindowRecord | None:
+        """One of ``records``: cheap, it is asked for every report."""
+        ...
+
+    def distinct(self, window: WindowId) -> int:
+        """Distinct reports of an open window."""
+        ...
+
+    def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
+        """Store one commit group. Per submission None = on disk (it counts exactly once), or why it isn't.
+
+        WINDOW_FULL, WINDOW_CLOSED (decided meanwhile), OVERLOADED (no space), INTERNAL. A submission that is refused may
+        still be found on disk after a crash; one that got None is never lost.
+        """
+        ...
+
+    def close_intake(self, window: WindowId) -> None:
+        """OPEN -> CLOSING: no later ``append`` adds to it."""
+        ...
+
+    def lapse(self, windows: Iterable[WindowId]) -> None:
+        """Record windows that ended without a single report as SHREDDED."""
+        ...
+
+    def held(self, window: WindowId) -> int:
+        """CLOSING: rows in the inbox, for the record of a deletion."""
+        ...
+
+    def seal(self, window: WindowId) -> SealedRows:
+        """CLOSING: write the distinct messages of the inbox in storage key order. The inbox stays. May be repeated."""
+        ...
+
+    def advance(
+        self,
+        window: WindowId,
+        before: WindowState,
+        after: WindowState,
+        sealed: SealedRows | None = None,
+        reports: int = 0,
+        manifest: bytes = b"",
+    ) -> None:
+        """Change the state, only from ``before``. Raises INTERNAL if it is another: somebody else decided.
+
+        ``reports``: recorded with ``sealed``, or alone for a window that was never sealed.
+        """
+        ...
+
+    def destroy_inbox(self, window: WindowId) -> None:
+        """SEALED or later: unlink the inbox with the secret of its storage keys."""
+        ...
+
+    def read_rows(self, window: WindowId, first: int, count: int) -> bytes:
+        """Rows [first, first + count) of a sealed batch; fewer at its end."""
+        ...
+
+    def shred(self, window: WindowId) -> None:
+        """Unlink whatever is left of the window's reports. An OPEN window: in the writer's thread."""
+        ...
+
+    def close(self) -> None:
+        """Release files. Nothing is lost without it."""
+        ...

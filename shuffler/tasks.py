@@ -1,0 +1,190 @@
+"""The tasks that this shuffler serves, and the hop keys that open their frames for as long as they may.
+
+A task folder is read at the start (any mistake refuses to start) and again later (a mistake keeps what was served and is
+logged). Tasks are only ever added: a file that goes away leaves its task served until the next start. A hop key is
+deleted, file and memory, once no window that uses it takes reports any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from shoal.clock import Clock
+from shoal.crypto.hpke import HpkePrivateKey
+from shoal.crypto.keyfiles import delete_key_file, load_hpke_key
+from shoal.crypto.trust import ServedTask, load_task_folder
+from shoal.errors import Kind, ShoalError
+from shoal.ids import KeyId, TaskId
+from shoal.log import get_log
+from shoal.shuffler.core import Capacity, WindowId, WindowState, row_size
+from shoal.shuffler.store import Store
+
+log = get_log("shuffler")
+KEY_SUFFIX = ".key"
+
+
+class TaskBook:
+    """``served``: by id; ``keys``: the hop keys in use. Raises what is wrong with folder, tasks, schedules or keys."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        tasks_dir: Path,
+        keys_dir: Path,
+        authorities: frozenset[bytes],
+        signer: bytes,
+        delivery_delay_max_s: float = 0.0,
+    ) -> None:
+        """``signer``: this shuffler's Ed25519 public key, which every task must name as its shuffler_key."""
+        self._delay = delivery_delay_max_s
+        self._store, self._clock = store, clock
+        self._tasks_dir, self._keys_dir, self._authorities, self._signer = tasks_dir, keys_dir, authorities, signer
+        self.served: dict[TaskId, ServedTask] = {}
+        self.keys: dict[KeyId, HpkePrivateKey] = {}
+        self.keys_by_raw_id: dict[bytes, HpkePrivateKey] = {}  # the same, for look-ups per frame
+        self._undecided: dict[TaskId, dict[int, None]] = {}  # windows that may still take reports, ascending
+        self._uses: Counter[KeyId] = Counter()  # undecided windows per hop key
+        self._retired: set[KeyId] = set()
+        self._seen: frozenset[tuple[str, int, int]] = frozenset()
+        self._complaint = ""  # the last failure of ``reload``
+        self.load()
+        missing = {w.task_id for w, record in store.records().items() if record.state is not WindowState.SHREDDED} - self.served.keys()
+        if missing:
+            one = min(missing).short
+            raise ShoalError(
+                Kind.CONFIG, f"data_dir holds reports of task {one}, which is not in tasks_dir: put its .task and .keys files back"
+            )
+        self.retire()
+
+    def load(self) -> int:
+        """Read the folder; returns how many tasks are new."""
+        seen = self._listing() if self._tasks_dir.is_dir() else frozenset()  # missing: what is next says so
+        found = load_task_folder(self._tasks_dir, self._authorities)
+        fresh = [served for task_id, served in found.items() if task_id not in self.served]
+        for served in found.values():
+            known = self.served.get(served.task_id)
+            if known is not None and known.keys.digest != served.keys.digest:
+                raise ShoalError(Kind.CONFLICT, f"task {served.task.name}: a second key schedule: a task has one, put the first one back")
+        for served in fresh:
+            self._add(served)
+        self._seen = seen
+        return len(fresh)
+
+    def reload(self) -> bool:
+        """Take up what is new, if the folder changed. Never fails: what is wrong is logged, what was served stays.
+
+        Whether everything in the folder is served now.
+        """
+        try:
+            if self._listing() != self._seen:
+                count = self.load()
+                log.info("tasks folder read again", tasks=count)
+        except (ShoalError, OSError) as error:
+            self._seen = frozenset()
+            if str(error) != self._complaint:  # ``retire`` asks every second
+                log.error("the tasks folder was not taken up: mend it (no hop key is deleted before)", error=error)
+            self._complaint = str(error)
+            return False
+        self._complaint = ""
+        return True
+
+    def _listing(self) -> frozenset[tuple[str, int, int]]:
+        """Raises OSError if the folder can't be read, or is gone."""
+        return frozenset((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in self._tasks_dir.iterdir())
+
+    def _add(self, served: ServedTask) -> None:
+        task, task_id = served.task, served.task_id
+        if task.shuffler_key != self._signer:
+            raise ShoalError(
+                Kind.CONFIG, f"task {task.name}: it names another shuffler key than signing_key holds: use that key, or another task"
+            )
+        spare = task.retention_s - task.windows.length_s - task.windows.grace_s
+        if self._delay >= spare:
+            raise ShoalError(
+                Kind.CONFIG,
+                f"delivery_delay_max_s: task {task.name} leaves {spare} s between a window's last report and the end of its retention: "
+                "lower the delay, or batches are deleted undelivered",
+            )
+        now = self._clock.now()
+        undecided = dict.fromkeys(w for w in range(task.windows.count) if not self._decided(WindowId(task_id, w)))
+        keys: dict[KeyId, HpkePrivateKey] = {}
+        for window in undecided:
+            key_id = served.keys.hop_keys[window].key_id
+            if key_id not in self.keys and key_id not in keys and now < task.windows.deadline_of(window):
+                keys[key_id] = self._load_key(key_id)
+        self._store.adopt(task_id, served.keys.digest, Capacity.of(task), row_size(task))
+        self.keys.update(keys)
+        self.keys_by_raw_id.update((key_id.raw, key) for key_id, key in keys.items())
+        self._uses.update(served.keys.hop_keys[window].key_id for window in undecided)
+        for key in served.keys.hop_keys:
+            self._uses.setdefault(key.key_id, 0)
+        self._undecided[task_id] = undecided
+        self.served[task_id] = served
+        log.info("task served", task=task_id, name=task.name, windows=len(undecided))
+        if task.max_batch and self._delay == 0:
+            log.warning(
+                "delivery_delay_max_s is 0 and the task has a max_batch: the time of a delivery shows when the last report came, to about "
+                "a second; set a delay",
+                task=task_id,
+                name=task.name,
+            )
+
+    def _load_key(self, key_id: KeyId) -> HpkePrivateKey:
+        path = self.key_path(self._keys_dir, key_id)
+        key = load_hpke_key(path)
+        if key.config.key_id != key_id:
+            raise ShoalError(Kind.KEY_FILE, f"key file {path} holds another key than its name says: put the right file there")
+        return key
+
+    @staticmethod
+    def key_path(folder: Path, key_id: KeyId) -> Path:
+        return folder / f"{key_id.hex}{KEY_SUFFIX}"
+
+    def _decided(self, window: WindowId) -> bool:
+        record = self._store.record(window)
+        return record is not None and record.state is not WindowState.OPEN
+
+    # --- windows and keys -------------------------------------------------------------------------------------------
+
+    def running(self, now: float) -> Iterator[tuple[ServedTask, WindowId]]:
+        """Undecided windows that have begun, per task in order. Take a list of it before closing any."""
+        for task_id, windows in self._undecided.items():
+            served = self.served[task_id]
+            for window in windows:
+                if now < served.task.windows.start_of(window) - served.task.windows.skew_s:
+                    break
+                yield served, WindowId(task_id, window)
+
+    def decided(self, window: WindowId) -> None:
+        """This window takes no more reports, durably."""
+        if window.window in self._undecided[window.task_id]:
+            del self._undecided[window.task_id][window.window]
+            self._uses[self.served[window.task_id].keys.hop_keys[window.window].key_id] -= 1
+
+    def over(self, key_id: KeyId) -> bool:
+        """Whether this was a hop key of ours whose windows are all over."""
+        return key_id in self._uses and key_id not in self.keys
+
+    def retire(self) -> bool:
+        """Delete hop keys that no undecided window uses; whether there were any. May be repeated.
+
+        A task in the folder that is not served yet may use the same key, so nothing is deleted before all of them are taken
+        up: a mistake in the folder, or a folder that is not mounted, keeps the keys until it is mended.
+        """
+        if not self._unused() or not self.reload():
+            return False
+        retired = False
+        for key_id in self._unused():
+            delete_key_file(self.key_path(self._keys_dir, key_id))
+            self.keys.pop(key_id, None)
+            self.keys_by_raw_id.pop(key_id.raw, None)
+            self._retired.add(key_id)
+            log.info("hop key deleted: its windows are over", key_id=key_id)
+            retired = True
+        return retired
+
+    def _unused(self) -> list[KeyId]:
+        return [key_id for key_id, count in self._uses.items() if count <= 0 and key_id not in self._retired]

@@ -1,0 +1,352 @@
+"""What every registered randomizer must keep. A new one subclasses ``MechanismSuite``, states its cases and its draws.
+
+The heart is exact enumeration: the production ``randomize`` is driven by a script of random words instead of an entropy
+source. A member states, per draw, where its code may decide differently (``draws``). The suite plays the first and the
+last word of every interval between those points, checks that the report is the same at both, and adds up the interval's
+length: the sum is the exact output law in integers, with no sampling, and must equal ``privacy()`` in integers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import mpmath
+import numpy as np
+import pytest
+
+from shoal.domain import Domain
+from shoal.entropy import SeededEntropy, SystemEntropy
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import Mechanism, create, design
+from shoal.mechanisms.sampling import BLOCK
+from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, epsilon0_upper
+from shoal.task import MechanismSpec
+from tests.sizes import size
+from tests.tapes import DryError, Tape
+
+_GRID = (float(10**exponent) for exponent in np.linspace(-3, np.log10(20), 40))
+ASKED = (*_GRID, 0.5, 1.0, float(np.log(3)), 2.0, 4.0, 8.0, 20.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    spec: MechanismSpec
+    domain: Domain
+    inputs: tuple[int, ...] = ()  # cells to enumerate; all when empty
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return create(self.spec, self.domain)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        return self.inputs or tuple(range(self.domain.size))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One request of ``width`` bytes, read as a little-endian word, and the words at which the code may decide anew."""
+
+    width: int
+    edges: tuple[int, ...]
+
+    def intervals(self) -> list[tuple[int, int]]:
+        """Half-open intervals that cover all words."""
+        points = sorted({0, *self.edges} - {1 << (8 * self.width)})
+        assert all(0 <= p < 1 << (8 * self.width) for p in points)
+        return list(itertools.pairwise([*points, 1 << (8 * self.width)]))
+
+    def word(self, value: int) -> bytes:
+        return value.to_bytes(self.width, "little")
+
+
+def table(law: LocalPrivacy) -> tuple[tuple[int, ...], ...]:
+    """The integer weights P(y | x), rows are inputs."""
+    match law:
+        case KaryLaw():
+            return tuple(tuple(law.same if x == y else law.other for y in range(law.k)) for x in range(law.k))
+        case FiniteLaw():
+            return law.rows
+        case _:
+            raise AssertionError("the suite enumerates finite laws: teach it this one")
+
+
+def play(mechanism: Mechanism, cell: int, tape: Tape) -> bytes | None:
+    """The report of one device under a script; None if the code refused the last word and asked for another."""
+    try:
+        report = mechanism.randomize(np.array([cell]), tape)
+    except DryError:
+        return None
+    assert tape.done(), "the code drew less than stated"
+    return report.tobytes()
+
+
+class MechanismSuite:
+    """Subclass as Test<Name>: it inherits every test below."""
+
+    NAME: ClassVar[str]
+    CASES: ClassVar[tuple[Case, ...]]
+
+    # --- what a member states ----------------------------------------------------------------------------------------
+
+    def draws(self, case: Case) -> tuple[Draw, ...]:
+        """The draws of one device, in order. Only words of the last may be refused and drawn again."""
+        raise NotImplementedError
+
+    def less_noise(self, spec: MechanismSpec) -> MechanismSpec | None:
+        """The same spec with one integer step less noise, or None at the end of the range."""
+        raise NotImplementedError
+
+    def truth(self, case: Case, values: np.ndarray) -> np.ndarray:
+        """What the estimate of these cells should be on average, label by label; NaN where the estimate doesn't try."""
+        return np.bincount(values, minlength=case.domain.size).astype(float)
+
+    def output(self, case: Case, index: int) -> bytes:
+        """The report that column ``index`` of the law stands for."""
+        return index.to_bytes(case.mechanism.report_size, "big")
+
+    # --- shape -------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("count", [0, 1, 5, BLOCK + 3])
+    def test_reports_have_one_shape_and_size(self, case: Case, count: int) -> None:
+        mechanism = case.mechanism
+        values = np.arange(count) % case.domain.size
+        reports = mechanism.randomize(values, SeededEntropy(1))
+        assert reports.dtype == np.uint8
+        assert reports.shape == (count, mechanism.messages, mechanism.report_size)
+        rows = reports.reshape(-1, mechanism.report_size)
+        assert mechanism.valid(rows).shape == (count * mechanism.messages,)
+        assert mechanism.valid(rows).all()
+        assert mechanism.tally(rows).rows == count * mechanism.messages
+        assert np.array_equal(values, np.arange(count) % case.domain.size), "the caller's values are left alone"
+
+    def test_the_spec_comes_back(self, case: Case) -> None:
+        assert case.mechanism.spec == case.spec
+        assert case.mechanism.name == case.spec.name == self.NAME
+
+    def test_values_outside_the_domain_are_refused(self, case: Case) -> None:
+        """Planted: checking only the largest value -> -1 indexes from the end and this fails."""
+        for bad in (-1, case.domain.size, 2**63 - 1, -(2**63)):
+            with pytest.raises(ShoalError) as caught:
+                case.mechanism.randomize(np.array([0, bad, 1]), SeededEntropy(1))
+            assert caught.value.kind is Kind.INVALID
+            assert str(bad) not in str(caught.value).replace(f"0 to {case.domain.size - 1}", "")
+        for wrong in (np.array([0.0]), np.array([[0]]), np.array([0], dtype=np.uint64)):
+            with pytest.raises(ShoalError):
+                case.mechanism.randomize(wrong, SeededEntropy(1))  # type: ignore[arg-type]  # that is the point
+
+    def test_randomness_used_does_not_depend_on_the_value(self, case: Case) -> None:
+        """Same requests for every value and every coin. Planted: the uniform cell drawn only when the coin asks -> fails."""
+        asked = set()
+        for cell, chunks in itertools.product(case.cells[:8], self._corner_scripts(case)):
+            tape = Tape(*chunks)
+            if play(case.mechanism, cell, tape) is not None:
+                asked.add(tuple(tape.asked))
+        assert len(asked) == 1
+
+    # --- hostile rows ------------------------------------------------------------------------------------------------
+
+    def test_hostile_rows_are_flagged(self, case: Case) -> None:
+        """Random bytes, and 0x00.. and 0xff..: valid exactly if the law knows the report; invalid rows are never counted."""
+        mechanism = case.mechanism
+        known = {self.output(case, y) for y in range(len(table(mechanism.privacy())[0]))}
+        noise = np.frombuffer(SeededEntropy("hostile").bytes(4_000 * mechanism.report_size), dtype=np.uint8).reshape(4_000, -1)
+        ends = np.array([[0] * mechanism.report_size, [255] * mechanism.report_size], dtype=np.uint8)
+        beyond = np.frombuffer(b"".join(sorted(known)), dtype=np.uint8).reshape(len(known), -1)
+        rows = np.concatenate([noise, ends, beyond])
+        expected = [row.tobytes() in known for row in rows]
+        flags = mechanism.valid(rows)
+        assert flags.dtype == np.bool_
+        assert flags.tolist() == expected
+        if not all(expected):
+            with pytest.raises(ShoalError) as caught:
+                mechanism.tally(rows)
+            assert caught.value.kind is Kind.INVALID
+        assert mechanism.tally(rows[flags]).rows == sum(expected)
+
+    def test_another_width_is_refused(self, case: Case) -> None:
+        for width in (0, case.mechanism.report_size + 1):
+            rows = np.zeros((3, width), dtype=np.uint8)
+            for act in (case.mechanism.valid, case.mechanism.tally):
+                with pytest.raises(ShoalError) as caught:
+                    act(rows)
+                assert caught.value.kind is Kind.INVALID
+
+    # --- tally and estimate ------------------------------------------------------------------------------------------
+
+    def test_tallies_are_additive(self, case: Case) -> None:
+        mechanism = case.mechanism
+        rows = mechanism.randomize(np.arange(3_001) % case.domain.size, SeededEntropy(2)).reshape(-1, mechanism.report_size)
+        whole = mechanism.tally(rows)
+        for cut in (0, 1, 1_500, len(rows)):
+            assert mechanism.tally(rows[:cut]) + mechanism.tally(rows[cut:]) == whole
+        assert mechanism.tally(rows[::-1]) == whole
+
+    def test_a_tally_of_other_cells_is_refused(self, case: Case) -> None:
+        mechanism = case.mechanism
+        tally = mechanism.tally(np.zeros((0, mechanism.report_size), dtype=np.uint8))
+        wider = type(tally)(np.append(tally.counts, 0), 0)
+        with pytest.raises(ShoalError) as caught:
+            mechanism.estimate(wider)
+        assert caught.value.kind is Kind.INVALID
+
+    def test_an_empty_batch_has_a_finite_estimate(self, case: Case) -> None:
+        mechanism = case.mechanism
+        estimate = mechanism.estimate(mechanism.tally(np.zeros((0, mechanism.report_size), dtype=np.uint8)))
+        assert len(estimate.labels) == len(set(estimate.labels)) == estimate.values.size
+        assert (estimate.ci_low <= estimate.values).all()
+        assert (estimate.values <= estimate.ci_high).all()
+
+    def test_the_estimate_is_unbiased(self, case: Case) -> None:
+        """Over many runs of fixed values the mean estimate is within 5 of its standard errors of the truth, for every label
+        (false alarm over seeds: 6e-7 per label), also far beyond the range [0, n] that a clipped estimate would keep.
+
+        Planted: clipping at 0 -> "almost noise" fails. Planted: n q left out, or p - q with p for it -> every case fails.
+        """
+        mechanism, runs, count = case.mechanism, size(80, 400), 20_000
+        values = np.sort(np.arange(count) ** 2 % (3 * case.domain.size) % case.domain.size)  # uneven shares
+        truth, entropy = self.truth(case, values), SeededEntropy(f"unbiased {case.name}")
+        estimates = [
+            mechanism.estimate(mechanism.tally(mechanism.randomize(values, entropy).reshape(-1, mechanism.report_size)))
+            for _ in range(runs)
+        ]
+        mean = np.mean([estimate.values for estimate in estimates], axis=0)
+        error = np.mean([estimate.stderr for estimate in estimates], axis=0) / np.sqrt(runs)
+        known = ~np.isnan(truth)
+        # A standard error of 1e-6 or less (T = 1: no report ever differs) leaves the float rounding of n.
+        assert (np.abs(mean - truth)[known] <= 5 * error[known] + 1e-9 * count).all()
+
+    # --- the law -----------------------------------------------------------------------------------------------------
+
+    def test_the_output_law_is_exactly_what_privacy_says(self, case: Case) -> None:
+        """Enumerated from the production code; weights compared as integers.
+
+        Planted: word % k for the uniform cell; the uniform cell drawn from the others only; the true cell kept whenever the
+        uniform cell is smaller; <= for < at a threshold; swapped yes_if_yes and yes_if_no -> each fails here.
+        """
+        mechanism, draws = case.mechanism, self.draws(case)
+        stated = table(mechanism.privacy())
+        index = {self.output(case, y): y for y in range(len(stated[0]))}
+        enumerated = {}
+        for cell in case.cells:
+            weights, total = self._enumerate(mechanism, cell, draws, index)
+            scale = sum(stated[cell])
+            assert all(w * scale == s * total for w, s in zip(weights, stated[cell], strict=True))
+            enumerated[cell] = [Fraction(w, total) for w in weights]
+        columns = list(zip(*enumerated.values(), strict=True))
+        assert max(max(column) / min(column) for column in columns) == mechanism.privacy().max_ratio
+
+    def test_refused_words_are_replaced_by_fresh_ones(self, case: Case) -> None:
+        """After a refused word the report is the one that the next word gives. (Members that refuse nothing pass.)"""
+        mechanism, (*before, last) = case.mechanism, self.draws(case)
+        starts = [low for low, _ in last.intervals()]
+        for prefix in itertools.product(*(self._corners(draw) for draw in before)):
+            reports = [play(mechanism, case.cells[0], Tape(*prefix, last.word(w))) for w in starts]
+            refused = [w for w, report in zip(starts, reports, strict=True) if report is None]
+            kept = [(w, report) for w, report in zip(starts, reports, strict=True) if report is not None]
+            for word, (fresh, report) in itertools.product(refused[:2], kept[:20]):
+                assert play(mechanism, case.cells[0], Tape(*prefix, last.word(word), last.word(word), last.word(fresh))) == report
+
+    def test_frequencies_follow_the_law(self, case: Case) -> None:
+        """Chi-square of the vectorised path (many blocks), cells with few expected reports pooled. Over seeds each input's
+        test would fail with probability 1e-6; the seed is fixed."""
+        mechanism, count = case.mechanism, size(40_000, 1_000_000)
+        stated = table(mechanism.privacy())
+        for cell in case.cells[:4]:
+            reports = mechanism.randomize(np.full(count, cell), SeededEntropy(f"{case.name} {cell}"))
+            seen = self._count(reports)
+            expected = [count * weight / sum(stated[cell]) for weight in stated[cell]]
+            observed = [seen.pop(self.output(case, y), 0) for y in range(len(expected))]
+            assert not seen, "a report that the law does not know"
+            assert chi_square_p(observed, expected) > 1e-6
+
+    # --- epsilon0 ----------------------------------------------------------------------------------------------------
+
+    def test_designed_epsilon0_is_never_above_the_asked(self, case: Case) -> None:
+        """For 47 asked values from 1e-3 to 20: below or equal, checked with 60 digits too, and within 1e-12 of it or one
+        integer step. Planted: floor instead of search from the safe side (one step less noise) -> fails."""
+        for asked in ASKED:
+            spec = design(self.NAME, case.domain, asked)
+            privacy = create(spec, case.domain).privacy()
+            assert epsilon0_upper(privacy) <= asked
+            with mpmath.workdps(60):
+                assert mpmath.log(mpmath.mpf(privacy.max_ratio.numerator) / privacy.max_ratio.denominator) <= mpmath.mpf(asked)
+            if epsilon0_upper(privacy) < asked * (1 - 1e-12):
+                less = self.less_noise(spec)
+                assert less is None or epsilon0_upper(create(less, case.domain).privacy()) > asked
+
+    @pytest.mark.parametrize("asked", [0.0, -1.0, float("nan"), float("inf"), 1e-21])
+    def test_impossible_epsilon0_is_refused(self, case: Case, asked: float) -> None:
+        with pytest.raises(ShoalError, match="epsilon0") as caught:
+            design(self.NAME, case.domain, asked)
+        assert caught.value.kind is Kind.INVALID
+
+    def test_a_device_uses_the_system_entropy_afresh(self, case: Case) -> None:
+        """Eight designs at epsilon0 1e-3 are almost pure noise: 200 reports of one value are not all alike (chance < 2^-190)."""
+        mechanism = create(design(self.NAME, case.domain, 1e-3), case.domain)
+        reports = [mechanism.randomize(np.array([0]), SystemEntropy()).tobytes() for _ in range(200)]
+        assert len(set(reports)) > 1
+
+    # --- helpers -----------------------------------------------------------------------------------------------------
+
+    def _count(self, reports: np.ndarray) -> Counter[bytes]:
+        data, width = reports.tobytes(), reports.shape[1] * reports.shape[2]
+        return Counter(data[at : at + width] for at in range(0, len(data), width))
+
+    def _corners(self, draw: Draw) -> list[bytes]:
+        return [draw.word(w) for low, high in draw.intervals() for w in {low, high - 1}]
+
+    def _corner_scripts(self, case: Case) -> Iterator[tuple[bytes, ...]]:
+        return itertools.islice(itertools.product(*(self._corners(draw)[:40] for draw in self.draws(case))), 400)
+
+    def _enumerate(self, mechanism: Mechanism, cell: int, draws: tuple[Draw, ...], index: dict[bytes, int]) -> tuple[list[int], int]:
+        """(weight per output, accepted weight) of one input, over all words of all draws."""
+        weights, accepted_after = [0] * len(index), set()
+        *before, last = draws
+        for prefix in itertools.product(*(draw.intervals() for draw in before)):
+            scale, accepted = 1, 0
+            for low, high in prefix:
+                scale *= high - low
+            for interval in last.intervals():
+                report = self._constant(mechanism, cell, draws, (*prefix, interval))
+                if report is not None:
+                    weights[index[report]] += scale * (interval[1] - interval[0])
+                    accepted += interval[1] - interval[0]
+            accepted_after.add(accepted)
+        assert len(accepted_after) == 1, "whether a word is refused must not depend on earlier draws"
+        total = accepted_after.pop()
+        for draw in before:
+            total <<= 8 * draw.width
+        assert sum(weights) == total
+        return weights, total
+
+    def _constant(self, mechanism: Mechanism, cell: int, draws: tuple[Draw, ...], box: tuple[tuple[int, int], ...]) -> bytes | None:
+        """The report that all corners of a box of words agree on."""
+        corners = itertools.product(*(sorted({low, high - 1}) for low, high in box))
+        reports = {play(mechanism, cell, Tape(*(d.word(w) for d, w in zip(draws, corner, strict=True)))) for corner in corners}
+        assert len(reports) == 1, "the code decides differently inside an interval"
+        return reports.pop()
+
+
+def chi_square_p(observed: list[int], expected: list[float]) -> float:
+    """The p-value; cells that expect fewer than 10 are pooled, and dropped if the pool is still below 1e-3 and empty."""
+    pairs = [(o, e) for o, e in zip(observed, expected, strict=True) if e >= 10]
+    pool_o = sum(o for o, e in zip(observed, expected, strict=True) if e < 10)
+    pool_e = sum(e for e in expected if e < 10)
+    if pool_e >= 10:
+        pairs.append((pool_o, pool_e))
+    else:
+        # Poisson tail of the pool alone: P(N >= pool_o).
+        tail = float(mpmath.gammainc(pool_o, 0, pool_e, regularized=True)) if pool_o else 1.0
+        if tail < 1e-6:
+            return tail
+    if len(pairs) < 2:
+        return 1.0
+    statistic = sum((o - e) ** 2 / e for o, e in pairs)
+    return float(mpmath.gammainc((len(pairs) - 1) / 2, statistic / 2, mpmath.inf, regularized=True))

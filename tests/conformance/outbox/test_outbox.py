@@ -1,0 +1,294 @@
+"""What every outbox promises. A new one is one more fixture parameter."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.clients.core import Prepared, State
+from shoal.clients.outbox import MemoryOutbox, Outbox
+from shoal.clients.outbox_sqlite import SqliteOutbox
+from shoal.errors import Kind, ShoalError
+from shoal.failpoints import arm
+from shoal.ids import Digest, TaskId
+
+TASK, OTHER = TaskId(b"t" * 32), TaskId(b"o" * 32)
+MOST = 5
+
+
+def prepared(window: int = 0, mark: int = 1, task: TaskId = TASK) -> Prepared:
+    return Prepared(task, window, bytes([mark]) * 512, bytes([mark + 100]) * 32, 1_000 - window)
+
+
+def never() -> Prepared:
+    raise AssertionError("a second report of a window must not be prepared")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outbox]:
+    made: Outbox = MemoryOutbox(MOST) if request.param == "memory" else SqliteOutbox(tmp_path / "outbox.db", MOST)
+    yield made
+    made.close()
+
+
+def test_a_claimed_report_is_kept_as_it_is(outbox: Outbox) -> None:
+    record, fresh = outbox.claim(TASK, 0, prepared)
+    assert fresh
+    assert (record.state, record.attempts, record.doubtful, record.kind, record.expires_s) == (State.QUEUED, 0, False, None, 1_000)
+    entry = outbox.load(TASK, 0)
+    assert entry is not None
+    assert (entry.frame, entry.ack_key, entry.record) == (prepared().frame, prepared().ack_key, record)
+    assert outbox.find(TASK, 0) == record
+    assert outbox.find(TASK, 1) is None
+    assert outbox.load(OTHER, 0) is None
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_a_window_is_claimed_once_whatever_became_of_it(outbox: Outbox, state: State) -> None:
+    """The value is randomized once per window. Planted: forget finished rows -> ``never`` is called."""
+    outbox.claim(TASK, 0, prepared)
+    if state is not State.QUEUED:
+        outbox.finish(TASK, 0, state, Kind.WINDOW_FULL)
+    record, fresh = outbox.claim(TASK, 0, never)
+    assert not fresh
+    assert record.state is state
+    assert outbox.claim(TASK, 1, lambda: prepared(1))[1]
+    assert outbox.claim(OTHER, 0, lambda: prepared(0, 1, OTHER))[1]
+
+
+def test_a_failed_preparation_leaves_nothing(outbox: Outbox) -> None:
+    def fails() -> Prepared:
+        raise ShoalError(Kind.INVALID, "no")
+
+    with pytest.raises(ShoalError):
+        outbox.claim(TASK, 0, fails)
+    assert outbox.records() == []
+    assert outbox.claim(TASK, 0, prepared)[1]
+
+
+def test_an_attempt_is_doubtful_until_it_is_known_to_have_failed(outbox: Outbox) -> None:
+    outbox.claim(TASK, 0, prepared)
+    outbox.sending(TASK, 0)
+    entry = outbox.load(TASK, 0)
+    assert entry is not None
+    assert (entry.record.attempts, entry.record.doubtful) == (1, True)
+    outbox.failed(TASK, 0, Kind.OVERLOADED, False)
+    outbox.sending(TASK, 0)
+    outbox.failed(TASK, 0, Kind.DEADLINE, True)
+    found = outbox.find(TASK, 0)
+    assert found is not None
+    assert (found.attempts, found.doubtful, found.kind, found.state) == (2, True, Kind.DEADLINE, State.QUEUED)
+
+
+@pytest.mark.parametrize("state", [State.ACKED, State.REFUSED, State.UNKNOWN])
+def test_the_first_final_answer_counts_and_the_bytes_go(outbox: Outbox, state: State) -> None:
+    """Planted: let a second ``finish`` overwrite -> an acknowledged report would turn into a refused one."""
+    outbox.claim(TASK, 0, prepared)
+    outbox.finish(TASK, 0, state, None)
+    outbox.finish(TASK, 0, State.REFUSED, Kind.INVALID)
+    outbox.failed(TASK, 0, Kind.DEADLINE, True)
+    outbox.sending(TASK, 0)
+    found = outbox.find(TASK, 0)
+    assert found is not None
+    assert (found.state, found.kind, found.attempts) == (state, None, 0)
+    assert outbox.load(TASK, 0) is None
+    assert outbox.records(queued=True) == []
+    assert outbox.records() == [found]
+
+
+def test_records_come_by_expiry(outbox: Outbox) -> None:
+    for window in (1, 0, 3, 2):
+        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc] # mypy knows no default there
+    outbox.finish(TASK, 3, State.ACKED)
+    assert [record.window for record in outbox.records()] == [3, 2, 1, 0]
+    assert [record.window for record in outbox.records(queued=True)] == [2, 1, 0]
+
+
+def test_a_full_outbox_says_so_before_anything_is_prepared(outbox: Outbox) -> None:
+    """Planted: count all rows instead of the queued ones -> the last claim fails."""
+    for window in range(MOST):
+        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc] # mypy knows no default there
+    with pytest.raises(ShoalError) as caught:
+        outbox.claim(TASK, MOST, never)
+    assert caught.value.kind is Kind.OVERLOADED
+    assert "outbox full" in caught.value.message
+    assert len(outbox.records()) == MOST
+    outbox.finish(TASK, 2, State.ACKED)
+    assert outbox.claim(TASK, MOST, lambda: prepared(MOST))[1]
+
+
+def test_a_task_has_one_schedule(outbox: Outbox) -> None:
+    """Planted: overwrite the remembered digest -> no error at the second schedule."""
+    first, second = Digest(b"1" * 32), Digest(b"2" * 32)
+    outbox.pin(TASK, first)
+    outbox.pin(TASK, first)
+    outbox.pin(OTHER, second)
+    for _ in range(2):
+        with pytest.raises(ShoalError) as caught:
+            outbox.pin(TASK, second)
+        assert caught.value.kind is Kind.CONFLICT
+    outbox.pin(TASK, first)
+
+
+def test_of_many_threads_one_claims(outbox: Outbox) -> None:
+    """Planted: look, then insert, in two transactions -> more than one is fresh, or an error."""
+    if not outbox.blocking:
+        return  # one event loop's own object: not shared between threads
+    made: list[int] = []
+    fresh: list[bool] = []
+
+    def work(mark: int) -> None:
+        def make() -> Prepared:
+            made.append(mark)
+            return prepared(0, mark)
+
+        fresh.append(outbox.claim(TASK, 0, make)[1])
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert fresh.count(True) == 1
+    assert len(made) == 1
+
+
+# --- the durable one ----------------------------------------------------------------------------------------------------
+
+
+def reopened(path: Path, use: Callable[[SqliteOutbox], object]) -> None:
+    box = SqliteOutbox(path, MOST)
+    try:
+        use(box)
+    finally:
+        box.close()
+
+
+def test_everything_survives_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+
+    def first(box: SqliteOutbox) -> None:
+        box.claim(TASK, 0, prepared)
+        box.sending(TASK, 0)
+        box.claim(TASK, 1, lambda: prepared(1))
+        box.finish(TASK, 1, State.UNKNOWN, Kind.WINDOW_FULL)
+        box.pin(TASK, Digest(b"1" * 32))
+
+    def second(box: SqliteOutbox) -> None:
+        entry = box.load(TASK, 0)
+        assert entry is not None
+        assert (entry.frame, entry.ack_key, entry.record.attempts, entry.record.doubtful) == (prepared().frame, prepared().ack_key, 1, True)
+        assert not box.claim(TASK, 1, never)[1]
+        with pytest.raises(ShoalError):
+            box.pin(TASK, Digest(b"2" * 32))
+
+    reopened(path, first)
+    reopened(path, second)
+
+
+def test_two_processes_claim_a_window_once(tmp_path: Path) -> None:
+    """Two at the same file, at once. Planted: BEGIN instead of BEGIN IMMEDIATE -> both prepare, one fails."""
+    path = tmp_path / "outbox.db"
+    SqliteOutbox(path, MOST).close()
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from shoal.clients.core import Prepared\n"
+        "from shoal.clients.outbox_sqlite import SqliteOutbox\n"
+        "from shoal.ids import TaskId\n"
+        "box, task = SqliteOutbox(Path(sys.argv[1]), 1000), TaskId(b't' * 32)\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "print([box.claim(task, w, lambda: Prepared(task, w, b'f' * 512, b'k' * 32, 1))[1] for w in range(300)].count(True))\n"
+        "box.close()\n"
+    )
+    workers = [
+        subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    outputs = [worker.communicate()[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0]
+    assert sum(map(int, outputs)) == 300
+
+
+def test_the_file_is_private(tmp_path: Path) -> None:
+    """Planted: leave the mode to SQLite -> 0644 under a usual umask."""
+    path = tmp_path / "outbox.db"
+    before = os.umask(0o022)
+    try:
+        box = SqliteOutbox(path)
+    finally:
+        os.umask(before)
+    box.claim(TASK, 0, prepared)
+    assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == dict.fromkeys(
+        ("outbox.db", "outbox.db-wal", "outbox.db-shm"), 0o600
+    )
+    box.close()
+    path.chmod(0o640)
+    with pytest.raises(ShoalError) as caught:
+        SqliteOutbox(path)
+    assert caught.value.kind is Kind.CONFIG
+    assert "chmod 600" in caught.value.message
+
+
+def test_finished_bytes_are_gone_from_the_disk(tmp_path: Path) -> None:
+    """The frame and its acknowledgement key. Planted: secure_delete off -> the bytes stay in a free page."""
+    path = tmp_path / "outbox.db"
+    frame, key = os.urandom(512), os.urandom(32)
+    box = SqliteOutbox(path)
+    box.claim(TASK, 0, lambda: Prepared(TASK, 0, frame, key, 1))
+    pieces = [secret[start : start + 16] for secret in (frame, key) for start in range(0, len(secret), 16)]
+    held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert all(piece in held for piece in pieces)
+    box.finish(TASK, 0, State.ACKED)
+    box.close()  # the last connection: SQLite empties its log
+    held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert not [piece for piece in pieces if piece in held]
+
+
+@pytest.mark.parametrize("action", ["eio", "enospc"])
+def test_a_failing_disk_changes_nothing_and_says_so(tmp_path: Path, action: str) -> None:
+    """Planted: return before the commit -> the claim is believed and the row is missing."""
+    box = SqliteOutbox(tmp_path / "outbox.db")
+    try:
+        arm(f"outbox.commit={action}")
+        with pytest.raises(ShoalError) as caught:
+            box.claim(TASK, 0, prepared)
+        assert caught.value.kind is Kind.OVERLOADED
+        assert box.records() == []
+        assert box.claim(TASK, 0, prepared)[1]
+    finally:
+        arm("")
+        box.close()
+
+
+def test_unusable_files_are_named(tmp_path: Path) -> None:
+    text = tmp_path / "text.db"
+    text.write_text("no database " * 1_000)
+    text.chmod(0o600)
+    newer = tmp_path / "newer.db"
+    SqliteOutbox(newer).close()
+    db = sqlite3.connect(newer)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    for path in (text, newer, tmp_path / "missing" / "outbox.db", tmp_path):
+        with pytest.raises(ShoalError) as caught:
+            SqliteOutbox(path)
+        assert caught.value.kind is Kind.CONFIG
+        assert path.name in caught.value.message
+        assert "\n" not in caught.value.message
+    assert text.read_text() == "no database " * 1_000

@@ -1,0 +1,290 @@
+"""The suite that a store inherits: subclass ``StoreSuite``, give ``make``, ``fork`` and ``remains``, and name the class Test*."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
+from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.store import SealedRows, Store, Submission
+from tests.sizes import size
+
+ROW = 60
+TASK = TaskId(bytes(range(32)))
+HASH = Digest(bytes(32))
+OPEN_ENDED = Capacity(messages=1, distinct=0, rows=1_000_000)
+
+
+def reports(count: int) -> list[bytes]:
+    return [secrets.token_bytes(ROW) for _ in range(count)]
+
+
+def submissions(sealed: Sequence[bytes], window: int = 0) -> list[Submission]:
+    return [Submission(WindowId(TASK, window), (one,)) for one in sealed]
+
+
+def seal(store: Store, window: int = 0) -> tuple[SealedRows, list[bytes]]:
+    """Close and seal a window; its rows in delivered order."""
+    one = WindowId(TASK, window)
+    store.close_intake(one)
+    sealed = store.seal(one)
+    store.advance(one, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest")
+    store.destroy_inbox(one)
+    data = b"".join(store.read_rows(one, first, 7) for first in range(0, sealed.rows, 7))
+    assert Digest.of(data) == sealed.rows_hash
+    return sealed, [data[at : at + ROW] for at in range(0, len(data), ROW)]
+
+
+class StoreSuite:
+    @pytest.fixture(autouse=True)
+    def _tidy(self) -> Iterator[None]:
+        """Stores that a test abandoned, as a crash does, are closed when it is over."""
+        self._opened: list[Store] = []
+        yield
+        for store in self._opened:
+            store.close()
+
+    def make(self, folder: Path) -> Store:
+        """The store in this folder, as a process finds it after a start (also after a crash: nothing was closed)."""
+        raise NotImplementedError
+
+    def fork(self, folder: Path, copy: Path) -> None:
+        """A second store with the same content, secrets of open windows included."""
+        raise NotImplementedError
+
+    def remains(self, folder: Path) -> bytes:
+        """Every byte that the store holds on disk."""
+        raise NotImplementedError
+
+    def open(self, folder: Path) -> Store:
+        store = self.make(folder)
+        self._opened.append(store)
+        return store
+
+    def adopted(self, folder: Path, capacity: Capacity = OPEN_ENDED) -> Store:
+        store = self.open(folder)
+        store.adopt(TASK, HASH, capacity, ROW)
+        return store
+
+    # --- once -----------------------------------------------------------------------------------------------------
+
+    def test_every_report_is_sealed_once_however_often_it_came(self, tmp_path: Path) -> None:
+        """Planted: ``distinct_sorted`` yielding equal neighbours -> 110 rows, this fails."""
+        store, sent = self.adopted(tmp_path), reports(50)
+        assert store.append(submissions([*sent, *sent[:5]])) == [None] * 55
+        assert store.append(submissions(sent[::-1])) == [None] * 50
+        sealed, rows = seal(store)
+        assert sealed.rows == 50
+        assert sorted(rows) == sorted(sent)
+
+    def test_duplicates_merge_across_a_restart(self, tmp_path: Path) -> None:
+        """Planted: drawing a new secret when an inbox is opened again -> 40 rows, this fails."""
+        sent = reports(20)
+        self.adopted(tmp_path).append(submissions(sent))
+        store = self.adopted(tmp_path)
+        store.append(submissions(sent))
+        assert seal(store)[0].rows == 20
+
+    def test_windows_do_not_mix(self, tmp_path: Path) -> None:
+        store, sent = self.adopted(tmp_path), reports(20)
+        assert store.append([*submissions(sent[:10], 0), *submissions(sent[10:], 1)]) == [None] * 20
+        assert sorted(seal(store, 1)[1]) == sorted(sent[10:])
+        assert sorted(seal(store, 0)[1]) == sorted(sent[:10])
+
+    def test_several_messages_to_a_report_are_rows(self, tmp_path: Path) -> None:
+        store = self.adopted(tmp_path, Capacity(messages=3, distinct=2, rows=100))
+        sent = [tuple(reports(3)) for _ in range(3)]
+        one = WindowId(TASK, 0)
+        assert store.append([Submission(one, report) for report in [*sent, sent[0]]]) == [None, None, Kind.WINDOW_FULL, None]
+        assert store.distinct(one) == 2
+        assert sorted(seal(store)[1]) == sorted(message for report in sent[:2] for message in report)
+
+    # --- durable --------------------------------------------------------------------------------------------------
+
+    def test_what_was_acknowledged_is_there_after_a_start_without_a_close(self, tmp_path: Path) -> None:
+        sent = reports(30)
+        for one in sent:
+            assert self.adopted(tmp_path).append(submissions([one])) == [None]
+        assert sorted(seal(self.adopted(tmp_path))[1]) == sorted(sent)
+
+    def test_states_and_counts_survive(self, tmp_path: Path) -> None:
+        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        store.append(submissions(reports(4)))
+        store.lapse([WindowId(TASK, 5)])
+        seal(store)
+        for before, after in (
+            (WindowState.SEALED, WindowState.DELIVERING),
+            (WindowState.DELIVERING, WindowState.ACKNOWLEDGED),
+        ):
+            store = self.adopted(tmp_path)
+            record = store.record(one)
+            assert record is not None
+            assert (record.state, record.reports, record.rows, record.row_size, record.manifest) == (before, 4, 4, ROW, b"manifest")
+            store.advance(one, before, after)
+        store.shred(one)
+        store.advance(one, WindowState.ACKNOWLEDGED, WindowState.SHREDDED)
+        records = self.adopted(tmp_path).records()
+        assert {window.window: record.state for window, record in records.items()} == {0: WindowState.SHREDDED, 5: WindowState.SHREDDED}
+        assert (records[one].outcome, records[one].manifest) == (WindowState.ACKNOWLEDGED, b"")
+
+    def test_sealing_again_after_a_crash_gives_the_same_bytes(self, tmp_path: Path) -> None:
+        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        store.append(submissions(reports(30)))
+        store.close_intake(one)
+        assert store.seal(one) == self.adopted(tmp_path).seal(one) == self.adopted(tmp_path).seal(one)
+
+    # --- closed is closed -----------------------------------------------------------------------------------------
+
+    def test_a_closing_window_takes_nothing(self, tmp_path: Path) -> None:
+        """Planted: ``append`` not looking at the state -> the late report is acknowledged and lost, this fails."""
+        store, sent, one = self.adopted(tmp_path), reports(5), WindowId(TASK, 0)
+        store.append(submissions(sent))
+        store.close_intake(one)
+        assert store.append(submissions([*reports(2), sent[0]])) == [Kind.WINDOW_CLOSED] * 3
+        assert self.adopted(tmp_path).append(submissions(reports(1))) == [Kind.WINDOW_CLOSED]
+        assert store.seal(one).rows == 5
+
+    def test_states_change_only_from_the_expected_one(self, tmp_path: Path) -> None:
+        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        store.append(submissions(reports(1)))
+        for state in (WindowState.CLOSING, WindowState.SEALED, WindowState.ACKNOWLEDGED):
+            with pytest.raises(ShoalError) as refused:
+                store.advance(one, state, WindowState.SHREDDED)
+            assert refused.value.kind is Kind.INTERNAL
+        with pytest.raises(ShoalError):
+            store.advance(WindowId(TASK, 1), WindowState.OPEN, WindowState.CLOSING)
+        assert store.records().keys() == {one}
+
+    def test_a_lapsed_window_takes_nothing_and_an_open_one_cannot_lapse(self, tmp_path: Path) -> None:
+        store = self.adopted(tmp_path)
+        store.append(submissions(reports(2), 1))
+        store.lapse([WindowId(TASK, 0), WindowId(TASK, 1)])
+        assert store.append(submissions(reports(1), 0)) == [Kind.WINDOW_CLOSED]
+        assert seal(store, 1)[0].rows == 2
+
+    def test_a_second_schedule_is_a_conflict_also_after_a_start(self, tmp_path: Path) -> None:
+        self.adopted(tmp_path)
+        self.adopted(tmp_path)
+        with pytest.raises(ShoalError) as refused:
+            self.open(tmp_path).adopt(TASK, Digest(bytes([1] * 32)), OPEN_ENDED, ROW)
+        assert refused.value.kind is Kind.CONFLICT
+
+    # --- max_batch ------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_max_batch_counts_distinct_reports_and_takes_retries_of_accepted_ones(self, tmp_path: Path, restart: bool) -> None:
+        """Boundary n-1, n, n+1, within one commit and across them. Planted: counting rows instead -> fails at the first retry."""
+        capacity = Capacity(messages=1, distinct=10, rows=40)
+        store, sent, one = self.adopted(tmp_path, capacity), reports(12), WindowId(TASK, 0)
+        assert store.append(submissions([*sent[:8], *sent[:8]])) == [None] * 16
+        if restart:
+            store = self.adopted(tmp_path, capacity)
+        assert store.distinct(one) == 8
+        assert store.append(submissions([sent[8], sent[8]])) == [None, None]
+        assert store.distinct(one) == 9
+        outcomes = store.append(submissions([sent[9], sent[10], sent[0], sent[9], sent[11]]))
+        assert outcomes == [None, Kind.WINDOW_FULL, None, None, Kind.WINDOW_FULL]
+        if restart:
+            store = self.adopted(tmp_path, capacity)
+        assert store.distinct(one) == 10
+        assert store.append(submissions([sent[10], sent[3]])) == [Kind.WINDOW_FULL, None]
+        sealed, rows = seal(store)
+        assert sealed.rows == 10
+        assert sorted(rows) == sorted(sent[:10])
+
+    @pytest.mark.parametrize("distinct", [0, 5])
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_repeats_take_no_room_and_are_acknowledged_for_ever(self, tmp_path: Path, restart: bool, distinct: int) -> None:
+        """Within a commit, across commits, after a start. Planted: repeats written again -> 405 rows; counted against the capacity ->
+        OVERLOADED; fewer than whole keys rebuilt after a start -> fails.
+        """
+        capacity = Capacity(messages=1, distinct=distinct, rows=5)
+        store, sent, one = self.adopted(tmp_path, capacity), reports(6), WindowId(TASK, 0)
+        for _ in range(100):
+            assert store.append(submissions(sent[:1] * 4)) == [None] * 4
+        if restart:
+            store = self.adopted(tmp_path, capacity)
+        assert store.distinct(one) == 1
+        assert store.append(submissions(sent[:5] * 2)) == [None] * 10
+        full = Kind.WINDOW_FULL if distinct else Kind.OVERLOADED
+        assert store.append(submissions(sent)) == [None] * 5 + [full]
+        assert store.distinct(one) == 5
+        store.close_intake(one)
+        assert store.held(one) == 5
+        assert store.seal(one).rows == 5
+
+    # --- order ----------------------------------------------------------------------------------------------------
+
+    def orders_for_two_arrivals(self, folder: Path, count: int) -> tuple[list[bytes], list[bytes]]:
+        """Delivered orders of the same reports under the same secret, which arrived in two orders and groupings."""
+        first, second = folder / "first", folder / "second"
+        first.mkdir(parents=True)
+        sent = reports(count)
+        self.adopted(first).append(submissions(sent[:1]))
+        self.fork(first, second)
+        one, other = self.adopted(first), self.adopted(second)
+        for at in range(0, count, 10):
+            one.append(submissions(sent[at : at + 10]))
+        for report in sent[::-1]:
+            other.append(submissions([report]))
+        return seal(one)[1], seal(other)[1]
+
+    def test_delivered_order_does_not_depend_on_arrival_order(self, tmp_path: Path) -> None:
+        """Planted (and kept as a test in test_sqlite): reading in insertion order -> fails."""
+        one, other = self.orders_for_two_arrivals(tmp_path, 60)
+        assert one == other
+
+    @pytest.mark.timeout(1_800)
+    def test_every_order_is_equally_likely(self, tmp_path: Path) -> None:
+        """Chi-square over the 4! orders of four reports, each window with its own secret; false alarm below 1e-5.
+
+        Planted: one secret for all windows of a store, or sorting by the sealed bytes, -> fails.
+        """
+        store = self.adopted(tmp_path)
+        windows, sent = size(72, 4_800), reports(4)
+        seen: Counter[tuple[int, ...]] = Counter()
+        for window in range(windows):
+            store.append(submissions(sent, window))
+            seen[tuple(sent.index(row) for row in seal(store, window)[1])] += 1
+        expected = windows / 24
+        chi_square = sum((seen[order] - expected) ** 2 / expected for order in permutations(range(4)))
+        assert chi_square < 77.0  # 23 degrees of freedom: P(>= 77) < 1e-7 in the limit of many windows
+
+    # --- what is left ---------------------------------------------------------------------------------------------
+
+    def test_a_window_that_is_never_sealed_can_be_counted_and_destroyed(self, tmp_path: Path) -> None:
+        """Planted: ``reports`` recorded only with ``sealed`` -> fails."""
+        store, sent, one = self.adopted(tmp_path), reports(40), WindowId(TASK, 0)
+        store.append(submissions(sent))
+        store.close_intake(one)
+        assert store.held(one) == 40
+        assert store.held(WindowId(TASK, 1)) == 0
+        store.advance(one, WindowState.CLOSING, WindowState.EXPIRED, reports=40)
+        store.shred(one)
+        store.advance(one, WindowState.EXPIRED, WindowState.SHREDDED)
+        record = self.adopted(tmp_path).record(one)
+        assert record is not None
+        assert (record.state, record.outcome, record.reports, record.rows) == (WindowState.SHREDDED, WindowState.EXPIRED, 40, 0)
+        remains = self.remains(tmp_path)
+        assert not any(report[:16] in remains for report in sent)
+
+    def test_nothing_of_a_shredded_window_is_left(self, tmp_path: Path) -> None:
+        """Planted: not unlinking the log -> fails."""
+        store, sent, one = self.adopted(tmp_path), reports(40), WindowId(TASK, 0)
+        store.append(submissions(sent))
+        assert sent[0] in self.remains(tmp_path)
+        seal(store)
+        assert sent[0] in self.remains(tmp_path)
+        store.advance(one, WindowState.SEALED, WindowState.DELIVERING)
+        store.advance(one, WindowState.DELIVERING, WindowState.ACKNOWLEDGED)
+        store.shred(one)
+        store.advance(one, WindowState.ACKNOWLEDGED, WindowState.SHREDDED)
+        remains = self.remains(tmp_path)
+        assert not any(report[:16] in remains for report in sent)

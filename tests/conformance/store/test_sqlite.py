@@ -1,0 +1,189 @@
+"""The embedded store under the common suite, and what is true of its files in particular."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import Kind, ShoalError
+from shoal.shuffler import inbox
+from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.sqlite_store import SqliteStore
+from tests.conformance.store.suite import TASK, StoreSuite, reports, seal, submissions
+
+
+class TestSqliteStore(StoreSuite):
+    def make(self, folder: Path) -> SqliteStore:
+        return SqliteStore(folder)
+
+    def sqlite(self, folder: Path) -> SqliteStore:
+        store = self.adopted(folder)
+        assert isinstance(store, SqliteStore)
+        return store
+
+    def fork(self, folder: Path, copy: Path) -> None:
+        shutil.copytree(folder, copy)
+
+    def remains(self, folder: Path) -> bytes:
+        return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+
+    def test_the_order_test_catches_a_store_that_is_read_in_insertion_order(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The planted defect of ``test_delivered_order_does_not_depend_on_arrival_order``, kept."""
+
+        def by_insertion(path: Path, spill: Path) -> Iterator[bytes]:
+            seen: set[bytes] = set()
+            connection = sqlite3.connect(path)
+            for (sealed,) in connection.execute("SELECT sealed FROM inbox ORDER BY rowid"):
+                if sealed not in seen:
+                    seen.add(sealed)
+                    yield sealed
+            connection.close()
+
+        monkeypatch.setattr(inbox, "distinct_sorted", by_insertion)
+        one, other = self.orders_for_two_arrivals(tmp_path, 60)
+        assert one != other
+
+    def test_no_file_of_a_sealed_window_shows_arrival(self, tmp_path: Path) -> None:
+        """After SEALED only state.db and the batch are left (no inbox, no log of it), without keys, secret or row numbers.
+
+        Planted: leaving the -wal file, or writing keys into the batch -> fails.
+        """
+        store = self.sqlite(tmp_path)
+        sent = reports(50)
+        for report in sent:
+            store.append(submissions([report]))
+        box = store._inbox(WindowId(TASK, 0))
+        keys, secret = [box.key(report) for report in sent], box._secret
+        assert all(key in self.remains(tmp_path) for key in [*keys, secret])  # the scan finds what it looks for
+        seal(store)
+        remains = self.remains(tmp_path)
+        assert not any(key in remains or key[:8] in remains for key in [*keys, secret])
+        batch = f"batch-{TASK.hex}-0.rows"
+        assert {path.name for path in tmp_path.iterdir()} <= {"state.db", "state.db-wal", "state.db-shm", batch}
+        data = (tmp_path / batch).read_bytes()
+        assert [data[at : at + 60] for at in range(0, len(data), 60)] == sorted(sent, key=lambda report: keys[sent.index(report)])
+
+    def test_the_log_goes_with_its_file_even_while_somebody_reads_it(self, tmp_path: Path) -> None:
+        """An open reader keeps SQLite from removing its log. Planted: unlinking the .db alone -> fails."""
+        store, sent = self.sqlite(tmp_path), reports(50)
+        store.append(submissions(sent))
+        with closing(sqlite3.connect(tmp_path / f"inbox-{TASK.hex}-0.db")) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM inbox").fetchone()
+            assert (tmp_path / f"inbox-{TASK.hex}-0.db-wal").exists()
+            seal(store)
+            assert not list(tmp_path.glob("inbox-*"))
+
+    def test_rows_of_one_commit_are_sorted_by_key(self, tmp_path: Path) -> None:
+        """Within a commit even an open window's file shows no order. Planted: no sort in ``Inbox.append`` -> fails."""
+        store, sent = self.sqlite(tmp_path), reports(30)
+        store.append(submissions(sent))
+        box = store._inbox(WindowId(TASK, 0))
+        found = [key for (key,) in box._connection.execute("SELECT key FROM inbox ORDER BY rowid")]
+        assert found == sorted(box.key(report) for report in sent)
+
+    def test_a_sort_that_does_not_fit_memory_spills_into_the_data_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Planted: without temp_store_directory the file is in /tmp -> fails."""
+        store = self.sqlite(tmp_path)
+        monkeypatch.setattr(inbox, "_CACHE_KIB", 256)
+        store.append(submissions(reports(20_000)))
+        store.close_intake(WindowId(TASK, 0))
+        rows = inbox.distinct_sorted(tmp_path / f"inbox-{TASK.hex}-0.db", tmp_path)
+        next(rows)
+        opened = [os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if _is_open(number)]
+        spilled = [name for name in opened if "etilqs" in name]
+        assert spilled
+        assert all(name.startswith(str(tmp_path)) and name.endswith("(deleted)") for name in spilled)
+        rows.close()  # type: ignore[attr-defined]  # a generator
+
+    # --- folders that do not hold together --------------------------------------------------------------------------
+
+    def test_a_batch_that_is_missing_or_cut_short_refuses_to_start(self, tmp_path: Path) -> None:
+        store = self.adopted(tmp_path)
+        store.append(submissions(reports(4)))
+        seal(store)
+        path = tmp_path / f"batch-{TASK.hex}-0.rows"
+        path.write_bytes(path.read_bytes()[:-1])
+        for _ in range(2):
+            with pytest.raises(ShoalError, match="missing or cut short") as refused:
+                self.open(tmp_path)
+            assert refused.value.kind is Kind.CONFIG
+            path.unlink(missing_ok=True)
+
+    def test_a_lost_state_file_refuses_to_start(self, tmp_path: Path) -> None:
+        store = self.adopted(tmp_path)
+        store.append(submissions(reports(4)))
+        store.close()
+        (tmp_path / "state.db").unlink()
+        with pytest.raises(ShoalError, match=r"belongs to no window of state\.db") as refused:
+            self.open(tmp_path)
+        assert refused.value.kind is Kind.CONFIG
+
+    def test_a_file_of_a_newer_version_and_one_that_is_no_database_refuse_to_start(self, tmp_path: Path) -> None:
+        self.adopted(tmp_path).close()
+        connection = sqlite3.connect(tmp_path / "state.db")
+        connection.execute("PRAGMA user_version = 99")
+        connection.close()
+        with pytest.raises(ShoalError, match="newer shoal") as refused:
+            self.open(tmp_path)
+        assert refused.value.kind is Kind.CONFIG
+        (tmp_path / "state.db").write_bytes(b"no database" * 1000)
+        with pytest.raises(ShoalError, match="can't be opened") as refused:
+            self.open(tmp_path)
+        assert refused.value.kind is Kind.CONFIG
+
+    def test_leftovers_of_a_shredded_window_are_removed_at_the_start(self, tmp_path: Path) -> None:
+        store = self.adopted(tmp_path)
+        store.lapse([WindowId(TASK, 3)])
+        left = [tmp_path / f"inbox-{TASK.hex}-3.db-wal", tmp_path / f"batch-{TASK.hex}-3.rows.tmp"]
+        for path in left:
+            path.write_bytes(b"left")
+        self.open(tmp_path)
+        assert not any(path.exists() for path in left)
+
+    # --- a full disk ------------------------------------------------------------------------------------------------
+
+    def test_a_full_disk_refuses_without_losing_and_recovers_by_itself(self, tmp_path: Path) -> None:
+        """SQLite's own "database or disk is full". Planted: acknowledging before the commit -> the refused are missing, fails. Planted:
+        keys remembered before the commit -> the second try is acknowledged, fails.
+        """
+        store = self.sqlite(tmp_path)
+        kept = reports(200)
+        assert store.append(submissions(kept)) == [None] * 200
+        connection = store._inbox(WindowId(TASK, 0))._connection
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+        refused = reports(1_000)
+        assert store.append(submissions(refused)) == [Kind.OVERLOADED] * 1_000
+        assert store.append(submissions([*refused, *kept[:3]])) == [Kind.OVERLOADED] * 1_000 + [None] * 3  # a repeat needs no room
+        connection.execute("PRAGMA max_page_count = 1073741823")
+        assert store.append(submissions(refused)) == [None] * 1_000
+        assert sorted(seal(store)[1]) == sorted([*kept, *refused])
+
+    def test_a_full_disk_in_one_window_does_not_touch_another(self, tmp_path: Path) -> None:
+        store = self.sqlite(tmp_path)
+        store.append([*submissions(reports(1), 0), *submissions(reports(1), 1)])
+        store._inbox(WindowId(TASK, 0))._connection.execute("PRAGMA max_page_count = 3")
+        outcomes = store.append([*submissions(reports(500), 0), *submissions(reports(500), 1)])
+        assert outcomes == [Kind.OVERLOADED] * 500 + [None] * 500
+
+    def test_a_row_of_a_wrong_size_is_found_at_sealing(self, tmp_path: Path) -> None:
+        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        store.append([*submissions(reports(2)), *submissions([b"short"])])
+        store.close_intake(one)
+        with pytest.raises(ShoalError) as refused:
+            store.seal(one)
+        assert refused.value.kind is Kind.INTERNAL
+        record = store.record(one)
+        assert record is not None
+        assert record.state is WindowState.CLOSING
+
+
+def _is_open(number: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{number}")

@@ -1,0 +1,69 @@
+"""The warm process that crashes are made of."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Forge:
+    """``run`` a role to its end; ``start`` one and ``wait`` for it later."""
+
+    def __init__(self, module: str = "tests.faults.shuffler_child") -> None:
+        self._process = subprocess.Popen([sys.executable, "-m", module], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def start(self, role: str, folder: Path, failpoints: str = "") -> int:
+        """The pid of the child."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"role": role, "folder": str(folder), "failpoints": failpoints}) + "\n")
+        self._process.stdin.flush()
+        return int(self._answer()["pid"])
+
+    def wait(self) -> int:
+        """Exit status of the child; -9 after SIGKILL."""
+        return int(self._answer()["status"])
+
+    def run(self, role: str, folder: Path, failpoints: str = "") -> int:
+        self.start(role, folder, failpoints)
+        return self.wait()
+
+    def _answer(self) -> dict[str, int]:
+        assert self._process.stdout is not None
+        answer: dict[str, int] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def memory_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where the system has one: for crashes of the process, which test no fsync, thousands of them cost seconds."""
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK):
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(prefix="shoal-faults-", dir=shared))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def forge() -> Iterator[Forge]:
+    one = Forge()
+    yield one
+    one.close()

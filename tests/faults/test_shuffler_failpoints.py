@@ -1,0 +1,117 @@
+"""Every durable step of the shuffler, made to die or to fail: nothing acknowledged is lost, nothing counts twice, nothing is left.
+
+A scenario lives through three windows (released, withheld, without a report). For every point that it passes and every
+way to fail, it is broken there, run again without failures, and the outcome compared with what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shoal.shuffler import core
+from tests.faults.conftest import ROOT, Forge
+from tests.shuffler_world import GRACE, LENGTH, START, World
+from tests.sizes import FULL
+
+WAYS = ("exit", "eio", "enospc")
+SIGKILL, FINE, REFUSED = -9, 0, 3  # exit statuses of a child; REFUSED: it did not start, with a typed error
+_PLAN = (6, 2, 0)  # distinct reports per window; min_batch is 3
+
+
+def prepare(folder: Path) -> dict[str, list[str]]:
+    """A world with one task of three windows, its reports (the first of each window twice) written down."""
+    world = World(folder)
+    published = world.publish(count=3, max_batch=10)
+    size = core.row_size(published.task)
+    windows = [[secrets.token_hex(size) for _ in range(count)] for count in _PLAN]
+    plan = {
+        "task": published.task_id.hex,
+        "signer": world.shuffler.public.hex(),
+        "windows": [[*reports, *reports[:1]] for reports in windows],
+        "start": START + 2 * LENGTH,
+        "deadline": START + 3 * LENGTH + GRACE,
+    }
+    (folder / "reports.json").write_text(json.dumps(plan))
+    world.write_config()
+    return {str(number): reports for number, reports in enumerate(windows)}
+
+
+def check(folder: Path, sent: dict[str, list[str]]) -> None:
+    """The law: acknowledged => exactly once; sent => at most once; too few => never; and then nothing is left."""
+    acked = {tuple(line.split()) for line in (folder / "acked").read_text().splitlines()} if (folder / "acked").exists() else set()
+    data = (folder / "delivered-0").read_bytes() if (folder / "delivered-0").exists() else b""
+    size = len(sent["0"][0]) // 2
+    rows = [data[at : at + size].hex() for at in range(0, len(data), size)]
+    assert len(rows) == len(set(rows))
+    assert {report for window, report in acked if window == "0"} <= set(rows)
+    assert set(rows) <= set(sent["0"])
+    assert not (folder / "delivered-1").exists()
+    assert not (folder / "delivered-2").exists()
+    left = {path.name for path in (folder / "data").iterdir()}
+    assert left <= {".lock", "state.db", "state.db-wal", "state.db-shm"}
+    assert not list((folder / "keys").iterdir())
+
+
+@pytest.fixture(scope="module")
+def passed(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """Points that the scenario passes when nothing fails, and how often."""
+    folder = tmp_path_factory.mktemp("record")
+    sent = prepare(folder)
+    assert forge.run("record", folder) == 0
+    check(folder, sent)
+    assert len((folder / "delivered-0").read_bytes()) // (len(sent["0"][0]) // 2) == _PLAN[0]
+    found: dict[str, int] = json.loads((folder / "passed.json").read_text())
+    return found
+
+
+def test_the_scenario_passes_every_point_of_the_store_and_the_writer(passed: dict[str, int]) -> None:
+    """A new durable step is swept without touching this file; one that the scenario doesn't reach is named here."""
+    names: set[str] = set()
+    for path in (ROOT / "shuffler").glob("*.py"):
+        if path.name != "egress.py":  # its points are network steps: tests/unit/shuffler/test_egress.py
+            names |= set(re.findall(r'failpoints\.hit\(f?"([^"]+)"\)', path.read_text()))
+    patterns = [re.escape(name).replace(r"\{after\.name\.lower\(\)\}", "[a-z]+").replace(r"\{name\}", "[a-z]+") for name in names]
+    assert all(any(re.fullmatch(pattern, point) for point in passed) for pattern in patterns)
+    states = {point.split(".")[1] for point in passed if re.fullmatch(r"state\.[a-z]+", point)}
+    assert states >= {"open", "closing", "sealed", "delivering", "acknowledged", "withheld", "shredded"}
+
+
+def occurrences(count: int, way: str) -> list[int]:
+    if FULL:
+        return list(range(1, count + 1))
+    return sorted({1, count}) if way == "exit" else [count]
+
+
+@pytest.mark.timeout(1_800)
+def test_sweep(forge: Forge, passed: dict[str, int], memory_folder: Path) -> None:
+    """Planted: SEALED recorded before the batch is renamed -> exit at seal.rename loses six reports. Planted: the inbox unlinked
+    before SEALED -> exit at state.sealed. Planted: answering before the commit -> eio at inbox.commit. Each fails here.
+    """
+    broken, runs = list[str](), 0
+    for point, count in sorted(passed.items()):
+        for way in WAYS:
+            for number in occurrences(count, way):
+                runs += 1
+                folder = memory_folder / f"{runs}"
+                sent = prepare(folder)
+                status = forge.run("life", folder, f"{point}={way}@{number}")
+                if way == "exit" and status != SIGKILL:
+                    broken.append(f"{point}={way}@{number}: did not die ({status})")
+                if way != "exit" and status not in (FINE, REFUSED):
+                    broken.append(f"{point}={way}@{number}: an untyped failure ({status})")
+                if forge.run("life", folder) != 0:
+                    broken.append(f"{point}={way}@{number}: the next start failed")
+                    continue
+                try:
+                    check(folder, sent)
+                except AssertionError as error:
+                    broken.append(f"{point}={way}@{number}: {error}")
+                shutil.rmtree(folder)
+    assert broken == []
+    assert runs >= 3 * len(passed)

@@ -1,0 +1,308 @@
+"""The fleet simulator against a real TLS server: every device by itself, every outcome accounted for."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from shoal.clients import simulated
+from shoal.clients.simulated import ACKED, UNKNOWN, Share, Simulation
+from shoal.clients.simulator import Progress, SimulatedTask, SimulationPlan, simulate
+from shoal.clients.transport import Receipt
+from shoal.crypto import trust
+from shoal.crypto.envelope import open_frame
+from shoal.crypto.hpke import generate
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.suites import SuiteId
+from shoal.domain import Numeric, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from tests.clients_world import VISITS, DirectTransport, FarEnd, World, make_world
+from tests.sizes import size
+
+HOUR = 3_600
+
+
+def worlds_at(far: FarEnd) -> list[World]:
+    """Three tasks of one authority behind one hop key."""
+    authority, hop = SigningKey.generate(), generate(SuiteId.X25519_AES128)
+    far.hops[:] = [hop]
+    start = int(time.time()) - HOUR // 2
+    kinds = (("any", YesNo(), "binary_rr"), ("visits", VISITS, "krr"), ("mean", Numeric(0, 20, 21), "kmean"))
+    return [
+        make_world(
+            f"localhost:{far.port}", name=name, domain=domain, mechanism=mechanism, start=start, length=HOUR, authority=authority, hop=hop
+        )
+        for name, domain, mechanism in kinds
+    ]
+
+
+def plan_of(worlds: list[World], devices: int, **changes: object) -> SimulationPlan:
+    tasks = tuple(SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(devices))) for world in worlds)
+    values: dict[str, object] = {"tasks": tasks, "authorities": worlds[0].authorities, "processes": 2, "in_flight": 8}
+    return SimulationPlan(**{**values, **changes})  # type: ignore[arg-type] # each test knows its own
+
+
+@pytest.mark.parametrize("relay", [False, True])
+async def test_every_device_reports_every_task_once(relay: bool) -> None:
+    """Planted: hand out devices twice, or lose a slice -> counts differ; reseal on retry -> more contents than reports."""
+    devices = size(100, 2_000)
+    seen: list[Progress] = []
+    async with FarEnd([]).serving() as far:
+        worlds = worlds_at(far)
+        result = await simulate(plan_of(worlds, devices, relay=relay), seen.append)
+    assert (result.sent, result.acked, result.refused, result.unknown) == (3 * devices, 3 * devices, {}, 0)
+    assert result.outcomes == (bytes(devices),) * 3
+    assert len(result.latencies_ms) == 3 * devices
+    assert len(far.frames) == len(far.contents) == 3 * devices
+    assert Counter(content.task_id for content in far.contents.values()) == {world.task_id: devices for world in worlds}
+    assert len({content.ack_key for content in far.contents.values()}) == 3 * devices
+    assert seen[-1] == Progress(3 * devices, 3 * devices, 0, 0)
+
+
+@pytest.mark.parametrize("relay", [False, True])
+async def test_outcomes_are_told_apart(relay: bool) -> None:
+    """Device by device: refused by the script, unknown after a lost reply, acknowledged. Planted: REFUSED for both -> fails."""
+    answers: dict[bytes, str] = {}
+
+    def script(number: int, frame: bytes) -> ShoalError | None:
+        known = answers.setdefault(frame, ("ok", "full", "lost", "busy")[len(answers) % 4])
+        second = far.frames.count(frame) > 1
+        match known:
+            case "full":
+                return ShoalError(Kind.WINDOW_FULL, "full")
+            case "lost":
+                return ShoalError(Kind.WINDOW_CLOSED if second else Kind.INTERNAL, "lost")
+            case "busy":
+                return ShoalError(Kind.WINDOW_CLOSED if second else Kind.OVERLOADED, "busy")
+        return None
+
+    async with FarEnd([], script).serving() as far:
+        worlds = worlds_at(far)
+        result = await simulate(plan_of(worlds[:1], 40, relay=relay, processes=1))
+    counts = Counter(answers.values())
+    assert result.acked == counts["ok"] == 10
+    assert result.unknown == counts["lost"] == 10
+    assert result.refused == {Kind.WINDOW_CLOSED: counts["busy"], Kind.WINDOW_FULL: counts["full"]}
+    assert Counter(result.outcomes[0]) == {ACKED: 10, UNKNOWN: 10, Kind.WINDOW_FULL.value: 10, Kind.WINDOW_CLOSED.value: 10}
+    assert result.acked_of(0) == 10
+    assert result.unknown_of(0) == 10
+    assert result.reasons.keys() == result.refused.keys()
+
+
+@pytest.mark.parametrize("relay", [False, True])
+async def test_retries_send_identical_bytes_and_forged_receipts_are_not_believed(relay: bool) -> None:
+    """The first answer to every frame is a forged receipt. Planted: skip the check -> each frame comes once, nothing is stored twice."""
+    async with FarEnd([], lambda _, frame: bytes(32) if far.frames.count(frame) == 1 else None).serving() as far:
+        worlds = worlds_at(far)
+        result = await simulate(plan_of(worlds[:1], 20, relay=relay, processes=1))
+    assert result.acked == 20
+    assert set(Counter(far.frames).values()) == {2}
+    assert len(far.contents) == 20
+
+
+async def test_a_shuffler_that_restarts_gets_the_rest() -> None:
+    """It goes away in the middle and comes back on the same port: every report is acknowledged, with the bytes of its first attempt.
+
+    Planted: UNAVAILABLE is final -> refused or unknown reports appear.
+    """
+    devices = 60
+    middle = asyncio.Event()
+    far = FarEnd([], lambda number, _: middle.set() if number == devices else None)
+    async with far.serving():
+        worlds = worlds_at(far)
+        port = far.port
+        running = asyncio.create_task(simulate(plan_of(worlds, devices, in_flight=4)))
+        await middle.wait()
+    first = len(far.frames)
+    async with far.serving(port):
+        result = await running
+    assert first < 3 * devices
+    assert result.acked == 3 * devices
+    assert len(far.contents) == 3 * devices
+
+
+async def test_patience_ends() -> None:
+    """A shuffler that never comes: unknown, because a lost connection says nothing; no answer is invented."""
+    far = FarEnd([])
+    async with far.serving():
+        worlds = worlds_at(far)
+    result = await simulate(plan_of(worlds[:1], 4, patience_s=0.0, processes=1))
+    assert (result.acked, result.unknown, result.refused) == (0, 4, {})
+    assert result.outcomes[0] == bytes([UNKNOWN]) * 4
+
+
+async def test_devices_refuse_tasks_that_do_not_verify() -> None:
+    """One task tampered with: all its devices refuse it by themselves, and answer the others."""
+    async with FarEnd([]).serving() as far:
+        worlds = worlds_at(far)
+        damaged = bytearray(worlds[1].signed_schedule)
+        damaged[-1] ^= 1
+        worlds[1].signed_schedule = bytes(damaged)
+        result = await simulate(plan_of(worlds, 10))
+        assert result.refused == {Kind.BAD_SIGNATURE: 10}
+        assert result.outcomes[1] == bytes([Kind.BAD_SIGNATURE.value]) * 10
+        assert result.acked == 20
+        with pytest.raises(ShoalError) as caught:
+            await simulate(plan_of(worlds, 10, authorities=frozenset({bytes(32)})))
+        assert caught.value.kind is Kind.FORBIDDEN
+    assert {content.task_id for content in far.contents.values()} == {worlds[0].task_id, worlds[2].task_id}
+
+
+async def test_each_device_verifies_both_signatures_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in this process. Planted: verify once and share the verdict -> 2 instead of 2 per device and task."""
+    counted: list[str] = []
+    for module in (simulated, trust):
+        real = module.verify  # imported there by name
+
+        def counting(public: bytes, context: object, data: bytes, signature: bytes, real: object = real) -> None:
+            counted.append(str(context))
+            real(public, context, data, signature)  # type: ignore[operator] # the real verify
+
+        monkeypatch.setattr(module, "verify", counting)
+    world = make_world(start=int(time.time()) - 10)
+    far = FarEnd([world.hop])
+    task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(25)))
+    share = Share((task,), world.authorities, 0, 1, 4, False, None, 5.0, 5.0)
+    result = await Simulation(share, [DirectTransport(far)]).run()
+    assert result.acked == 25
+    assert Counter(counted) == {"SigningContext.TASK": 25, "SigningContext.KEY_SCHEDULE": 25}
+
+
+class HandClock:
+    """Time that passes only when somebody sleeps or stalls."""
+
+    def __init__(self) -> None:
+        self.time = 1_000.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+
+
+async def test_a_rate_is_kept_and_latency_counts_from_when_a_report_was_due() -> None:
+    """A far end that stalls for 0.4 s at the first report, at 100 reports per second and one in flight: the k-th report was due
+    at k/100 s and could go only after 0.4 s, so its latency is 0.4 s - k/100 s. Planted: count from the sending -> all but one are 0."""
+    world = make_world(start=int(time.time()) - 10)
+    far = FarEnd([world.hop])
+    clock = HandClock()
+
+    class Stalling(DirectTransport):
+        async def submit(self, frame: bytes, deadline_s: float) -> bytes:
+            clock.time += 0.0 if far.frames else 0.4
+            return await super().submit(frame, deadline_s)
+
+    task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(60)))
+    share = Share((task,), world.authorities, 0, 1, 1, False, 100.0, 5.0, 5.0)
+    result = await Simulation(share, [Stalling(far)], clock.now(), now=clock.now, sleep=clock.sleep).run()
+    assert result.acked == 60
+    assert list(result.latencies_ms) == pytest.approx([max(0.0, 400.0 - 10.0 * k) for k in range(60)], abs=0.01)
+    assert clock.time == pytest.approx(1_000.59)  # the last one was due 59/100 s after the start
+    assert clock.slept == pytest.approx([0.01] * 19, abs=1e-6)  # from the 41st on there is time to wait for again
+
+
+async def test_processes_share_one_schedule() -> None:
+    """Device by device in turn, so that two shares together keep the rate. Planted: each its own counter -> twice the rate."""
+    world = make_world(start=int(time.time()) - 10)
+    due: dict[int, list[float]] = {}
+    for first in range(2):
+        clock = HandClock()
+        task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(3)))
+        share = Share((task, task), world.authorities, first, 2, 1, False, 10.0, 5.0, 5.0)
+        simulation = Simulation(share, [DirectTransport(FarEnd([world.hop]))], 1_000.0, now=clock.now, sleep=clock.sleep)
+        due[first] = [round(simulation._due(task_number, device) - 1_000.0, 6) for device in range(3) for task_number in range(2)]
+    assert due == {0: [0.0, 0.1, 0.4, 0.5, 0.8, 0.9], 1: [0.2, 0.3, 0.6, 0.7, 1.0, 1.1]}
+
+
+def busy_far_end() -> tuple[asyncio.Event, FarEnd]:
+    """One that answers OVERLOADED for ever, and an event for its first frame."""
+    begun = asyncio.Event()
+
+    def script(_number: int, _frame: bytes) -> ShoalError:
+        begun.set()
+        return ShoalError(Kind.OVERLOADED, "busy")
+
+    return begun, FarEnd([], script)
+
+
+async def test_a_process_that_dies_ends_the_simulation_with_an_error() -> None:
+    """Planted: wait for the others only -> this hangs."""
+    begun, busy = busy_far_end()
+    async with busy.serving() as far:
+        worlds = worlds_at(far)
+        running = asyncio.create_task(simulate(plan_of(worlds, 50)))
+        await begun.wait()
+        children = [child for child in multiprocessing.active_children() if child.name.startswith("devices-")]
+        assert len(children) == 2
+        assert children[0].pid is not None
+        os.kill(children[0].pid, signal.SIGKILL)
+        with pytest.raises(ShoalError) as caught:
+            await running
+        assert caught.value.kind is Kind.INTERNAL
+        assert not [child for child in multiprocessing.active_children() if child.name.startswith("devices-")]
+
+
+async def test_cancelling_ends_the_processes() -> None:
+    begun, busy = busy_far_end()
+    async with busy.serving() as far:
+        worlds = worlds_at(far)
+        running = asyncio.create_task(simulate(plan_of(worlds, 50)))
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not [child for child in multiprocessing.active_children() if child.name.startswith("devices-")]
+
+
+async def test_relayed_batches_keep_the_limits() -> None:
+    """At most 500 frames and 1 MiB per call. Planted: no bound on bytes -> OVERSIZE at the server."""
+    sizes: list[int] = []
+    world = make_world(start=int(time.time()) - 10)
+    far = FarEnd([world.hop])
+
+    class Counting(DirectTransport):
+        async def submit_batch(self, frames: object, deadline_s: float) -> list[Receipt]:
+            sizes.append(len(frames))  # type: ignore[arg-type] # a list of frames
+            return await super().submit_batch(frames, deadline_s)  # type: ignore[arg-type] # a list of frames
+
+    task = SimulatedTask(world.signed_task, world.signed_schedule, (1,) * 1_200)
+    share = Share((task,), world.authorities, 0, 1, 1, True, None, 5.0, 5.0)
+    result = await Simulation(share, [Counting(far)]).run()
+    assert result.acked == 1_200
+    assert sizes == [500, 500, 200]
+    assert 500 * (LIMITS.frame_sizes[0] + 8) <= LIMITS.batch_bytes
+    assert open_frame(world.hop, far.frames[-1]).task_id == world.task_id
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tasks": ()},
+        {"processes": -1},
+        {"channels": 0},
+        {"in_flight": 0},
+        {"rate": 0.0},
+        {"patience_s": -1.0},
+    ],
+)
+def test_a_plan_validates_itself(changes: dict[str, object]) -> None:
+    world = make_world()
+    with pytest.raises(ShoalError) as caught:
+        plan_of([world], 3, **changes)
+    assert caught.value.kind is Kind.INVALID
+    with pytest.raises(ShoalError):
+        plan_of([world], 0)
+    uneven = plan_of([world], 3).tasks[0]
+    with pytest.raises(ShoalError):
+        plan_of([world], 3, tasks=(uneven, replace(uneven, values=(1,))))

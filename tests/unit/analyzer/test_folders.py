@@ -1,0 +1,162 @@
+"""The folders that an operator fills: tasks (read again when something new is asked for) and keys (read when needed, deleted after)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal.analyzer.keys import KeyFolder
+from shoal.analyzer.tasks import TaskFolder
+from shoal.crypto import keyfiles
+from shoal.crypto.hpke import generate
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.suites import SuiteId
+from shoal.crypto.trust import ServedTask
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from tests.analyzer_world import World, make_task, make_world
+
+WORLD = make_world()
+
+
+def second() -> World:
+    """Another task of the same authority and the same analyzer."""
+    return World(make_task(name="second"), authority=WORLD.authority, analyzer=WORLD.analyzer)
+
+
+def tasks_of(folder: Path) -> TaskFolder:
+    return TaskFolder(folder / "tasks", {WORLD.authority.public}, WORLD.analyzer.public)
+
+
+def test_a_new_task_is_found_when_it_is_asked_for(tmp_path: Path) -> None:
+    WORLD.write(tmp_path)
+    tasks = tasks_of(tmp_path)
+    other = second()
+    with pytest.raises(ShoalError) as error:
+        tasks.get(other.task_id)
+    assert error.value.kind is Kind.UNKNOWN_TASK
+    other.write(tmp_path)
+    assert tasks.get(other.task_id).task.name == "second"
+    assert tasks.get(WORLD.task_id).task == WORLD.task
+
+
+def test_a_broken_folder_leaves_what_was_served(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Planted: reload() raising, or taking half of the folder -> this fails."""
+    WORLD.write(tmp_path)
+    tasks = tasks_of(tmp_path)
+    (tmp_path / "tasks" / "bad.task").write_bytes(b"no task")
+    with pytest.raises(ShoalError) as error:
+        tasks.get(TaskId(bytes(32)))
+    assert error.value.kind is Kind.UNKNOWN_TASK
+    assert [served.task_id for served in tasks.all()] == [WORLD.task_id]
+    with pytest.raises(ShoalError):
+        tasks_of(tmp_path)
+
+
+def test_a_task_stays_served_when_its_files_go(tmp_path: Path) -> None:
+    WORLD.write(tmp_path)
+    tasks = tasks_of(tmp_path)
+    for path in (tmp_path / "tasks").iterdir():
+        path.unlink()
+    tasks.reload()
+    assert tasks.get(WORLD.task_id).task == WORLD.task
+
+
+def test_a_second_schedule_for_a_task_is_not_taken(tmp_path: Path) -> None:
+    """Planted: the newer schedule wins -> this fails."""
+    WORLD.write(tmp_path)
+    tasks = tasks_of(tmp_path)
+    before = tasks.get(WORLD.task_id).keys.digest
+    other = World(
+        WORLD.task, WORLD.authority, WORLD.shuffler, WORLD.analyzer, [generate(SuiteId.X25519_AES128) for _ in range(2)], WORLD.hop
+    )
+    (tmp_path / "tasks" / "visits.keys").write_bytes(other.signed_schedule)
+    tasks.reload()
+    assert tasks.get(WORLD.task_id).keys.digest == before
+
+
+def test_another_analyzers_task_is_refused(tmp_path: Path) -> None:
+    World(WORLD.task, WORLD.authority, analyzer=SigningKey.generate()).write(tmp_path)
+    with pytest.raises(ShoalError) as error:
+        tasks_of(tmp_path)
+    assert error.value.kind is Kind.CONFIG
+    assert "analyzer_key" in str(error.value)
+
+
+def test_a_report_size_that_is_not_the_mechanisms_is_refused(tmp_path: Path) -> None:
+    World(replace(WORLD.task, report_size=2), WORLD.authority, analyzer=WORLD.analyzer).write(tmp_path)
+    with pytest.raises(ShoalError) as error:
+        tasks_of(tmp_path)
+    assert error.value.kind is Kind.CONFIG
+
+
+def test_a_new_task_with_a_missing_key_is_said_and_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, when it comes; at a start it is refused. Planted: check_keys called at the start alone -> no word, and this fails."""
+
+    def check(served: ServedTask) -> None:
+        if served.task.name == "second":
+            raise ShoalError(Kind.KEY_FILE, "put abc.key back")
+
+    WORLD.write(tmp_path)
+    arguments = (tmp_path / "tasks", {WORLD.authority.public}, WORLD.analyzer.public, check)
+    tasks, other = TaskFolder(*arguments), second()
+    other.write(tmp_path)
+    logger = logging.getLogger("shoal")
+    logger.addHandler(caplog.handler)
+    try:
+        assert tasks.refresh()
+        tasks.reload()
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert len({id(record) for record in caplog.records if "put abc.key back" in record.getMessage()}) == 1
+    assert tasks.get(other.task_id).task.name == "second"
+    with pytest.raises(ShoalError, match=r"abc\.key") as error:
+        TaskFolder(*arguments)
+    assert error.value.kind is Kind.KEY_FILE
+
+
+def test_who_uses_a_key(tmp_path: Path) -> None:
+    WORLD.write(tmp_path)
+    other = World(make_task(name="second", windows=1), WORLD.authority, analyzer=WORLD.analyzer, keys=WORLD.keys[:1])
+    other.write(tmp_path)
+    tasks = tasks_of(tmp_path)
+    assert tasks.users_of(WORLD.keys[0].config.key_id) == {(WORLD.task_id, 0), (other.task_id, 0)}
+    assert tasks.users_of(WORLD.keys[1].config.key_id) == {(WORLD.task_id, 1)}
+
+
+def test_keys_are_read_by_their_id(tmp_path: Path) -> None:
+    WORLD.write(tmp_path)
+    keys = KeyFolder(tmp_path / "keys")
+    assert keys.load(WORLD.keys[1].config.key_id).config.key_id == WORLD.keys[1].config.key_id
+
+
+@pytest.mark.parametrize("what", ["missing", "readable", "other", "garbage"])
+def test_a_key_that_can_not_be_used(tmp_path: Path, what: str) -> None:
+    """Planted: the comparison of key and name left out -> "other" fails."""
+    keys, key_id = KeyFolder(tmp_path), WORLD.keys[0].config.key_id
+    path = keys.path(key_id)
+    match what:
+        case "readable":
+            keyfiles.save_hpke_key(path, WORLD.keys[0])
+            path.chmod(0o640)
+        case "other":
+            keyfiles.save_hpke_key(path, WORLD.keys[1])
+        case "garbage":
+            path.touch(0o600)
+            path.write_bytes(b"-----BEGIN NOTHING-----")
+    with pytest.raises(ShoalError) as error:
+        keys.load(key_id)
+    assert error.value.kind is Kind.KEY_FILE
+    assert str(path) in str(error.value)
+
+
+def test_deleting_a_key_is_idempotent(tmp_path: Path) -> None:
+    WORLD.write(tmp_path)
+    keys, key_id = KeyFolder(tmp_path / "keys"), WORLD.keys[0].config.key_id
+    keys.delete(key_id)
+    keys.delete(key_id)
+    assert not keys.path(key_id).exists()
+    assert keys.path(WORLD.keys[1].config.key_id).exists()

@@ -1,0 +1,190 @@
+"""The operator's and the authority's commands, end to end through the command line's own entry point."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.main import main
+from shoal.crypto.trust import load_task_folder
+from shoal.protos import keys_pb2
+
+Capture = pytest.CaptureFixture[str]
+
+
+def run(capsys: Capture, *arguments: str, status: int = 0) -> tuple[str, str]:
+    """Run ``shoal ...``; returns what it printed. The exit status must be ``status``, and no traceback may show."""
+    code = main(list(arguments))
+    shown = capsys.readouterr()
+    assert code == status, shown.err
+    assert "Traceback" not in shown.err
+    assert "a bug" not in shown.err
+    return shown.out, shown.err
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with keys, certificates and a filled-in task.toml, made by the commands that an operator uses."""
+    monkeypatch.chdir(tmp_path)
+    keys = {
+        role: run(capsys, "keys", "signing", "--out", f"{role}/signing.key")[0].strip() for role in ("authority", "shuffler", "analyzer")
+    }
+    run(capsys, "keys", "ca", "--out", "tls")
+    run(capsys, "keys", "cert", "--ca", "tls", "--name", "shuffler", "--san", "localhost", "--out", "shuffler")
+    values = {
+        f"keys.{name}": keys[role] for name, role in (("key_authority", "authority"), ("shuffler", "shuffler"), ("analyzer", "analyzer"))
+    }
+    values |= {"shuffler.ca": "tls/ca.pem", "windows.count": "3", "windows.start": "2026-01-01T00:00:00Z"}
+    run(capsys, "task", "new", "--out", "visits.toml", *(part for item in values.items() for part in ("--set", "=".join(item))))
+    (tmp_path / "authority.hex").write_text(keys["authority"])
+    return tmp_path
+
+
+def sign(capsys: Capture) -> None:
+    run(capsys, "task", "sign", "visits.toml", "--key", "authority/signing.key", "--out", "tasks/visits.task")
+    run(capsys, "keys", "hpke", "--role", "analyzer", "--windows", "3", "--out", "analyzer/keys", "--public", "analyzer.pub")
+    run(capsys, "keys", "hpke", "--role", "shuffler", "--out", "shuffler/keys", "--public", "shuffler.pub")
+
+
+SCHEDULE = ("keys", "schedule", "--task", "tasks/visits.task", "--shuffler", "shuffler.pub", "--key", "authority/signing.key")
+
+
+def test_from_nothing_to_a_task_folder_that_services_load(desk: Path, capsys: Capture) -> None:
+    """Keys, certificates, task, schedule: what comes out is what the services verify and load."""
+    sign(capsys)
+    run(capsys, *SCHEDULE, "--analyzer", "analyzer.pub", "--out", "tasks/visits.keys")
+    authority = bytes.fromhex((desk / "authority.hex").read_text())
+    served = list(load_task_folder(desk / "tasks", {authority}).values())
+    assert [one.task.name for one in served] == ["outpatient-visit"]
+    assert len(set(served[0].keys.analyzer_keys)) == 3
+    assert len(set(served[0].keys.hop_keys)) == 1  # one hop key for all windows: a frame's key id does not tell the window
+    shown = json.loads(run(capsys, "keys", "show", "tasks/visits.keys", "--task", "tasks/visits.task")[0])
+    assert [w["window"] for w in shown["windows"]] == [0, 1, 2]
+    for window in shown["windows"]:
+        for role in ("analyzer", "shuffler"):
+            path = desk / role / "keys" / f"{window['analyzer_key_id' if role == 'analyzer' else 'hop_key_id']}.key"
+            assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_show_tells_what_a_task_promises(desk: Path, capsys: Capture) -> None:
+    sign(capsys)
+    shown = json.loads(run(capsys, "task", "show", "tasks/visits.task", "--json")[0])
+    assert shown["guaranteed_epsilon"] < shown["target_epsilon"]
+    assert shown["epsilon0"] <= 1.0986122886681098
+    assert "question" in run(capsys, "task", "show", "tasks/visits.task")[0]
+
+
+def test_lint_refuses_what_cannot_hold(desk: Path, capsys: Capture) -> None:
+    """A target out of reach, in the message and as JSON, and nothing is signed. Planted: ``>`` turned into ``<`` in lint -> fails."""
+    text = Path("visits.toml").read_text().replace("target_epsilon = 0.5", "target_epsilon = 0.01")
+    Path("visits.toml").write_text(text)
+    _, error = run(capsys, "task", "lint", "visits.toml", status=2)
+    assert "target_epsilon 0.01 can't be met" in error
+    code = main(["task", "lint", "visits.toml", "--json"])
+    assert code == 2
+    assert json.loads(capsys.readouterr().out)["errors"]
+    run(capsys, "task", "sign", "visits.toml", "--key", "authority/signing.key", "--out", "tasks/visits.task", status=2)
+    assert not Path("tasks/visits.task").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("min_batch = 10000", "min_batch = 1", "min_batch"),
+        ("min_batch = 10000", 'min_batch = "many"', "min_batch"),
+        ("min_batch = 10000", "min_batch = 10000\nskip_missing = true", "skip_missing"),
+        ("retention_s = 1209600", "retention_s = 3600", "retention_s"),
+        ("honest_fraction = 0.9", "honest_fraction = 1.5", "honest_fraction"),
+        ("honest_fraction = 0.9", "honest_fraction = nan", "honest_fraction"),
+        ("delta = 1e-8", "delta = 0", "delta"),
+        ('kind = "yes_no"', 'kind = "maybe"', "kind"),
+        ('kind = "yes_no"', 'kind = "yes_no"\nlabels = ["a"]', "labels"),
+        ('name = "binary_rr"', 'name = "laplace"', "mechanism"),
+        ('name = "binary_rr"', 'name = "krr"\nparameters = { k = 3 }', "epsilon0"),
+        ("epsilon0 = 1.0986122886681098", "epsilon0 = -1", "epsilon0"),
+        ("start = 2026-01-01T00:00:00Z", "start = 2026-01-01T00:00:00", "time zone"),
+        ("count = 3", "count = 0", "windows"),
+        ('address = "shuffler.example.org:7443"', 'address = "shuffler"', "HOST:PORT"),
+        ('"tls/ca.pem"', '"tls/none.pem"', "none.pem"),
+        ("[windows]", "[window]", "window"),
+        ("delta = 1e-8", "delta = = 1", "visits.toml"),
+    ],
+)
+def test_a_bad_task_is_one_line_that_names_the_key(desk: Path, capsys: Capture, old: str, new: str, names: str) -> None:
+    text = Path("visits.toml").read_text()
+    assert old in text
+    Path("visits.toml").write_text(text.replace(old, new, 1))
+    _, error = run(capsys, "task", "lint", "visits.toml", status=2)
+    assert names in error
+    assert error.count("\n") == 1
+
+
+def test_the_number_of_keys_must_fit_the_windows(desk: Path, capsys: Capture) -> None:
+    sign(capsys)
+    run(capsys, "keys", "hpke", "--role", "analyzer", "--windows", "2", "--out", "two", "--public", "two.pub")
+    _, error = run(capsys, *SCHEDULE, "--analyzer", "two.pub", "--out", "tasks/visits.keys", status=2)
+    assert "3 windows" in error
+    _, error = run(capsys, *SCHEDULE, "--analyzer", "shuffler.pub", "--out", "tasks/visits.keys", status=2)
+    assert "--role analyzer" in error
+    assert not Path("tasks/visits.keys").exists()
+
+
+def test_an_analyzer_key_serves_one_window(desk: Path, capsys: Capture) -> None:
+    """Else it could not be deleted with its window. Planted: keys counted, not compared -> a schedule is signed, and this fails."""
+    sign(capsys)
+    message = keys_pb2.RoleKeys.FromString(Path("analyzer.pub").read_bytes())
+    message.keys[2] = message.keys[0]
+    Path("twice.pub").write_bytes(message.SerializeToString())
+    _, error = run(capsys, *SCHEDULE, "--analyzer", "twice.pub", "--out", "tasks/visits.keys", status=2)
+    assert "stands twice" in error
+    assert error.count("\n") == 1
+    assert not Path("tasks/visits.keys").exists()
+
+
+def test_another_key_than_the_tasks_key_authority_signs_no_schedule(desk: Path, capsys: Capture) -> None:
+    sign(capsys)
+    foreign = [part if part != "authority/signing.key" else "shuffler/signing.key" for part in SCHEDULE]
+    _, error = run(capsys, *foreign, "--analyzer", "analyzer.pub", "--out", "tasks/visits.keys", status=1)
+    assert "key authority" in error
+    assert not Path("tasks/visits.keys").exists()
+
+
+def test_a_setting_that_the_sample_lacks_is_refused(desk: Path, capsys: Capture) -> None:
+    for setting in ("keys.nobody=1", "shuffler=1", "min_batch"):
+        _, error = run(capsys, "task", "new", "--out", "other.toml", "--set", setting, status=2)
+        assert "no such key" in error
+    assert not Path("other.toml").exists()
+
+
+def test_nothing_is_overwritten_and_wide_key_files_are_refused(desk: Path, capsys: Capture) -> None:
+    _, error = run(capsys, "task", "new", "--out", "visits.toml", status=2)
+    assert "exists" in error
+    _, error = run(capsys, "keys", "signing", "--out", "authority/signing.key", status=2)
+    os.chmod("authority/signing.key", 0o644)
+    _, error = run(capsys, "task", "sign", "visits.toml", "--key", "authority/signing.key", "--out", "tasks/visits.task", status=2)
+    assert "chmod 600" in error
+
+
+def test_a_tampered_task_is_refused(desk: Path, capsys: Capture) -> None:
+    sign(capsys)
+    signed = bytearray(Path("tasks/visits.task").read_bytes())
+    signed[40] ^= 1
+    Path("tasks/visits.task").write_bytes(signed)
+    _, error = run(capsys, "task", "show", "tasks/visits.task", status=1)
+    assert "signature" in error
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["task"], ["epsilon", "--n", "10"], ["task", "lint"], ["keys", "hpke", "--role", "nobody"]]
+)
+def test_a_wrong_command_line_exits_with_2(arguments: list[str], capsys: Capture) -> None:
+    run(capsys, *arguments, status=2)
+
+
+def test_help_and_version_exit_with_0(capsys: Capture) -> None:
+    run(capsys, "--help")
+    run(capsys, "--version")
+    run(capsys, "task", "lint", "--help")

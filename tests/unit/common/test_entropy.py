@@ -1,0 +1,98 @@
+"""The randomness seam: exact integer draws, fresh streams, reproducible streams for tests only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shoal.entropy import SYSTEM, Entropy, SeededEntropy, SystemEntropy, bernoulli, uniform_below
+from shoal.errors import Kind, ShoalError
+from tests.tapes import DryError, Tape
+
+
+def word(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("source", [SystemEntropy(), SeededEntropy(1)])
+@pytest.mark.parametrize("count", [0, 1, 16, 4096, 4097, 100_003])
+def test_bytes_have_the_length_asked_for(source: Entropy, count: int) -> None:
+    assert len(source.bytes(count)) == count
+
+
+@pytest.mark.parametrize("source", [SystemEntropy(), SeededEntropy(1)])
+@pytest.mark.parametrize("count", [0, 1, 511, 513, 10_000])
+def test_words_are_unsigned_64_bit(source: Entropy, count: int) -> None:
+    words = source.words(count)
+    assert words.dtype == np.uint64
+    assert words.shape == (count,)
+
+
+@pytest.mark.parametrize("count", [32, 8192])
+def test_no_two_draws_are_alike(count: int) -> None:
+    """Small draws come from the system, large ones from a cipher. Planted: a key kept between draws with the same counter
+    start -> the large draws repeat and this fails (a chance collision: below 2^-200)."""
+    assert len({SYSTEM.bytes(count) for _ in range(50)}) == 50
+    stream = SYSTEM.bytes(1 << 16)
+    assert len({stream[i : i + 16] for i in range(0, len(stream), 16)}) == len(stream) // 16
+
+
+def test_system_bits_are_balanced() -> None:
+    """Each of 64 bit positions over 65,536 words is one half within 6 standard errors: false alarm 64 * 2e-9 = 1.3e-7.
+    Planted: words() through a float64 (53 bits) -> the low positions are all 0 and this fails."""
+    words = SYSTEM.words(65_536)
+    for bit in range(64):
+        ones = int(((words >> np.uint64(bit)) & np.uint64(1)).sum())
+        assert abs(ones - 32_768) < 6 * 128
+
+
+def test_a_seeded_stream_repeats_by_seed_and_by_order_of_draws() -> None:
+    first, again, other = SeededEntropy("a"), SeededEntropy("a"), SeededEntropy("b")
+    assert first.bytes(100) == again.bytes(100)
+    assert np.array_equal(first.words(7), again.words(7))
+    assert first.bytes(32) != other.bytes(32)
+
+
+def test_seeded_draws_do_not_overlap() -> None:
+    """Planted: the counter advanced by one block per draw, not by 2^64 -> the second draw repeats the first's tail."""
+    entropy = SeededEntropy(3)
+    stream = b"".join(entropy.bytes(160) for _ in range(100))
+    assert len({stream[i : i + 16] for i in range(0, len(stream), 16)}) == 1000
+
+
+@pytest.mark.parametrize("threshold", [1, 2**63, 2**64 - 1])
+def test_bernoulli_decides_at_the_threshold(threshold: int) -> None:
+    """Exactly ``threshold`` words of 2^64 say True. Planted: <= for < -> word == threshold fails."""
+    assert bernoulli(threshold, Tape(word(0)))
+    assert bernoulli(threshold, Tape(word(threshold - 1)))
+    assert not bernoulli(threshold, Tape(word(threshold)))
+
+
+def test_bernoulli_ends() -> None:
+    assert not bernoulli(0, Tape(word(0)))
+    assert bernoulli(2**64, Tape(word(2**64 - 1)))
+
+
+@pytest.mark.parametrize("bound", [2, 3, 7, 10, 2**32 + 1, 2**63 + 1, 2**64 - 1, 2**64])
+def test_uniform_below_has_no_modulo_bias(bound: int) -> None:
+    """Words from the largest multiple of the bound upwards are refused, so every residue keeps as many words.
+    Planted: plain word % bound -> the refused word returns instead of asking again and this fails."""
+    limit = 2**64 // bound * bound
+    assert uniform_below(bound, Tape(word(0))) == 0
+    assert uniform_below(bound, Tape(word(limit - 1))) == bound - 1
+    if limit < 2**64:
+        assert uniform_below(bound, Tape(word(limit), word(2**64 - 1), word(1))) == 1
+        with pytest.raises(DryError):
+            uniform_below(bound, Tape(word(limit)))
+
+
+def test_uniform_below_one_draws_nothing() -> None:
+    assert uniform_below(1, Tape()) == 0
+
+
+@pytest.mark.parametrize("bound", [0, -1, 2**64 + 1])
+def test_uniform_below_refuses_other_bounds(bound: int) -> None:
+    """Planted: without the check, 2^64 + 1 refuses every word and never returns."""
+    with pytest.raises(ShoalError) as caught:
+        uniform_below(bound, SeededEntropy(1))
+    assert caught.value.kind is Kind.INVALID

@@ -1,0 +1,142 @@
+"""Logs can't tell on anybody: an allow-list of fields, and of what a value may be."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from shoal import log as logs
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, KeyId, StorageKey, TaskId
+
+CANARY = "canary-7f3a91"
+
+
+@pytest.fixture
+def configured() -> Iterator[None]:
+    root = logging.getLogger("shoal")
+    before = root.handlers[:], root.level, root.propagate
+    yield
+    root.handlers[:], root.propagate = before[0], before[2]
+    root.setLevel(before[1])
+
+
+def lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.usefixtures("configured")
+def test_one_json_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info")
+    log = logs.get_log("shuffler")
+    task = TaskId(bytes(range(32)))
+    log.info("window sealed", task=task, window=3, n=20_190)
+    log.warning("delivery failed", kind=Kind.UNAVAILABLE, attempt=2, cause=ShoalError(Kind.UNAVAILABLE, "the analyzer can't be reached"))
+    shown = lines(capsys.readouterr().err)
+    assert shown[0] == {"level": "info", "service": "shuffler", "event": "window sealed", "task": task.short, "window": 3, "n": 20_190}
+    assert shown[1]["kind"] == "UNAVAILABLE"
+    assert shown[1]["cause"] == "UNAVAILABLE: the analyzer can't be reached"
+
+
+@pytest.mark.parametrize("name", ["address", "peer", "ip", "value", "report", "key", "nonce", "user_agent", "token", "message", "sealed"])
+def test_other_fields_are_a_programming_error(name: str) -> None:
+    """Whatever the level. Planted: a FIELDS check after the level check -> this fails."""
+    with pytest.raises(ValueError, match=name):
+        logs.get_log("x").debug("event", **{name: 1})
+
+
+@pytest.mark.usefixtures("configured")
+@pytest.mark.parametrize("value", [b"bytes", [1], {"a": 1}, StorageKey(bytes(16)), object(), ("a",)])
+def test_other_values_are_a_programming_error(value: object) -> None:
+    """Bytes, containers and storage keys have no form in a log."""
+    logs.configure("debug")
+    with pytest.raises(ValueError, match="may not be logged"):
+        logs.get_log("x").info("event", count=value)
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_foreign_exception_is_only_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its text may quote what a peer sent. Planted: logging str(error) -> this fails."""
+    logs.configure("info")
+    logs.get_log("x").error("unexpected failure", error=ValueError(f"could not parse {CANARY}"), incident="ab12")
+    shown = capsys.readouterr().err
+    assert CANARY not in shown
+    assert lines(shown)[0]["error"] == "ValueError"
+
+
+@pytest.mark.usefixtures("configured")
+def test_values_stay_json_and_short(capsys: pytest.CaptureFixture[str]) -> None:
+    """Planted: passing an infinite epsilon on as it is -> the line is no JSON and this fails."""
+    logs.configure("info")
+    log = logs.get_log("x")
+    log.info("event", epsilon_upper=math.inf, reason="line one\nline two " + "x" * 1000, key_id=KeyId(bytes(8)), manifest=Digest(bytes(32)))
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1
+    shown = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert shown["epsilon_upper"] == "inf"
+    assert len(shown["reason"]) == 200
+    assert shown["key_id"] == "00000000"
+
+
+@pytest.mark.usefixtures("configured")
+def test_levels_and_quiet_libraries(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("warning")
+    log = logs.get_log("x")
+    log.debug("a")
+    log.info("b")
+    log.warning("c")
+    log.error("d")
+    for library in ("grpc", "asyncio", "uvicorn"):
+        logging.getLogger(library).error(CANARY)
+    shown = capsys.readouterr().err
+    assert [line["event"] for line in lines(shown)] == ["c", "d"]
+
+
+@pytest.mark.usefixtures("configured")
+def test_configuring_twice_prints_once(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info")
+    logs.configure("info")
+    logs.get_log("x").info("event")
+    assert len(lines(capsys.readouterr().err)) == 1
+
+
+@pytest.mark.usefixtures("configured")
+def test_no_record_keeps_an_error_object(caplog: pytest.LogCaptureFixture) -> None:
+    """gRPC's errors belong to the event loop's thread: a record that outlives the call must not hold one.
+
+    Planted: exc_info, or the line's fields as arguments of the record -> this fails.
+    """
+    logs.configure("debug")
+    logging.getLogger("shoal").addHandler(caplog.handler)
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details=CANARY)
+    try:
+        raise ShoalError(Kind.UNAVAILABLE, "gone") from error
+    except ShoalError as wrapped:
+        for one in (error, wrapped):
+            logs.get_log("x").error("event", error=one)
+    assert len(caplog.records) == 2
+    for record in caplog.records:
+        assert record.exc_info is None
+        assert isinstance(record.args, tuple)
+        assert [type(argument) for argument in record.args] == [str]
+        assert not any(isinstance(value, BaseException) for value in vars(record).values())
+        assert CANARY not in record.getMessage()
+
+
+@pytest.mark.usefixtures("configured")
+@pytest.mark.parametrize("library", ["grpc", "grpc._cython.cygrpc", "grpc.aio._server", "asyncio", "uvicorn.error", "anything.else"])
+def test_libraries_make_no_record_of_their_debugging(library: str) -> None:
+    """Such records hold live objects of theirs, at any level of ours. Planted: their level left alone under a debugging root -> fails."""
+    root, level = logging.getLogger(), logging.getLogger().level
+    try:
+        root.setLevel(logging.DEBUG)
+        logs.configure("debug")
+        assert not logging.getLogger(library).isEnabledFor(logging.INFO)
+        assert logging.getLogger("shoal.x").isEnabledFor(logging.DEBUG)
+    finally:
+        root.setLevel(level)

@@ -1,0 +1,230 @@
+"""A task that is wrong can't be made: each bad field has its one line, and the boundaries are exact."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from shoal.domain import Categories, Numeric
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.task import Admission, Aggregator, KeySchedule, MechanismSpec, WindowKeys, honest, split_address
+from tests.tasks import TASK, WINDOWS, task, window_plan
+
+WIDE = "x" * 2_001
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"salt": b""}, "salt"),
+    ({"salt": bytes(15)}, "salt"),
+    ({"salt": bytes(17)}, "salt"),
+    ({"name": ""}, "name"),
+    ({"name": "Visits"}, "name"),
+    ({"name": "-visits"}, "name"),
+    ({"name": "visits\n"}, "name"),
+    ({"name": "x" * 65}, "name"),
+    ({"name": "../visits"}, "name"),
+    ({"purpose": ""}, "purpose"),
+    ({"purpose": "  \t"}, "purpose"),
+    ({"purpose": WIDE}, "purpose"),
+    ({"question": ""}, "question"),
+    ({"question": WIDE}, "question"),
+    ({"question": "Do you smoke?\x1b[2K\rDo you swim?"}, "control characters"),
+    ({"purpose": "for \u202eyou"}, "control characters"),
+    ({"purpose": "line one\nline two"}, "control characters"),
+    ({"domain": Categories(("a\x07", "b"))}, "control characters"),
+    ({"domain": Numeric(0, 1, 2, unit="\x9b31m")}, "control characters"),
+    ({"min_batch": 1}, "min_batch"),
+    ({"min_batch": 0}, "min_batch"),
+    ({"min_batch": LIMITS.batch_rows + 1}, "min_batch"),
+    ({"max_batch": 999}, "max_batch"),
+    ({"max_batch": -1}, "max_batch"),
+    ({"max_batch": LIMITS.batch_rows + 1}, "max_batch"),
+    ({"honest_fraction_ppm": 0}, "honest_fraction"),
+    ({"honest_fraction_ppm": 1_000_001}, "honest_fraction"),
+    ({"delta": 0.0}, "delta"),
+    ({"delta": 1.0}, "delta"),
+    ({"delta": math.nan}, "delta"),
+    ({"target_epsilon": 0.0}, "target_epsilon"),
+    ({"target_epsilon": -0.5}, "target_epsilon"),
+    ({"target_epsilon": math.inf}, "target_epsilon"),
+    ({"target_epsilon": math.nan}, "target_epsilon"),
+    ({"key_authority": bytes(31)}, "key_authority"),
+    ({"shuffler_key": b""}, "shuffler_key"),
+    ({"analyzer_key": bytes(33)}, "analyzer_key"),
+    ({"shuffler_address": "shuffler.example"}, "shuffler_address"),
+    ({"shuffler_address": "shuffler.example:0"}, "shuffler_address"),
+    ({"shuffler_address": "unix:/run/shoal.sock:1"}, "shuffler_address"),
+    ({"shuffler_ca": bytes(64 * 1024 + 1)}, "shuffler_ca"),
+    ({"suite": 0}, "suite"),
+    ({"suite": 4}, "suite"),
+    ({"reports_per_device": 0}, "reports_per_device"),
+    ({"reports_per_device": 2}, "reports_per_device"),
+    ({"admission": Admission.ENROLLED}, "admission"),
+    ({"admission": Admission.TOKEN}, "admission"),
+    ({"aggregator": Aggregator.PAIRWISE}, "aggregator"),
+    ({"report_size": 0}, "report_size"),
+    ({"report_size": LIMITS.report_bytes + 1}, "report_size"),
+    ({"messages": 0}, "messages"),
+    ({"messages": LIMITS.messages + 1}, "messages"),
+    ({"retention_s": 7_799}, "retention_s"),
+]
+
+
+@pytest.mark.parametrize(("changes", "named"), BAD, ids=lambda part: next(iter(part)) if isinstance(part, dict) else None)
+def test_each_bad_field_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
+    """Planted: removing any one ``_require`` of Task -> its line of the table fails."""
+    with pytest.raises(ShoalError) as caught:
+        task(**changes)
+    assert caught.value.kind is Kind.INVALID
+    assert named in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+GOOD: list[dict[str, Any]] = [
+    {"name": "a"},
+    {"name": "0" * 64},
+    {"purpose": "Für die Stadt: Ärzte, 医師, 👩‍⚕️"},
+    {"purpose": "x" * 2_000},
+    {"min_batch": 2},
+    {"max_batch": 1_000},
+    {"max_batch": LIMITS.batch_rows},
+    {"honest_fraction_ppm": 1},
+    {"honest_fraction_ppm": 1_000_000},
+    {"delta": 5e-324},
+    {"shuffler_address": "127.0.0.1:1"},
+    {"shuffler_address": "[::1]:65535"},
+    {"suite": 3},
+    {"report_size": LIMITS.report_bytes},
+    {"messages": LIMITS.messages},
+    {"retention_s": 7_800},
+]
+
+
+@pytest.mark.parametrize("changes", GOOD, ids=lambda part: next(iter(part)))
+def test_the_last_good_value_is_taken(changes: dict[str, Any]) -> None:
+    """The other side of each boundary: a law that refuses too much loses a user."""
+    made = task(**changes)
+    assert all(getattr(made, name) == value for name, value in changes.items())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"start_s": -1},
+        {"start_s": 1 << 40},
+        {"length_s": 0},
+        {"length_s": 10 * 366 * 86_400 + 1},
+        {"count": 0},
+        {"count": LIMITS.windows + 1},
+        {"grace_s": -1},
+        {"grace_s": 366 * 86_400 + 1},
+        {"skew_s": -1},
+        {"skew_s": 3_601},
+    ],
+)
+def test_bad_windows(changes: dict[str, int]) -> None:
+    with pytest.raises(ShoalError) as caught:
+        window_plan(**changes)
+    assert caught.value.kind is Kind.INVALID
+
+
+def test_window_arithmetic() -> None:
+    """Windows are half-open: the first second of window 1 is not in window 0. Planted: round for floor in ``current`` -> this fails."""
+    start, length = WINDOWS.start_s, WINDOWS.length_s
+    assert WINDOWS.start_of(2) == start + 2 * length
+    assert WINDOWS.end_of(2) == WINDOWS.start_of(3)
+    assert WINDOWS.deadline_of(2) == WINDOWS.end_of(2) + 600
+    assert WINDOWS.current(start) == 0
+    assert WINDOWS.current(start + length - 0.001) == 0
+    assert WINDOWS.current(start + length) == 1
+    assert WINDOWS.current(start - 0.001) is None
+    assert WINDOWS.current(start + 24 * length - 1) == 23
+    assert WINDOWS.current(start + 24 * length) is None
+
+
+def test_the_certified_n_is_floored_in_integers() -> None:
+    """floor(0.29 * 100) is 29 in exact arithmetic and 28 in floats. Planted: int(fraction * n) with a float -> this fails."""
+    assert int(0.29 * 100) == 28
+    assert honest(100, 290_000) == 29
+    assert honest(999, 999_999) == 998
+    assert task(min_batch=1_001, honest_fraction_ppm=900_000).n_certified == 900
+    assert TASK.honest_fraction == Fraction(9, 10)
+
+
+def test_mechanism_spec() -> None:
+    spec = MechanismSpec.of("krr", same=7, k=3, other=2)
+    assert spec.parameters == (("k", 3), ("other", 2), ("same", 7))
+    assert spec.get("same") == 7
+    with pytest.raises(ShoalError, match="lacks the parameter"):
+        spec.get("missing")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("", ()),
+        ("KRR", ()),
+        ("krr;", ()),
+        ("x" * 65, ()),
+        ("krr", (("b", 1), ("a", 1))),
+        ("krr", (("a", 1), ("a", 2))),
+        ("krr", (("a", -1),)),
+        ("krr", (("a", 1 << 64),)),
+    ],
+)
+def test_bad_mechanism_specs(name: str, parameters: tuple[tuple[str, int], ...]) -> None:
+    with pytest.raises(ShoalError) as caught:
+        MechanismSpec(name, parameters)
+    assert caught.value.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        ("127.0.0.1:7443", ("127.0.0.1", 7443)),
+        ("localhost:0", ("localhost", 0)),
+        ("shuffler_1.internal:65535", ("shuffler_1.internal", 65_535)),
+        ("[::1]:7443", ("[::1]", 7443)),
+        ("[fe80::1]:1", ("[fe80::1]", 1)),
+    ],
+)
+def test_addresses(address: str, parts: tuple[str, int]) -> None:
+    assert split_address(address) == parts
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", ":", "host", "host:", ":1", "host:65536", "host:-1", "host:+1", "host: 1", "host:1 ", "ho st:1", "host:1\n", "host:٣", "host:1e3",
+     "::1:7443", "[::1]", "[::1:7443", "dns:///host:1", "unix:/run/x:1", "ipv4:10.0.0.1:1", "host/path:1", "a@b:1", "x" * 300 + ":1"],
+)  # fmt: skip
+def test_anything_else_is_no_address(address: str) -> None:
+    """gRPC would take schemes, socket files and resolver plug-ins: a task must not choose those. Planted: no host check -> this fails."""
+    assert split_address(address) is None
+
+
+def test_no_key_serves_both_roles() -> None:
+    """Not even in different windows. Planted: comparing keys within a window only -> this fails."""
+    for pairs in ([(b"k", b"k")], [(b"a", b"h"), (b"h", b"i")]):
+        with pytest.raises(ShoalError, match="one key to shuffler and analyzer") as caught:
+            KeySchedule(bytes(32), tuple(WindowKeys(w, analyzer, hop) for w, (analyzer, hop) in enumerate(pairs)))
+        assert caught.value.kind is Kind.INVALID
+
+
+def test_key_schedules_list_every_window_once() -> None:
+    keys = tuple(WindowKeys(w, b"a", b"h") for w in range(3))
+    assert KeySchedule(bytes(32), keys).windows == keys
+    for windows in ((), keys[1:], (keys[0], keys[0]), (keys[1], keys[0]), (keys[0], keys[2])):
+        with pytest.raises(ShoalError) as caught:
+            KeySchedule(bytes(32), windows)
+        assert caught.value.kind is Kind.INVALID
+    with pytest.raises(ShoalError, match="32-byte"):
+        KeySchedule(bytes(31), keys)
+
+
+def test_a_task_never_changes() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TASK.min_batch = 2  # type: ignore[misc]  # that is the point
+    assert hash(TASK) == hash(task())

@@ -1,0 +1,76 @@
+"""Binary randomized response: the classic form, its integers, its estimate."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from shoal.domain import Categories, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import Tally, create, design
+from shoal.mechanisms.binary_rr import BinaryResponse, symmetric, two_coin
+from shoal.privacy import FiniteLaw, KaryLaw, epsilon0_upper
+
+WORDS = 1 << 64
+
+
+def test_two_coins_are_three_quarters_and_one_quarter() -> None:
+    """Enumerating the two fair coins: heads first -> the truth; tails first -> the second coin."""
+    outcomes = {answer: [answer if first else second for first in (1, 0) for second in (1, 0)] for answer in (0, 1)}
+    spec = two_coin()
+    assert spec.get("yes_if_yes") * 4 == sum(outcomes[1]) * WORDS
+    assert spec.get("yes_if_no") * 4 == sum(outcomes[0]) * WORDS
+    privacy = create(spec, YesNo()).privacy()
+    assert privacy.max_ratio == 3
+    assert math.log(3) <= epsilon0_upper(privacy) < math.log(3) * (1 + 1e-14)
+
+
+def test_design_at_ln_3_is_the_two_coin_form() -> None:
+    """Just above ln 3 as a float the designed flip is one quarter, up to the integers that the rounding up costs."""
+    assert abs(symmetric(math.log(3)).get("yes_if_no") - WORDS // 4) < 1e-13 * WORDS
+
+
+@pytest.mark.parametrize(("yes_if_yes", "yes_if_no", "symmetrical"), [(3, 1, False), (WORDS - 5, 5, True), (WORDS - 5, 6, False)])
+def test_the_law_is_kary_only_when_symmetric(yes_if_yes: int, yes_if_no: int, symmetrical: bool) -> None:
+    law = BinaryResponse(yes_if_yes, yes_if_no).privacy()
+    assert isinstance(law, KaryLaw if symmetrical else FiniteLaw)
+    assert law.total == WORDS
+
+
+def test_an_estimate_by_hand() -> None:
+    """1,000 reports, 600 yes, P(yes|yes) = 3/4, P(yes|no) = 1/4: (600 - 250) / (1/2) = 700; variance 1000 * 3/16 / (1/4)."""
+    estimate = create(two_coin(), YesNo()).estimate(Tally(np.array([400, 600]), 1000))
+    assert estimate.labels == ("no", "yes")
+    assert estimate.values == pytest.approx([300, 700])
+    assert estimate.stderr == pytest.approx([math.sqrt(750)] * 2)
+
+
+def test_an_asymmetric_estimate_by_hand() -> None:
+    """p = 1/2, q = 1/8, 1,000 reports, 350 yes: (350 - 125) / (3/8) = 600; each yes adds p(1-p), each no q(1-q), over (3/8)^2.
+    Planted: the variance without its f term -> 778 instead of 1,378 and this fails."""
+    estimate = BinaryResponse(WORDS // 2, WORDS // 8).estimate(Tally(np.array([650, 350]), 1000))
+    assert estimate.values == pytest.approx([400, 600])
+    variance = (600 * 1 / 4 + 400 * 7 / 64) / (9 / 64)
+    assert estimate.stderr == pytest.approx([math.sqrt(variance)] * 2)
+
+
+def test_estimates_are_not_clipped() -> None:
+    """Planted: clipping to [0, n] -> this fails."""
+    estimate = create(two_coin(), YesNo()).estimate(Tally(np.array([1000, 0]), 1000))
+    assert estimate.values == pytest.approx([1500, -500])
+    assert (estimate.ci_high - estimate.ci_low > 0).all()
+
+
+@pytest.mark.parametrize(("yes_if_yes", "yes_if_no"), [(5, 5), (4, 5), (5, 0), (WORDS, 5)])
+def test_thresholds_that_tell_nothing_or_everything_are_refused(yes_if_yes: int, yes_if_no: int) -> None:
+    with pytest.raises(ShoalError, match='"yes_if_no" < "yes_if_yes"') as caught:
+        BinaryResponse(yes_if_yes, yes_if_no)
+    assert caught.value.kind is Kind.INVALID
+
+
+def test_another_domain_is_refused() -> None:
+    for act in (lambda d: create(two_coin(), d), lambda d: design("binary_rr", d, 1.0)):
+        with pytest.raises(ShoalError, match="yes/no domain"):
+            act(Categories(("a", "b")))

@@ -1,0 +1,106 @@
+"""The keys that a window holds: against a plain set, across merges, with shared halves, and the placing of one commit group."""
+
+from __future__ import annotations
+
+import random
+import secrets
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.errors import Kind
+from shoal.shuffler import distinct
+from shoal.shuffler.core import Capacity
+from shoal.shuffler.distinct import KeySet, place
+
+HALF = st.sampled_from([0, 1, 2, 2**63 - 1, 2**63, 2**64 - 1])  # few, so that keys share one half or the other
+KEY = st.builds(lambda high, low: high.to_bytes(8, "big") + low.to_bytes(8, "big"), HALF, HALF)
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+@given(st.lists(st.one_of(st.lists(KEY, max_size=20), st.tuples(st.lists(KEY, max_size=20))), max_size=20), st.integers(1, 5))
+def test_it_is_a_set(steps: list[list[bytes] | tuple[list[bytes]]], recent: int) -> None:
+    """``add`` of new ones and ``load`` of anything, merged after a few. Planted: first halves compared alone -> fails; no second look
+    at keys that share a first half -> fails; only the longest run searched -> fails.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distinct, "_RECENT", recent)
+        keys, model = KeySet(), set[bytes]()
+        for step in steps:
+            if isinstance(step, tuple):
+                keys.load(step[0])
+                model.update(step[0])
+            else:
+                known = keys.known(step)
+                assert known == [one in model for one in step]
+                keys.add({one for one, old in zip(step, known, strict=True) if not old})
+                model.update(step)
+            assert len(keys) == len(model)
+        assert all(keys.known(sorted(model)))
+        assert keys.known([key(77_777)]) == [False]
+
+
+def test_memory_is_sixteen_bytes_a_key_in_few_runs() -> None:
+    """200,000 keys. Planted: a set of bytes for all of them (about 100 bytes a key) -> fails."""
+    keys = KeySet()
+    for _ in range(200):
+        keys.add({secrets.token_bytes(16) for _ in range(1_000)})
+    assert len(keys) == 200_000
+    assert len(keys._recent) < distinct._RECENT
+    assert len(keys._runs) < 6
+    assert sum(run.high.nbytes + run.low.nbytes for run in keys._runs) <= 16 * 200_000
+    assert "200000" in repr(keys)
+
+
+def placed(numbers: list[list[int]], keys: KeySet, capacity: Capacity) -> tuple[list[Kind | None], set[bytes]]:
+    return place([[key(number) for number in report] for report in numbers], keys, capacity)
+
+
+def test_place_refuses_new_reports_beyond_the_limit_and_takes_repeats() -> None:
+    keys = KeySet()
+    keys.add({key(1), key(2)})
+    outcomes, fresh = placed([[1], [3], [3], [4], [5], [2], [4]], keys, Capacity(1, 4, 100))
+    assert outcomes == [None, None, None, None, Kind.WINDOW_FULL, None, None]
+    assert fresh == {key(3), key(4)}
+    assert len(keys) == 2  # nothing counts before it is on disk
+
+
+def test_place_bounds_new_rows_and_takes_repeats_beyond() -> None:
+    """Planted: repeats counted -> the third is OVERLOADED."""
+    outcomes, fresh = placed([[1], [1], [2], [3], [1], [2]], KeySet(), Capacity(1, 0, 2))
+    assert outcomes == [None, None, None, Kind.OVERLOADED, None, None]
+    assert fresh == {key(1), key(2)}
+    assert placed([[1], [2], [3]], KeySet(), Capacity(1, 9, 2))[0] == [None, None, Kind.OVERLOADED]  # not full: a batch can't be larger
+
+
+def test_place_of_reports_with_several_messages() -> None:
+    """New if any message is; one message twice in a report is one."""
+    outcomes, fresh = placed([[1, 1], [1, 2], [2, 1], [3, 4], [5, 1]], KeySet(), Capacity(2, 2, 100))
+    assert outcomes == [None, None, None, None, Kind.WINDOW_FULL]
+    assert fresh == {key(number) for number in (1, 2, 3, 4)}
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_place_against_a_model(limited: bool) -> None:
+    """Random groups: never more than the limit of distinct ones, a repeat of an accepted one is never refused, and exactly the new
+    ones are to be written. Planted: the short way for the usual group taken in spite of known keys -> fails.
+    """
+    rng = random.Random(5)  # noqa: S311 - a test
+    for _ in range(300):
+        keys, accepted, limit = KeySet(), set[int](), rng.randrange(1, 8)
+        for _ in range(4):
+            group, before = [rng.randrange(12) for _ in range(rng.randrange(12))], set(accepted)
+            outcomes, fresh = placed([[value] for value in group], keys, Capacity(1, limit, 99) if limited else Capacity(1, 0, limit))
+            for value, outcome in zip(group, outcomes, strict=True):
+                if value in accepted or len(accepted) < limit:
+                    assert outcome is None
+                    accepted.add(value)
+                else:
+                    assert outcome is (Kind.WINDOW_FULL if limited else Kind.OVERLOADED)
+            assert fresh == {key(value) for value in accepted - before}
+            keys.add(fresh)
+            assert len(keys) == len(accepted) <= limit

@@ -1,0 +1,327 @@
+"""The task book: what refuses to start, what a later mistake leaves as it was, when a hop key goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.clock import FakeClock
+from shoal.crypto.hpke import generate
+from shoal.crypto.keyfiles import save_hpke_key
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.suites import SuiteId
+from shoal.errors import Kind, ShoalError
+from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.sqlite_store import SqliteStore
+from shoal.shuffler.store import Submission
+from shoal.shuffler.tasks import TaskBook
+from tests.shuffler_world import GRACE, LENGTH, START, Published, World, digest_of
+
+
+class Desk:
+    """A world, a store and the task books opened over them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.world, self.clock = World(folder), FakeClock(START)
+        self.world.data_dir.mkdir()
+        self.store = SqliteStore(self.world.data_dir)
+        self.delay = 0.0  # delivery_delay_max_s
+
+    def book(self) -> TaskBook:
+        world = self.world
+        authorities = frozenset({world.authority.public})
+        return TaskBook(self.store, self.clock, world.tasks_dir, world.keys_dir, authorities, world.shuffler.public, self.delay)
+
+    def restart(self) -> TaskBook:
+        self.store.close()
+        self.store = SqliteStore(self.world.data_dir)
+        return self.book()
+
+    def close_window(self, book: TaskBook, published: Published, window: int) -> None:
+        one = WindowId(published.task_id, window)
+        self.store.append([Submission(one, (published.sealed(),))])
+        self.store.close_intake(one)
+        book.decided(one)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    one = Desk(tmp_path)
+    yield one
+    one.store.close()
+
+
+def key_path(desk: Desk, published: Published) -> Path:
+    return TaskBook.key_path(desk.world.keys_dir, published.hop.config.key_id)
+
+
+def spoil(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def only(folder: Path, suffix: str) -> Path:
+    (path,) = folder.glob(f"*{suffix}")
+    return path
+
+
+def no_such_folder(desk: Desk, _: Published) -> None:
+    for path in desk.world.tasks_dir.iterdir():
+        path.unlink()
+    desk.world.tasks_dir.rmdir()
+
+
+def foreign_schedule(desk: Desk, published: Published) -> None:
+    other = desk.world.publish(name="zz")
+    (desk.world.tasks_dir / "zz.task").unlink()
+    (desk.world.tasks_dir / "zz.keys").rename(desk.world.tasks_dir / f"{published.task_id.short}.keys")
+    assert other.task_id != published.task_id
+
+
+def task_twice(desk: Desk, published: Published) -> None:
+    for suffix in (".task", ".keys"):
+        path = desk.world.tasks_dir / f"{published.task_id.short}{suffix}"
+        (desk.world.tasks_dir / f"copy{suffix}").write_bytes(path.read_bytes())
+
+
+def wrong_key_in_file(desk: Desk, published: Published) -> None:
+    key_path(desk, published).unlink()
+    save_hpke_key(key_path(desk, published), generate(SuiteId.X25519_AES128))
+
+
+def foreign_shuffler(desk: Desk, _: Published) -> None:
+    desk.world.publish(shuffler_key=SigningKey.generate().public)
+
+
+def test_a_delivery_delay_beyond_the_retention_is_refused(desk: Desk) -> None:
+    """Otherwise a batch could expire while it waits for its turn. Planted: the check removed -> no refusal."""
+    desk.world.publish(retention_s=100_000)
+    spare = 100_000 - LENGTH - GRACE
+    desk.delay = spare
+    with pytest.raises(ShoalError) as refused:
+        desk.book()
+    assert refused.value.kind is Kind.CONFIG
+    assert "delivery_delay_max_s" in refused.value.message
+    desk.delay = spare - 1
+    assert desk.book().served
+
+
+MISTAKES: list[tuple[str, Callable[[Desk, Published], object], Kind]] = [
+    ("tasks folder missing", no_such_folder, Kind.CONFIG),
+    ("task damaged", lambda desk, _: spoil(only(desk.world.tasks_dir, ".task")), Kind.BAD_SIGNATURE),
+    ("schedule damaged", lambda desk, _: spoil(only(desk.world.tasks_dir, ".keys")), Kind.BAD_SIGNATURE),
+    ("schedule missing", lambda desk, _: only(desk.world.tasks_dir, ".keys").unlink(), Kind.CONFIG),
+    ("schedule of another task", foreign_schedule, Kind.MISMATCH),
+    ("no protobuf", lambda desk, _: only(desk.world.tasks_dir, ".task").write_bytes(b"\xff" * 40), Kind.INVALID),
+    ("the task twice", task_twice, Kind.CONFLICT),
+    ("another shuffler's task", foreign_shuffler, Kind.CONFIG),
+    ("hop key missing", lambda desk, one: key_path(desk, one).unlink(), Kind.KEY_FILE),
+    ("hop key readable by others", lambda desk, one: key_path(desk, one).chmod(0o644), Kind.KEY_FILE),
+    ("hop key damaged", lambda desk, one: key_path(desk, one).write_bytes(b"no key"), Kind.KEY_FILE),
+    ("another key under the name", wrong_key_in_file, Kind.KEY_FILE),
+]
+
+
+@pytest.mark.parametrize(("mistake", "kind"), [entry[1:] for entry in MISTAKES], ids=[entry[0] for entry in MISTAKES])
+def test_a_mistake_refuses_to_start_and_later_changes_nothing(
+    tmp_path: Path, mistake: Callable[[Desk, Published], object], kind: Kind
+) -> None:
+    desk = Desk(tmp_path)
+    published = desk.world.publish()
+    desk.book()
+    served = desk.restart()
+    mistake(desk, published)
+    before = digest_of(desk.world.data_dir)
+    with pytest.raises(ShoalError) as refused:
+        desk.book()
+    assert refused.value.kind is kind
+    assert "\n" not in refused.value.message
+    served.reload()
+    assert served.served.keys() == {published.task_id}
+    assert digest_of(desk.world.data_dir) == before
+    desk.store.close()
+
+
+def test_a_second_schedule_is_a_conflict_at_start_and_is_not_taken_up_later(desk: Desk) -> None:
+    """Planted: ``adopt`` overwriting the digest -> fails."""
+    published = desk.world.publish()
+    book = desk.book()
+    path = desk.world.tasks_dir / f"{published.task_id.short}.keys"
+    path.write_bytes(desk.world.schedule(published.task_id, published.analyzer_keys[::-1], published.hop))
+    book.reload()
+    assert book.served[published.task_id].keys.digest == published.served.keys.digest
+    with pytest.raises(ShoalError) as refused:
+        desk.restart()
+    assert refused.value.kind is Kind.CONFLICT
+
+
+def test_new_tasks_are_taken_up_and_vanished_ones_stay_until_the_next_start(desk: Desk) -> None:
+    first = desk.world.publish(name="first")
+    book = desk.book()
+    second = desk.world.publish(name="second")
+    for path in desk.world.tasks_dir.glob("first.*"):
+        path.unlink()
+    book.reload()
+    assert book.served.keys() == {first.task_id, second.task_id}
+    assert book.keys.keys() == {first.hop.config.key_id, second.hop.config.key_id}
+    assert desk.restart().served.keys() == {second.task_id}
+
+
+def test_a_task_with_reports_must_not_vanish(desk: Desk) -> None:
+    """Its reports were acknowledged: without the task they could never be delivered."""
+    published = desk.world.publish()
+    desk.book()
+    desk.store.append([Submission(WindowId(published.task_id, 0), (published.sealed(),))])
+    for path in desk.world.tasks_dir.iterdir():
+        path.unlink()
+    with pytest.raises(ShoalError, match=r"put its \.task and \.keys files back") as refused:
+        desk.restart()
+    assert refused.value.kind is Kind.CONFIG
+
+
+# --- windows and keys -----------------------------------------------------------------------------------------------------
+
+
+def test_running_windows_are_those_that_have_begun_and_are_not_decided(desk: Desk) -> None:
+    published = desk.world.publish(count=5)
+    book = desk.book()
+
+    def running(now: float) -> list[int]:
+        return [window.window for _, window in book.running(now)]
+
+    assert running(START - 61) == []
+    assert running(START - 60) == [0]
+    assert running(START + 2 * LENGTH) == [0, 1, 2]
+    desk.close_window(book, published, 1)
+    assert running(START + 2 * LENGTH) == [0, 2]
+    assert [window.window for _, window in desk.restart().running(START + 2 * LENGTH)] == [0, 2]
+
+
+def test_a_hop_key_lives_as_long_as_any_window_of_any_task_needs_it(desk: Desk) -> None:
+    """Planted: deleting with the first task's last window -> fails. Planted: never deleting -> fails."""
+    first = desk.world.publish(name="first")
+    second = desk.world.publish(name="second", hop=first.hop)
+    book, key_id = desk.book(), first.hop.config.key_id
+    for published, window in ((first, 0), (first, 1), (second, 1)):
+        desk.close_window(book, published, window)
+        assert book.retire() is False
+        assert key_id in book.keys
+        assert not book.over(key_id)
+    desk.close_window(book, second, 0)
+    assert book.retire() is True
+    assert book.retire() is False
+    assert key_id not in book.keys
+    assert book.over(key_id)
+    assert not key_path(desk, first).exists()
+    again = desk.restart()  # without the key file
+    assert again.over(key_id)
+    assert not list(again.running(START + 10**9))
+
+
+def test_a_task_published_a_moment_ago_keeps_its_hop_key(desk: Desk) -> None:
+    """Planted: no look into the folder before deleting -> fails."""
+    first = desk.world.publish(name="first")
+    book = desk.book()
+    for window in (0, 1):
+        desk.close_window(book, first, window)
+    second = desk.world.publish(name="second", hop=first.hop)
+    assert book.retire() is False
+    assert second.hop.config.key_id in book.keys
+
+
+def not_mounted(desk: Desk) -> None:
+    desk.world.tasks_dir.rename(desk.world.folder / "away")
+
+
+def mounted_again(desk: Desk) -> None:
+    (desk.world.folder / "away").rename(desk.world.tasks_dir)
+
+
+def half_copied(desk: Desk) -> None:
+    (desk.world.tasks_dir / "second.keys").rename(desk.world.folder / "second.keys")
+
+
+def copied(desk: Desk) -> None:
+    (desk.world.folder / "second.keys").rename(desk.world.tasks_dir / "second.keys")
+
+
+@pytest.mark.parametrize(("break_", "mend"), [(not_mounted, mounted_again), (half_copied, copied)])
+def test_no_key_goes_while_the_folder_cannot_be_read(
+    desk: Desk, caplog: pytest.LogCaptureFixture, break_: Callable[[Desk], None], mend: Callable[[Desk], None]
+) -> None:
+    """It may hold a task with the same key, that this process has not seen. Planted: deleting whatever ``reload`` says -> fails."""
+    first = desk.world.publish(name="first")
+    book, key_id = desk.book(), first.hop.config.key_id
+    second = desk.world.publish(name="second", hop=first.hop)
+    break_(desk)
+    for window in (0, 1):
+        desk.close_window(book, first, window)
+    for _ in range(3):
+        assert book.retire() is False
+        assert key_path(desk, first).exists()
+        assert key_id in book.keys
+    assert [entry.levelname for entry in caplog.records].count("ERROR") == 1  # said once, though asked three times
+    mend(desk)
+    assert book.retire() is False
+    assert second.task_id in book.served
+    assert key_id in book.keys
+
+
+def test_a_task_whose_files_come_back_after_a_start_keeps_its_key(desk: Desk) -> None:
+    """Files that were away at the start and are back before the other task's last window ends. Planted: no ``reload`` -> fails."""
+    first = desk.world.publish(name="first")
+    second = desk.world.publish(name="second", hop=first.hop)
+    desk.book()
+    away = [path.rename(desk.world.folder / path.name) for path in desk.world.tasks_dir.glob("second.*")]
+    book = desk.restart()
+    for path in away:
+        path.rename(desk.world.tasks_dir / path.name)
+    for window in (0, 1):
+        desk.close_window(book, first, window)
+    assert book.retire() is False
+    assert book.served.keys() == {first.task_id, second.task_id}
+    assert key_path(desk, first).exists()
+
+
+@pytest.mark.parametrize(("delay", "max_batch", "warned"), [(0.0, 10, True), (0.0, 0, False), (1.0, 10, False)])
+def test_a_full_window_delivered_at_once_is_warned_of(
+    desk: Desk, caplog: pytest.LogCaptureFixture, delay: float, max_batch: int, warned: bool
+) -> None:
+    """Planted: no warning, or one for every task -> fails."""
+    desk.world.publish(max_batch=max_batch)
+    desk.delay = delay
+    desk.book()
+    assert [entry.levelname for entry in caplog.records if "shows when the last report came" in entry.getMessage()] == ["WARNING"] * warned
+
+
+def test_a_deletion_that_a_crash_interrupted_is_finished_at_the_start(desk: Desk) -> None:
+    published = desk.world.publish()
+    book = desk.book()
+    for window in (0, 1):
+        desk.close_window(book, published, window)
+    assert key_path(desk, published).exists()
+    desk.restart()
+    assert not key_path(desk, published).exists()
+
+
+def test_a_key_of_windows_that_are_over_need_not_be_there(desk: Desk) -> None:
+    published = desk.world.publish()
+    os.unlink(key_path(desk, published))
+    desk.clock.time = START + 2 * LENGTH + GRACE
+    book = desk.book()
+    assert [window.window for _, window in book.running(desk.clock.now())] == [0, 1]
+
+
+def test_states_other_than_open_are_decided(desk: Desk) -> None:
+    published = desk.world.publish()
+    one = WindowId(published.task_id, 0)
+    desk.book()
+    desk.store.append([Submission(one, (published.sealed(),))])
+    assert [w.window for _, w in desk.restart().running(START + LENGTH)] == [0, 1]
+    desk.store.close_intake(one)
+    desk.store.advance(one, WindowState.CLOSING, WindowState.WITHHELD)
+    assert [w.window for _, w in desk.restart().running(START + LENGTH)] == [1]

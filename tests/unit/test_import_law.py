@@ -1,0 +1,284 @@
+"""The import law and its neighbours, read from the syntax trees: who may import whom, what a device must not load, what nobody may call.
+
+The import law is the trust boundary: a shuffler that cannot import a mechanism cannot decode a report, and roles that
+never import one another can be read, deployed and audited alone. Each law is a function from one module to the lines that
+break it; the messages name the file and the law. ``PLANTED`` holds at least one offender per law, so every law can fail.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Folder -> folders that its modules may import, besides its own.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "protos": frozenset(),
+    "common": frozenset({"protos"}),
+    "crypto": frozenset({"protos", "common"}),
+    "mechanisms": frozenset({"protos", "common"}),
+    "accounting": frozenset({"protos", "common", "mechanisms"}),
+    "clients": frozenset({"protos", "common", "crypto", "mechanisms", "accounting"}),
+    "shuffler": frozenset({"protos", "common", "crypto"}),  # neither mechanisms nor accounting: it must not understand a report
+    "analyzer": frozenset({"protos", "common", "crypto", "mechanisms", "accounting"}),
+    "cli": frozenset({"protos", "common", "crypto", "mechanisms", "accounting", "clients", "shuffler", "analyzer"}),
+}
+DEVICE_PATH = frozenset({"protos", "common", "crypto", "mechanisms", "accounting", "clients"})
+SERVICES_ONLY = {"common/settings.py": "shoal.settings", "common/rpc/admin.py": "shoal.rpc.admin"}
+# Third-party packages that a module of the device path may import inside a function, where a service or an extra calls it.
+LAZILY = {"common/rpc/server.py": {"grpc_health"}, "common/service.py": {"uvloop"}, "clients/simulator.py": {"uvloop"}}
+PURE = frozenset({"mechanisms", "accounting"})
+IMPURE_MODULES = frozenset({"asyncio", "grpc", "http", "multiprocessing", "socket", "sqlite3", "ssl", "subprocess", "threading", "urllib"})
+NOT_IN_A_CORE = IMPURE_MODULES | {"os", "pathlib", "time"}
+LOOKS_AT_CALLERS = frozenset({"peer", "peer_identities", "peer_identity_key", "getpeername"})
+UNSAFE_MODULES = frozenset({"random", "pickle", "marshal", "shelve"})
+MOST_LINES_OF_A_FUNCTION = 69
+MOST_LINES_OF_A_FILE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    path: str  # relative to the repository, e.g. shuffler/core.py
+    source: str
+
+    @property
+    def folder(self) -> str:
+        return self.path.split("/")[0]
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    name: str  # dotted, e.g. shoal.crypto.hpke or numpy
+    line: int
+    lazy: bool  # inside a function
+
+    @property
+    def top(self) -> str:
+        return self.name.split(".")[0]
+
+
+def imports_of(module: Module) -> list[Import]:
+    """Every import, wherever it stands, also ``import_module("...")``; ``from a import b`` counts as a.b."""
+    found: list[Import] = []
+
+    def visit(node: ast.AST, lazy: bool) -> None:
+        match node:
+            case ast.Import():
+                found.extend(Import(alias.name, node.lineno, lazy) for alias in node.names)
+            case ast.ImportFrom():
+                base = "." * node.level + (node.module or "")
+                found.extend(Import(f"{base}.{alias.name}", node.lineno, lazy) for alias in node.names)
+            case ast.Call(func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__")):
+                texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+                found.extend(Import(text, node.lineno, lazy) for text in texts if isinstance(text, str))
+        inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside)
+
+    visit(module.tree, False)
+    return found
+
+
+def folder_of(imported: str) -> str | None:
+    """The folder of an imported shoal module: shoal.crypto.x -> crypto, shoal.errors -> common; None for anything else."""
+    parts = imported.split(".")
+    if parts[0] != "shoal":
+        return None
+    return parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else "common"
+
+
+def folders(module: Module) -> Iterator[str]:
+    """import law: protos, common <- crypto, mechanisms <- accounting <- clients | shuffler | analyzer <- cli"""
+    for one in imports_of(module):
+        target = folder_of(one.name)
+        if target is not None and target != module.folder and target not in MAY_IMPORT[module.folder]:
+            yield f"{one.line}: {module.folder} may not import {one.name}"
+        if one.name.startswith("."):
+            yield f"{one.line}: relative import: write it from shoal on"
+        if one.top in {"tests", "tools", "benchmarks", *MAY_IMPORT}:
+            yield f"{one.line}: {one.name}: packages import one another as shoal.* and never tests or tools"
+
+
+def device_path(module: Module) -> Iterator[str]:
+    """device law: a device needs the standard library, numpy, cryptography, grpc and protobuf, and nothing of the service extras"""
+    if module.folder not in DEVICE_PATH or module.path in SERVICES_ONLY:
+        return
+    for one in imports_of(module):
+        for services_only in SERVICES_ONLY.values():
+            if one.name == services_only or one.name.startswith(f"{services_only}."):
+                yield f"{one.line}: {one.name} is for services only"
+        if one.top in sys.stdlib_module_names or one.top == "shoal" or distribution_of(one) in declared():
+            continue
+        if not (one.lazy and one.top in LAZILY.get(module.path, ())):
+            yield f"{one.line}: {one.name} is not installed on a device"
+
+
+@cache
+def declared(*extras: str) -> frozenset[str]:
+    """Distributions that pyproject.toml names: the base, and the given extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    names = {line.split(";")[0].split(">")[0].split("=")[0].split("<")[0].split("[")[0].strip().lower() for line in lines}
+    return frozenset(names)
+
+
+def distribution_of(one: Import) -> str:
+    """grpc -> grpcio, google.protobuf -> protobuf; the import's own name where nothing is installed under it."""
+    if one.name.startswith("google.protobuf"):
+        return "protobuf"
+    return installed().get(one.top, [one.top])[0].lower().replace("_", "-")
+
+
+@cache
+def installed() -> Mapping[str, list[str]]:
+    """Top-level import name -> distributions."""
+    return packages_distributions()
+
+
+def declared_imports(module: Module) -> Iterator[str]:
+    """dependency law: whatever is imported stands in pyproject.toml"""
+    for one in imports_of(module):
+        if one.top in sys.stdlib_module_names or one.top in {"shoal", "__future__"} or one.name.startswith("."):
+            continue
+        if distribution_of(one) not in declared("server", "accounting"):
+            yield f"{one.line}: {one.name} is in no dependency of pyproject.toml"
+
+
+def pure(module: Module) -> Iterator[str]:
+    """purity law: mechanisms, accounting and every core.py know no socket, no disk and no process; a core no clock either"""
+    forbidden = IMPURE_MODULES if module.folder in PURE else NOT_IN_A_CORE if module.path.endswith("/core.py") else frozenset()
+    for one in imports_of(module):
+        if one.top in forbidden:
+            yield f"{one.line}: {one.name}"
+
+
+def callers_unseen(module: Module) -> Iterator[str]:
+    """address law: nobody asks who calls; client certificates are looked at in common/rpc/server.py alone"""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in LOOKS_AT_CALLERS:
+                yield f"{node.lineno}: .{node.func.attr}() is never called"
+            if node.func.attr == "auth_context" and module.path != "common/rpc/server.py":
+                yield f"{node.lineno}: .auth_context() outside of the server builder"
+
+
+def no_unsafe_modules(module: Module) -> Iterator[str]:
+    """randomness law: no random, no numpy.random, and nothing that unpickles"""
+    for one in imports_of(module):
+        if one.top in UNSAFE_MODULES or one.name.startswith("numpy.random"):
+            yield f"{one.line}: {one.name}: draw from shoal.entropy; decode with shoal.codec"
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Attribute(attr="random", value=ast.Name(id="np" | "numpy")):
+                yield f"{node.lineno}: numpy.random: draw from shoal.entropy"
+
+
+def light_inits(module: Module) -> Iterator[str]:
+    """light law: importing a package loads no service library, so that a device starts small"""
+    if module.path.endswith("/__init__.py"):
+        for one in imports_of(module):
+            if not one.lazy and one.top not in sys.stdlib_module_names and one.top not in {"shoal", "numpy"}:
+                yield f"{one.line}: {one.name} in a package's __init__"
+
+
+def sizes(module: Module) -> Iterator[str]:
+    """size law: a file has at most 500 lines, a function fewer than 70"""
+    lines = module.source.count("\n")
+    if lines > MOST_LINES_OF_A_FILE:
+        yield f"{lines}: the file has {lines} lines: split it by idea"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > MOST_LINES_OF_A_FUNCTION:
+                yield f"{node.lineno}: {node.name} has {length} lines"
+
+
+Law = Callable[[Module], Iterator[str]]
+PACKAGE_LAWS: tuple[Law, ...] = (folders, device_path, declared_imports, pure, callers_unseen, no_unsafe_modules, light_inits, sizes)
+
+
+def read(folder: str) -> list[Module]:
+    paths = sorted(path for path in (ROOT / folder).rglob("*.py") if "_pb2" not in path.name)
+    return [Module(str(path.relative_to(ROOT)), path.read_text()) for path in paths]
+
+
+@pytest.mark.parametrize("law", PACKAGE_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_packages_keep_the_law(folder: str, law: Law) -> None:
+    modules = read(folder)
+    assert modules, f"{folder}/ holds no module"
+    broken = [f"{module.path}:{line}" for module in modules for line in law(module)]
+    assert not broken, f"{law.__doc__}\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize("folder", ["tests", "tools", "benchmarks"])
+def test_everything_else_keeps_the_size_law(folder: str) -> None:
+    broken = [f"{module.path}:{line}" for module in read(folder) for line in sizes(module)]
+    assert not broken, f"{sizes.__doc__}\n" + "\n".join(broken)
+
+
+PLANTED: list[tuple[Law, str, str]] = [
+    (folders, "shuffler/ingress.py", "from shoal.mechanisms import create"),
+    (folders, "shuffler/core.py", "import shoal.accounting.certificate"),
+    (folders, "shuffler/core.py", "from shoal import mechanisms"),
+    (folders, "analyzer/ingest.py", "from shoal.shuffler.core import Window"),
+    (folders, "clients/agent.py", "def send() -> None:\n    from shoal.analyzer import results"),
+    (folders, "clients/agent.py", "from importlib import import_module\nimport_module('shoal.analyzer')"),
+    (folders, "common/task.py", "from shoal.crypto.hpke import seal"),
+    (folders, "crypto/hpke.py", "from shoal.mechanisms import create"),
+    (folders, "accounting/curve.py", "from shoal.cli.output import table"),
+    (folders, "crypto/hpke.py", "from . import suites"),
+    (folders, "crypto/hpke.py", "from tests.sizes import size"),
+    (folders, "crypto/hpke.py", "import mechanisms"),
+    (device_path, "clients/agent.py", "import typer"),
+    (device_path, "clients/agent.py", "def show() -> None:\n    from rich.table import Table"),
+    (device_path, "common/rpc/server.py", "from grpc_health.v1 import health"),  # allowed inside a function alone
+    (device_path, "common/log.py", "import structlog"),
+    (device_path, "clients/config.py", "from shoal.settings import load_settings"),
+    (device_path, "clients/config.py", "from shoal.rpc import admin"),
+    (declared_imports, "analyzer/page.py", "import requests"),
+    (declared_imports, "cli/load.py", "import scipy.stats"),
+    (pure, "mechanisms/krr.py", "import sqlite3"),
+    (pure, "accounting/curve.py", "import grpc"),
+    (pure, "shuffler/core.py", "import time"),
+    (pure, "analyzer/core.py", "from pathlib import Path"),
+    (callers_unseen, "shuffler/ingress.py", "def f(context):\n    return context.peer()"),
+    (callers_unseen, "analyzer/ingress.py", "def f(context):\n    return context.auth_context()"),
+    (no_unsafe_modules, "clients/retry.py", "import random"),
+    (no_unsafe_modules, "mechanisms/krr.py", "import numpy as np\nnp.random.default_rng()"),
+    (no_unsafe_modules, "mechanisms/krr.py", "from numpy.random import default_rng"),
+    (no_unsafe_modules, "shuffler/store.py", "import pickle"),
+    (light_inits, "clients/__init__.py", "import grpc"),
+    (sizes, "cli/load.py", "def f() -> None:\n" + "    pass\n" * 69),
+    (sizes, "cli/load.py", "\n" * 501),
+]
+
+
+@pytest.mark.parametrize(("law", "path", "source"), PLANTED, ids=lambda part: part.__name__ if callable(part) else None)
+def test_every_law_can_fail(law: Law, path: str, source: str) -> None:
+    """One planted offender each: a law that lets its own offender pass is broken."""
+    assert list(law(Module(path, source))), f"{law.__doc__}: not seen in {path}: {source[:60]!r}"
+
+
+def test_innocents_pass() -> None:
+    """The laws don't cry wolf: an ordinary module of each role."""
+    ordinary = "from __future__ import annotations\nimport math\nimport numpy as np\nfrom shoal.errors import Kind\n"
+    for folder in MAY_IMPORT.keys() - {"protos"}:  # protos import nothing of ours
+        for law in PACKAGE_LAWS:
+            assert not list(law(Module(f"{folder}/module.py", ordinary)))
+    lazy = "def f() -> None:\n    from grpc_health.v1 import health\n"
+    assert not list(device_path(Module("common/rpc/server.py", lazy)))
+    assert not list(sizes(Module("cli/load.py", "def f() -> None:\n" + "    pass\n" * 68)))

@@ -1,0 +1,218 @@
+"""Replay shoal_wire_v1.json: what must open, opens to what is written there; what must be refused, is, with its kind.
+
+Any other implementation is shown to be compatible by the same replay (docs/WIRE.md, last section).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from shoal import codec
+from shoal.crypto.envelope import (
+    frame_header,
+    hop_info,
+    open_frame,
+    open_report,
+    receipt_mac,
+    report_info,
+    sealed_size,
+    verify_receipt,
+)
+from shoal.crypto.hpke import HpkePrivateKey
+from shoal.crypto.signing import SigningContext, SigningKey, signed_input, verify
+from shoal.crypto.suites import SuiteId, parse_config
+from shoal.crypto.trust import trust_schedule, trust_task
+from shoal.domain import Domain
+from shoal.errors import Kind, ShoalError
+from shoal.ids import KeyId, TaskId
+from shoal.mechanisms.registry import create
+from shoal.privacy import FiniteLaw, KaryLaw
+from shoal.protos import task_pb2
+from shoal.task import MechanismSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+VECTORS: dict[str, Any] = json.loads((ROOT / "tests" / "vectors" / "shoal_wire_v1.json").read_text())
+REFUSE = VECTORS["refuse"]
+KEYS = {(entry["suite"], entry["role"]): entry for entry in VECTORS["keys"]}
+
+
+def raw(entry: dict[str, Any], name: str) -> bytes:
+    return bytes.fromhex(entry[name])
+
+
+def private(suite: int, role: str) -> HpkePrivateKey:
+    return HpkePrivateKey.from_raw_secret(SuiteId(suite), raw(KEYS[suite, role], "private_key"))
+
+
+def named(entry: dict[str, Any]) -> str:
+    return f"{entry['suite']}-{entry['name']}" if "suite" in entry else entry["name"]
+
+
+@pytest.mark.parametrize("entry", VECTORS["keys"], ids=lambda e: f"{e['suite']}-{e['role']}")
+def test_keys(entry: dict[str, Any]) -> None:
+    config = private(entry["suite"], entry["role"]).config
+    assert config.public_key == raw(entry, "public_key")
+    assert config.raw == raw(entry, "configuration")
+    assert config.raw[:6] == b"".join(entry[name].to_bytes(2, "big") for name in ("kem", "kdf", "aead"))
+    assert config.key_id == KeyId.parse(entry["key_id"]) == KeyId(hashlib.sha256(config.raw).digest()[:8])
+    assert parse_config(config.raw) == config
+
+
+@pytest.mark.parametrize("entry", VECTORS["reports"])
+def test_reports(entry: dict[str, Any]) -> None:
+    key = private(entry["suite"], "analyzer")
+    info = report_info(TaskId.parse(entry["task_id"]), entry["window"], key.config.key_id)
+    assert info == raw(entry, "info")
+    assert open_report(key, info, raw(entry, "sealed")) == raw(entry, "nonce") + raw(entry, "report")
+    assert len(raw(entry, "sealed")) == sealed_size(SuiteId(entry["suite"]), len(raw(entry, "report")))
+
+
+@pytest.mark.parametrize("entry", VECTORS["frames"])
+def test_frames(entry: dict[str, Any]) -> None:
+    key, frame = private(entry["suite"], "hop"), raw(entry, "frame")
+    header = frame_header(frame)
+    assert (header.suite, header.hop, header.key_id) == (entry["suite"], entry["hop"], key.config.key_id)
+    assert hop_info(entry["hop"], key.config.key_id) == raw(entry, "info")
+    content = open_frame(key, frame, entry["hop"])
+    assert (content.task_id.hex, content.window) == (entry["task_id"], entry["window"])
+    assert (content.ack_key.hex(), content.analyzer_key_id.hex) == (entry["ack_key"], entry["analyzer_key_id"])
+    assert (content.admission.hex(), [message.hex() for message in content.sealed]) == (entry["admission"], entry["sealed"])
+    analyzer = private(entry["suite"], "analyzer")
+    for message in content.sealed:
+        assert open_report(analyzer, report_info(content.task_id, content.window, analyzer.config.key_id), message)[16:] == b"\x01"
+    for receipt in entry["receipts"]:
+        assert receipt_mac(content.ack_key, receipt["status"], frame).hex() == receipt["mac"]
+        verify_receipt(content.ack_key, receipt["status"], frame, raw(receipt, "mac"))
+
+
+@pytest.mark.parametrize("entry", VECTORS["signatures"], ids=lambda e: e["context"])
+def test_signatures(entry: dict[str, Any]) -> None:
+    context, data = SigningContext(entry["context"]), raw(entry, "data")
+    assert signed_input(context, data) == raw(entry, "input")
+    verify(raw(entry, "public_key"), context, data, raw(entry, "signature"))
+    key = SigningKey(Ed25519PrivateKey.from_private_bytes(raw(entry, "private_key")))
+    assert (key.public, key.sign(context, data)) == (raw(entry, "public_key"), raw(entry, "signature"))
+
+
+def test_documents() -> None:
+    entry = VECTORS["documents"]
+    trusted = trust_task(raw(entry, "signed_task"), {raw(entry, "authority")})
+    assert trusted.task_id == TaskId.of(raw(entry, "task")) == TaskId.parse(entry["task_id"])
+    schedule = trust_schedule(raw(entry, "signed_schedule"), trusted)
+    assert schedule.digest.hex == entry["schedule_hash"]
+    assert [key.key_id.hex for key in schedule.analyzer_keys] == entry["analyzer_key_ids"]
+    assert [key.key_id.hex for key in schedule.hop_keys] == entry["hop_key_ids"]
+
+
+def _domain(entry: dict[str, Any]) -> Domain:
+    return codec.decode_domain(task_pb2.Domain.FromString(raw(entry, "domain")))
+
+
+@pytest.mark.parametrize("entry", VECTORS["domains"])
+def test_domains(entry: dict[str, Any]) -> None:
+    domain = _domain(entry)
+    assert list(domain.labels) == entry["labels"]
+    assert [domain.encode(case["value"]) for case in entry["cells"]] == [case["cell"] for case in entry["cells"]]
+
+
+@pytest.mark.parametrize("entry", VECTORS["mechanisms"], ids=lambda e: f"{e['name']}-{len(e['reports'])}")
+def test_mechanisms(entry: dict[str, Any]) -> None:
+    domain = _domain(entry)
+    mechanism = create(MechanismSpec.of(entry["name"], **{name: int(value) for name, value in entry["parameters"].items()}), domain)
+    assert (mechanism.report_size, mechanism.messages) == (entry["report_size"], entry["messages"])
+    law, weights = mechanism.privacy(), entry["weights"]
+    if "rows" in weights:
+        rows = [[int(weight) for weight in row] for row in weights["rows"]]
+        assert _matrix(law) == [[Fraction(weight, sum(row)) for weight in row] for row in rows]
+    else:
+        assert law == KaryLaw(domain.size, same=int(weights["same"]), other=int(weights["other"]))
+    reports = np.array([list(bytes.fromhex(report)) for report in entry["reports"]], dtype=np.uint8)
+    assert mechanism.valid(reports).all()
+    assert np.flatnonzero(mechanism.tally(reports).counts).tolist() == sorted({0, 1, domain.size - 1})
+
+
+def _matrix(law: Any) -> list[list[Fraction]]:
+    if isinstance(law, FiniteLaw):
+        return [[Fraction(weight, law.total) for weight in row] for row in law.rows]
+    return [[Fraction(law.same if x == y else law.other, law.total) for y in range(law.k)] for x in range(law.k)]
+
+
+# --- what must be refused -------------------------------------------------------------------------------------------------
+
+
+def kind_of(entry: dict[str, Any], error: ShoalError) -> None:
+    assert error.kind is Kind[entry["kind"]], str(error)
+
+
+@pytest.mark.parametrize("entry", REFUSE["configurations"], ids=named)
+def test_refused_configurations(entry: dict[str, Any]) -> None:
+    """Planted: the probe exchange removed -> the small-order points pass; the length check removed -> KeyError or worse."""
+    with pytest.raises(ShoalError) as caught:
+        parse_config(raw(entry, "configuration"))
+    kind_of(entry, caught.value)
+
+
+@pytest.mark.parametrize("entry", REFUSE["reports"], ids=named)
+def test_refused_reports(entry: dict[str, Any]) -> None:
+    with pytest.raises(ShoalError) as caught:
+        open_report(private(entry["suite"], "analyzer"), raw(entry, "info"), raw(entry, "sealed"))
+    kind_of(entry, caught.value)
+
+
+@pytest.mark.parametrize("entry", REFUSE["frames"], ids=named)
+def test_refused_frames(entry: dict[str, Any]) -> None:
+    with pytest.raises(ShoalError) as caught:
+        open_frame(private(entry["suite"], "hop"), raw(entry, "frame"), entry["hop"])
+    kind_of(entry, caught.value)
+
+
+@pytest.mark.parametrize("entry", REFUSE["receipts"], ids=named)
+def test_refused_receipts(entry: dict[str, Any]) -> None:
+    with pytest.raises(ShoalError) as caught:
+        verify_receipt(raw(entry, "ack_key"), entry["status"], raw(entry, "frame"), raw(entry, "mac"))
+    kind_of(entry, caught.value)
+
+
+@pytest.mark.parametrize("entry", REFUSE["signatures"], ids=named)
+def test_refused_signatures(entry: dict[str, Any]) -> None:
+    with pytest.raises(ShoalError) as caught:
+        verify(raw(entry, "public_key"), SigningContext(entry["context"]), raw(entry, "data"), raw(entry, "signature"))
+    kind_of(entry, caught.value)
+
+
+@pytest.mark.parametrize("entry", REFUSE["documents"], ids=named)
+def test_refused_documents(entry: dict[str, Any]) -> None:
+    with pytest.raises(ShoalError) as caught:
+        trust_schedule(raw(entry, "signed_schedule"), trust_task(raw(entry, "signed_task"), {raw(entry, "authority")}))
+    kind_of(entry, caught.value)
+
+
+# --- where they come from -------------------------------------------------------------------------------------------------
+
+RANDOM = {"sealed", "frame", "mac"}  # fresh at every sealing
+
+
+def _fixed(node: Any) -> Any:
+    """The same tree without what differs from run to run."""
+    if isinstance(node, dict):
+        return {name: _fixed(value) for name, value in node.items() if name not in RANDOM}
+    return [_fixed(value) for value in node] if isinstance(node, list) else node
+
+
+def test_the_tool_still_makes_these_vectors(tmp_path: Path) -> None:
+    """Names, keys, infos, documents and signatures are those that tools/vectors.py makes today.
+
+    So a change of the wire can't go unnoticed, nor a hand-edited vector. Planted: a task field added to the tool -> this fails.
+    """
+    subprocess.run([sys.executable, str(ROOT / "tools" / "vectors.py"), str(tmp_path / "new.json")], check=True, capture_output=True)
+    assert _fixed(json.loads((tmp_path / "new.json").read_text())) == _fixed(VECTORS)

@@ -1,0 +1,207 @@
+"""The half of our test vectors that is about tasks: keys, signed documents, domains, randomizers. See tools/vectors.py."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from shoal import codec
+from shoal.crypto.hpke import HpkePrivateKey
+from shoal.crypto.signing import SigningContext, SigningKey
+from shoal.crypto.suites import SuiteId, public_config
+from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.ids import KeyId, TaskId
+from shoal.mechanisms.registry import create
+from shoal.task import KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
+
+Json = dict[str, Any]
+
+
+def fixed(label: str, size: int = 32) -> bytes:
+    """Test bytes that anybody can make again: SHA-256("shoal test vector " || label), cut to ``size``."""
+    return hashlib.sha256(b"shoal test vector " + label.encode()).digest()[:size]
+
+
+def hpke_key(suite: SuiteId, role: str) -> HpkePrivateKey:
+    return HpkePrivateKey.from_raw_secret(suite, fixed(f"{role} key of suite {suite.value}"))
+
+
+def signing_key(role: str) -> SigningKey:
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(fixed(f"{role} signing key")))
+
+
+# --- tasks, key schedules, domains ------------------------------------------------------------------------------------
+
+
+def example_task() -> Task:
+    return Task(
+        salt=fixed("salt", 16),
+        name="doctor-visit",
+        purpose="How many people see a doctor in a year",
+        question="Did you see a doctor this year?",
+        domain=YesNo(),
+        mechanism=MechanismSpec.of("binary_rr", yes_if_yes=3 << 62, yes_if_no=1 << 62),
+        windows=WindowPlan(start_s=1_800_000_000, length_s=86_400, count=2, grace_s=3_600, skew_s=300),
+        min_batch=1_000,
+        max_batch=0,
+        honest_fraction_ppm=900_000,
+        delta=1e-8,
+        target_epsilon=0.5,
+        key_authority=signing_key("key authority").public,
+        shuffler_key=signing_key("shuffler").public,
+        analyzer_key=signing_key("analyzer").public,
+        shuffler_address="shuffler.example:7443",
+        shuffler_ca=b"",
+        retention_s=259_200,
+        report_size=1,
+        messages=1,
+        suite=SuiteId.X25519_AES128.value,
+    )
+
+
+def documents() -> Json:
+    """A signed task and its signed key schedule, as they are handed to a device."""
+    task = codec.encode_task(example_task())
+    authority, key_authority = signing_key("task authority"), signing_key("key authority")
+    windows = tuple(
+        WindowKeys(
+            window,
+            HpkePrivateKey.from_raw_secret(SuiteId.X25519_AES128, fixed(f"analyzer key of window {window}")).config.raw,
+            hpke_key(SuiteId.X25519_AES128, "hop").config.raw,
+        )
+        for window in range(2)
+    )
+    schedule = codec.encode_schedule(KeySchedule(TaskId.of(task).raw, windows))
+    signed_task = codec.Signed(task, authority.public, authority.sign(SigningContext.TASK, task))
+    signed_schedule = codec.Signed(schedule, key_authority.public, key_authority.sign(SigningContext.KEY_SCHEDULE, schedule))
+    return {
+        "authority": authority.public.hex(),
+        "task": task.hex(),
+        "task_id": TaskId.of(task).hex,
+        "signed_task": codec.encode_signed_task(signed_task).hex(),
+        "schedule": schedule.hex(),
+        "schedule_hash": hashlib.sha256(schedule).hexdigest(),
+        "signed_schedule": codec.encode_signed_schedule(signed_schedule).hex(),
+        "analyzer_key_ids": [KeyId.of(w.analyzer_key).hex for w in windows],
+        "hop_key_ids": [KeyId.of(w.hop_key).hex for w in windows],
+    }
+
+
+def bad_documents() -> list[Json]:
+    """Pairs of documents of which at least one must be refused by a device that trusts ``authority`` alone."""
+    good = documents()
+    task, schedule = bytes.fromhex(good["task"]), bytes.fromhex(good["schedule"])
+    authority, key_authority, stranger = signing_key("task authority"), signing_key("key authority"), signing_key("stranger")
+    other = KeySchedule(fixed("other task"), codec.decode_schedule(schedule).windows)
+    short = KeySchedule(TaskId.of(task).raw, codec.decode_schedule(schedule).windows[:1])
+
+    def signed(context: SigningContext, data: bytes, key: SigningKey, claimed: SigningKey | None = None) -> str:
+        envelope = codec.Signed(data, (claimed or key).public, key.sign(context, data))
+        encode: Callable[[codec.Signed], bytes] = (
+            codec.encode_signed_task if context in (SigningContext.TASK, SigningContext.MANIFEST) else codec.encode_signed_schedule
+        )
+        return encode(envelope).hex()
+
+    swapped = codec.encode_schedule(
+        KeySchedule(
+            TaskId.of(task).raw,
+            tuple(
+                WindowKeys(w.window, w.analyzer_key, public_config(SuiteId.X25519_CHACHA20, w.hop_key[6:]))
+                for w in codec.decode_schedule(schedule).windows
+            ),
+        )
+    )
+    keep_task, keep_schedule = good["signed_task"], good["signed_schedule"]
+    cases: dict[str, tuple[str, str, str]] = {
+        "task by an authority that is not trusted": (signed(SigningContext.TASK, task, stranger), keep_schedule, "FORBIDDEN"),
+        "task that names a trusted authority, signed by another": (
+            signed(SigningContext.TASK, task, stranger, authority),
+            keep_schedule,
+            "BAD_SIGNATURE",
+        ),
+        "task signed as a manifest": (signed(SigningContext.MANIFEST, task, authority), keep_schedule, "BAD_SIGNATURE"),
+        "task without a version": (signed(SigningContext.TASK, task[2:], authority), keep_schedule, "INVALID"),
+        "task cut": (signed(SigningContext.TASK, task[:-1], authority), keep_schedule, "INVALID"),
+        "schedule by the task's authority": (keep_task, signed(SigningContext.KEY_SCHEDULE, schedule, authority), "FORBIDDEN"),
+        "schedule signed by another": (
+            keep_task,
+            signed(SigningContext.KEY_SCHEDULE, schedule, stranger, key_authority),
+            "BAD_SIGNATURE",
+        ),
+        "schedule of another task": (
+            keep_task,
+            signed(SigningContext.KEY_SCHEDULE, codec.encode_schedule(other), key_authority),
+            "MISMATCH",
+        ),
+        "schedule with too few windows": (
+            keep_task,
+            signed(SigningContext.KEY_SCHEDULE, codec.encode_schedule(short), key_authority),
+            "MISMATCH",
+        ),
+        "schedule with a key of another suite": (keep_task, signed(SigningContext.KEY_SCHEDULE, swapped, key_authority), "MISMATCH"),
+    }
+    return [
+        {"name": name, "authority": good["authority"], "signed_task": first, "signed_schedule": second, "kind": kind}
+        for name, (first, second, kind) in cases.items()
+    ]
+
+
+def domains() -> list[Json]:
+    """Values and their cells, only where no rounding coin is needed."""
+    visits = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
+    colours = Categories(("red", "green"))
+    table: list[tuple[Domain, list[Any]]] = [
+        (YesNo(), [True, 1, "yes", "Yes", " TRUE ", "1", False, 0, "no", "", None, 2, "maybe"]),
+        (colours, ["red", "green", "blue", "Red", None]),
+        (visits, [0, 1, 2, 3, 4, 5, 9, 10, 10_000, "4", 2.5, -1, "many", None]),
+        (Numeric(0, 20, 21, clip=True), [0, 7, 20, 21, -5, "3", "x", None]),
+        (Numeric(-1, 1, 3, clip=False), [-1, 0, 1, 1.5, -2, None]),
+    ]
+    return [
+        {
+            "domain": codec.encode_domain(domain).SerializeToString(deterministic=True).hex(),
+            "labels": list(domain.labels),
+            "cells": [{"value": value, "cell": domain.encode(value)} for value in values],
+        }
+        for domain, values in table
+    ]
+
+
+def mechanisms() -> list[Json]:
+    """For each mechanism: report bytes per cell, and the integer weight of each report under each value.
+
+    Row v, column r: P(report r | value v) = weight / (sum of the row).
+    """
+    words = 1 << 64
+    visits = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
+    wide = Categories(tuple(str(i) for i in range(300)))
+    entries = []
+    for domain, spec in (
+        (YesNo(), MechanismSpec.of("binary_rr", yes_if_yes=3 << 62, yes_if_no=1 << 62)),
+        (YesNo(), MechanismSpec.of("binary_rr", yes_if_yes=words - 1, yes_if_no=5)),
+        (visits, MechanismSpec.of("krr", k=7, uniform=1 << 61)),
+        (wide, MechanismSpec.of("krr", k=301, uniform=1)),
+        (Numeric(0, 20, 21), MechanismSpec.of("kmean", k=22, uniform=(1 << 63) + 1)),
+    ):
+        mechanism, k = create(spec, domain), domain.size
+        if spec.name == "binary_rr":
+            yes = [spec.get("yes_if_no"), spec.get("yes_if_yes")]
+            law: dict[str, object] = {"rows": [[str(words - y), str(y)] for y in yes]}
+        else:
+            uniform = spec.get("uniform")
+            law = {"same": str(k * (words - uniform) + uniform), "other": str(uniform)}
+        entries.append(
+            {
+                "domain": codec.encode_domain(domain).SerializeToString(deterministic=True).hex(),
+                "name": spec.name,
+                "parameters": {name: str(value) for name, value in spec.parameters},
+                "report_size": mechanism.report_size,
+                "messages": mechanism.messages,
+                "weights": law,
+                "reports": [cell.to_bytes(mechanism.report_size, "big").hex() for cell in (0, 1, k - 1)],
+            }
+        )
+    return entries
