@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shoal.accounting.blanket import binary_blanket, kary_blanket
 from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n
-from shoal.accounting.clones import clones, kary_clones, table_clones
-from shoal.accounting.curve import DEFAULT_EFFORT, Curve, Direction, Effort
+from shoal.accounting.curve import DEFAULT_EFFORT, MARGIN, TAIL_SHARE, Curve, Direction, Effort
 from shoal.accounting.datasets import finite_datasets, kary_datasets
-from shoal.accounting.search import crossing
+from shoal.accounting.routes import BLANKET, EXACT, LOCAL, METHODS, TABLE_CLONES, WHY, WHY_NOT, general_routes, routes
+from shoal.accounting.search import RESOLUTION, crossing
 from shoal.accounting.walk import Walk
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
-
-# Methods, as they appear in certificates. docs/ACCOUNTING.md has a section on each.
-LOCAL = "local"
-BLANKET = "blanket"
-CLONES = "clones"
-TABLE_CLONES = "table-clones"
 
 # Above this local epsilon no amplification is looked for: the certificate is epsilon0 itself.
 LARGEST_EPSILON0 = 40.0
@@ -35,22 +29,19 @@ _BASIC = (
     "neighbouring datasets differ in one device's answer; the number of reports is public and does not depend on any answer",
     "one report per device in the batch, drawn with fresh randomness",
 )
+_BUDGET = (
+    f"mass outside the windows of a sum: at most {2 * TAIL_SHARE:g} of delta, added to delta above, dropped below",
+    f"rounding: every divergence is moved by at least {MARGIN:g} of itself, up above and down below",
+    f"inversion: the safe end of a bracket {RESOLUTION:g} wide, relative",
+)
 _SAME_LAW = "every honest device runs the same randomizer, chosen before any report is seen"
 _ANY_LAW = "every honest device runs a randomizer of at most this epsilon0"
-
-
-@dataclass(frozen=True, slots=True)
-class _Route:
-    """One way to an upper bound: the worst of its walks counts."""
-
-    method: str
-    walks: tuple[Walk, ...]
 
 
 def certify(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fraction | float = 1) -> Certificate:
     """The certificate of one batch of ``n`` shuffled reports of a mechanism with this output law.
 
-    ``n`` in reports (>= 1), ``delta`` in [1e-100, 1), ``honest_fraction`` in [0, 1]: floor(honest_fraction * n) of the
+    ``n`` in reports (>= 1), ``delta`` in [1e-100, 1), ``honest_fraction`` in (0, 1]: floor(honest_fraction * n) of the
     reports, computed exactly, are taken to hide one another; the rest may belong to the adversary. ``epsilon_upper`` errs
     upward, ``epsilon_lower`` downward, always; both are at most epsilon0. With at most one honest report the upper bound is
     epsilon0. Raises ShoalError CONFIG for bad numbers.
@@ -64,7 +55,7 @@ def certify(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fra
     upper, method = upper_bound(law, n_honest, delta)
     lower = lower_bound(law, max(1, n_honest), delta, upper)
     honest = f"at least {n_honest} of the {n} reports come from devices that follow the protocol" if share < 1 else _all_honest(n)
-    assumed = _SAME_LAW if method in {BLANKET, TABLE_CLONES} else _ANY_LAW
+    assumed = _SAME_LAW if method in {EXACT, BLANKET, TABLE_CLONES} else _ANY_LAW
     return Certificate(
         epsilon_upper=upper,
         epsilon_lower=lower,
@@ -74,6 +65,7 @@ def certify(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fra
         honest_fraction=share,
         method=method,
         assumptions=(*_BASIC, honest, assumed),
+        error_budget=_BUDGET if method != LOCAL else (),
     )
 
 
@@ -97,18 +89,10 @@ def simplest(privacy: LocalPrivacy) -> LocalPrivacy:
 def upper_bound(privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> tuple[float, str]:
     """(epsilon, method): the smallest epsilon proven for ``n_honest`` mutually hiding reports. Direction: upper bound."""
     best, method = epsilon0_upper(privacy), LOCAL
-    if n_honest <= 1 or not 0.0 < best <= LARGEST_EPSILON0:
+    if not _amplifies(privacy, n_honest):
         return best, method
-    for route in _routes(privacy, min(n_honest, LARGEST_N)):
-        curves = [Curve(walk, Direction.UPPER, delta, best, effort) for walk in route.walks]
-        if any(curve.delta(best) > delta for curve in curves):
-            continue
-        # Later walks start from the worst so far: an epsilon that satisfies all of them.
-        epsilon = 0.0
-        for curve in curves:
-            if curve.delta(epsilon) > delta:
-                # Never below what the earlier walks proved, even if rounding made this curve cross twice.
-                epsilon = max(epsilon, crossing(curve.delta, delta, best)[1])
+    for route in routes(privacy, min(n_honest, LARGEST_N)):
+        epsilon = route.bound(delta, best, effort)
         if epsilon < best:
             best, method = epsilon, route.method
     return best, method
@@ -118,27 +102,73 @@ def proves(privacy: LocalPrivacy, n_honest: int, delta: float, epsilon: float, e
     """Whether (epsilon, delta) is proven for ``n_honest`` reports by some route: one evaluation instead of a search."""
     if epsilon >= epsilon0_upper(privacy):
         return True
-    if n_honest <= 1 or epsilon0_upper(privacy) > LARGEST_EPSILON0:
+    if not _amplifies(privacy, n_honest):
         return False
-    return any(
-        all(Curve(walk, Direction.UPPER, delta, epsilon, effort).delta(epsilon) <= delta for walk in route.walks)
-        for route in _routes(privacy, min(n_honest, LARGEST_N))
+    return any(route.curve(delta, epsilon, effort)(epsilon) <= delta for route in routes(privacy, min(n_honest, LARGEST_N)))
+
+
+def upper_curve(privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> Callable[[float], float]:
+    """The divergence as a function of epsilon >= 0, never below the truth, tight near ``delta``: what composition starts from.
+
+    It bounds both directions for every pair of neighbouring datasets: 1 - e^(epsilon - epsilon0) or less where nothing better
+    is known, and 0 from epsilon0 on.
+    """
+    epsilon0 = epsilon0_upper(privacy)
+    found = routes(privacy, min(n_honest, LARGEST_N)) if _amplifies(privacy, n_honest) else ()
+    chosen = [route.curve(delta, epsilon0, effort) for route in found]
+
+    def curve(epsilon: float) -> float:
+        if epsilon >= epsilon0:
+            return 0.0
+        return min([local_delta(epsilon0, epsilon), *(each(epsilon) for each in chosen)])
+
+    return curve
+
+
+def local_delta(epsilon0: float, epsilon: float) -> float:
+    """The largest divergence at ``epsilon`` of any pair with ratios of at most e^epsilon0: (E - e) / (E + 1), rounded up.
+
+    P and Q have sum (P - e Q)_+ largest for the two-point pair with ratios E and 1/E (Kairouz, Oh, Viswanath 2015, Theorem 2.4).
+    """
+    if epsilon >= epsilon0:
+        return 0.0
+    return -math.expm1(epsilon - epsilon0) / (1.0 + math.exp(-epsilon0)) * (1.0 + 1e-14)
+
+
+def _amplifies(privacy: LocalPrivacy, n_honest: int) -> bool:
+    """Whether shuffling is looked at: somebody to hide among, something to hide, and an epsilon0 that floats can handle."""
+    return n_honest > 1 and 0.0 < epsilon0_upper(privacy) <= LARGEST_EPSILON0
+
+
+@dataclass(frozen=True, slots=True)
+class RouteValue:
+    """What one route says: its epsilon (never above epsilon0) if it ``applies``, and ``why`` it does or doesn't."""
+
+    method: str
+    epsilon: float | None
+    applies: bool
+    why: str
+
+
+def compare(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fraction | float = 1) -> tuple[RouteValue, ...]:
+    """Every route, whether it applies to this law, why, and what it would certify. Same arguments and errors as ``certify``."""
+    check_n(n)
+    check_delta(delta)
+    share = check_honest(honest_fraction)
+    n_honest = n * share.numerator // share.denominator
+    law = simplest(privacy)
+    epsilon0 = epsilon0_upper(law)
+    values = {LOCAL: epsilon0}
+    if _amplifies(law, n_honest):
+        for route in (*routes(law, min(n_honest, LARGEST_N)), *general_routes(law, min(n_honest, LARGEST_N))):
+            values.setdefault(route.method, route.bound(delta, epsilon0, DEFAULT_EFFORT))
+    few = "" if n_honest > 1 else " (with at most one honest report only epsilon0 is left)"
+    return tuple(
+        RouteValue(method, values[method], True, WHY[method])
+        if method in values
+        else RouteValue(method, None, False, (WHY_NOT[method] or WHY[method]) + few)
+        for method in METHODS
     )
-
-
-def _routes(privacy: LocalPrivacy, n: int) -> Iterable[_Route]:
-    """The sound routes for a law with a ratio above 1, the cheapest first: a later one is evaluated below the best so far."""
-    if isinstance(privacy, KaryLaw):
-        if privacy.k > 2:
-            yield _Route(TABLE_CLONES, (kary_clones(privacy, n),))
-        yield _Route(BLANKET, (kary_blanket(privacy, n),))
-    elif isinstance(privacy, FiniteLaw):
-        if len(privacy.rows[0]) == 2:
-            yield _Route(BLANKET, binary_blanket(privacy, n))
-        else:
-            yield _Route(TABLE_CLONES, table_clones(privacy, n))
-    else:
-        yield _Route(CLONES, (clones(privacy.max_ratio, n),))
 
 
 def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float, effort: Effort = DEFAULT_EFFORT) -> float:

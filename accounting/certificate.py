@@ -32,13 +32,16 @@ def check_delta(delta: float) -> float:
 
 
 def check_honest(honest_fraction: Fraction | float) -> Fraction:
-    """The honest fraction as an exact Fraction in [0, 1]; a float is taken at its exact binary value."""
-    if isinstance(honest_fraction, float) and not math.isfinite(honest_fraction):
-        raise ShoalError(Kind.CONFIG, "the honest fraction must lie between 0 and 1: give the share of devices assumed to be honest")
-    exact = Fraction(honest_fraction)
-    if not 0 <= exact <= 1:
+    """The honest fraction as an exact Fraction in (0, 1]; a float is taken at its exact binary value. ShoalError CONFIG otherwise.
+
+    0 is refused rather than answered with epsilon0: whoever expects no honest device has no use for shuffling.
+    """
+    finite = not isinstance(honest_fraction, float) or math.isfinite(honest_fraction)
+    exact = Fraction(honest_fraction) if finite else Fraction(0)
+    if not 0 < exact <= 1:
         raise ShoalError(
-            Kind.CONFIG, f"the honest fraction must lie between 0 and 1, got {float(exact)}: give the share of devices assumed to be honest"
+            Kind.CONFIG,
+            f"the honest fraction must be above 0 and at most 1, got {float(honest_fraction):g}: give the share of devices assumed to be honest",
         )
     return exact
 
@@ -50,7 +53,9 @@ class Certificate:
     ``epsilon_upper`` is the guarantee; ``epsilon_lower`` is attained by a real pair of datasets, so it says how far any
     better accounting could ever go. ``epsilon0`` is what remains when shuffler and analyzer collude. ``n`` counts the
     shuffled reports, of which floor(honest_fraction * n) are assumed to hide one another. ``assumptions`` are plain
-    sentences: the certificate is worth nothing without them. Construction fails unless 0 <= lower <= upper <= epsilon0.
+    sentences: the certificate is worth nothing without them. ``error_budget`` says in sentences where numbers were rounded and
+    by how much; it is contained in both epsilons already, and so is not part of the JSON.
+    Construction fails unless 0 <= lower <= upper <= epsilon0.
     """
 
     epsilon_upper: float
@@ -62,6 +67,7 @@ class Certificate:
     method: str
     assumptions: tuple[str, ...]
     relation: str = RELATION
+    error_budget: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_n(self.n)

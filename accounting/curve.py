@@ -32,7 +32,7 @@ from shoal.accounting.walk import Walk
 MARGIN = 1e-9
 _THRESHOLD_MARGIN = 1e-14
 # The mass given up at each end of a window, relative to the delta that the curve is built for.
-_TAIL_SHARE = 1e-8
+TAIL_SHARE = 1e-8
 
 
 class Direction(Enum):
@@ -71,7 +71,7 @@ class Curve:
         self._n = walk.n
         self._upper = direction is Direction.UPPER
         self._slope, self._slope_e = float(walk.slope), float(walk.slope_e)
-        tail = delta * _TAIL_SHARE
+        tail = delta * TAIL_SHARE
         self._rho, self._one_minus_rho = float(walk.rho), float(1 - walk.rho)
         steepest = max(abs(self._slope + math.expm1(epsilon_max) * self._slope_e), abs(self._slope))
         # Truncating N or R costs at most (alpha / n) E[N; outside] <= alpha rho pair P(outside, one report counted in).

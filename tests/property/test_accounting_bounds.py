@@ -42,7 +42,7 @@ laws: st.SearchStrategy[LocalPrivacy] = st.one_of(kary_laws(), tables(), st.frac
 
 
 @COMMON
-@given(law=laws, n=sizes, delta=deltas, share=st.fractions(0, 1, max_denominator=50))
+@given(law=laws, n=sizes, delta=deltas, share=st.fractions(Fraction(1, 50), 1, max_denominator=50))
 def test_certificates_are_ordered(law: LocalPrivacy, n: int, delta: float, share: Fraction) -> None:
     """0 <= lower <= upper <= epsilon0 for anything (construction checks it), and the upper end is proven at once.
 

@@ -10,9 +10,11 @@ from itertools import pairwise
 
 import pytest
 
-from shoal.accounting import accountant, certify
-from shoal.accounting.accountant import LARGEST_N, lower_bound, simplest, upper_bound
+from shoal.accounting import certify, routes
+from shoal.accounting.accountant import LARGEST_N, compare, lower_bound, simplest, upper_bound, upper_curve
 from shoal.accounting.certificate import Certificate
+from shoal.accounting.curve import DEFAULT_EFFORT
+from shoal.accounting.routes import Route
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 from tests.unit.accounting.laws import kary, pure
@@ -35,7 +37,7 @@ def test_json_has_the_stable_keys(law: LocalPrivacy) -> None:
 @pytest.mark.parametrize("law", LAWS)
 def test_one_honest_report_is_alone(law: LocalPrivacy) -> None:
     """n = 1, or one honest among many: epsilon0, never 0. Planted: an empty sum taken for delta = 0 -> this fails."""
-    for n, share in [(1, Fraction(1)), (10, Fraction(1, 10)), (10, Fraction(19, 100)), (10, Fraction(0)), (1000, Fraction(1, 2000))]:
+    for n, share in [(1, Fraction(1)), (10, Fraction(1, 10)), (10, Fraction(19, 100)), (1000, Fraction(1, 2000))]:
         found = certify(law, n, 1e-6, honest_fraction=share)
         assert found.n_honest <= 1
         assert found.epsilon_upper == found.epsilon0 == epsilon0_upper(law)
@@ -65,7 +67,7 @@ def test_monotone(law: LocalPrivacy) -> None:
     assert all(a >= b for a, b in pairwise(by_n))
     by_delta = [certify(law, 1000, delta).epsilon_upper for delta in [1e-90, 1e-30, 1e-12, 1e-8, 1e-6, 1.1e-6, 1e-2, 0.5]]
     assert all(a >= b for a, b in pairwise(by_delta))
-    by_share = [certify(law, 1000, 1e-6, honest_fraction=Fraction(i, 10)).epsilon_upper for i in range(11)]
+    by_share = [certify(law, 1000, 1e-6, honest_fraction=Fraction(i, 10)).epsilon_upper for i in range(1, 11)]
     assert all(a >= b for a, b in pairwise(by_share))
 
 
@@ -87,6 +89,34 @@ def test_honest_fraction_is_exact_and_rounds_down() -> None:
     assert certify(law, 3, 1e-3, honest_fraction=Fraction(2, 3)).n_honest == 2
     assert certify(law, 10, 1e-3, honest_fraction=0.7).epsilon_upper == certify(law, 6, 1e-3).epsilon_upper
     assert certify(law, 10, 1e-3, honest_fraction=Fraction(7, 10)).epsilon_upper == certify(law, 7, 1e-3).epsilon_upper
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_comparison_contains_the_certificate(law: LocalPrivacy) -> None:
+    """The certificate is the smallest route that applies; the others say why not. Planted: the largest taken -> this fails."""
+    found = certify(law, 1000, 1e-6, honest_fraction=Fraction(9, 10))
+    values = compare(law, 1000, 1e-6, honest_fraction=Fraction(9, 10))
+    assert [value.method for value in values] == list(routes.METHODS)
+    assert min(value.epsilon for value in values if value.epsilon is not None) == pytest.approx(found.epsilon_upper, rel=1e-6)
+    assert {value.method for value in values if value.applies} >= {found.method, "local", "clones"}
+    assert all((value.epsilon is not None) is value.applies and value.why for value in values)
+    alone = compare(law, 1, 1e-6)
+    assert [value.method for value in alone if value.applies] == ["local"]
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("n", [1, 2, 300])
+def test_upper_curve_is_a_curve(law: LocalPrivacy, n: int) -> None:
+    """At the certified epsilon it is at most delta; it never rises, is at most the local curve, and 0 from epsilon0 on.
+
+    Planted: the local curve left out -> fails at n = 1.
+    """
+    curve, found = upper_curve(law, n, 1e-6), certify(law, n, 1e-6)
+    assert curve(found.epsilon_upper) <= 1e-6
+    points = [curve(found.epsilon0 * i / 20) for i in range(21)]
+    assert all(b <= a * (1 + 1e-6) + 1e-12 for a, b in pairwise(points))  # windows: 1e-8 of delta
+    assert points[-1] == 0.0
+    assert points[0] <= (1 + 1e-12) * float((law.max_ratio - 1) / (law.max_ratio + 1))
 
 
 def test_no_privacy_spent_is_zero() -> None:
@@ -161,7 +191,7 @@ def test_bad_n(n: int) -> None:
     assert error.value.kind is Kind.CONFIG
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan, math.inf, Fraction(3, 2)])
+@pytest.mark.parametrize("share", [-0.1, 0, 0.0, 1.1, math.nan, math.inf, Fraction(3, 2)])
 def test_bad_honest_fraction(share: float) -> None:
     with pytest.raises(ShoalError, match="honest fraction") as error:
         certify(pure(1.0), 10, 1e-6, honest_fraction=share)
@@ -205,11 +235,8 @@ def test_a_later_direction_never_undoes_an_earlier_one(monkeypatch: pytest.Monke
     found = iter([(0.5, 0.5), (0.3, 0.3)])
 
     class Steps:
-        def __init__(self, *_: object) -> None: ...
-
         def delta(self, epsilon: float) -> float:
             return 1.0 if epsilon < 0.6 else 0.0
 
-    monkeypatch.setattr(accountant, "Curve", Steps)
-    monkeypatch.setattr(accountant, "crossing", lambda *_: next(found))
-    assert accountant.upper_bound(FiniteLaw(((60, 4), (10, 54))), 100, 1e-6) == (0.5, accountant.BLANKET)
+    monkeypatch.setattr(routes, "crossing", lambda *_: next(found))
+    assert Route("either", (lambda *_: Steps(), lambda *_: Steps())).bound(1e-6, 1.0, DEFAULT_EFFORT) == 0.5

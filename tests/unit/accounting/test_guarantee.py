@@ -78,7 +78,7 @@ def test_smallest_n_without_need() -> None:
         (0.0, 1.0, "above 0"),
         (-1.0, 1.0, "above 0"),
         (math.nan, 1.0, "above 0"),
-        (0.1, 0.0, "honest fraction of 0"),
+        (0.1, 0.0, "honest fraction must be above 0"),
         (1e-7, 1.0, "do not reach"),
     ],
 )

@@ -1,0 +1,109 @@
+"""The ways to an upper bound, and which of them apply to a law.
+
+A ``Route`` is a statement that has a proof (docs/ACCOUNTING.md, section 3) together with the numbers that it needs. ``certify`` takes
+the smallest value; ``compare`` shows them all, and says of the others why they don't apply. Adding a route is adding it to ``routes``:
+nothing else chooses among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from shoal.accounting.blanket import binary_blanket, kary_blanket
+from shoal.accounting.clones import clones, kary_clones, table_clones
+from shoal.accounting.curve import Curve, Direction, Effort
+from shoal.accounting.search import crossing
+from shoal.accounting.walk import Walk
+from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy
+
+# Methods, as they appear in certificates. docs/ACCOUNTING.md has a section on each.
+LOCAL = "local"
+EXACT = "exact"
+BLANKET = "blanket"
+CLONES = "clones"
+TABLE_CLONES = "table-clones"
+
+METHODS = (LOCAL, EXACT, BLANKET, TABLE_CLONES, CLONES)
+
+# Why each of them applies, or does not; ``compare`` prints these.
+WHY = {
+    LOCAL: "holds for every randomizer, against shuffler and analyzer together too",
+    EXACT: "two outputs: the maximum over all datasets is computed",
+    BLANKET: "a finite output law, the same for every honest device: the blanket's expectation is computed in full",
+    CLONES: "any epsilon0-LDP randomizer, chosen adaptively or not",
+    TABLE_CLONES: "a finite output law: the clones theorem with the constants of this very law",
+}
+WHY_NOT = {
+    LOCAL: "",
+    EXACT: "wants two outputs: with more, the datasets are too many to go through",
+    BLANKET: "wants a known output law of moderate size: nothing but a bound on epsilon0 is known here, or the table is too large",
+    CLONES: "",
+    TABLE_CLONES: "wants a known output law of moderate size",
+}
+
+
+class DeltaCurve(Protocol):
+    """An upper bound on the divergence as a function of epsilon."""
+
+    def delta(self, epsilon: float) -> float: ...
+
+
+Maker = Callable[[float, float, Effort], DeltaCurve]
+"""(target delta, largest epsilon, effort) -> curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One way to an upper bound. The divergence is at most the largest of the curves that ``makers`` build."""
+
+    method: str
+    makers: tuple[Maker, ...]
+
+    def curve(self, delta: float, epsilon_max: float, effort: Effort) -> Callable[[float], float]:
+        """delta as a function of epsilon in [0, epsilon_max], never below the truth; tight near ``delta``."""
+        curves = [make(delta, epsilon_max, effort) for make in self.makers]
+        return lambda epsilon: max(curve.delta(epsilon) for curve in curves)
+
+    def bound(self, delta: float, ceiling: float, effort: Effort) -> float:
+        """The smallest epsilon proven at ``delta``; ``ceiling``, which is proven otherwise, if this route doesn't come below it."""
+        curves = [make(delta, ceiling, effort) for make in self.makers]
+        if any(curve.delta(ceiling) > delta for curve in curves):
+            return ceiling
+        # Later curves start from the worst so far: an epsilon that satisfies all of them.
+        epsilon = 0.0
+        for curve in curves:
+            if curve.delta(epsilon) > delta:
+                # Never below what the earlier curves proved, even if rounding made this curve cross twice.
+                epsilon = max(epsilon, crossing(curve.delta, delta, ceiling)[1])
+        return epsilon
+
+
+def _walks(method: str, walks: tuple[Walk, ...]) -> Route:
+    return Route(method, tuple(partial(_walk_curve, walk) for walk in walks))
+
+
+def _walk_curve(walk: Walk, delta: float, epsilon_max: float, effort: Effort) -> DeltaCurve:
+    return Curve(walk, Direction.UPPER, delta, epsilon_max, effort)
+
+
+def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
+    """The sound routes for a law with a ratio above 1 and n >= 2, the cheapest first: later ones need only look below the best so far."""
+    if isinstance(privacy, KaryLaw):
+        if privacy.k > 2:
+            yield _walks(TABLE_CLONES, (kary_clones(privacy, n),))
+        yield _walks(BLANKET, (kary_blanket(privacy, n),))
+    elif isinstance(privacy, FiniteLaw):
+        if len(privacy.rows[0]) == 2:
+            yield _walks(BLANKET, binary_blanket(privacy, n))
+        else:
+            yield _walks(TABLE_CLONES, table_clones(privacy, n))
+    else:
+        yield _walks(CLONES, (clones(privacy.max_ratio, n),))
+
+
+def general_routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
+    """What holds for a wider class than this law, and so is never better: for ``compare`` only."""
+    yield _walks(CLONES, (clones(privacy.max_ratio, n),))
