@@ -1,0 +1,276 @@
+"""Shuffling approximately private reports: Gaussians, and any (epsilon0, delta0)-LDP randomizer.
+
+**Statement.** Let D(epsilon) bound the local curve of the randomizer R (``shoal.approximate``). For *every* E = e^a >= 1 and
+q = e^-b <= 1, n honest shuffled reports satisfy, at every epsilon with e = e^epsilon,
+
+    delta(epsilon) <= clones(epsilon; n, E, q) + (1 + e) eta,      eta = D(a) / (E + 1) + (n - 1) q D(b),
+
+where clones(...) is the divergence of the pair of ``accounting.clones`` with ratio E and clone probability q. a and b are
+free: each choice is proven by itself, and the search below only looks for good ones.
+
+**Compared with** Feldman, McMillan, Talwar, "Hiding Among the Clones" (FOCS 2021, arXiv 2012.12803), Theorem 3.8, as it is
+cited (its text could not be read here): a = b = epsilon0 and (1 + e) (1 + e^-epsilon0 / 2) n delta0 as the extra term.
+Ours is (1 + e) delta0 ((n - 1) / E + 1 / (E + 1)): smaller for every n, by a factor of about E. So theirs is not needed.
+
+**Proof.** P = R(x) and Q = R(x') are the victim's two laws, M = (P + Q) / 2; densities with respect to any common measure.
+
+1. *The victim's pair* (Dwork and Roth 2014, Lemma 3.17, with one addition). There are laws P*, Q* with P* <= E Q*, Q* <= E P*,
+   P* + Q* = P + Q, and TV(P, P*) = TV(Q, Q*) <= D(a) / (E + 1). On S = {P > E Q} replace (P, Q) by (E, 1) (P + Q) / (E + 1): P
+   loses s = int_S (P - E Q) / (E + 1) <= D(a) / (E + 1) and Q gains as much. On T = {Q > E P} likewise: Q loses t, P gains
+   t. If s > t, P is short of s - t and Q has as much too much; then int (Q - P) over {P < Q} (as they now are) is at
+   least 2 (s - t), so one density r <= (Q - P) / 2 there with integral s - t can be added to P and taken from Q: the
+   order P <= Q stays, so the ratios only shrink. Everywhere what one gains the other loses: the sum is P + Q. P was lowered
+   by s in all and raised by s: TV = max(s, t).
+2. *The others.* For any z every event has M(S) <= e^b R(z)(S) + D(b) (the mean of two such lines), so int (q M - R(z))_+ =
+   q int (M - e^b R(z))_+ = k <= q D(b). Give R(z) this missing density and take the same mass k off R(z) - min(R(z), q M),
+   whose mass is 1 - q + k >= k: the new law R*(z) contains q M = q (P* + Q*) / 2 exactly, and TV(R(z), R*(z)) = k.
+3. *The clones proof* uses no more than this: P* and Q* are the mixtures E : 1 and 1 : E of two laws Q0, Q1 (true iff the
+   ratios are at most E), Q0 + Q1 = P* + Q*, and R*(z) >= q (Q0 + Q1) / 2. So the starred views have the clones divergence.
+4. *Back.* The reports are independent given the data: each true view is within TV eta = max(s, t) + (n - 1) k of its starred
+   one, and P_view(S) - e Q_view(S) <= P*_view(S) - e Q*_view(S) + eta + e eta for every event S.
+
+*Adaptive choices.* As in the pure theorem the data are shuffled first and the i-th randomizer may depend on the first i - 1
+reports; each must have the curve D. Steps 1 and 2 are done at each step for each history, the total variation of a chain
+of kernels is at most the sum of the steps' largest ones, and the victim's step occurs once: eta is the same.
+What is *not* covered: devices that run different randomizers of their own. A clone of the victim's report has to come
+from somebody else running the victim's randomizer.
+
+**Numbers.** All terms are positive; exponentials are rounded to the safe side by 1e-12 (``_ratio_above``), eta by 1e-12. The
+clones curve errs upward (``curve``). The search is free: a bad guess costs tightness only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shoal.accounting.certificate import check_delta, check_n
+from shoal.accounting.curve import DEFAULT_EFFORT, Curve, Direction, Effort
+from shoal.accounting.datasets import finite_datasets, kary_datasets
+from shoal.accounting.search import crossing
+from shoal.accounting.walk import Walk
+from shoal.approximate import ApproximateLaw, GaussianLaw, LocalCurve, lower_phi, upper_phi
+from shoal.errors import Kind, ShoalError
+from shoal.privacy import FiniteLaw, KaryLaw
+
+# Methods, as they appear in certificates.
+LOCAL = "local"
+APPROXIMATE_CLONES = "approximate-clones"
+
+# The limits of the error budget of curve.py, as in the accountant: beyond, the upper bound of fewer reports, no lower bound.
+_LARGEST_N = 100_000_000
+_LARGEST_EXPONENT = 40.0
+# Above this no local epsilon is looked for.
+_LARGEST_LOCAL = 1e5
+_SAFE = 1e-12
+# Smallest a: a pair of equal laws would have a walk without slope.
+_SMALLEST_EXPONENT = 1e-6
+# Shares of delta spent on the victim's and on the others' extra term.
+_FIRST_SHARES = (0.1, 0.1)
+_SHARES = tuple((victim, others) for victim in (0.01, 0.06, 0.25) for others in (0.01, 0.06, 0.25))
+_QUICK = Effort(cells=100_000, third_cells=50_000)
+_WEIGHTS = 1 << 62
+# Thresholds of the Gaussian's two-cell view, in standard deviations from the others' value; the best few are evaluated.
+_THRESHOLDS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_MOST_VIEWS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One choice of the two exponents (a for the victim's pair, b for the others) and what it costs: ``eta``, rounded up."""
+
+    pair_ratio: Fraction
+    clone: Fraction
+    eta: float
+
+    def walk(self, n: int) -> Walk:
+        """The clones walk of ratio E and clone probability q (see ``accounting.clones``)."""
+        slope = 2 * (self.pair_ratio - 1) / (self.pair_ratio + 1) / self.clone
+        return Walk(n=n, pair=self.clone, rho=Fraction(1, 2), slope=2 * slope, slope_e=slope, per_pair=1 / self.clone)
+
+    def added(self, epsilon: float) -> float:
+        """(1 + e^epsilon) eta, rounded up."""
+        return (1.0 + math.exp(epsilon)) * self.eta * (1.0 + _SAFE)
+
+
+def split_at(local: LocalCurve, n: int, pair_epsilon: float, clone_epsilon: float) -> Split:
+    """The split with a = ``pair_epsilon`` and b = ``clone_epsilon`` (both in [0, 40]) for ``n`` honest reports."""
+    pair_ratio = _ratio_above(max(pair_epsilon, _SMALLEST_EXPONENT))
+    clone = 1 / _ratio_above(clone_epsilon)
+    # D falls with epsilon and the ratios are rounded up: D at the smaller exponent covers them.
+    victim = local.delta_at(pair_epsilon) / (1.0 + math.exp(pair_epsilon))
+    others = (n - 1) * math.exp(-clone_epsilon) * local.delta_at(clone_epsilon)
+    return Split(pair_ratio, clone, (victim + others) * (1.0 + _SAFE))
+
+
+def local_epsilon(local: LocalCurve, delta: float) -> float:
+    """The epsilon of one report alone at ``delta``: what shuffling can only improve. Direction: upper bound.
+
+    Raises ShoalError CONFIG if no epsilon up to 1e5 reaches ``delta``: for an ``ApproximateLaw``, if delta is below delta0.
+    """
+    check_delta(delta)
+    if isinstance(local, ApproximateLaw) and delta >= local.delta0:
+        return crossing(local.delta_at, delta, local.epsilon0)[1]
+    top = 1.0
+    while local.delta_at(top) > delta:
+        top *= 2.0
+        if top > _LARGEST_LOCAL:
+            raise ShoalError(
+                Kind.CONFIG,
+                f"delta {delta:g} is below what one report gives away at any epsilon ({local.delta_at(_LARGEST_LOCAL):g}): "
+                "give a larger delta or a smaller delta0",
+            )
+    return crossing(local.delta_at, delta, top)[1]
+
+
+def approximate_bound(local: LocalCurve, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> tuple[float, str]:
+    """(epsilon, method) proven for ``n_honest`` mutually hiding reports at ``delta`` in [1e-100, 1). Direction: upper bound.
+
+    Never above ``local_epsilon``. Some fifteen splits are tried coarsely, the best one is evaluated with ``effort``. Raises
+    ShoalError CONFIG for bad numbers and where the local epsilon does not exist.
+    """
+    epsilon, split = _best(local, check_n(n_honest), delta)
+    if split is None:
+        return epsilon, LOCAL
+    found = _solve(split, min(n_honest, _LARGEST_N), delta, epsilon, effort)
+    return min(epsilon, found), APPROXIMATE_CLONES
+
+
+def approximate_curve(local: LocalCurve, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> Callable[[float], float]:
+    """delta(epsilon) of the batch for composition: epsilon >= 0 -> [0, 1]. Direction: upper bound, at every epsilon.
+
+    Tuned for ``delta``: elsewhere it is sound, only less tight. The local curve caps it.
+    """
+    epsilon, split = _best(local, check_n(n_honest), delta)
+    if split is None:
+        return local.delta_at
+    top = min(max(epsilon, local_epsilon(local, delta)), _LARGEST_EXPONENT)
+    curve = Curve(split.walk(min(n_honest, _LARGEST_N)), Direction.UPPER, delta, top, effort)
+
+    def bound(at: float) -> float:
+        # The true curve falls with epsilon: beyond the range of the table its last value still bounds it.
+        inside = min(at, top)
+        return min(1.0, local.delta_at(at), curve.delta(inside) + split.added(inside))
+
+    return bound
+
+
+def _best(local: LocalCurve, n_honest: int, delta: float) -> tuple[float, Split | None]:
+    """The smallest epsilon found with quick curves, and its split; None where nothing beats the local guarantee."""
+    best = local_epsilon(local, delta)
+    split: Split | None = None
+    if n_honest <= 1 or best <= 0.0:
+        return best, None
+    n = min(n_honest, _LARGEST_N)
+    tried: set[Split] = set()
+
+    def attempt(shares: tuple[float, float], guess: float) -> None:
+        nonlocal best, split
+        for candidate in _splits(local, n, delta, shares, guess):
+            if candidate in tried:
+                continue
+            tried.add(candidate)
+            found = _solve(candidate, n, delta, best, _QUICK)
+            if found < best:
+                best, split = found, candidate
+
+    # The extra term holds 1 + e^epsilon, and epsilon is what is sought: begin with both ends of its range.
+    for guess in (0.0, best):
+        attempt(_FIRST_SHARES, guess)
+    guess = best
+    for shares in _SHARES:
+        attempt(shares, guess)
+    return best, split
+
+
+def _splits(local: LocalCurve, n: int, delta: float, shares: tuple[float, float], guess: float) -> Iterator[Split]:
+    """The smallest exponents whose extra terms stay within their shares of ``delta``, if epsilon is about ``guess``."""
+    log_budget = math.log(delta) - guess - math.log1p(math.exp(-guess))
+    victim, others = (math.exp(max(-690.0, log_budget + math.log(share))) for share in shares)
+    a = _smallest(lambda at: local.delta_at(at) / (1.0 + math.exp(at)), victim)
+    b = _smallest(lambda at: (n - 1) * math.exp(-at) * local.delta_at(at), others)
+    if a is not None and b is not None:
+        yield split_at(local, n, a, b)
+
+
+def _smallest(cost: Callable[[float], float], budget: float) -> float | None:
+    """The smallest exponent with cost <= budget, or None if none up to 40 has. ``cost`` falls."""
+    if cost(_LARGEST_EXPONENT) > budget:
+        return None
+    return crossing(lambda at: min(1.0, cost(at)), min(budget, 0.5), _LARGEST_EXPONENT)[1]
+
+
+def _solve(split: Split, n: int, delta: float, top: float, effort: Effort) -> float:
+    """The smallest epsilon in [0, top] proven by this split; ``top`` itself (proven already) where it proves nothing below."""
+    # The extra term grows with epsilon: look where it takes at most half of delta.
+    room = 0.5 * delta / split.eta - 1.0 if split.eta > 0.0 else math.inf
+    if room <= 1.0:
+        return top
+    end = min(top, math.log(room), _LARGEST_EXPONENT)
+    curve = Curve(split.walk(n), Direction.UPPER, delta, end, effort)
+
+    def total(at: float) -> float:
+        return curve.delta(at) + split.added(at)
+
+    return crossing(total, delta, end)[1] if total(end) <= delta else top
+
+
+def _ratio_above(exponent: float) -> Fraction:
+    """A fraction of at least e^exponent, within 2e-12 of it."""
+    return Fraction(math.exp(exponent) * (1.0 + _SAFE)) if exponent > 0.0 else Fraction(1)
+
+
+def approximate_lower(local: LocalCurve, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> float:
+    """An epsilon that is refuted at ``delta`` for ``n_honest`` reports: no accountant can certify less. Direction: lower bound.
+
+    * ``ApproximateLaw``: a member of the class gives its input away with probability delta0 and is k-ary randomized
+      response of the same ratio else; the others hold values with the same response but another giveaway. The victim's
+      giveaway is seen for certain, and without it the n responses are at least as exposed as if nobody else's were missing:
+      delta(epsilon) >= delta0 + (1 - delta0) delta_response(epsilon).
+    * ``GaussianLaw``: each report is replaced by whether it lies above a threshold, which is post-processing; the others
+      all hold one of the victim's two values.
+    * Any other curve: 0, for nothing is known of the randomizer behind it.
+
+    0 beyond 1e8 reports. Raises ShoalError CONFIG for bad numbers and where the local epsilon does not exist.
+    """
+    top = min(local_epsilon(local, delta), _LARGEST_EXPONENT)
+    if check_n(n_honest) > _LARGEST_N or top <= 0.0:
+        return 0.0
+    if isinstance(local, GaussianLaw):
+        walks = [walk for law in _threshold_laws(local) for walk in finite_datasets(law, n_honest)]
+        target = delta
+    elif isinstance(local, ApproximateLaw):
+        ratio = min(local.ratio, Fraction(1 << 59))
+        members = [KaryLaw(k=k, same=ratio.numerator, other=ratio.denominator) for k in (2, 3)] if ratio > 1 else []
+        walks = [walk for law in members for walk in kary_datasets(law, n_honest)]
+        target = max((delta - local.delta0) / (1.0 - local.delta0) * (1.0 + _SAFE), delta * 1e-12, 1e-100)
+    else:
+        return 0.0
+    best = 0.0
+    for walk in walks:
+        curve = Curve(walk, Direction.LOWER, target, top, effort)
+        if curve.delta(best) > target:
+            best = crossing(curve.delta, target, top)[0]
+    return best
+
+
+def _threshold_laws(law: GaussianLaw) -> tuple[FiniteLaw, ...]:
+    """Binary tables that are post-processings of the Gaussian at 0 and at the largest distance m (in standard deviations).
+
+    For the threshold t the true pair is (P(y > t | 0), P(y > t | m)). Rounding the first up and the second down moves the
+    pair towards (1, 1) and the diagonal: still inside the triangle of what the threshold's bit, further randomized, can show.
+    """
+    m = math.nextafter(law.sensitivity / law.sigma, 0.0)
+    scored: list[tuple[float, FiniteLaw]] = []
+    for t in {*_THRESHOLDS, m / 2.0}:
+        near = math.ceil(Fraction(upper_phi(-t)) * _WEIGHTS)
+        far = math.floor(Fraction(lower_phi(m - t, m * _SAFE)) * _WEIGHTS)
+        if not 0 < near < far < _WEIGHTS:
+            continue
+        # What one report tells about the victim's pair if the others are at 0.
+        score = (far - near) ** 2 / (near * (_WEIGHTS - near))
+        scored.append((score, FiniteLaw(((_WEIGHTS - near, near), (_WEIGHTS - far, far)))))
+    scored.sort(key=lambda item: -item[0])
+    return tuple(table for _, table in scored[:_MOST_VIEWS])
