@@ -35,7 +35,12 @@ _BUDGET = (
     f"inversion: the safe end of a bracket {RESOLUTION:g} wide, relative",
 )
 _SAME_LAW = "every honest device runs the same randomizer, chosen before any report is seen"
-_ANY_LAW = "every honest device runs a randomizer of at most this epsilon0"
+# The clones theorem gives randomizers to places in the shuffled order. Devices with randomizers of their own (other outputs, say)
+# need not hide one another at all.
+_ANY_LAW = (
+    "every honest device runs the same randomizer, of at most this epsilon0; where it is chosen adaptively, the choice depends on"
+    " reports seen so far and never on the device"
+)
 
 
 def certify(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fraction | float = 1) -> Certificate:

@@ -33,7 +33,7 @@ WHY = {
     LOCAL: "holds for every randomizer, against shuffler and analyzer together too",
     EXACT: "two outputs: the maximum over all datasets is computed",
     BLANKET: "a finite output law, the same for every honest device: the blanket's expectation is computed in full",
-    CLONES: "any epsilon0-LDP randomizer, chosen adaptively or not",
+    CLONES: "any epsilon0-LDP randomizer, the same for every honest device (or chosen adaptively, but never by device)",
     TABLE_CLONES: "a finite output law: the clones theorem with the constants of this very law",
 }
 WHY_NOT = {

@@ -23,8 +23,8 @@ from shoal.entropy import SystemEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms import create, design
-from shoal.privacy import FiniteLaw, KaryLaw, PureLaw, epsilon0_upper
-from tests.unit.accounting.brute import Truth, rows_of_kary
+from shoal.privacy import FiniteLaw, KaryLaw, epsilon0_upper
+from tests.unit.accounting.brute import Truth, add_one, divergence, histogram_law, rows_of_kary
 from tests.unit.accounting.laws import kary, pure
 from tests.unit.accounting.test_truth import binary_views, worst
 
@@ -105,11 +105,10 @@ def test_06_every_dataset_and_both_directions() -> None:
         deltas = [worst(binary_views(n, m, answer, 1 - answer), epsilon) for m in range(n)]
         assert max(deltas) > deltas[0] * 1.03
         assert certify(kary(2, epsilon0), n, max(deltas) * (1 - 1e-9)).epsilon_upper >= epsilon * (1 - 1e-7)
-    one, two = (60, 40), (1, 99)
-    both = [certify(FiniteLaw(rows), 150, 1e-6).epsilon_upper for rows in [(one, two), (two, one)]]
-    assert both[0] == pytest.approx(both[1], rel=1e-6)
-    found = max(worst(binary_views(150, m, 0.6, 0.01), both[0]) for m in range(150))
-    assert found <= 1e-6
+    for top, bottom in ((0.6, 0.01), (0.99, 0.4)):  # outputs exchanged: the other direction is the worse one
+        rows = tuple((round(100 * p), 100 - round(100 * p)) for p in (top, bottom))
+        epsilon = certify(FiniteLaw(rows), 150, 1e-6).epsilon_upper
+        assert max(worst(binary_views(150, m, top, bottom), epsilon) for m in range(150)) <= 1e-6
 
 
 def test_07_only_honest_reports_of_one_batch_count() -> None:
@@ -185,16 +184,23 @@ def test_13_deltas_of_rounds_add_up() -> None:
 
 
 def test_14_the_domain_of_reports_counts_not_that_of_values_and_the_weakest_randomizer() -> None:
-    """k is the number of *outputs* of the randomizer, "no answer" included. A fleet with different epsilon0 has the largest ratio.
+    """k is the number of *outputs* of the randomizer, "no answer" included; devices of one family with different epsilon0 have the largest.
 
-    Planted: k without the "no answer" cell, or the mean of two ratios -> this fails.
+    Planted: the mean of the two ratios in place of the largest (9 -> 5.7) -> this fails; k without "no answer" -> this fails.
     """
     domain = Categories(tuple(f"c{i}" for i in range(15)))
     law = create(design("krr", domain, 2.0), domain).privacy()
     assert isinstance(law, KaryLaw)
     assert law.k == 16
-    mixed = certify(PureLaw(max(kary(2, 1.0).max_ratio, kary(2, 2.0).max_ratio)), 1000, 1e-6)
-    assert mixed.epsilon_upper >= certify(kary(2, 2.0), 1000, 1e-6).epsilon_upper
+    weakest = certify(KaryLaw(2, 9, 1), 4, 0.01)
+    assert weakest.method != "local"
+    # The victim answers by the weaker of two laws, the others by the stronger one: still within the certificate of the weakest.
+    hidden = [[Fraction(9, 10), Fraction(1, 10)], [Fraction(1, 10), Fraction(9, 10)]]
+    others = [[Fraction(7, 10), Fraction(3, 10)], [Fraction(3, 10), Fraction(7, 10)]]
+    for answers in ((0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 1, 1)):
+        base = histogram_law(answers, others)
+        found = divergence(add_one(base, hidden[0]), add_one(base, hidden[1]), Fraction(math.exp(weakest.epsilon_upper)))
+        assert found <= Fraction(0.01)
 
 
 def test_15_never_above_epsilon0() -> None:
