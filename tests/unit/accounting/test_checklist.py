@@ -18,7 +18,7 @@ from shoal.accounting import certify, compose_basic, guaranteed
 from shoal.accounting.clones import clones, kary_clones
 from shoal.accounting.curve import Curve, Direction
 from shoal.accounting.search import crossing
-from shoal.domain import Categories, Numeric, YesNo
+from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SystemEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -167,7 +167,8 @@ def test_12_reports_of_all_values_have_one_size(name: str) -> None:
 
     (Frames, order and addresses: tests/integration/test_shuffler_service.py.)
     """
-    domain = {"krr": Categories(("a", "b", "c")), "binary_rr": YesNo(), "kmean": Numeric(0.0, 10.0, 5)}[name]
+    domains: dict[str, Domain] = {"krr": Categories(("a", "b", "c")), "binary_rr": YesNo(), "kmean": Numeric(0.0, 10.0, 5)}
+    domain = domains[name]
     mechanism = create(design(name, domain, 1.0), domain)
     values = np.arange(2, dtype=np.int64)
     reports = mechanism.randomize(values, SystemEntropy())
