@@ -1,0 +1,126 @@
+"""``shoal audit``: what it prints, when it fails, and one line for every wrong argument."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal.accounting import certify
+from shoal.cli import audit as module
+from shoal.cli.main import main
+from shoal.domain import Domain, YesNo
+from shoal.entropy import Entropy
+from shoal.mechanisms import Mechanism, create, design
+from shoal.privacy import LocalPrivacy
+from shoal.task import MechanismSpec
+
+Capture = pytest.CaptureFixture[str]
+COMMON = ("--n", "20", "--delta", "0.05", "--trials", "4000", "--seed", "3")
+
+
+def run(capsys: Capture, *arguments: str) -> tuple[int, str, str]:
+    status = main(["audit", *arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "k"), [("binary_rr", (), 2), ("krr", ("--k", "3"), 3), ("krr", ("--k", "16"), 16), ("kmean", ("--k", "6"), 6)]
+)
+def test_honest_randomizers_pass(name: str, extra: tuple[str, ...], k: int, capsys: Capture) -> None:
+    status, out, _ = run(capsys, "--mechanism", name, "--epsilon0", "2", *extra, *COMMON, "--json")
+    value = json.loads(out)
+    assert status == 0
+    assert (value["mechanism"], value["k"], value["passed"]) == (name, k, True)
+    assert (value["local"]["n"], value["shuffled"]["n"]) == (1, 20)
+    assert value["local"]["epsilon_claimed"] == pytest.approx(2.0)
+    assert (value["local"]["delta"], value["shuffled"]["delta"]) == (0.0, 0.05)
+    assert value["shuffled"]["epsilon_claimed"] < 2.0
+    assert 1.2 < value["local"]["epsilon_measured_lower"] < 2.0
+    assert value["local"]["trials"] == 2000
+
+
+@dataclass(frozen=True)
+class Leaky:
+    """Truth too often: one report in three is the answer itself."""
+
+    honest: Mechanism
+
+    def privacy(self) -> LocalPrivacy:
+        return self.honest.privacy()
+
+    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        plain = entropy.words(values.size) % np.uint64(3) == 0
+        return np.where(plain[:, None, None], values.astype(np.uint8)[:, None, None], self.honest.randomize(values, entropy))
+
+
+def test_a_broken_one_exits_with_1(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the exit status taken from the last attack alone -> fails."""
+
+    def leaky(spec: MechanismSpec, domain: Domain) -> Leaky:
+        return Leaky(create(spec, domain))
+
+    monkeypatch.setattr(module, "create", leaky)
+    status, out, err = run(capsys, "--mechanism", "krr", "--k", "4", "--epsilon0", "1", *COMMON)
+    assert status == 1
+    assert "REFUTED" in out
+    assert "more was measured than is claimed" in err
+    status, out, _ = run(capsys, "--mechanism", "krr", "--k", "4", "--epsilon0", "1", *COMMON, "--json")
+    assert status == 1
+    value = json.loads(out)
+    assert value["passed"] is False
+    assert value["local"]["refuted"] is True
+
+
+def test_a_seed_repeats_a_run_and_no_seed_does_not(capsys: Capture) -> None:
+    """Planted: the seed ignored -> fails."""
+    arguments = ("--mechanism", "krr", "--k", "5", "--epsilon0", "2", "--n", "10", "--trials", "2000", "--json")
+    one, two = (run(capsys, *arguments, "--seed", "9")[1] for _ in range(2))
+    assert one == two
+    assert run(capsys, *arguments)[1] != run(capsys, *arguments)[1]
+
+
+def test_table_and_progress(capsys: Capture) -> None:
+    status, out, err = run(capsys, "--mechanism", "binary_rr", "--epsilon0", "1", *COMMON)
+    assert status == 0
+    assert "measured at least" in out
+    assert "holds" in out
+    assert "event chosen beforehand" in out
+    assert "shuffled, n = 20" in err
+    claimed = certify(create(design("binary_rr", YesNo(), 1.0), YesNo()).privacy(), 20, 0.05).epsilon_upper
+    assert f"{claimed:.3f}"[:4] in out
+
+
+def test_help_has_an_example(capsys: Capture) -> None:
+    status, out, _ = run(capsys, "--help")
+    assert status == 0
+    assert "shoal audit --mechanism krr --epsilon0 3" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"--epsilon0": "0"}, "--epsilon0"),
+        ({"--epsilon0": "nan"}, "--epsilon0"),
+        ({"--epsilon0": "31"}, "--epsilon0"),
+        ({"--n": "0"}, "n must be"),
+        ({"--trials": "99"}, "trials"),
+        ({"--delta": "0"}, "delta"),
+        ({"--delta": "1"}, "delta"),
+        ({"--k": "1"}, "--k"),
+        ({"--k": None}, "--k"),
+        ({"--mechanism": "kmean", "--k": "2"}, "--k"),
+        ({"--mechanism": "binary_rr"}, "takes no --k"),
+    ],
+)
+def test_bad_arguments(change: dict[str, str | None], word: str, capsys: Capture) -> None:
+    good: dict[str, str | None] = {"--mechanism": "krr", "--epsilon0": "1", "--k": "5", "--n": "10", "--delta": "0.1", "--trials": "200"}
+    status, out, err = run(capsys, *[part for name, value in (good | change).items() if value is not None for part in (name, value)])
+    assert status == 2
+    assert out == ""
+    assert word in err
+    assert err.count("\n") == 1
