@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from shoal.accounting.accountant import certify
 from shoal.accounting.certificate import Certificate
@@ -55,17 +55,22 @@ def compose_basic(certificates: Iterable[Cost], *, memoized: bool = False) -> Co
     """
     parts = list(certificates)
     if memoized:
-        raise ShoalError(
-            Kind.CONFIG,
-            "memoized answers do not compose over windows: the joint guarantee is epsilon0 of the permanent report; "
-            "draw fresh noise in every window, or account with epsilon0",
-        )
+        refuse_memoized()
     if not parts:
         raise ShoalError(Kind.CONFIG, "nothing to compose: give at least one certificate")
     delta = _sum_up(part.delta for part in parts)
     if delta >= 1.0:
         raise ShoalError(Kind.CONFIG, f"the deltas add up to {delta:g}, which promises nothing: certify each release at a smaller delta")
     return Composed(epsilon_upper=_sum_up(part.epsilon_upper for part in parts), delta=delta, count=len(parts))
+
+
+def refuse_memoized() -> NoReturn:
+    """The error of every composition that is asked to compose memoized answers: ShoalError CONFIG."""
+    raise ShoalError(
+        Kind.CONFIG,
+        "memoized answers do not compose over windows: the joint guarantee is epsilon0 of the permanent report; "
+        "draw fresh noise in every window, or account with epsilon0",
+    )
 
 
 def _sum_up(values: Iterable[float]) -> float:
