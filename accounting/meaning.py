@@ -1,4 +1,15 @@
-"""What (epsilon, delta) means for a person: how well anybody can guess, in numbers and in plain sentences."""
+"""What (epsilon, delta) means for a person: how well anybody can guess, test or learn, in numbers and in plain sentences.
+
+One fact is behind all of it. P and Q are the laws of what is seen, under the one answer of a device and under the other;
+for every set S of things that could be seen, P(S) <= e^epsilon Q(S) + delta and Q(S) <= e^epsilon P(S) + delta. Guessing,
+testing and being convinced are all choices of an S. The other answers may be known; the relation is replace-one, so "in or
+out" of a data set means: this answer, or another one in its place (that a device takes part at all is not hidden by
+anything here).
+
+Numbers: each figure is a handful of float operations, each good to 2e-16 of itself (exp: 4e-16); no differences of nearly equal numbers but
+``1 - delta`` and the false-alarm line of ``least_missed_detection``, whose rounding is subtracted explicitly. Upper bounds are moved up by
+1e-14 of themselves, lower bounds down.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +21,11 @@ from shoal.errors import Kind, ShoalError
 
 # Relative slack of the few float operations below: every bound is moved up by it.
 _UP = 1e-14
+_ULP = 2.0**-52
+# What ``sentences`` tells of: a suspicion held before, and the false alarms that a test is allowed.
+_SUSPICION, _FALSE_ALARM = 0.1, 0.05
+# Beyond this e^epsilon is not computed: whatever a bound could still say there is below any rounding.
+_LARGEST_EXPONENT = 700.0
 # How far beyond e^epsilon the odds may move in ``posterior`` when delta > 0; the exception is delta / (1 - e^-this).
 _EXTRA = 0.01
 
@@ -28,6 +44,72 @@ def best_guess(epsilon: float, delta: float, prior: float = 0.5) -> float:
     corner = (1.0 + delta * small) / (1.0 + small)
     one_sided = max((1.0 - prior) + prior * delta, prior + (1.0 - prior) * delta)
     return min(1.0, max(corner, one_sided) * (1.0 + _UP))
+
+
+def membership_success(epsilon: float, delta: float) -> float:
+    """The largest share of right guesses "is this answer in the data, or another in its place?", both equally likely beforehand.
+
+    (e^epsilon + delta) / (1 + e^epsilon): ``best_guess`` with prior 1/2. Direction: upper bound, in [0.5, 1].
+    Source: as ``best_guess``.
+    """
+    return best_guess(epsilon, delta)
+
+
+def membership_sum(epsilon: float, delta: float) -> float:
+    """p + q <= 2 (e^epsilon + delta) / (1 + e^epsilon), p = P(guess "in" | in), q = P(guess "out" | out). Direction: upper bound.
+
+    1 is what guessing blindly gives, 2 is certainty. The sum of the two lines of ``least_missed_detection`` at their crossing.
+    """
+    return min(2.0, 2.0 * best_guess(epsilon, delta))
+
+
+def membership_advantage(epsilon: float, delta: float) -> float:
+    """P(guess "in" | in) - P(guess "in" | out) <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1). Direction: upper bound, in [0, 1].
+
+    It is ``membership_sum`` - 1, computed without that difference: for a small epsilon all digits are right.
+    Called the membership advantage by Yeom, Giacomelli, Fredrikson, Jha, "Privacy Risk in Machine Learning" (CSF 2018).
+    """
+    _check(epsilon, delta, 0.5)
+    small = math.exp(-epsilon)
+    return min(1.0, (-math.expm1(-epsilon) + 2.0 * delta * small) / (1.0 + small) * (1.0 + _UP))
+
+
+def least_missed_detection(false_alarm: float, epsilon: float, delta: float) -> float:
+    """The smallest P(no alarm | the one answer) of any test that raises a false alarm with probability at most ``false_alarm``.
+
+    max(0, 1 - delta - e^epsilon P_FA, e^-epsilon (1 - delta - P_FA)), P_FA = P(alarm | the other answer): with S = "alarm"
+    the definition reads P_MD >= 1 - delta - e^epsilon P_FA, with S = "no alarm" e^epsilon P_MD >= 1 - delta - P_FA. Nothing
+    better holds: each of these points is reached by some test of some mechanism (Kairouz, Oh, Viswanath, "The Composition
+    Theorem for Differential Privacy", ICML 2015, section 2). Direction: lower bound, in [0, 1]. Raises ShoalError CONFIG for bad numbers.
+    """
+    _check(epsilon, delta, 0.5)
+    if not 0.0 <= false_alarm <= 1.0:
+        raise ShoalError(Kind.CONFIG, f"a false alarm rate is a probability between 0 and 1, got {false_alarm}")
+    left = _remainder(delta)
+    if false_alarm == 0.0:
+        return left
+    # Beyond the largest exponent 0 is a lower bound too, and hardly ever a worse one.
+    steep = left - math.exp(epsilon) * false_alarm * (1.0 + _UP) - _ULP if epsilon <= _LARGEST_EXPONENT else 0.0
+    flat = (left - false_alarm - _ULP) * math.exp(-epsilon) * (1.0 - _UP)
+    return max(0.0, steep, flat)
+
+
+def error_region(epsilon: float, delta: float) -> tuple[tuple[float, float], ...]:
+    """The lower left boundary of the reachable (P_FA, P_MD): its corners, from no false alarm to no missed detection.
+
+    (0, 1 - delta), (c, c) with c = (1 - delta) / (1 + e^epsilon), (1 - delta, 0). No test lies below the lines between them;
+    above, up to the same corners mirrored at (1/2, 1/2), is what tests can reach. Each coordinate is rounded down, so the
+    region drawn from them contains the true one. Source as ``least_missed_detection``.
+    """
+    _check(epsilon, delta, 0.5)
+    left, small = _remainder(delta), math.exp(-epsilon)
+    both = left * small / (1.0 + small) * (1.0 - _UP)
+    return (0.0, left), (both, both), (left, 0.0)
+
+
+def _remainder(delta: float) -> float:
+    """1 - delta, rounded down."""
+    return 1.0 if delta == 0.0 else math.nextafter(1.0 - delta, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +132,9 @@ def posterior(epsilon: float, delta: float, prior: float) -> Posterior:
     exception = delta / -math.expm1(-_EXTRA) if delta > 0.0 else 0.0
     if prior == 0.0:
         return Posterior(0.0, min(1.0, exception * (1.0 + _UP)))
-    at_most = prior / (prior + (1.0 - prior) * math.exp(-reach))
+    # Rounding of the sum ``reach`` changes the exponential by as much, absolutely.
+    shrink = math.exp(-reach) * (1.0 - _UP - reach * _ULP) if math.isfinite(reach) else 0.0
+    at_most = prior / (prior + (1.0 - prior) * max(0.0, shrink))
     return Posterior(min(1.0, at_most * (1.0 + _UP)), min(1.0, exception * (1.0 + _UP)))
 
 
@@ -58,9 +142,17 @@ def sentences(certificate: Certificate) -> list[str]:
     """The certificate in plain words, one sentence per item, for the demo, the report page and the device's owner."""
     c = certificate
     guess, alone = best_guess(c.epsilon_upper, c.delta), best_guess(c.epsilon0, 0.0)
+    missed = least_missed_detection(_FALSE_ALARM, c.epsilon_upper, c.delta)
+    learned = posterior(c.epsilon_upper, c.delta, _SUSPICION)
     lines = [
         f"Somebody who sees this release, knows everybody else's answers and holds two answers of a device equally likely "
         f"guesses the right one at most {percent_text(guess)} of the time (blind guessing: 50 %).",
+        f"Somebody who held an answer of a device {100 * _SUSPICION:g} % likely before can hold it at most "
+        f"{percent_text(learned.at_most)} likely afterwards, whatever the release shows "
+        f"(except with probability {bound_text(learned.except_with, digits=2)}).",
+        f"A test for one particular answer that wrongly suspects {100 * _FALSE_ALARM:g} % of the devices without it "
+        + (f"misses at least {percent_text(missed, up=False)} of those" if missed >= 0.001 else "may find nearly all of those")
+        + f" with it (drawing lots: it misses {100 * (1 - _FALSE_ALARM):g} %).",
         f"That is epsilon <= {bound_text(c.epsilon_upper)} at delta = {c.delta:g}, proven for {c.n_honest} honest reports among {c.n}.",
     ]
     if c.epsilon_lower > 0.0:
@@ -88,14 +180,15 @@ def _check(epsilon: float, delta: float, prior: float) -> None:
         raise ShoalError(Kind.CONFIG, f"a prior is a probability between 0 and 1, got {prior}")
 
 
-def percent_text(probability: float) -> str:
-    """One decimal, rounded up; more where 100.0 % would be shown for something below it."""
+def percent_text(probability: float, *, up: bool = True) -> str:
+    """One decimal, rounded up, or down for a lower bound (``up`` False); more where 0.0 or 100.0 % would be shown for something else."""
     for digits in (1, 2, 4, 6):
         scale = 10.0 ** (digits + 2)
-        shown = math.ceil(probability * scale * (1.0 - _UP)) / 10.0**digits
-        if shown < 100.0 or probability >= 1.0:
+        steps = math.ceil(probability * scale * (1.0 - _UP)) if up else math.floor(probability * scale * (1.0 + _UP))
+        shown = steps / 10.0**digits
+        if 0.0 < shown < 100.0 or probability in {0.0, 1.0}:
             return f"{shown:.{digits}f} %"
-    return "almost 100 %"
+    return "almost 100 %" if up else "hardly any"
 
 
 def bound_text(value: float, *, up: bool = True, digits: int = 4) -> str:
