@@ -1,41 +1,50 @@
 """Shuffling approximately private reports: Gaussians, and any (epsilon0, delta0)-LDP randomizer.
 
-**Statement.** Let D(epsilon) bound the local curve of the randomizer R (``shoal.approximate``). For *every* E = e^a >= 1 and
-q = e^-b <= 1, n honest shuffled reports satisfy, at every epsilon with e = e^epsilon,
+**Statement.** Let D(epsilon) bound the local curve of the randomizer R (``shoal.approximate``). For *every* E = e^a > 1 and
+q = e^-b < 1, n honest shuffled reports satisfy, at every epsilon with e = e^epsilon,
 
-    delta(epsilon) <= clones(epsilon; n, E, q) + (1 + e) eta,      eta = D(a) / (E + 1) + (n - 1) q D(b),
+    delta(epsilon) <= clones(epsilon; n, E, q, s) + (1 + e) eta,    eta = D(a) / (E + 1) + (n - 1) q D(b),    s = min(1, D(0) (E+1)/(E-1)).
 
-where clones(...) is the divergence of the pair of ``accounting.clones`` with ratio E and clone probability q. a and b are
-free: each choice is proven by itself, and the search below only looks for good ones.
+clones(...) is the divergence of the following pair of views: each of the n - 1 others shows, with probability q, a symbol: 0 or 1
+(s/2 each) or "neither" (1 - s); the victim shows "neither" with probability 1 - s, else 0 rather than 1 with odds E : 1 or
+1 : E. With s = 1 it is the pair of ``accounting.clones``. a and b are free: each choice is proven by itself, and the search
+below only looks for good ones. D(0) is the total variation of two answers: a Gaussian of large sigma has a long tail of
+ratios but a small D(0), and most of its reports show neither.
 
 **Compared with** Feldman, McMillan, Talwar, "Hiding Among the Clones" (FOCS 2021, arXiv 2012.12803), Theorem 3.8, as it is
-cited (its text could not be read here): a = b = epsilon0 and (1 + e) (1 + e^-epsilon0 / 2) n delta0 as the extra term.
+cited (its text could not be read here): a = b = epsilon0, s = 1 and (1 + e) (1 + e^-epsilon0 / 2) n delta0 as the extra term.
 Ours is (1 + e) delta0 ((n - 1) / E + 1 / (E + 1)): smaller for every n, by a factor of about E. So theirs is not needed.
 
 **Proof.** P = R(x) and Q = R(x') are the victim's two laws, M = (P + Q) / 2; densities with respect to any common measure.
 
-1. *The victim's pair* (Dwork and Roth 2014, Lemma 3.17, with one addition). There are laws P*, Q* with P* <= E Q*, Q* <= E P*,
-   P* + Q* = P + Q, and TV(P, P*) = TV(Q, Q*) <= D(a) / (E + 1). On S = {P > E Q} replace (P, Q) by (E, 1) (P + Q) / (E + 1): P
-   loses s = int_S (P - E Q) / (E + 1) <= D(a) / (E + 1) and Q gains as much. On T = {Q > E P} likewise: Q loses t, P gains
-   t. If s > t, P is short of s - t and Q has as much too much; then int (Q - P) over {P < Q} (as they now are) is at
-   least 2 (s - t), so one density r <= (Q - P) / 2 there with integral s - t can be added to P and taken from Q: the
-   order P <= Q stays, so the ratios only shrink. Everywhere what one gains the other loses: the sum is P + Q. P was lowered
-   by s in all and raised by s: TV = max(s, t).
+1. *The victim's pair* (Dwork and Roth 2014, Lemma 3.17, with two additions). There are laws P*, Q* with P* <= E Q*, Q* <= E P*,
+   P* + Q* = P + Q, TV(P*, Q*) <= TV(P, Q), and TV(P, P*) = TV(Q, Q*) <= D(a) / (E + 1). On S = {P > E Q} replace (P, Q) by
+   (E, 1) (P + Q) / (E + 1): P loses s1 = int_S (P - E Q) / (E + 1) <= D(a) / (E + 1) and Q gains as much. On {Q > E P}
+   likewise: Q loses s2, P gains s2. If s1 > s2, P is short of s1 - s2 and Q has as much too much; then int (Q - P) over {P < Q}
+   (as they now are) is at least 2 (s1 - s2), so one density r <= (Q - P) / 2 there with integral s1 - s2 can be added to P and
+   taken from Q: the order P <= Q stays, so the ratios only shrink. Everywhere what one gains the other loses: the sum is
+   P + Q, and |P - Q| never grows. P was lowered by s1 in all and raised by s1: TV = max(s1, s2).
 2. *The others.* For any z every event has M(S) <= e^b R(z)(S) + D(b) (the mean of two such lines), so int (q M - R(z))_+ =
    q int (M - e^b R(z))_+ = k <= q D(b). Give R(z) this missing density and take the same mass k off R(z) - min(R(z), q M),
    whose mass is 1 - q + k >= k: the new law R*(z) contains q M = q (P* + Q*) / 2 exactly, and TV(R(z), R*(z)) = k.
-3. *The clones proof* uses no more than this: P* and Q* are the mixtures E : 1 and 1 : E of two laws Q0, Q1 (true iff the
-   ratios are at most E), Q0 + Q1 = P* + Q*, and R*(z) >= q (Q0 + Q1) / 2. So the starred views have the clones divergence.
-4. *Back.* The reports are independent given the data: each true view is within TV eta = max(s, t) + (n - 1) k of its starred
+3. *Three symbols.* Let v = TV(P*, Q*) > 0 and s* = v (E + 1)/(E - 1), at most 1 since |P* - Q*| <= (E - 1)/(E + 1) (P* + Q*). With
+   Q0 = (P* - Q*)_+ / v, Q1 = (Q* - P*)_+ / v and (1 - s*) Z = M - s* (Q0 + Q1)/2, which is >= 0 by the same inequality,
+   P* = s* (E Q0 + Q1)/(E + 1) + (1 - s*) Z and Q* = s* (Q0 + E Q1)/(E + 1) + (1 - s*) Z, and R*(z) >= q M. So the starred views
+   arise from the symbols' counts by drawing each symbol's report from Q0, Q1, Z (and the unmarked ones from what is left of
+   R*(z)): post-processing, as in the clones theorem. A larger s dominates: turn 0 and 1 into "neither" at random.
+4. *Back.* The reports are independent given the data: each true view is within TV eta = max(s1, s2) + (n - 1) k of its starred
    one, and P_view(S) - e Q_view(S) <= P*_view(S) - e Q*_view(S) + eta + e eta for every event S.
 
+*Evaluation.* Given how many reports show a symbol, the victim stands at a random place among them; as in ``accounting.blanket``
+delta = E[(sum L)_+] / (q n) over Bin(n, q) symbols drawn from M, with L = 2 (E - e)/(E + 1), 2 (1 - e E)/(E + 1) and 1 - e: a ``Walk``.
+
 *Adaptive choices.* As in the pure theorem the data are shuffled first and the i-th randomizer may depend on the first i - 1
-reports; each must have the curve D. Steps 1 and 2 are done at each step for each history, the total variation of a chain
+reports; each must have the curve D. Steps 1 to 3 are done at each step for each history, the total variation of a chain
 of kernels is at most the sum of the steps' largest ones, and the victim's step occurs once: eta is the same.
 What is *not* covered: devices that run different randomizers of their own. A clone of the victim's report has to come
 from somebody else running the victim's randomizer.
 
-**Numbers.** All terms are positive; exponentials are rounded to the safe side by 1e-12 (``_ratio_above``), eta by 1e-12. The
+**Numbers.** All terms are positive; exponentials are rounded to the safe side by 1e-12 (``_ratio_above``), eta and s by 1e-12. The
 clones curve errs upward (``curve``). The search is free: a bad guess costs tightness only.
 """
 
@@ -65,7 +74,7 @@ _LARGEST_EXPONENT = 40.0
 # Above this no local epsilon is looked for.
 _LARGEST_LOCAL = 1e5
 _SAFE = 1e-12
-# Smallest a: a pair of equal laws would have a walk without slope.
+# Smallest a and b: E = 1 would be a walk without slope, q = 1 one in which nobody is left over.
 _SMALLEST_EXPONENT = 1e-6
 # Shares of delta spent on the victim's and on the others' extra term.
 _FIRST_SHARES = (0.1, 0.1)
@@ -79,16 +88,28 @@ _MOST_VIEWS = 2
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One choice of the two exponents (a for the victim's pair, b for the others) and what it costs: ``eta``, rounded up."""
+    """One choice of the two exponents: E, q and s of the module's text, and what they cost: ``eta``, rounded up."""
 
     pair_ratio: Fraction
     clone: Fraction
+    informative: Fraction
     eta: float
 
     def walk(self, n: int) -> Walk:
-        """The clones walk of ratio E and clone probability q (see ``accounting.clones``)."""
-        slope = 2 * (self.pair_ratio - 1) / (self.pair_ratio + 1) / self.clone
-        return Walk(n=n, pair=self.clone, rho=Fraction(1, 2), slope=2 * slope, slope_e=slope, per_pair=1 / self.clone)
+        """The walk of ratio E, clone probability q and share s of informative symbols; R counts the symbols "neither"."""
+        q, s = self.clone, self.informative
+        slope = 2 * (self.pair_ratio - 1) / (self.pair_ratio + 1) / q
+        third = q * (1 - s) / (1 - q * s) if s < 1 else Fraction(0)
+        return Walk(
+            n=n,
+            pair=q * s,
+            rho=Fraction(1, 2),
+            slope=2 * slope,
+            slope_e=slope,
+            third=third,
+            per_pair=1 / q,
+            per_third=1 / q if s < 1 else 0 / q,
+        )
 
     def added(self, epsilon: float) -> float:
         """(1 + e^epsilon) eta, rounded up."""
@@ -98,11 +119,12 @@ class Split:
 def split_at(local: LocalCurve, n: int, pair_epsilon: float, clone_epsilon: float) -> Split:
     """The split with a = ``pair_epsilon`` and b = ``clone_epsilon`` (both in [0, 40]) for ``n`` honest reports."""
     pair_ratio = _ratio_above(max(pair_epsilon, _SMALLEST_EXPONENT))
-    clone = 1 / _ratio_above(clone_epsilon)
+    clone = 1 / _ratio_above(max(clone_epsilon, _SMALLEST_EXPONENT))
+    informative = min(Fraction(1), Fraction(local.delta_at(0.0) * (1.0 + _SAFE)) * (pair_ratio + 1) / (pair_ratio - 1))
     # D falls with epsilon and the ratios are rounded up: D at the smaller exponent covers them.
     victim = local.delta_at(pair_epsilon) / (1.0 + math.exp(pair_epsilon))
     others = (n - 1) * math.exp(-clone_epsilon) * local.delta_at(clone_epsilon)
-    return Split(pair_ratio, clone, (victim + others) * (1.0 + _SAFE))
+    return Split(pair_ratio, clone, informative, (victim + others) * (1.0 + _SAFE))
 
 
 def local_epsilon(local: LocalCurve, delta: float) -> float:
