@@ -46,6 +46,8 @@ FALSE_ALARM = 1e-6
 FEWEST_TRIALS = 100
 # Reports randomized at once: 8 MiB of 64-bit words.
 _BLOCK = 1 << 20
+# Of a bisection to ten digits, from 1 down to the smallest error.
+_MOST_STEPS = 400
 
 Views = Callable[[int, int], Mapping[str, Floats]]
 """views(which, trials): named statistics, float64[trials] each, of ``trials`` fresh and independent views in which the victim
@@ -130,8 +132,10 @@ def lower_limit(hits: int, trials: int, error: float) -> float:
     if hits == 0:
         return 0.0
     low, high = 0.0, hits / trials
-    while high - low > 1e-10 * high:
+    for _ in range(_MOST_STEPS):
         middle = (low + high) / 2.0
+        if high - low <= 1e-10 * high:
+            break
         if _at_least(hits, trials, middle, 1.0 - middle, error) <= error:
             low = middle
         else:
@@ -145,8 +149,10 @@ def upper_limit(hits: int, trials: int, error: float) -> float:
     if hits == trials:
         return 1.0
     low, high = hits / trials, 1.0
-    while high - low > 1e-10 * high:
+    for _ in range(_MOST_STEPS):
         middle = (low + high) / 2.0
+        if high - low <= 1e-10 * high:
+            break
         if _at_least(trials - hits, trials, 1.0 - middle, middle, error) <= error:
             high = middle
         else:

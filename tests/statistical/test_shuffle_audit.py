@@ -5,9 +5,9 @@ against ``certify``). Every assertion "not refuted" is wrong with probability at
 24, and the seeds are fixed. That an attack has teeth is asserted too: what it measures of an honest randomizer is at least a
 stated share of the certificate's own lower bound, except where this is too small to be seen in so few trials (``FAINT``).
 
-Planted, one at a time, each fails here: limits exchanged (upper for p, lower for q); delta not subtracted; the event chosen on the trials
-that judge it (test_audit.py); epsilon_upper of n - 1 in place of n reports is NOT seen (an audit has no such resolution: see
-tests/unit/accounting/test_truth.py for that), but that of 4 n is.
+Planted, one at a time, each fails here: q_low in the place of q_high; delta added where it is subtracted; no statistic of the order; an
+audit that measures 0. An audit has its limits: a certificate for four times too many reports is refuted, one for a few too many is
+beyond what so few trials can see (the exact comparisons are in tests/unit/accounting).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def attack(
 
 @pytest.mark.parametrize("name", HONEST)
 def test_alone(name: str) -> None:
-    """n = 1: epsilon0 is not exceeded, and 80 % of it are measured. Planted: q_low in the place of q_high, p_high for p_low -> fails."""
+    """n = 1: epsilon0 is not exceeded, and 80 % of it are measured. Planted: q_low in the place of q_high -> fails."""
     mechanism = HONEST[name]
     law = mechanism.privacy()
     result = attack(mechanism, law, 1, 0.0, name)
