@@ -105,6 +105,58 @@ class FiniteLaw:
 
 
 @dataclass(frozen=True, slots=True)
+class SymmetricLaw:
+    """A randomizer to which every ordered pair of different inputs looks alike: integer weights of *classes* of outputs.
+
+    Fix inputs x, x' and a third one z. Class i has weight one[i] under x, two[i] under x', third[i] under z, and least[i] is the sum,
+    over its outputs y, of a positive weight that is at most the weight of y under *every* input, not only these three.
+    ``third`` is None if there are only two inputs, or if not all z look alike (then no lower bound uses a third answer).
+    P(class | x) = one[i] / total.
+
+    A mechanism earns it by three facts, all of them claims about its code that a test should enumerate at small sizes:
+    inside a class the proportions one : two : third : least are the same for every output (that is what makes it a class);
+    the classes and their weights are the same whichever different x, x' (and z) are fixed; and every weight is >= 1.
+    A k-valued report is a table; this is for reports too many to list (bit vectors, subsets, hashes).
+
+    Checked here: positive weights, one total, least <= every other weight, and that exchanging x and x' changes nothing.
+    """
+
+    one: tuple[int, ...]
+    two: tuple[int, ...]
+    least: tuple[int, ...]
+    third: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        rows = [self.one, self.two, *([] if self.third is None else [self.third])]
+        if not self.one or any(len(row) != len(self.one) for row in (*rows, self.least)):
+            raise ShoalError(Kind.INVALID, "the weights of a symmetric law have one length, at least 1")
+        if len({sum(row) for row in rows}) != 1:
+            raise ShoalError(Kind.INVALID, "the weights of a symmetric law under one, two and third have one sum")
+        if min(self.least) < 1 or any(low > weight for row in rows for low, weight in zip(self.least, row, strict=True)):
+            raise ShoalError(Kind.INVALID, "the least weights of a symmetric law are at least 1 and at most those of any input")
+        if self._classes() != self._classes(exchanged=True):
+            raise ShoalError(Kind.INVALID, "a symmetric law does not change when its two inputs are exchanged")
+
+    def _classes(self, *, exchanged: bool = False) -> dict[tuple[Fraction, ...], int]:
+        """Proportions to the least weight -> least weight of all classes with these proportions."""
+        one, two = (self.two, self.one) if exchanged else (self.one, self.two)
+        third = self.third if self.third is not None else self.least
+        found: dict[tuple[Fraction, ...], int] = {}
+        for a, b, c, low in zip(one, two, third, self.least, strict=True):
+            key = (Fraction(a, low), Fraction(b, low), Fraction(c, low))
+            found[key] = found.get(key, 0) + low
+        return found
+
+    @property
+    def total(self) -> int:
+        return sum(self.one)
+
+    @property
+    def max_ratio(self) -> Fraction:
+        return max(Fraction(a, b) for a, b in zip(self.one, self.two, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
 class PureLaw:
     """Nothing is known of the randomizer but that it is epsilon0-LDP with e^epsilon0 <= ``ratio``."""
 

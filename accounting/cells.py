@@ -1,0 +1,166 @@
+"""From the output law of any finite randomizer to expectations E[(L_1 + ... + L_n)_+] / n of i.i.d. values with few cells.
+
+Both bounds of this package have that form, with L = first - e second and e = exp(epsilon):
+
+*Upper, the privacy blanket* (Balle, Bell, Gascon, Nissim, "The Privacy Blanket of the Shuffle Model", CRYPTO 2019, Lemma 5.3). Let
+w_y be any positive numbers with w_y <= P(y | z) for **every** input z, not only for x and x'. Then P(. | z) = w + (a positive rest), so a
+report is drawn from w / gamma with probability gamma = sum_y w_y whatever its input is. Give the adversary the others' reports that
+came from the rest: the real view is a post-processing of that, so what remains bounds it from above. It is the victim's report
+among M' ~ Bin(n - 1, gamma) draws from w / gamma at a uniformly random place, whose density with respect to m = M' + 1 draws is the mean
+of gamma P(y_i | x) / w(y_i). With Bin(n-1, gamma)(m-1) = Bin(n, gamma)(m) m / (n gamma) this is
+
+    delta(epsilon) <= E[(L_1 + ... + L_n)_+] / n,
+    L_i = (P(y | x) - e P(y | x')) / w_y with probability w_y for every y,  0 with probability 1 - gamma.
+
+Nothing in the proof asks that w_y be the *largest* such number: a smaller w is sound too, and only looser. w_y above the probability of y
+under some third input is not: a device with that input would not hide the victim as assumed.
+
+*Lower, real datasets* (docs/ACCOUNTING.md, section 4). If the n - 1 others all answer z, the divergence *is*
+E[(L_1 + ... + L_n)_+] / n with L_i = (P(y | x) - e P(y | x')) / P(y | z) with probability P(y | z).
+
+Outputs whose (first, second) coincide are one cell, exactly: L does not distinguish them. Everything is a fraction.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import permutations
+
+import numpy as np
+
+from shoal.accounting.binomial import Floats
+from shoal.errors import Kind, ShoalError
+from shoal.privacy import FiniteLaw, SymmetricLaw
+
+# A blanket is offered for tables of at most this many different rows (all ordered pairs are tried) ...
+_MOST_INPUTS = 16
+# ... and at most this many cells over all pairs: one evaluation of the curves then stays below a second or two.
+_MOST_CELLS = 20_000
+# Lower bounds: tables of at most this many different rows are searched over all pairs, ...
+_SMALL_TABLE = 12
+# ... and so many views are kept by each way of ranking them. Each is a valid lower bound; more can only be tighter.
+_MOST_VIEWS = 3
+# Larger tables (entries times inputs) are not searched at all.
+_LARGE_TABLE = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """With probability ``mass`` (> 0) one report adds L = first - e second (both >= 0), e = exp(epsilon)."""
+
+    mass: Fraction
+    first: Fraction
+    second: Fraction
+
+    def __post_init__(self) -> None:
+        if self.mass <= 0 or self.first < 0 or self.second < 0:
+            raise ShoalError(Kind.INVALID, "a cell wants mass > 0, first >= 0 and second >= 0")
+
+
+@dataclass(frozen=True, slots=True)
+class CellSum:
+    """delta(epsilon) = E[(L_1 + ... + L_n)_+] / n for n >= 1 independent reports; the masses of the cells sum to 1."""
+
+    n: int
+    cells: tuple[Cell, ...]
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or sum(cell.mass for cell in self.cells) != 1:
+            raise ShoalError(Kind.INVALID, "a sum of cells wants n >= 1 and masses that add up to 1")
+
+
+def blanket_sums(law: FiniteLaw | SymmetricLaw, n: int) -> tuple[CellSum, ...]:
+    """Blanket sums, one for every ordered pair of inputs that could be the worst: the largest of them bounds delta from above.
+
+    Both directions are among them: a pair and its exchange are different sums unless their cells coincide. Empty if the
+    table has too many inputs or cells: the caller then falls back to clones. Raises INVALID for n < 1.
+    """
+    if isinstance(law, SymmetricLaw):
+        return (_blanket(law.one, law.two, law.least, law.total, n),)
+    rows = _worst_rows(law)
+    pairs = len(rows) * (len(rows) - 1)
+    if len(rows) > _MOST_INPUTS or pairs * len(rows[0]) > _MOST_CELLS:
+        return ()
+    least = [min(column) for column in zip(*law.rows, strict=True)]
+    if pairs == 0:
+        # One row, whatever the input: nothing to tell apart.
+        return (_blanket(rows[0], rows[0], least, law.total, n),)
+    return tuple(dict.fromkeys(_blanket(one, two, least, law.total, n) for one, two in permutations(rows, 2)))
+
+
+def dataset_sums(law: FiniteLaw | SymmetricLaw, n: int) -> tuple[CellSum, ...]:
+    """The exact divergences of real pairs of datasets, the others all answering one input: each bounds delta from below.
+
+    For a table the most promising (x, x', z), by the information of one report and of coarse views of it;
+    outputs are not merged unless their L coincides. Empty for tables too large to search. Raises INVALID for n < 1.
+    """
+    if isinstance(law, SymmetricLaw):
+        thirds = (law.one, law.two) if law.third is None else (law.third, law.one, law.two)
+        return tuple(dict.fromkeys(_dataset(law.one, law.two, third, law.total, n) for third in thirds))
+    rows = sorted(set(law.rows))
+    if len(rows) < 2 or len(rows) * len(law.rows[0]) * len(rows) > _LARGE_TABLE:
+        return ()
+    return tuple(dict.fromkeys(_dataset(rows[x], rows[other], rows[z], law.total, n) for x, other, z in _triples(rows, law.total)))
+
+
+def _worst_rows(law: FiniteLaw) -> list[tuple[int, ...]]:
+    """The different rows; of a table with two outputs only the extreme two.
+
+    There every row is a mixture of the extremes, and the divergence of the blanket's views is jointly convex in the
+    victim's two rows (w does not depend on them).
+    """
+    rows = sorted(set(law.rows))
+    return [rows[0], rows[-1]] if len(rows[0]) == 2 and len(rows) > 2 else rows
+
+
+def _blanket(one: Sequence[int], two: Sequence[int], least: Sequence[int], total: int, n: int) -> CellSum:
+    weighted = [(Fraction(w, total), Fraction(a, w), Fraction(b, w)) for a, b, w in zip(one, two, least, strict=True)]
+    idle = Fraction(total - sum(least), total)
+    if idle:
+        weighted.append((idle, Fraction(0), Fraction(0)))
+    return CellSum(n, _merged(weighted))
+
+
+def _dataset(one: Sequence[int], two: Sequence[int], third: Sequence[int], total: int, n: int) -> CellSum:
+    return CellSum(n, _merged((Fraction(z, total), Fraction(a, z), Fraction(b, z)) for a, b, z in zip(one, two, third, strict=True)))
+
+
+def _merged(weighted: Iterable[tuple[Fraction, Fraction, Fraction]]) -> tuple[Cell, ...]:
+    """Cells with one (first, second) joined, in one order: equal laws give equal tuples."""
+    masses: dict[tuple[Fraction, Fraction], Fraction] = defaultdict(Fraction)
+    for mass, first, second in weighted:
+        masses[first, second] += mass
+    return tuple(Cell(mass, first, second) for (first, second), mass in sorted(masses.items()))
+
+
+def _triples(rows: Sequence[tuple[int, ...]], total: int) -> list[tuple[int, int, int]]:
+    """(x, x', z) worth evaluating, by the chi-squared information of one report; any choice is sound.
+
+    Ranked thrice: by the whole report, by its extreme outputs alone, and by the sign of its log-ratio; and apart for z = x, z = x' and
+    a third z. Which is the right one depends on n, delta and direction: others who answer x hide differently from those who answer z.
+    """
+    table = np.array([[float(Fraction(weight, total)) for weight in row] for row in rows])
+    ranked: dict[tuple[int, int], list[tuple[float, int, int, int]]] = defaultdict(list)
+    for x, other in _pairs(table):
+        ratio = table[x] / table[other]
+        ends = np.where(ratio == ratio.max(), 0, np.where(ratio == ratio.min(), 1, 2))
+        sides = np.where(ratio > 1.0, 0, np.where(ratio < 1.0, 1, 2))
+        for way, view in enumerate((table, table @ np.eye(3)[ends], table @ np.eye(3)[sides])):
+            score = np.divide((view[x] - view[other]) ** 2, view, out=np.zeros_like(view), where=view > 0.0).sum(axis=1)
+            for z, value in enumerate(score):
+                ranked[way, 0 if z == x else 1 if z == other else 2].append((-float(value), x, other, z))
+    kept = [entry[1:] for entries in ranked.values() for entry in sorted(entries)[:_MOST_VIEWS]]
+    return list(dict.fromkeys(kept))
+
+
+def _pairs(table: Floats) -> list[tuple[int, int]]:
+    """Ordered pairs of rows worth ranking: all, or for many rows those that are extreme in some output."""
+    if len(table) <= _SMALL_TABLE:
+        return list(permutations(range(len(table)), 2))
+    high, low = table.argmax(axis=0), table.argmin(axis=0)
+    order = np.argsort(-(table.max(axis=0) / table.min(axis=0)), kind="stable")[:_SMALL_TABLE]
+    found = [(int(high[y]), int(low[y])) for y in order if high[y] != low[y]]
+    return list(dict.fromkeys([*found, *((b, a) for a, b in found)]))
