@@ -28,9 +28,9 @@ from the one with L blanket reports, by adding more of them. Divergence is joint
 L is a Bernstein quantile with P(J < L) <= a small share of delta. A block of size 1 has no unknown: it is exact.
 
 **Branch and bound.** An epsilon is proven when every block's bound is at most delta; blocks that fail are split in four. The
-upper end is tried just above the lower one, at 0.01 %, 0.03 %, ... until it is proven within a budget of evaluations; if it never
-is, ``ceiling`` is returned, which the caller has proven already. A block of size 1 that fails is a dataset worse than those known:
-the lower end is raised to it. Soundness does not depend on how blocks are chosen.
+upper end is tried just above the lower one, 1e-8 of it (n <= 8192), 0.01 %, 0.03 %, ... until it is proven within a budget of
+evaluations; if it never is, ``ceiling`` is returned, which the caller has proven already. A block of size 1 that fails is a
+dataset worse than those known: the lower end is raised to it. Soundness does not depend on how blocks are chosen.
 
 Epsilons are moved by 1e-15 of e^epsilon - 1 to the safe side; see ``tilted`` for all other errors.
 """
@@ -51,12 +51,14 @@ from shoal.accounting.tilted import Tilts, divergences, tilts
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import log_upper
 
-# Up to here every m is evaluated.
-_ALL = 256
-# How far above the lower end the upper end is tried first (first of all where every m is a block of its own), and the next steps.
-_FIRST, _FINEST, _GROWTH = 1e-4, 1e-8, 3.0
+# Up to here every m is evaluated at once; up to here blocks may shrink to single datasets everywhere within the budget.
+_ALL, _SINGLE = 256, 8192
+# How far above the lower end the upper end is tried first (up to _SINGLE, and beyond), and by how much the next step is larger.
+_FINEST, _FIRST, _GROWTH = 1e-8, 1e-4, 3.0
+# How often the lower end may be raised before steps grow all the same.
+_RAISES = 6
 # Blocks evaluated per attempt (about 5 microseconds each), and blocks to begin with.
-_BUDGET, _BLOCKS = 24_000, 64
+_BUDGET, _BLOCKS = 32_000, 64
 _SPLIT = 4
 # Datasets tried at once by the search for the worst one.
 _TRIED = 128
@@ -104,14 +106,17 @@ class _Side:
         counts = np.stack([ones, n - 1 - ones, np.zeros_like(ones)], axis=1)
         return divergences(self.tilts([excess]), np.zeros(len(ones), np.int64), counts)[0]
 
+    def kept(self, sizes: Ints, eta: float) -> Ints:
+        """L of each block: P(Bin(size - 1, gamma) < L) <= eta, by Bernstein's inequality. Direction: errs down."""
+        gamma, unknown = float(self.gamma), (sizes - 1).astype(np.float64)
+        sure = np.floor(unknown * gamma - half_width(unknown, gamma, 1.0 - gamma, math.log(eta)))
+        return np.clip(sure, 0.0, unknown).astype(np.int64)
+
     def blocks(self, tilt: Tilts, which: Ints, n: int, starts: Ints, sizes: Ints, eta: float) -> Floats:
         """Upper values of delta over all m in each block [start, start + size), at epsilon number ``which`` each."""
-        gamma = float(self.gamma)
-        unknown = (sizes - 1).astype(np.float64)
-        kept = np.floor(unknown * gamma - half_width(unknown, gamma, 1.0 - gamma, math.log(eta)))
-        kept = np.clip(kept, 0.0, unknown)
-        counts = np.stack([starts, n - starts - sizes, kept.astype(np.int64)], axis=1)
-        return divergences(tilt, which, counts)[1] + np.where(kept > 0.0, eta, 0.0)
+        kept = self.kept(sizes, eta)
+        counts = np.stack([starts, n - starts - sizes, kept], axis=1)
+        return divergences(tilt, which, counts)[1] + np.where(kept > 0, eta * (1.0 + _SAFE), 0.0)
 
 
 def _sides(top: Fraction, bottom: Fraction) -> tuple[_Side, ...]:
@@ -146,7 +151,7 @@ def binary_interval(top: Fraction, bottom: Fraction, n: int, delta: float, ceili
     check_delta(delta)
     sides = _sides(top, bottom)
     lower = _lower(sides, n, delta, _checked(ceiling))
-    step = _FINEST if n <= _ALL else _FIRST
+    step, raises = (_FINEST if n <= _SINGLE else _FIRST), 0
     # Where even epsilon = 0 is not refuted: 0, and then steps from far below anything that matters.
     tried = lower * (1.0 + step) if lower > 0.0 else 0.0
     while tried < ceiling:
@@ -154,7 +159,9 @@ def binary_interval(top: Fraction, bottom: Fraction, n: int, delta: float, ceili
         if proven:
             return Interval(lower, tried)
         raised = max([lower, *(_refuted(sides[i : i + 1], [m], n, delta, ceiling) for i, m in worse)])
-        step = step if raised > lower else max(step * _GROWTH, _FIRST)
+        raises += raised > lower
+        if raised == lower or raises > _RAISES:
+            step = max(step * _GROWTH, _FIRST)
         lower = raised
         tried = lower * (1.0 + step) if lower > 0.0 else max(tried * 8.0, ceiling * 1e-12)
     return Interval(min(lower, ceiling), ceiling)

@@ -32,7 +32,8 @@ frequencies are all that matters, whatever n is. No array over outcomes is ever 
   inequality for the tilted law; M is chosen for it. Weights e^(-theta (t - T - 1)) are at most 1.
 - frequencies left out: |e^(iw) - 1| / |1 - z| <= 2.7 and |1 - z^M| <= 2, so at most 5.4 exp(-_CUT) in all.
 - phases: angles are computed from min(p, 1 - p) (the other ones are counted as whole reports, exactly), so they are of the size
-  of s rather than of n; each is known to 16 u of its parts' magnitude. This times sum |terms|. Below 1e-9 of the result at n = 1e8.
+  of s rather than of n; each is known to 16 u of its parts' magnitude; 128 u more
+  for all that follows. This times sum |terms|. Below 1e-9 of the result at n = 1e8.
 - each |phi_k| to 32 u absolutely (n v^(n/2) is bounded), as far as frequencies are summed.
 - the factor in front: 16 u of the magnitude of the logarithms added up.
 
@@ -113,7 +114,11 @@ def tilts(top: Fraction, bottom: Fraction, kinds: Sequence[Fraction], excess: Se
 def _log(ratio: Fraction) -> float:
     """ln(ratio) to a few units in the last place, near 1 too."""
     excess = ratio - 1
-    return math.log1p(float(excess)) if abs(excess) < Fraction(1, 2) else math.log(ratio.numerator) - math.log(ratio.denominator)
+    if abs(excess) < Fraction(1, 2):
+        return math.log1p(float(excess))
+    # Far beyond floats the difference of two logarithms is good enough: its value is large.
+    large = abs(ratio.numerator.bit_length() - ratio.denominator.bit_length()) > 1000
+    return math.log(ratio.numerator) - math.log(ratio.denominator) if large else math.log(float(ratio))
 
 
 def divergences(tilt: Tilts, which: Ints, counts: Ints) -> tuple[Floats, Floats]:
@@ -168,7 +173,7 @@ def _sums(tilt: Tilts, which: Ints, counts: Floats, half: Floats, frequencies: i
     sums = np.stack([turn - side, even.sum(axis=1), turn + side])
     magnitude = (size * np.sqrt(4.0 * square / norm)).sum(axis=1)
     widest = np.minimum(math.pi, math.pi * frequencies / half)
-    phases = 16.0 * _UNIT * (2.0 + widest * (1.6 * np.abs(moved).sum(axis=1) + np.abs(place) + 2.0))
+    phases = 16.0 * _UNIT * (8.0 + widest * (1.6 * np.abs(moved).sum(axis=1) + np.abs(place) + 2.0))
     error = magnitude * phases + 32.0 * _UNIT * 5.4 * np.minimum(frequencies / half, 1.0) + 5.0 * math.exp(-_TAIL) + 5.4 * math.exp(-_CUT)
     logs = counts * tilt.cost[which]
     front = tilt.log_c[which] + logs.sum(axis=1) - theta * (place + 1.0)
