@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shoal.accounting.binary import Interval
 from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n
 from shoal.accounting.curve import DEFAULT_EFFORT, MARGIN, TAIL_SHARE, Curve, Direction, Effort
 from shoal.accounting.datasets import finite_datasets, kary_datasets
@@ -57,8 +58,9 @@ def certify(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fra
     n_honest = n * share.numerator // share.denominator
     law = simplest(privacy)
     epsilon0 = epsilon0_upper(law)
-    upper, method = upper_bound(law, n_honest, delta)
-    lower = lower_bound(law, max(1, n_honest), delta, upper)
+    found, method = _search(law, n_honest, delta, DEFAULT_EFFORT)
+    upper = found.upper
+    lower = found.lower or lower_bound(law, max(1, n_honest), delta, upper)
     honest = f"at least {n_honest} of the {n} reports come from devices that follow the protocol" if share < 1 else _all_honest(n)
     assumed = _SAME_LAW if method in {EXACT, BLANKET, TABLE_CLONES} else _ANY_LAW
     return Certificate(
@@ -93,14 +95,21 @@ def simplest(privacy: LocalPrivacy) -> LocalPrivacy:
 
 def upper_bound(privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> tuple[float, str]:
     """(epsilon, method): the smallest epsilon proven for ``n_honest`` mutually hiding reports. Direction: upper bound."""
-    best, method = epsilon0_upper(privacy), LOCAL
+    found, method = _search(privacy, n_honest, delta, effort)
+    return found.upper, method
+
+
+def _search(privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort) -> tuple[Interval, str]:
+    """The smallest upper end of any route, with the largest lower end that came along, and the method of the upper end."""
+    best, method, lower = epsilon0_upper(privacy), LOCAL, 0.0
     if not _amplifies(privacy, n_honest):
-        return best, method
+        return Interval(0.0, best), method
     for route in routes(privacy, min(n_honest, LARGEST_N)):
-        epsilon = route.bound(delta, best, effort)
-        if epsilon < best:
-            best, method = epsilon, route.method
-    return best, method
+        found = route.bound(delta, best, effort)
+        lower = max(lower, found.lower if n_honest <= LARGEST_N else 0.0)
+        if found.upper < best:
+            best, method = found.upper, route.method
+    return Interval(min(lower, best), best), method
 
 
 def proves(privacy: LocalPrivacy, n_honest: int, delta: float, epsilon: float, effort: Effort = DEFAULT_EFFORT) -> bool:
@@ -109,23 +118,27 @@ def proves(privacy: LocalPrivacy, n_honest: int, delta: float, epsilon: float, e
         return True
     if not _amplifies(privacy, n_honest):
         return False
-    return any(route.curve(delta, epsilon, effort)(epsilon) <= delta for route in routes(privacy, min(n_honest, LARGEST_N)))
+    return any(route.proves(delta, epsilon, effort) for route in routes(privacy, min(n_honest, LARGEST_N)))
 
 
 def upper_curve(privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> Callable[[float], float]:
     """The divergence as a function of epsilon >= 0, never below the truth, tight near ``delta``: what composition starts from.
 
-    It bounds both directions for every pair of neighbouring datasets: 1 - e^(epsilon - epsilon0) or less where nothing better
-    is known, and 0 from epsilon0 on.
+    It bounds both directions for every pair of neighbouring datasets; it is at most ``local_delta``, so 0 from epsilon0 on.
     """
     epsilon0 = epsilon0_upper(privacy)
-    found = routes(privacy, min(n_honest, LARGEST_N)) if _amplifies(privacy, n_honest) else ()
-    chosen = [route.curve(delta, epsilon0, effort) for route in found]
+    tightest: Callable[[float], float] | None = None
+    if _amplifies(privacy, n_honest):
+        n = min(n_honest, LARGEST_N)
+        found = list(routes(privacy, n))
+        best = min(found, key=lambda route: route.bound(delta, epsilon0, effort).upper) if len(found) > 1 else found[0]
+        tightest = best.curve(delta, epsilon0, effort)
 
     def curve(epsilon: float) -> float:
         if epsilon >= epsilon0:
             return 0.0
-        return min([local_delta(epsilon0, epsilon), *(each(epsilon) for each in chosen)])
+        alone = local_delta(epsilon0, epsilon)
+        return alone if tightest is None else min(alone, tightest(epsilon))
 
     return curve
 
@@ -166,7 +179,7 @@ def compare(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fra
     values = {LOCAL: epsilon0}
     if _amplifies(law, n_honest):
         for route in (*routes(law, min(n_honest, LARGEST_N)), *general_routes(law, min(n_honest, LARGEST_N))):
-            values.setdefault(route.method, route.bound(delta, epsilon0, DEFAULT_EFFORT))
+            values.setdefault(route.method, route.bound(delta, epsilon0, DEFAULT_EFFORT).upper)
     few = "" if n_honest > 1 else " (with at most one honest report only epsilon0 is left)"
     return tuple(
         RouteValue(method, values[method], True, WHY[method])

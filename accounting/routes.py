@@ -1,17 +1,21 @@
 """The ways to an upper bound, and which of them apply to a law.
 
-A ``Route`` is a statement that has a proof (docs/ACCOUNTING.md, section 3) together with the numbers that it needs. ``certify`` takes
-the smallest value; ``compare`` shows them all, and says of the others why they don't apply. Adding a route is adding it to ``routes``:
-nothing else chooses among them.
+A ``Route`` is a statement that has a proof (docs/ACCOUNTING.md, section 3) together with the numbers that it needs: ``Curves`` for an
+expectation or the worst of several, ``Exact`` for two outputs. ``certify`` takes the smallest value; ``compare`` shows them all, and says
+of the others why they don't apply. Adding a route is adding it to ``routes``: nothing else chooses among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+
+from shoal.accounting.binary import BinaryEnvelope, Interval, binary_interval, binary_proves
 from shoal.accounting.blanket import binary_blanket, kary_blanket
 from shoal.accounting.clones import clones, kary_clones, table_clones
 from shoal.accounting.curve import Curve, Direction, Effort
@@ -55,34 +59,82 @@ Maker = Callable[[float, float, Effort], DeltaCurve]
 """(target delta, largest epsilon, effort) -> curve."""
 
 
+class Route(Protocol):
+    """One way to an upper bound."""
+
+    @property
+    def method(self) -> str: ...
+
+    def bound(self, delta: float, ceiling: float, effort: Effort) -> Interval:
+        """``upper``: the smallest epsilon proven at ``delta``, or ``ceiling``, which is proven otherwise. ``lower``: refuted, or 0."""
+        ...
+
+    def proves(self, delta: float, epsilon: float, effort: Effort) -> bool:
+        """Whether (epsilon, delta) is proven. False says nothing."""
+        ...
+
+    def curve(self, delta: float, epsilon_max: float, effort: Effort) -> Callable[[float], float]:
+        """delta as a function of epsilon in [0, epsilon_max], never below the truth; tight near ``delta``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Route:
-    """One way to an upper bound. The divergence is at most the largest of the curves that ``makers`` build."""
+class Curves:
+    """The divergence is at most the largest of the curves that ``makers`` build."""
 
     method: str
     makers: tuple[Maker, ...]
 
     def curve(self, delta: float, epsilon_max: float, effort: Effort) -> Callable[[float], float]:
-        """delta as a function of epsilon in [0, epsilon_max], never below the truth; tight near ``delta``."""
         curves = [make(delta, epsilon_max, effort) for make in self.makers]
         return lambda epsilon: max(curve.delta(epsilon) for curve in curves)
 
-    def bound(self, delta: float, ceiling: float, effort: Effort) -> float:
-        """The smallest epsilon proven at ``delta``; ``ceiling``, which is proven otherwise, if this route doesn't come below it."""
+    def proves(self, delta: float, epsilon: float, effort: Effort) -> bool:
+        return all(make(delta, epsilon, effort).delta(epsilon) <= delta for make in self.makers)
+
+    def bound(self, delta: float, ceiling: float, effort: Effort) -> Interval:
         curves = [make(delta, ceiling, effort) for make in self.makers]
         if any(curve.delta(ceiling) > delta for curve in curves):
-            return ceiling
+            return Interval(0.0, ceiling)
         # Later curves start from the worst so far: an epsilon that satisfies all of them.
         epsilon = 0.0
         for curve in curves:
             if curve.delta(epsilon) > delta:
                 # Never below what the earlier curves proved, even if rounding made this curve cross twice.
                 epsilon = max(epsilon, crossing(curve.delta, delta, ceiling)[1])
-        return epsilon
+        return Interval(0.0, epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Two outputs: all datasets are gone through (``binary``). ``top`` > ``bottom``: the extreme probabilities of one output."""
+
+    top: Fraction
+    bottom: Fraction
+    n: int
+    method: str = EXACT
+
+    def bound(self, delta: float, ceiling: float, effort: Effort) -> Interval:
+        return binary_interval(self.top, self.bottom, self.n, delta, ceiling)
+
+    def proves(self, delta: float, epsilon: float, effort: Effort) -> bool:
+        return binary_proves(self.top, self.bottom, self.n, delta, epsilon)
+
+    def curve(self, delta: float, epsilon_max: float, effort: Effort) -> Callable[[float], float]:
+        envelope = BinaryEnvelope(self.top, self.bottom, self.n, delta)
+        return lambda epsilon: float(envelope.deltas(np.array([epsilon]))[0])
+
+
+def _exact(law: KaryLaw | FiniteLaw, n: int) -> Exact:
+    """Rows between the two extreme ones are mixtures of these, in the victim's place and in the others': joint convexity."""
+    if isinstance(law, KaryLaw):
+        return Exact(Fraction(law.same, law.total), Fraction(law.other, law.total), n)
+    shares = [Fraction(row[0], law.total) for row in law.rows]
+    return Exact(max(shares), min(shares), n)
 
 
 def _walks(method: str, walks: tuple[Walk, ...]) -> Route:
-    return Route(method, tuple(partial(_walk_curve, walk) for walk in walks))
+    return Curves(method, tuple(partial(_walk_curve, walk) for walk in walks))
 
 
 def _walk_curve(walk: Walk, delta: float, epsilon_max: float, effort: Effort) -> DeltaCurve:
@@ -95,9 +147,12 @@ def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
         if privacy.k > 2:
             yield _walks(TABLE_CLONES, (kary_clones(privacy, n),))
         yield _walks(BLANKET, (kary_blanket(privacy, n),))
+        if privacy.k == 2:
+            yield _exact(privacy, n)
     elif isinstance(privacy, FiniteLaw):
         if len(privacy.rows[0]) == 2:
             yield _walks(BLANKET, binary_blanket(privacy, n))
+            yield _exact(privacy, n)
         else:
             yield _walks(TABLE_CLONES, table_clones(privacy, n))
     else:

@@ -14,7 +14,7 @@ from shoal.accounting import certify, routes
 from shoal.accounting.accountant import LARGEST_N, compare, lower_bound, simplest, upper_bound, upper_curve
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.curve import DEFAULT_EFFORT
-from shoal.accounting.routes import Route
+from shoal.accounting.routes import Curves
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 from tests.unit.accounting.laws import kary, pure
@@ -138,7 +138,8 @@ def test_a_kary_table_is_recognised() -> None:
 def test_methods_are_named() -> None:
     assert certify(pure(1.0), 1000, 1e-6).method == "clones"
     assert certify(kary(16, 1.0), 1000, 1e-6).method == "blanket"
-    assert certify(FiniteLaw(((7, 3), (2, 8))), 1000, 1e-6).method == "blanket"
+    assert certify(FiniteLaw(((7, 3), (2, 8))), 1000, 1e-6).method == "exact"
+    assert certify(kary(2, 1.0), 1000, 1e-6).method == "exact"
     assert certify(FiniteLaw(((5, 3, 2), (1, 3, 6))), 1000, 1e-6).method == "table-clones"
 
 
@@ -239,4 +240,4 @@ def test_a_later_direction_never_undoes_an_earlier_one(monkeypatch: pytest.Monke
             return 1.0 if epsilon < 0.6 else 0.0
 
     monkeypatch.setattr(routes, "crossing", lambda *_: next(found))
-    assert Route("either", (lambda *_: Steps(), lambda *_: Steps())).bound(1e-6, 1.0, DEFAULT_EFFORT) == 0.5
+    assert Curves("either", (lambda *_: Steps(), lambda *_: Steps())).bound(1e-6, 1.0, DEFAULT_EFFORT).upper == 0.5
