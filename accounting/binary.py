@@ -8,6 +8,9 @@ the view is the number of ones. delta(epsilon; n, m) is evaluated by ``tilted`` 
 The other direction is the same problem with outputs relabelled: a' = 1 - b, b' = 1 - a, m' = n - 1 - m. For a = 1 - b it is
 the first direction at n - 1 - m, so that one direction over all m is everything.
 
+Inputs whose rows lie between the two extreme ones, the victim's or anybody's, are mixtures of these two; the divergence is jointly
+convex, so the extreme answers are the worst. All others run this randomizer, chosen beforehand, independently of one another.
+
 **Lower end.** Any m is a real pair of datasets: the largest lower value over the m tried, with m refined around the best.
 
 **Upper end.** All m at once, in blocks m = start .. start + size - 1. In every dataset of the block at least ``start`` of the
@@ -18,8 +21,8 @@ of the victim and the known ones by adding the reports of the unknown, whose ans
 post-processing, which never raises a divergence.
 
 *Sharper.* A report with answer 0 or 1 is, with probability gamma = 1 - (a - b), a *blanket* report: one with probability
-b / gamma whatever the answer; otherwise it repeats the answer (1 with probability b + (a - b) = a for answer 1; b for 0). Let J ~
-Bin(size - 1, gamma) of the unknown reports be blanket. J does not depend on any answer, and given J the view is made from the
+b / gamma whatever the answer; otherwise it repeats the answer (so it is one with
+probability b + (a - b) = a if the answer is 1, and b if it is 0). Let J ~ Bin(size - 1, gamma) of the unknown reports be blanket. J does not depend on any answer, and given J the view is made from the
 view of victim, known ones and J blanket reports by adding the size - 1 - J answers that were repeated. Given J >= L it is also made
 from the one with L blanket reports, by adding more of them. Divergence is jointly convex, so for every L
 
