@@ -61,6 +61,7 @@ _FMT22 = "Feldman, McMillan, Talwar, SODA 2023 (arXiv 2208.04591), with its erra
 _WANG = "Wang and others, VLDB 2024 (variation ratio)"
 
 _UP = 1.0 + 1e-12
+_ALMOST = 1.0 - 1e-15
 # Larger tables (ordered pairs of inputs times outputs) get no blanket moments here.
 _LARGE_TABLE = 100_000
 # Points of (0, epsilon0) at which an inverted curve is looked at before the search.
@@ -192,9 +193,11 @@ def _top(curve: Callable[[float], float], delta: float, epsilon0: float) -> floa
 
 
 def _hoeffding(at: _Moments, a: float, n: int) -> float:
-    """delta of the Hoeffding form; see the module's text. Direction: upper bound."""
+    """delta of the Hoeffding form, 0 where L is the constant -a. Direction: upper bound."""
+    if at.width <= 0.0:
+        return 0.0
     z = -math.expm1(-2.0 * (a / at.width) ** 2)
-    log_power = n * math.log1p(-at.gamma * z)
+    log_power = n * math.log1p(-min(at.gamma * z, _ALMOST))
     return at.width**2 / (4.0 * a * at.gamma * n) * math.exp(log_power)
 
 
@@ -206,7 +209,7 @@ def _bennett(at: _Moments, a: float, n: int) -> float:
     # (1 + u) ln(1 + u) - u: below 1e-4 its series, whose first omitted term is positive, so that the exponent errs to the safe side.
     phi = u * u / 2.0 - u**3 / 6.0 if u < 1e-4 else (1.0 + u) * math.log1p(u) - u
     z = math.exp(-at.second / at.largest**2 * phi)
-    with_zero = n * math.log1p(-at.gamma * (1.0 - z))
+    with_zero = n * math.log1p(-min(at.gamma * (1.0 - z), _ALMOST))
     # E[z^M] - P(M = 0) as a product: (1 - gamma + gamma z)^n (1 - ((1 - gamma) / (1 - gamma + gamma z))^n).
     share = at.gamma * z / (1.0 - at.gamma) if at.gamma < 1.0 else math.inf
     some = -math.expm1(-n * math.log1p(share)) if math.isfinite(share) else 1.0
