@@ -44,20 +44,25 @@ of kernels is at most the sum of the steps' largest ones, and the victim's step 
 What is *not* covered: devices that run different randomizers of their own. A clone of the victim's report has to come
 from somebody else running the victim's randomizer.
 
+**Many levels** instead of three symbols, where more than two ratios are known of D: ``accounting.levels``, with (n - 1) q D(b) as eta.
+
 **Numbers.** All terms are positive; exponentials are rounded to the safe side by 1e-12 (``_ratio_above``), eta and s by 1e-12. The
-clones curve errs upward (``curve``). The search is free: a bad guess costs tightness only.
+curves err upward (``curve``, ``lattice``). The search is free: a bad guess costs tightness only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.curve import DEFAULT_EFFORT, Curve, Direction, Effort
 from shoal.accounting.datasets import finite_datasets, kary_datasets
+from shoal.accounting.lattice import LatticeCurve
+from shoal.accounting.levels import Evidence, evidence, level_sum
 from shoal.accounting.search import crossing
 from shoal.accounting.walk import Walk
 from shoal.approximate import ApproximateLaw, GaussianLaw, LocalCurve, lower_phi, upper_phi
@@ -78,7 +83,11 @@ _SAFE = 1e-12
 _SMALLEST_EXPONENT = 1e-6
 # Shares of delta spent on the victim's and on the others' extra term.
 _FIRST_SHARES = (0.1, 0.1)
-_SHARES = tuple((victim, others) for victim in (0.01, 0.06, 0.25) for others in (0.01, 0.06, 0.25))
+_SHARES = ((0.01, 0.03), (0.01, 0.12), (0.06, 0.25), (0.25, 0.06))
+# The same for many levels, where the victim costs nothing extra; and what may lie beyond the last level.
+_LEVEL_SHARE = 0.12
+_LAST_LEVEL = 0.002
+_HALF = Fraction(1, 2)
 _QUICK = Effort(cells=100_000, third_cells=50_000)
 _WEIGHTS = 1 << 62
 # Thresholds of the Gaussian's two-cell view, in standard deviations from the others' value; the best few are evaluated.
@@ -86,9 +95,25 @@ _THRESHOLDS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _MOST_VIEWS = 2
 
 
+class Choice(Protocol):
+    """One choice of exponents: a curve without the extra term, and ``eta``, rounded up."""
+
+    @property
+    def eta(self) -> float: ...
+
+    def curve(self, n: int, delta: float, top: float, effort: Effort) -> Callable[[float], float]:
+        """The divergence of the starred views for epsilon in [0, top]. Direction: upper bound."""
+        ...
+
+
+def added(eta: float, epsilon: float) -> float:
+    """(1 + e^epsilon) eta, rounded up."""
+    return (1.0 + math.exp(epsilon)) * eta * (1.0 + _SAFE)
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One choice of the two exponents: E, q and s of the module's text, and what they cost: ``eta``, rounded up."""
+    """Three symbols: E, q and s of the module's text, and what they cost."""
 
     pair_ratio: Fraction
     clone: Fraction
@@ -100,20 +125,23 @@ class Split:
         q, s = self.clone, self.informative
         slope = 2 * (self.pair_ratio - 1) / (self.pair_ratio + 1) / q
         third = q * (1 - s) / (1 - q * s) if s < 1 else Fraction(0)
-        return Walk(
-            n=n,
-            pair=q * s,
-            rho=Fraction(1, 2),
-            slope=2 * slope,
-            slope_e=slope,
-            third=third,
-            per_pair=1 / q,
-            per_third=1 / q if s < 1 else 0 / q,
-        )
+        per_third = 1 / q if s < 1 else Fraction(0)
+        return Walk(n=n, pair=q * s, rho=_HALF, slope=2 * slope, slope_e=slope, third=third, per_pair=1 / q, per_third=per_third)
 
-    def added(self, epsilon: float) -> float:
-        """(1 + e^epsilon) eta, rounded up."""
-        return (1.0 + math.exp(epsilon)) * self.eta * (1.0 + _SAFE)
+    def curve(self, n: int, delta: float, top: float, effort: Effort) -> Callable[[float], float]:
+        return Curve(self.walk(n), Direction.UPPER, delta, top, effort).delta
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Many levels of evidence (``accounting.levels``) instead of three symbols; nothing but the others' term is lost."""
+
+    law: Evidence
+    clone: Fraction
+    eta: float
+
+    def curve(self, n: int, delta: float, top: float, effort: Effort) -> Callable[[float], float]:
+        return LatticeCurve(level_sum(self.law, self.clone, n), Direction.UPPER, delta, top).delta
 
 
 def split_at(local: LocalCurve, n: int, pair_epsilon: float, clone_epsilon: float) -> Split:
@@ -123,8 +151,7 @@ def split_at(local: LocalCurve, n: int, pair_epsilon: float, clone_epsilon: floa
     informative = min(Fraction(1), Fraction(local.delta_at(0.0) * (1.0 + _SAFE)) * (pair_ratio + 1) / (pair_ratio - 1))
     # D falls with epsilon and the ratios are rounded up: D at the smaller exponent covers them.
     victim = local.delta_at(pair_epsilon) / (1.0 + math.exp(pair_epsilon))
-    others = (n - 1) * math.exp(-clone_epsilon) * local.delta_at(clone_epsilon)
-    return Split(pair_ratio, clone, informative, (victim + others) * (1.0 + _SAFE))
+    return Split(pair_ratio, clone, informative, (victim + _others(local, n, clone_epsilon)) * (1.0 + _SAFE))
 
 
 def local_epsilon(local: LocalCurve, delta: float) -> float:
@@ -150,14 +177,15 @@ def local_epsilon(local: LocalCurve, delta: float) -> float:
 def approximate_bound(local: LocalCurve, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> tuple[float, str]:
     """(epsilon, method) proven for ``n_honest`` mutually hiding reports at ``delta`` in [1e-100, 1). Direction: upper bound.
 
-    Never above ``local_epsilon``. Some fifteen splits are tried coarsely, the best one is evaluated with ``effort``. Raises
+    Never above ``local_epsilon``. Some choices are tried, three symbols coarsely first and with ``effort`` at the end. Raises
     ShoalError CONFIG for bad numbers and where the local epsilon does not exist.
     """
-    epsilon, split = _best(local, check_n(n_honest), delta)
-    if split is None:
+    epsilon, choice = _best(local, check_n(n_honest), delta)
+    if choice is None:
         return epsilon, LOCAL
-    found = _solve(split, min(n_honest, _LARGEST_N), delta, epsilon, effort)
-    return min(epsilon, found), APPROXIMATE_CLONES
+    if isinstance(choice, Split):
+        epsilon = min(epsilon, _solve(choice, min(n_honest, _LARGEST_N), delta, epsilon, effort))
+    return epsilon, APPROXIMATE_CLONES
 
 
 def approximate_curve(local: LocalCurve, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> Callable[[float], float]:
@@ -165,56 +193,73 @@ def approximate_curve(local: LocalCurve, n_honest: int, delta: float, effort: Ef
 
     Tuned for ``delta``: elsewhere it is sound, only less tight. The local curve caps it.
     """
-    epsilon, split = _best(local, check_n(n_honest), delta)
-    if split is None:
+    _, choice = _best(local, check_n(n_honest), delta)
+    if choice is None:
         return local.delta_at
-    top = min(max(epsilon, local_epsilon(local, delta)), _LARGEST_EXPONENT)
-    curve = Curve(split.walk(min(n_honest, _LARGEST_N)), Direction.UPPER, delta, top, effort)
+    top, eta = min(local_epsilon(local, delta), _LARGEST_EXPONENT), choice.eta
+    curve = choice.curve(min(n_honest, _LARGEST_N), delta, top, effort)
 
     def bound(at: float) -> float:
         # The true curve falls with epsilon: beyond the range of the table its last value still bounds it.
         inside = min(at, top)
-        return min(1.0, local.delta_at(at), curve.delta(inside) + split.added(inside))
+        return min(1.0, local.delta_at(at), curve(inside) + added(eta, inside))
 
     return bound
 
 
-def _best(local: LocalCurve, n_honest: int, delta: float) -> tuple[float, Split | None]:
-    """The smallest epsilon found with quick curves, and its split; None where nothing beats the local guarantee."""
+def _best(local: LocalCurve, n_honest: int, delta: float) -> tuple[float, Choice | None]:
+    """The smallest epsilon found (coarsely for a ``Split``), and its choice; None where nothing beats the local guarantee."""
     best = local_epsilon(local, delta)
-    split: Split | None = None
+    chosen: Choice | None = None
     if n_honest <= 1 or best <= 0.0:
         return best, None
     n = min(n_honest, _LARGEST_N)
-    tried: set[Split] = set()
 
-    def attempt(shares: tuple[float, float], guess: float) -> None:
-        nonlocal best, split
-        for candidate in _splits(local, n, delta, shares, guess):
-            if candidate in tried:
-                continue
-            tried.add(candidate)
+    def attempt(candidates: Iterable[Choice]) -> None:
+        nonlocal best, chosen
+        for candidate in candidates:
             found = _solve(candidate, n, delta, best, _QUICK)
             if found < best:
-                best, split = found, candidate
+                best, chosen = found, candidate
 
     # The extra term holds 1 + e^epsilon, and epsilon is what is sought: begin with both ends of its range.
     for guess in (0.0, best):
-        attempt(_FIRST_SHARES, guess)
-    guess = best
+        attempt(_splits(local, n, delta, _FIRST_SHARES, guess))
     for shares in _SHARES:
-        attempt(shares, guess)
-    return best, split
+        attempt(_splits(local, n, delta, shares, best))
+    if not isinstance(local, ApproximateLaw):
+        # Of a step law nothing is known but the two ratios that three symbols have already.
+        # Twice: the first guess of epsilon, from three symbols, is too large by a factor of 2 or so.
+        for _ in range(2):
+            attempt(_levels(local, n, delta, _LEVEL_SHARE, best))
+    return best, chosen
 
 
 def _splits(local: LocalCurve, n: int, delta: float, shares: tuple[float, float], guess: float) -> Iterator[Split]:
     """The smallest exponents whose extra terms stay within their shares of ``delta``, if epsilon is about ``guess``."""
-    log_budget = math.log(delta) - guess - math.log1p(math.exp(-guess))
-    victim, others = (math.exp(max(-690.0, log_budget + math.log(share))) for share in shares)
-    a = _smallest(lambda at: local.delta_at(at) / (1.0 + math.exp(at)), victim)
-    b = _smallest(lambda at: (n - 1) * math.exp(-at) * local.delta_at(at), others)
+    a = _smallest(lambda at: local.delta_at(at) / (1.0 + math.exp(at)), _budget(delta, shares[0], guess))
+    b = _smallest(lambda at: _others(local, n, at), _budget(delta, shares[1], guess))
     if a is not None and b is not None:
         yield split_at(local, n, a, b)
+
+
+def _levels(local: LocalCurve, n: int, delta: float, share: float, guess: float) -> Iterator[Levels]:
+    """The same for many levels: D beyond the last one goes to certain evidence, which costs that much of delta, once."""
+    reach = _smallest(local.delta_at, delta * _LAST_LEVEL)
+    b = _smallest(lambda at: _others(local, n, at), _budget(delta, share, guess))
+    if reach is not None and b is not None:
+        law = evidence(local, max(reach, _SMALLEST_EXPONENT))
+        yield Levels(law, 1 / _ratio_above(max(b, _SMALLEST_EXPONENT)), _others(local, n, b) * (1.0 + _SAFE))
+
+
+def _others(local: LocalCurve, n: int, b: float) -> float:
+    """(n - 1) q D(b), nearly: the caller rounds it up."""
+    return (n - 1) * math.exp(-b) * local.delta_at(b)
+
+
+def _budget(delta: float, share: float, guess: float) -> float:
+    """What eta may be if (1 + e^guess) eta is to be ``share`` of ``delta``; only a guide."""
+    return math.exp(max(-690.0, math.log(delta * share) - guess - math.log1p(math.exp(-guess))))
 
 
 def _smallest(cost: Callable[[float], float], budget: float) -> float | None:
@@ -224,17 +269,18 @@ def _smallest(cost: Callable[[float], float], budget: float) -> float | None:
     return crossing(lambda at: min(1.0, cost(at)), min(budget, 0.5), _LARGEST_EXPONENT)[1]
 
 
-def _solve(split: Split, n: int, delta: float, top: float, effort: Effort) -> float:
-    """The smallest epsilon in [0, top] proven by this split; ``top`` itself (proven already) where it proves nothing below."""
+def _solve(choice: Choice, n: int, delta: float, top: float, effort: Effort) -> float:
+    """The smallest epsilon in [0, top] proven by this choice; ``top`` itself (proven already) where it proves nothing below."""
     # The extra term grows with epsilon: look where it takes at most half of delta.
-    room = 0.5 * delta / split.eta - 1.0 if split.eta > 0.0 else math.inf
+    eta = choice.eta
+    room = 0.5 * delta / eta - 1.0 if eta > 0.0 else math.inf
     if room <= 1.0:
         return top
     end = min(top, math.log(room), _LARGEST_EXPONENT)
-    curve = Curve(split.walk(n), Direction.UPPER, delta, end, effort)
+    curve = choice.curve(n, delta, end, effort)
 
     def total(at: float) -> float:
-        return curve.delta(at) + split.added(at)
+        return curve(at) + added(eta, at)
 
     return crossing(total, delta, end)[1] if total(end) <= delta else top
 
