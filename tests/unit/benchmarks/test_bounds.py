@@ -45,7 +45,7 @@ def test_a_case_is_measured_with_the_accountant(tmp_path: Path, monkeypatch: pyt
     assert (found.upper, found.lower) == (certificate.epsilon_upper, certificate.epsilon_lower)
     assert found.best == min(bound.epsilon for bound in published(law, 300, 1e-6) if bound.applies and bound.epsilon is not None)
     assert not found.violates
-    monkeypatch.setattr(bounds, "measure", lambda law, e, n, delta: case(1.5, 1.0, 1.2, law=law))
+    monkeypatch.setattr(bounds, "measure", lambda law, *_: case(1.5, 1.0, 1.2, law=law))
     bench = Bench(Scale.TINY, tmp_path)
     try:
         outcome = bounds.run(bench)
