@@ -141,7 +141,8 @@ def posterior(epsilon: float, delta: float, prior: float) -> Posterior:
 def sentences(certificate: Certificate) -> list[str]:
     """The certificate in plain words, one sentence per item, for the demo, the report page and the device's owner."""
     c = certificate
-    guess, alone = best_guess(c.epsilon_upper, c.delta), best_guess(c.epsilon0, 0.0)
+    # delta counts in both: the epsilon0 of an approximately private report is one at this delta.
+    guess, alone = best_guess(c.epsilon_upper, c.delta), best_guess(c.epsilon0, c.delta)
     missed = least_missed_detection(_FALSE_ALARM, c.epsilon_upper, c.delta)
     learned = posterior(c.epsilon_upper, c.delta, _SUSPICION)
     lines = [

@@ -1,34 +1,27 @@
-"""``shoal epsilon``: the accountant alone. What does shuffling n reports of a randomizer buy?"""
+"""``shoal epsilon``: the accountant alone. What does shuffling n reports of a randomizer buy, and what would it take?"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from enum import StrEnum
-from fractions import Fraction
-from typing import Annotated
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from shoal.accounting.accountant import certify
-from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n
-from shoal.accounting.meaning import bound_text, sentences
-from shoal.cli.output import console, emit_json, say
+from shoal.accounting.accountant import LARGEST_EPSILON0, LARGEST_N, RouteValue, compare, upper_curve
+from shoal.accounting.composition import compare_composition, release_law
+from shoal.accounting.guarantee import compose_basic, refuse_memoized
+from shoal.accounting.meaning import bound_text
+from shoal.accounting.published import PublishedBound, published
+from shoal.cli.epsilon_laws import NAMES, Bound, Pure, fraction, subject_of, to_json
+from shoal.cli.epsilon_plot import check_plot, plot
+from shoal.cli.epsilon_request import Request, Solved
+from shoal.cli.epsilon_show import show_bound, show_composed, show_routes
+from shoal.cli.output import emit_json, say
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import binary_rr, krr
-from shoal.privacy import KaryLaw, PureLaw
 
-# exp() of more does not fit a float; long before, a report is as good as the truth.
-_LARGEST_EPSILON0 = 700.0
-_LARGEST_K = 1 << 32
-
-
-class MechanismName(StrEnum):
-    any = "any"
-    rr = "rr"
-    krr = "krr"
-    kmean = "kmean"
+_MOST_ROUNDS = 1_000_000
 
 
 def register(app: typer.Typer) -> None:
@@ -37,16 +30,33 @@ def register(app: typer.Typer) -> None:
 
 def epsilon(
     mechanism: Annotated[
-        MechanismName,
-        typer.Option(help="any: every epsilon0-LDP randomizer; rr: binary randomized response; krr, kmean: over k values or levels."),
+        str,
+        typer.Option(
+            metavar="|".join(NAMES),
+            help="any: every epsilon0-LDP randomizer; rr: binary randomized response; krr, kmean: over k values or levels; "
+            "sue, oue: unary encodings; hash: local hashing; subset: subset selection; hadamard: one Hadamard bit; "
+            "gaussian: Gaussian noise on a number; dummies: true values among uniform dummies.",
+        ),
     ],
-    epsilon0: Annotated[float, typer.Option(help="Local epsilon of one report, above 0.")],
-    n: Annotated[int, typer.Option("--n", help="Shuffled reports in the batch, at least 1.")],
-    delta: Annotated[float, typer.Option(help="Between 0 and 1: 1e-6 or less is usual.")],
-    k: Annotated[int | None, typer.Option("--k", help="Values or levels, at least 2 (krr and kmean).")] = None,
+    epsilon0: Annotated[float | None, typer.Option(help="Local epsilon of one report, above 0 (not for gaussian, dummies).")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Shuffled reports in the batch, at least 1.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Between 0 and 1: 1e-6 or less is usual.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Values or levels, at least 2 (krr, kmean, subset).")] = None,
+    g: Annotated[int | None, typer.Option("--g", help="Hash values, at least 2 (hash).")] = None,
+    subset_size: Annotated[int | None, typer.Option(help="Values in a report, 1 to k - 1 (subset).")] = None,
+    sigma: Annotated[float | None, typer.Option(help="Standard deviation of the noise (gaussian).")] = None,
+    sensitivity: Annotated[float | None, typer.Option(help="How far two values can lie apart (gaussian).")] = None,
+    buckets: Annotated[int | None, typer.Option(help="Number of values (dummies).")] = None,
+    per_device: Annotated[int | None, typer.Option(help="Dummies that each device adds (dummies).")] = None,
     honest_fraction: Annotated[
-        str, typer.Option(metavar="FLOAT", help="Share of the reports that is assumed honest, 0 to 1; also as a fraction, 9/10.")
+        str, typer.Option(metavar="FLOAT", help="Share of the reports that is assumed honest, above 0, at most 1; also 9/10.")
     ] = "1",
+    rounds: Annotated[int | None, typer.Option(help="So many batches of the same devices together, --delta being for all of them.")] = None,
+    memoized: Annotated[bool, typer.Option("--memoized", help="The rounds repeat one permanent report: refused, with the reason.")] = False,
+    solve: Annotated[Solved | None, typer.Option(help="Which number to find, for the central epsilon of --target.")] = None,
+    target: Annotated[float | None, typer.Option(metavar="EPS", help="The central epsilon wanted, above 0 (with --solve).")] = None,
+    compared: Annotated[bool, typer.Option("--compare", help="Every route and every published bound: value, and why it applies.")] = False,
+    picture: Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw epsilon against n; replaces the file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The certificate as JSON.")] = False,
 ) -> None:
     """The central epsilon of a shuffled batch: proven upper bound, matching lower bound.
@@ -54,77 +64,139 @@ def epsilon(
     For rr, krr and kmean the law is that of the mechanism's own integers, so epsilon0 is never above the one asked for.
 
     Example: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --json
+
+    The largest epsilon0 for a target: shoal epsilon --mechanism rr --n 100000 --delta 1e-8 --solve epsilon0 --target 0.1
+
+    The reports needed: shoal epsilon --mechanism rr --epsilon0 2 --delta 1e-8 --solve n --target 0.05
+
+    30 days of the same question: shoal epsilon --mechanism rr --epsilon0 2 --n 100000 --delta 1e-8 --rounds 30
+
+    Beside published bounds: shoal epsilon --mechanism any --epsilon0 2 --n 100000 --delta 1e-8 --compare
+
+    As a picture: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --plot epsilon.svg
+
+    Dummies for a target: shoal epsilon --mechanism dummies --buckets 64 --n 1000 --delta 1e-6 --solve per-device --target 1
     """
-    if not (math.isfinite(epsilon0) and 0.0 < epsilon0 <= _LARGEST_EPSILON0):
-        raise ShoalError(Kind.CONFIG, f"--epsilon0 must be a number above 0, and at most {_LARGEST_EPSILON0:g}, got {epsilon0:g}")
-    check_n(n)
-    check_delta(delta)
-    certificate = _certify(mechanism, epsilon0, _cells(mechanism, k), n, delta, _fraction(honest_fraction))
-    if as_json:
-        emit_json(certificate.to_json())
-    else:
-        _show(certificate)
-
-
-def _certify(name: MechanismName, epsilon0: float, k: int, n: int, delta: float, honest: Fraction) -> Certificate:
-    if name is not MechanismName.any:
-        law = _binary(epsilon0) if name is MechanismName.rr else krr.law(k, krr.least_uniform(k, epsilon0))
-        return certify(law, n, delta, honest_fraction=honest)
-    # A ratio certainly not below e^epsilon0; its own epsilon0 lies some units in the last place above the asked one, which
-    # holds by assumption and so replaces it.
-    certificate = certify(PureLaw(Fraction(math.exp(epsilon0)) * (1 + Fraction(1, 1 << 50))), n, delta, honest_fraction=honest)
-    return replace(
-        certificate,
-        epsilon0=epsilon0,
-        epsilon_upper=min(certificate.epsilon_upper, epsilon0),
-        epsilon_lower=min(certificate.epsilon_lower, epsilon0),
-    )
-
-
-def _binary(epsilon0: float) -> KaryLaw:
-    spec = binary_rr.symmetric(epsilon0)
-    return KaryLaw(2, same=spec.get("yes_if_yes"), other=spec.get("yes_if_no"))
-
-
-def _cells(name: MechanismName, k: int | None) -> int:
-    if name in {MechanismName.krr, MechanismName.kmean}:
-        if k is None or not 2 <= k <= _LARGEST_K:
-            raise ShoalError(Kind.CONFIG, f"--mechanism {name} wants --k, the number of values: a whole number from 2 to 2^32")
-        return k
-    if k not in (None, 2) or (k is not None and name is MechanismName.any):
-        raise ShoalError(Kind.CONFIG, f"--mechanism {name} takes no --k: leave it out, or use krr")
-    return 2
-
-
-def _fraction(text: str) -> Fraction:
-    """Exactly the decimal or fraction that was typed: 0.9 is nine tenths, not the nearest float."""
-    try:
-        value = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise ShoalError(Kind.CONFIG, "--honest-fraction must be a number between 0 and 1, such as 0.9 or 9/10") from None
-    return check_honest(value)
-
-
-def _show(certificate: Certificate) -> None:
-    table = Table(title="what shuffling buys", title_justify="left")
-    table.add_column("")
-    table.add_column("value", justify="right")
-    table.add_column("meaning")
-    values = certificate.to_json()
-    rows = {
-        "epsilon_upper": "proven: the central epsilon is at most this",
-        "epsilon_lower": "refuted: no accounting can go below this",
-        "epsilon0": "against shuffler and analyzer together",
-        "delta": "probability with which epsilon may fail",
-        "n": f"shuffled reports, {certificate.n_honest} of them assumed honest",
-        "relation": "neighbouring datasets",
-        "method": "see docs/ACCOUNTING.md",
+    options = {
+        "k": k,
+        "g": g,
+        "subset_size": subset_size,
+        "sigma": sigma,
+        "sensitivity": sensitivity,
+        "buckets": buckets,
+        "per_device": per_device,
     }
-    for key, meaning in rows.items():
-        value = values[key]
-        shown = bound_text(value, up=key != "epsilon_lower", digits=6) if isinstance(value, float) else str(value)
-        table.add_row(key, shown, meaning)
-    console.print(table)
-    for line in sentences(certificate):
-        say(line)
-    say("Assumed: " + "; ".join(certificate.assumptions) + ".")
+    subject = subject_of(mechanism, options, solved="per_device" if solve is Solved.per_device else None)
+    request = Request(mechanism, subject, epsilon0, n, delta, fraction(honest_fraction))
+    request.check(solve, target)
+    _check_rounds(rounds, memoized)
+    if compared and not isinstance(subject, Pure):
+        raise ShoalError(Kind.CONFIG, f"--compare wants a mechanism with an epsilon0, not {mechanism}: leave it out")
+    if solve and (rounds or compared):
+        raise ShoalError(
+            Kind.CONFIG, "--solve answers for one batch and one number: leave out --rounds and --compare, and ask again with it"
+        )
+    if picture is not None:
+        check_plot(picture)
+    solution: dict[str, float | int] = {}
+    if solve is not None and target is not None:
+        request, solution = request.solved(solve, target)
+    bound = request.bound()
+    if picture is not None:
+        plot(picture, request.subject, request.epsilon0, bound, request.share)
+    shown = _Shown(bound, request, rounds, compared)
+    if as_json:
+        value = shown.json()
+        emit_json({"solved": solution, "target": target, "certificate": value} if solve else value)
+    else:
+        for name, found in solution.items():
+            say(_sentence(name, found, target or 0.0))
+        shown.show()
+        if picture is not None:
+            say(f"epsilon against n: {picture}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """The certificate and what was asked for beside it."""
+
+    bound: Bound
+    request: Request
+    rounds: int | None
+    compared: bool
+
+    def json(self) -> dict[str, Any]:
+        value = to_json(self.bound)
+        if self.rounds is not None:
+            ways = self._composed(self.rounds)
+            best = min(ways, key=lambda way: ways[way])
+            value |= {
+                "rounds": self.rounds,
+                "composed": {"epsilon_upper": ways[best], "delta": self.bound.delta, "method": best, "by_method": ways},
+            }
+        if self.compared:
+            routes, papers = self._routes()
+            value["routes"] = [
+                {"method": route.method, "epsilon": route.epsilon, "applies": route.applies, "why": route.why} for route in routes
+            ]
+            value["published"] = [
+                {"name": each.name, "citation": each.citation, "epsilon": each.epsilon, "applies": each.applies, "why": each.why}
+                for each in papers
+            ]
+        return value
+
+    def show(self) -> None:
+        show_bound(self.bound)
+        if self.rounds is not None:
+            show_composed(self.rounds, self.bound.delta, self._composed(self.rounds))
+        if self.compared:
+            show_routes(*self._routes())
+
+    def _composed(self, rounds: int) -> dict[str, float]:
+        """Epsilon of all rounds at the delta given, by the ways that apply to this mechanism. Direction: upper bounds."""
+        request, bound = self.request, self.bound
+        if not isinstance(request.subject, Pure) or request.epsilon0 is None:
+            each = request.subject.certify(None, bound.n, math.nextafter(bound.delta / rounds, 0.0), request.share)
+            return {"basic": compose_basic([each] * rounds).epsilon_upper}
+        law = request.subject.family(request.epsilon0)
+        # Above the largest epsilon0 no amplification is looked for: only the law's own ratio counts.
+        honest = bound.n_honest if bound.epsilon0 <= LARGEST_EPSILON0 else 1
+        return compare_composition([(release_law(upper_curve, law, honest, bound.delta), rounds)], bound.delta)
+
+    def _routes(self) -> tuple[tuple[RouteValue, ...], tuple[PublishedBound, ...]]:
+        request, bound = self.request, self.bound
+        if not isinstance(request.subject, Pure) or request.epsilon0 is None:
+            return (), ()
+        law = request.subject.family(request.epsilon0)
+        # An epsilon0 that holds by assumption is a few units in the last place below its law's.
+        routes = tuple(
+            route if route.epsilon is None else replace(route, epsilon=min(route.epsilon, bound.epsilon0))
+            for route in compare(law, bound.n, bound.delta, honest_fraction=request.share)
+        )
+        if bound.epsilon0 > LARGEST_EPSILON0 or bound.n_honest > LARGEST_N:
+            return routes, ()
+        return routes, published(law, max(1, bound.n_honest), bound.delta)
+
+
+def _check_rounds(rounds: int | None, memoized: bool) -> None:
+    if memoized:
+        refuse_memoized()
+    if rounds is not None and not 1 <= rounds <= _MOST_ROUNDS:
+        raise ShoalError(Kind.CONFIG, f"--rounds must be a whole number from 1 to {_MOST_ROUNDS}, got {rounds}")
+
+
+def _sentence(name: str, value: float | int, target: float) -> str:
+    """The answer of --solve in a line, rounded to the side on which it holds."""
+    wanted = f"epsilon <= {target:g}"
+    if name == "epsilon0":
+        more = f" (no larger one is looked at: above {LARGEST_EPSILON0:g} nothing is amplified)" if value >= LARGEST_EPSILON0 else ""
+        return f"--epsilon0 {bound_text(float(value), up=False, digits=6)} is the largest for {wanted}, to 0.1 %{more}."
+    if name == "n":
+        return f"--n {value} reports are needed for {wanted}, to 0.1 %."
+    if name == "per_device":
+        return f"--per-device {value} dummies are needed for {wanted}."
+    if value == 0.0:
+        return (
+            f"{wanted} holds with certainty: epsilon0 is no larger. The certificate below is at the smallest delta that is computed with."
+        )
+    return f"--delta {bound_text(float(value), digits=6)} is the smallest for {wanted}, to 0.1 %."

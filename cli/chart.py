@@ -1,0 +1,146 @@
+"""A line chart on two logarithmic axes as a self-contained SVG. Numbers in, a picture out; chart.svg.j2 draws it.
+
+Nothing in the picture is scripted or loaded from anywhere; all text is escaped. Coordinates are SVG user units, rounded to
+a tenth.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+
+TEMPLATE = "chart.svg.j2"
+WIDTH, HEIGHT = 760.0, 480.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 76.0, 28.0, 70.0, 58.0
+_LEGEND, _LEGEND_ROW = 14.0, 20.0  # inset of the legend, and the height of one entry
+_CHAR = 6.6  # of the legend's text, about
+_DECADES_WITH_STEPS = 2.5  # up to so many decades an axis shows 2 and 5 between powers of ten
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line: finite points (x, y), both above 0, x ascending. ``style``: ``upper``, ``lower`` or ``ceiling``."""
+
+    label: str
+    style: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One point with a text of its own."""
+
+    label: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A logarithmic axis from ``low`` to ``high`` (0 < low < high), drawn between ``start`` and ``end``."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def place(self, value: float) -> float:
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return round(self.start + share * (self.end - self.start), 1)
+
+    def ticks(self) -> tuple[Tick, ...]:
+        """Powers of ten; 2 and 5 times them on a short axis."""
+        short = math.log10(self.high / self.low) <= _DECADES_WITH_STEPS
+        powers = range(math.floor(math.log10(self.low)) - 1, math.ceil(math.log10(self.high)) + 1)
+        values = [(factor, power) for power in powers for factor in ((1, 2, 5) if short else (1,))]
+        slack = 1.0 + 1e-9
+        inside = [(f, p) for f, p in values if self.low / slack <= f * 10.0**p <= self.high * slack]
+        return tuple(Tick(self.place(f * 10.0**p), _power(f, p)) for f, p in inside)
+
+
+def draw(title: str, subtitle: str, x_label: str, y_label: str, series: Sequence[Series], mark: Mark | None = None) -> str:
+    """The picture as SVG text. ``series``: at least one point in all; the axes reach a little beyond every point."""
+    points = [point for line in series for point in line.points] + ([(mark.x, mark.y)] if mark else [])
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    x_axis = _axis(min(xs), max(xs), _LEFT, WIDTH - _RIGHT, room=1.0)
+    y_axis = _axis(min(ys), max(ys), HEIGHT - _BOTTOM, _TOP, room=1.25)
+    lines = [
+        {
+            "label": line.label,
+            "style": line.style,
+            "path": " ".join(f"{x_axis.place(x)},{y_axis.place(y)}" for x, y in line.points),
+        }
+        for line in series
+        if line.points
+    ]
+    return _template().render(
+        width=WIDTH,
+        height=HEIGHT,
+        left=_LEFT,
+        right=WIDTH - _RIGHT,
+        top=_TOP,
+        bottom=HEIGHT - _BOTTOM,
+        title=title,
+        subtitle=subtitle,
+        x_label=x_label,
+        y_label=y_label,
+        x_ticks=x_axis.ticks(),
+        y_ticks=y_axis.ticks(),
+        lines=lines,
+        mark=None if mark is None else {"label": mark.label, "x": x_axis.place(mark.x), "y": y_axis.place(mark.y)},
+        legend=_legend([*(line.label for line in series if line.points), *([mark.label] if mark else [])], lines, x_axis, y_axis),
+        row=_LEGEND_ROW,
+    )
+
+
+def _axis(low: float, high: float, start: float, end: float, room: float) -> Axis:
+    """Reaches ``room`` times beyond both ends, and over a factor of 2 at least."""
+    low, high = low / room, high * room
+    if high < 2.0 * low:
+        low, high = low / 1.5, high * 1.5
+    return Axis(low, high, start, end)
+
+
+def _legend(labels: Sequence[str], lines: Sequence[dict[str, str]], x_axis: Axis, y_axis: Axis) -> dict[str, float]:
+    """Where the legend covers fewest vertices: one of the four corners of the plot, the lower left one first."""
+    width = 44.0 + _CHAR * max(len(label) for label in labels)
+    height = _LEGEND_ROW * len(labels) + 10.0
+    right, bottom = x_axis.end - _LEGEND - width, y_axis.start - _LEGEND - height
+    left, top = x_axis.start + _LEGEND, y_axis.end + _LEGEND
+    vertices = [tuple(map(float, vertex.split(","))) for line in lines for vertex in line["path"].split()]
+
+    def covered(corner: tuple[float, float]) -> int:
+        x0, y0 = corner
+        return sum(x0 - 6.0 <= x <= x0 + width + 6.0 and y0 - 6.0 <= y <= y0 + height + 6.0 for x, y in vertices)
+
+    x, y = min([(left, bottom), (right, top), (left, top), (right, bottom)], key=covered)
+    return {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": height}
+
+
+def _power(factor: int, power: int) -> str:
+    """10⁴ for large and tiny powers, plain decimals from 0.001 to 5000."""
+    if -3 <= power <= 3:
+        return f"{factor * 10.0**power:.3f}".rstrip("0").rstrip(".")
+    times = "" if factor == 1 else f"{factor}·"
+    return f"{times}10{str(power).translate(_SUPERSCRIPT)}"
+
+
+@functools.cache
+def _template() -> Template:
+    def load(name: str) -> str:
+        return importlib.resources.files("shoal.cli").joinpath(name).read_text(encoding="utf-8")
+
+    environment = Environment(loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template(TEMPLATE)
