@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shoal.accounting.binary import Interval
+from shoal.accounting.cells import CellSum, dataset_sums
 from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n
 from shoal.accounting.curve import DEFAULT_EFFORT, MARGIN, TAIL_SHARE, Curve, Direction, Effort
 from shoal.accounting.datasets import finite_datasets, kary_datasets
-from shoal.accounting.routes import BLANKET, EXACT, LOCAL, METHODS, TABLE_CLONES, WHY, WHY_NOT, general_routes, routes
+from shoal.accounting.lattice import LatticeCurve
+from shoal.accounting.routes import BLANKET, EXACT, LOCAL, METHODS, TABLE_CLONES, WHY, WHY_NOT, DeltaCurve, general_routes, routes
 from shoal.accounting.search import RESOLUTION, crossing
 from shoal.accounting.walk import Walk
 from shoal.errors import Kind, ShoalError
-from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
+from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLaw, epsilon0_upper
 
 # Above this local epsilon no amplification is looked for: the certificate is epsilon0 itself.
 LARGEST_EPSILON0 = 40.0
@@ -199,8 +201,11 @@ def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float, effor
         return 0.0
     top = min(upper, LARGEST_EPSILON0)
     best = 0.0
-    for walk in _datasets(privacy, n):
-        curve = Curve(walk, Direction.LOWER, delta, top, effort)
+    for dataset in _datasets(privacy, n):
+        if isinstance(dataset, Walk):
+            curve: DeltaCurve = Curve(dataset, Direction.LOWER, delta, top, effort)
+        else:
+            curve = LatticeCurve(dataset, Direction.LOWER, delta, top)
         if curve.delta(best) > delta:
             best = crossing(curve.delta, delta, top)[0]
     return best
@@ -214,15 +219,21 @@ def _softened(law: FiniteLaw) -> FiniteLaw:
     return FiniteLaw(tuple(tuple(weight + extra for weight in row) for row in law.rows))
 
 
-def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[Walk]:
+def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[Walk | CellSum]:
+    """Real pairs of datasets: the divergence of each is one of these expectations."""
     if isinstance(privacy, KaryLaw):
         # A smaller ratio is a post-processing of a larger one (answer at random a little more often).
         same = min(privacy.same, privacy.other * _LARGEST_RATIO)
         return kary_datasets(KaryLaw(k=privacy.k, same=same, other=privacy.other), n)
     if isinstance(privacy, FiniteLaw):
-        return finite_datasets(_softened(privacy), n)
+        table = _softened(privacy)
+        return dataset_sums(table, n) or finite_datasets(table, n)
+    if isinstance(privacy, SymmetricLaw):
+        return dataset_sums(privacy, n) if privacy.max_ratio <= _LARGEST_RATIO else ()
     if isinstance(privacy, PureLaw):
         ratio = min(privacy.ratio, Fraction(_LARGEST_RATIO))
         members = (KaryLaw(k=k, same=ratio.numerator, other=ratio.denominator) for k in (2, 3))
         return (walk for law in members for walk in kary_datasets(law, n))
-    raise ShoalError(Kind.INVALID, f"no accountant for a law of type {type(privacy).__name__}: give a KaryLaw, FiniteLaw or PureLaw")
+    raise ShoalError(
+        Kind.INVALID, f"no accountant for a law of type {type(privacy).__name__}: give a KaryLaw, FiniteLaw, SymmetricLaw or PureLaw"
+    )

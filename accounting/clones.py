@@ -23,7 +23,7 @@ from fractions import Fraction
 from itertools import combinations
 
 from shoal.accounting.walk import Walk
-from shoal.privacy import FiniteLaw, KaryLaw
+from shoal.privacy import FiniteLaw, KaryLaw, SymmetricLaw
 
 # More different pairs than this are replaced by one that is worse than each of them.
 _MOST_PAIRS = 6
@@ -44,6 +44,12 @@ def kary_clones(law: KaryLaw, n: int) -> Walk:
 def table_clones(law: FiniteLaw, n: int) -> tuple[Walk, ...]:
     """Clones bounds of a finite randomizer, one for each pair of inputs that no other pair dominates: take the worst."""
     return tuple(_clones(ratio, clone, n) for ratio, clone in _worst_pairs(law))
+
+
+def symmetric_clones(law: SymmetricLaw, n: int) -> Walk:
+    """``table_clones`` of a symmetric law: one pair stands for all, and its least weights bound every other input's from below."""
+    clone = min(Fraction(2 * low, a + b) for low, a, b in zip(law.least, law.one, law.two, strict=True))
+    return _clones(law.max_ratio, clone, n)
 
 
 def pair_constants(law: FiniteLaw, one: tuple[int, ...], other: tuple[int, ...]) -> tuple[Fraction, Fraction]:

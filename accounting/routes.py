@@ -17,11 +17,13 @@ import numpy as np
 
 from shoal.accounting.binary import BinaryEnvelope, Interval, binary_interval, binary_proves
 from shoal.accounting.blanket import binary_blanket, kary_blanket
-from shoal.accounting.clones import clones, kary_clones, table_clones
+from shoal.accounting.cells import CellSum, blanket_sums
+from shoal.accounting.clones import clones, kary_clones, symmetric_clones, table_clones
 from shoal.accounting.curve import Curve, Direction, Effort
+from shoal.accounting.lattice import LatticeCurve
 from shoal.accounting.search import crossing
 from shoal.accounting.walk import Walk
-from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy
+from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, SymmetricLaw
 
 # Methods, as they appear in certificates. docs/ACCOUNTING.md has a section on each.
 LOCAL = "local"
@@ -137,6 +139,16 @@ def _walks(method: str, walks: tuple[Walk, ...]) -> Route:
     return Curves(method, tuple(partial(_walk_curve, walk) for walk in walks))
 
 
+def _sums(sums: tuple[CellSum, ...]) -> Iterator[Route]:
+    """The blanket's expectation over the cells of a table; none if the table is too large."""
+    if sums:
+        yield Curves(BLANKET, tuple(partial(_sum_curve, each) for each in sums))
+
+
+def _sum_curve(cells: CellSum, delta: float, epsilon_max: float, _: Effort) -> DeltaCurve:
+    return LatticeCurve(cells, Direction.UPPER, delta, epsilon_max)
+
+
 def _walk_curve(walk: Walk, delta: float, epsilon_max: float, effort: Effort) -> DeltaCurve:
     return Curve(walk, Direction.UPPER, delta, epsilon_max, effort)
 
@@ -155,6 +167,10 @@ def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
             yield _exact(privacy, n)
         else:
             yield _walks(TABLE_CLONES, table_clones(privacy, n))
+            yield from _sums(blanket_sums(privacy, n))
+    elif isinstance(privacy, SymmetricLaw):
+        yield _walks(TABLE_CLONES, (symmetric_clones(privacy, n),))
+        yield from _sums(blanket_sums(privacy, n))
     else:
         yield _walks(CLONES, (clones(privacy.max_ratio, n),))
 

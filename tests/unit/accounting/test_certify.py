@@ -14,12 +14,20 @@ from shoal.accounting import certify, routes
 from shoal.accounting.accountant import LARGEST_N, compare, lower_bound, simplest, upper_bound, upper_curve
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.curve import DEFAULT_EFFORT
+from shoal.accounting.families import oue
 from shoal.accounting.routes import Curves
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 from tests.unit.accounting.laws import kary, pure
 
-LAWS: list[LocalPrivacy] = [pure(1.0), kary(2, 4.0), kary(16, 2.0), FiniteLaw(((7, 3), (2, 8))), FiniteLaw(((5, 3, 2), (1, 3, 6)))]
+LAWS: list[LocalPrivacy] = [
+    pure(1.0),
+    kary(2, 4.0),
+    kary(16, 2.0),
+    FiniteLaw(((7, 3), (2, 8))),
+    FiniteLaw(((5, 3, 2), (1, 3, 6))),
+    oue(Fraction(20)),
+]
 KEYS = ["epsilon_upper", "epsilon_lower", "epsilon0", "delta", "n", "honest_fraction", "relation", "method", "assumptions"]
 
 
@@ -140,7 +148,10 @@ def test_methods_are_named() -> None:
     assert certify(kary(16, 1.0), 1000, 1e-6).method == "blanket"
     assert certify(FiniteLaw(((7, 3), (2, 8))), 1000, 1e-6).method == "exact"
     assert certify(kary(2, 1.0), 1000, 1e-6).method == "exact"
-    assert certify(FiniteLaw(((5, 3, 2), (1, 3, 6))), 1000, 1e-6).method == "table-clones"
+    assert certify(FiniteLaw(((5, 3, 2), (1, 3, 6))), 1000, 1e-6).method == "blanket"
+    assert certify(oue(Fraction(20)), 1000, 1e-6).method == "blanket"
+    many = FiniteLaw(tuple((30 + x, 30 - x, 40) for x in range(20)))
+    assert certify(many, 1000, 1e-6).method == "table-clones"
 
 
 def test_more_is_known_the_tighter() -> None:
