@@ -85,7 +85,7 @@ _SMALLEST_EXPONENT = 1e-6
 _FIRST_SHARES = (0.1, 0.1)
 _SHARES = ((0.01, 0.03), (0.01, 0.12), (0.06, 0.25), (0.25, 0.06))
 # The same for many levels, where the victim costs nothing extra; and what may lie beyond the last level.
-_LEVEL_SHARE = 0.12
+_LEVEL_SHARE = 0.3
 _LAST_LEVEL = 0.002
 _HALF = Fraction(1, 2)
 _QUICK = Effort(cells=100_000, third_cells=50_000)

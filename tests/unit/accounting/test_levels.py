@@ -39,7 +39,7 @@ def test_evidence_dominates_every_pair(name: str, reach: float, levels: int) -> 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_level_bound_holds_every_dataset_exactly(name: str, n: int) -> None:
-    """Planted: the extra term without 1 + e -> fails for n = 2."""
+    """Planted: the values not divided by q -> fails."""
     rows = TABLES[name]
     local, truth = curve_of(name), Truth(rows, n)
     law = evidence(local, 1.5, 2)
