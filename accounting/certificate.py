@@ -41,7 +41,8 @@ def check_honest(honest_fraction: Fraction | float) -> Fraction:
     if not 0 < exact <= 1:
         raise ShoalError(
             Kind.CONFIG,
-            f"the honest fraction must be above 0 and at most 1, got {float(honest_fraction):g}: give the share of devices assumed to be honest",
+            f"the honest fraction must be above 0 and at most 1, got {float(honest_fraction):g}: "
+            "give the share of devices assumed to be honest",
         )
     return exact
 
