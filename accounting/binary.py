@@ -20,9 +20,9 @@ others answer 1 and at least n - start - size answer 0: these are *known*; the s
 of the victim and the known ones by adding the reports of the unknown, whose answers are fixed and independent of the victim's:
 post-processing, which never raises a divergence.
 
-*Sharper.* A report with answer 0 or 1 is, with probability gamma = 1 - (a - b), a *blanket* report: one with probability
-b / gamma whatever the answer; otherwise it repeats the answer (so it is one with
-probability b + (a - b) = a if the answer is 1, and b if it is 0). Let J ~ Bin(size - 1, gamma) of the unknown reports be blanket. J does not depend on any answer, and given J the view is made from the
+*Sharper.* A report is, with probability gamma = 1 - (a - b), a *blanket* report: one with probability b / gamma whatever the answer.
+Otherwise it repeats the answer (so it is one with probability b + (a - b) = a if the answer is 1, and b if it is 0). Let J ~
+Bin(size - 1, gamma) of the unknown reports be blanket. J does not depend on any answer, and given J the view is made from the
 view of victim, known ones and J blanket reports by adding the size - 1 - J answers that were repeated. Given J >= L it is also made
 from the one with L blanket reports, by adding more of them. Divergence is jointly convex, so for every L
 
@@ -69,8 +69,8 @@ _TRIED = 128
 _SHARE, _CURVE_SHARE = 1e-4, 1e-6
 # Blocks of a curve per direction, at first and at most about; how far a block may exceed real datasets, and where that is looked at
 # (shares of the epsilon at delta).
-_CURVE_FIRST, _CURVE_BLOCKS, _CURVE_SLACK = 32, 512, 0.005
-_PILOTS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
+_CURVE_FIRST, _CURVE_BLOCKS, _CURVE_SLACK = 24, 384, 0.01
+_PILOTS = (0.0625, 0.25, 0.5, 0.75, 1.0, 1.25)
 _TINY = 1e-290
 _SAFE = 1e-15
 # e^epsilon stays within floats.
