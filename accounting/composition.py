@@ -72,6 +72,8 @@ _LARGEST_EXPONENT = 300.0
 _MOST_ROUNDS = 1_000_000
 # What one law leaves at infinity, relative to the delta it is built for: 1000 rounds cost a thousandth of delta.
 _TAIL = 1e-6
+# For a comparison value a thousandth will do.
+_PAIR_STEPS = 512
 _SHARES = tuple(2.0**-k for k in range(1, 8))
 
 Rounds = Sequence[tuple[LossLaw, int]]
@@ -148,7 +150,10 @@ def optimal(rounds: Rounds, delta: float) -> float:
     best = _pure(parts)
     for share in _SHARES:
         each = delta * (1.0 - share) / count
-        pairs = [(pure_law(epsilon, each), n) for epsilon, n in _split(parts, check_delta(delta), share)]
+        split = _split(parts, check_delta(delta), share)
+        if not all(math.isfinite(epsilon) for epsilon, _ in split):
+            continue
+        pairs = [(pure_law(epsilon, each, steps=_PAIR_STEPS), n) for epsilon, n in split]
         best = min(best, compose(pairs, delta).epsilon_upper)
     return best
 
@@ -286,7 +291,9 @@ class _Moments:
         # Never so fine that a loss's index would leave the integers that floats hold exactly.
         widest = sum(_size(law) * n for law, n in rounds)
         finest = math.ldexp(1.0, math.frexp(widest)[1] - 45) if widest > 0.0 else 0.0
-        self.step = max(step, finest, min(law.step for law, _ in rounds))
+        self.step = max(step, finest, min(_natural_step(law) for law, _ in rounds))
+        if self.step == math.inf:
+            self.step = 1.0
         self.parts = [(on_lattice(law, self.step), n) for law, n in rounds]
         # Total masses exceed 1 by the laws' margins; the logarithms' own rounding is the last term.
         excess = sum(max(0.0, float(np.sum(law.masses)) + law.infinity - 1.0) * n for law, n in self.parts)
@@ -325,6 +332,12 @@ class _Moments:
 
 def _size(law: LossLaw) -> float:
     return max(abs(int(law.indices[0])), abs(int(law.indices[-1]))) * law.step
+
+
+def _natural_step(law: LossLaw) -> float:
+    """The largest power of two of which all the law's losses are multiples."""
+    bits = int(np.bitwise_or.reduce(np.abs(law.indices)))
+    return law.step * (bits & -bits) if bits else math.inf
 
 
 def _log_sum(law: LossLaw, theta: Floats) -> Floats:

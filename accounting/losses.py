@@ -55,7 +55,7 @@ FINENESS = 24
 _EVEN_REACH = 4.0
 _RATIO = 1.0 / 96.0
 _MOST_SPARSE = 160
-# A pure law's epsilon0 is rounded up by at most this share.
+# A pure law's epsilon is rounded up by at most one in so many.
 _PURE_STEPS = 4096
 _SMALLEST_STEP = 2.0**-200
 
@@ -128,17 +128,17 @@ def loss_law(curve: Callable[[float], float], epsilon0: float, tail: float, *, s
     return _from_values(points, values, step, epsilon0)
 
 
-def pure_law(epsilon: float, delta: float = 0.0) -> LossLaw:
+def pure_law(epsilon: float, delta: float = 0.0, *, steps: int = _PURE_STEPS) -> LossLaw:
     """The law that dominates every (epsilon, delta)-private release: randomized response that fails openly with probability
     delta (Kairouz, Oh, Viswanath, "The composition theorem for differential privacy", ICML 2015, Section 3). epsilon is rounded up to the
-    lattice, by at most 1/4096 of itself. Direction: UPPER.
+    lattice, by at most 1 / ``steps`` of itself. Direction: UPPER.
     """
     if not 0.0 <= epsilon < math.inf or not 0.0 <= delta < 1.0:
         raise ShoalError(Kind.INVALID, "a pure law wants a finite epsilon >= 0 and delta in [0, 1)")
     pure = epsilon if delta == 0.0 else math.inf
     if epsilon == 0.0:
         return LossLaw(1.0, np.zeros(1, dtype=np.int64), np.array([(1.0 - delta) * (1.0 + MARGIN)]), delta, pure)
-    step = _power_of_two(max(epsilon / _PURE_STEPS, _SMALLEST_STEP))
+    step = _power_of_two(max(epsilon / steps, _SMALLEST_STEP))
     top = math.ceil(epsilon / step)
     low = math.exp(-top * step)
     masses = np.array([low / (1.0 + low), 1.0 / (1.0 + low)]) * ((1.0 - delta) * (1.0 + MARGIN))

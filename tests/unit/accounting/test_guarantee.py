@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import combinations_with_replacement, product
 
 import pytest
 
 from shoal.accounting import certify, compose_basic, guaranteed
+from shoal.accounting.guarantee import bundled, compose_parallel, group, per_report
 from shoal.accounting.solve import smallest_n
 from shoal.errors import Kind, ShoalError
-from shoal.privacy import FiniteLaw, LocalPrivacy
+from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy
+from tests.unit.accounting.brute import Truth, divergence, histogram_law, rows_of_kary
 from tests.unit.accounting.laws import kary, pure
 
 
@@ -85,4 +88,70 @@ def test_smallest_n_without_need() -> None:
 def test_smallest_n_refuses(target: float, share: float, words: str) -> None:
     with pytest.raises(ShoalError, match=words) as error:
         smallest_n(kary(2, 4.0), target, 1e-8, honest_fraction=share)
+    assert error.value.kind is Kind.CONFIG
+
+
+def test_parallel_composition_takes_the_largest() -> None:
+    """Disjoint devices: epsilon and delta of the worst, each. Planted: delta of the release with the largest epsilon -> this fails."""
+    first, second = certify(kary(2, 1.0), 100, 1e-6), certify(kary(2, 3.0), 100, 1e-8)
+    found = compose_parallel([first, second])
+    assert (found.epsilon_upper, found.delta, found.count) == (second.epsilon_upper, 1e-6, 2)
+    with pytest.raises(ShoalError, match="nothing"):
+        compose_parallel([])
+
+
+@pytest.mark.parametrize("reports", [2, 3])
+def test_several_reports_of_one_device_by_brute_force(reports: int) -> None:
+    """All datasets of four reports, the device's r replaced by any others at once: ``group`` of the exact one-report curve, and
+    ``bundled``, both hold. Planted: epsilon instead of r epsilon -> this fails.
+    """
+    n, rows = 4, rows_of_kary(2, 5, 1)
+    truth = Truth(rows, n, symmetric=False)
+    views = [
+        (histogram_law((*mine, *others), rows), histogram_law((*theirs, *others), rows))
+        for others in combinations_with_replacement((0, 1), n - reports)
+        for mine, theirs in product(combinations_with_replacement((0, 1), reports), repeat=2)
+    ]
+
+    def exact(e: Fraction) -> Fraction:
+        return max(divergence(p, q, e) for p, q in views)
+
+    for epsilon in (0.05, 0.3, 0.8, 1.2):
+        delta = float(truth.delta(Fraction(math.exp(epsilon) * (1 - 1e-15)))) * (1 + 1e-12)
+        try:
+            together = group(epsilon, delta, reports)
+        except ShoalError:
+            continue
+        assert exact(Fraction(math.exp(together[0]) * (1 + 1e-15))) <= Fraction(together[1])
+    for delta in (0.3, 0.05, 0.002):
+        found = bundled(KaryLaw(2, 5, 1), n, reports, delta)
+        assert exact(Fraction(math.exp(found) * (1 + 1e-15))) <= Fraction(delta)
+        assert found <= reports * math.log(5) * (1 + 1e-9)
+
+
+def test_group_and_its_inverse() -> None:
+    """Round trip, rounded to the safe side; one report is unchanged; many reports have a smaller epsilon bundled than chained.
+
+    Planted: per_report rounded up -> this fails. Planted: r delta instead of the geometric sum -> this fails. Planted: n_honest
+    tuples instead of floor(n_honest / r) -> this fails.
+    """
+    for epsilon, delta, reports in ((1.0, 1e-6, 3), (0.3, 1e-8, 7), (0.0, 1e-6, 5), (5.0, 1e-3, 2), (1e-12, 1e-6, 1000)):
+        each = per_report(epsilon, delta, reports)
+        back = group(*each, reports)
+        assert epsilon * (1 - 1e-14) <= back[0] <= epsilon
+        assert delta * (1 - 1e-13) <= back[1] <= delta
+    assert group(0.7, 1e-6, 1) == (0.7, 1e-6) == per_report(0.7, 1e-6, 1)
+    assert group(0.0, 1e-6, 4)[1] == pytest.approx(4e-6, rel=1e-12)
+    exact = sum(math.exp(0.5 * i) for i in range(3)) * 1e-6
+    assert exact <= group(0.5, 1e-6, 3)[1] <= exact * (1 + 1e-13)
+    assert bundled(kary(2, 0.5), 1003, 4, 1e-8) == pytest.approx(certify(pure(2.0), 250, 1e-8).epsilon_upper, rel=1e-6)
+    assert bundled(kary(2, 0.1), 100_000, 4, 1e-8) < 4 * 0.1
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "reports"), [(1.0, 0.3, 3), (-1.0, 1e-6, 2), (math.nan, 1e-6, 2), (1.0, 0.0, 2), (1.0, 1e-6, 0), (900.0, 1e-6, 2)]
+)
+def test_group_refuses(epsilon: float, delta: float, reports: int) -> None:
+    with pytest.raises(ShoalError) as error:
+        group(epsilon, delta, reports)
     assert error.value.kind is Kind.CONFIG

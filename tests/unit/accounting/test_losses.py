@@ -59,9 +59,9 @@ def assert_above(law: LossLaw, pairs: Sequence[Pair], epsilons: Sequence[float])
 def test_random_pairs_are_dominated(tail: float) -> None:
     """At epsilons of both signs, on and off the lattice, beyond epsilon0 too; also after coarsening.
 
-    Planted: infinity mass dropped -> this fails (large tails). Planted: values of the next point used, so that the
-    interpolation is optimistic -> this fails. Planted: the mirrored masses left at 0 instead of at -l_j (a one-sided law) -> this
-    fails at negative epsilon. Planted: chords in the loss instead of in exp(-loss) when coarsening -> this fails.
+    Planted: infinity mass dropped -> this fails. Planted: values of the next point used, so that the interpolation is optimistic ->
+    this fails. Planted: chords in the loss instead of in exp(-loss) when coarsening -> this fails. Planted: indices kept on a finer
+    lattice -> this fails.
     """
     rng = random.Random(20260101)  # noqa: S311
     for _ in range(size(25, 400)):
@@ -77,9 +77,11 @@ def test_random_pairs_are_dominated(tail: float) -> None:
 
 
 def test_one_direction_alone_is_not_enough() -> None:
-    """A pair whose two directions differ: the law of a curve covers both. Planted: mirrored masses taken from the same direction,
-    p_j at -l_j instead of p_j exp(-l_j), with the mass at 0 making up for it -> this fails.
+    """A pair whose two directions differ: the law of a curve covers both, and closely.
+
+    Planted: mirrored masses left at 0 instead of at -l_j (the law of one direction; the check then lifts it, so it is loose) -> this fails.
     """
+
     pairs = [([Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 100), Fraction(99, 100)])]
     law = loss_law(curve_of(pairs), epsilon0_of(pairs), 1e-12)
     assert_above(law, pairs, np.linspace(-5.0, 5.0, 101).tolist())
@@ -88,7 +90,7 @@ def test_one_direction_alone_is_not_enough() -> None:
 
 
 def test_close_to_the_curve_it_was_built_from() -> None:
-    """Within 2 % of the blanket's curve down to 1e-10, in delta. Planted: ``_RATIO`` and ``FINENESS`` ten times coarser -> this fails."""
+    """Within 2 % of the blanket's curve down to 1e-10, in delta. Planted: ``_RATIO`` or ``FINENESS`` ten times coarser -> this fails."""
     curve = Curve(kary_blanket(kary(2, 2.0), 100_000), Direction.UPPER, 1e-8, 2.0)
     calls: list[float] = []
 
