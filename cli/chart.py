@@ -11,6 +11,7 @@ import importlib.resources
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
@@ -20,6 +21,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 76.0, 28.0, 70.0, 58.0
 _LEGEND, _LEGEND_ROW = 14.0, 20.0  # inset of the legend, and the height of one entry
 _CHAR = 6.6  # of the legend's text, about
 _DECADES_WITH_STEPS = 2.5  # up to so many decades an axis shows 2 and 5 between powers of ten
+_MOST_TICKS = 12
+_BETWEEN = 16
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -57,16 +60,17 @@ class Axis:
     end: float
 
     def place(self, value: float) -> float:
-        share = math.log(value / self.low) / math.log(self.high / self.low)
+        share = (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
         return round(self.start + share * (self.end - self.start), 1)
 
     def ticks(self) -> tuple[Tick, ...]:
         """Powers of ten; 2 and 5 times them on a short axis."""
-        short = math.log10(self.high / self.low) <= _DECADES_WITH_STEPS
+        short = math.log10(self.high) - math.log10(self.low) <= _DECADES_WITH_STEPS
         powers = range(math.floor(math.log10(self.low)) - 1, math.ceil(math.log10(self.high)) + 1)
         values = [(factor, power) for power in powers for factor in ((1, 2, 5) if short else (1,))]
         slack = 1.0 + 1e-9
         inside = [(f, p) for f, p in values if self.low / slack <= f * 10.0**p <= self.high * slack]
+        inside = inside[:: math.ceil(len(inside) / _MOST_TICKS)] if inside else inside
         return tuple(Tick(self.place(f * 10.0**p), _power(f, p)) for f, p in inside)
 
 
@@ -114,19 +118,27 @@ def _axis(low: float, high: float, start: float, end: float, room: float) -> Axi
 
 
 def _legend(labels: Sequence[str], lines: Sequence[dict[str, str]], x_axis: Axis, y_axis: Axis) -> dict[str, float]:
-    """Where the legend covers fewest vertices: one of the four corners of the plot, the lower left one first."""
+    """Where the legend covers least of the lines: one of the four corners of the plot, the lower left one first."""
     width = 44.0 + _CHAR * max(len(label) for label in labels)
     height = _LEGEND_ROW * len(labels) + 10.0
     right, bottom = x_axis.end - _LEGEND - width, y_axis.start - _LEGEND - height
     left, top = x_axis.start + _LEGEND, y_axis.end + _LEGEND
-    vertices = [tuple(map(float, vertex.split(","))) for line in lines for vertex in line["path"].split()]
+    passed = [point for line in lines for point in _along(line["path"])]
 
     def covered(corner: tuple[float, float]) -> int:
         x0, y0 = corner
-        return sum(x0 - 6.0 <= x <= x0 + width + 6.0 and y0 - 6.0 <= y <= y0 + height + 6.0 for x, y in vertices)
+        return sum(x0 - 6.0 <= x <= x0 + width + 6.0 and y0 - 6.0 <= y <= y0 + height + 6.0 for x, y in passed)
 
     x, y = min([(left, bottom), (right, top), (left, top), (right, bottom)], key=covered)
     return {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": height}
+
+
+def _along(path: str) -> list[tuple[float, float]]:
+    """Points on a drawn line, its vertices and some between them."""
+    vertices = [(float(x), float(y)) for x, y in (vertex.split(",") for vertex in path.split())]
+    steps = [i / _BETWEEN for i in range(_BETWEEN)]
+    between = [(x + t * (u - x), y + t * (v - y)) for (x, y), (u, v) in pairwise(vertices) for t in steps]
+    return [*between, vertices[-1]]
 
 
 def _power(factor: int, power: int) -> str:

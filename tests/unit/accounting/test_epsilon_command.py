@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import product
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from shoal.accounting import certify
+from shoal.accounting import certify, families
 from shoal.cli.epsilon import register
 from shoal.errors import Kind, ShoalError
+from shoal.privacy import LocalPrivacy
 from tests.unit.accounting.laws import kary, pure
 
 KEYS = ["epsilon_upper", "epsilon_lower", "epsilon0", "delta", "n", "honest_fraction", "relation", "method", "assumptions"]
+OPTIONS: dict[str, list[str]] = {
+    "any": [],
+    "rr": [],
+    "krr": ["--k", "7"],
+    "kmean": ["--k", "7"],
+    "sue": [],
+    "oue": [],
+    "hash": ["--g", "5"],
+    "subset": ["--k", "9", "--subset-size", "3"],
+    "hadamard": [],
+}
+LAWS: dict[str, Callable[[float], LocalPrivacy]] = {
+    "any": pure,
+    "rr": lambda epsilon0: kary(2, epsilon0),
+    "krr": lambda epsilon0: kary(7, epsilon0),
+    "kmean": lambda epsilon0: kary(7, epsilon0),
+    "sue": lambda epsilon0: families.sue(Fraction(math.exp(epsilon0))),
+    "oue": lambda epsilon0: families.oue(Fraction(math.exp(epsilon0))),
+    "hash": lambda epsilon0: families.local_hash(5, Fraction(math.exp(epsilon0))),
+    "subset": lambda epsilon0: families.subset(9, 3, Fraction(math.exp(epsilon0))),
+    "hadamard": lambda epsilon0: families.hadamard_bit(Fraction(math.exp(epsilon0))),
+}
 
 
 def run(*arguments: str) -> str:
@@ -36,14 +62,16 @@ def test_json_is_the_certificate() -> None:
     assert (value["n"], value["delta"], value["honest_fraction"], value["relation"]) == (100_000, 1e-8, 1.0, "replace-one")
 
 
-@pytest.mark.parametrize("epsilon0", [1e-6, 0.5, math.log(3), 1.0, 4.0, 7.3, 20.0])
-@pytest.mark.parametrize("mechanism", ["any", "rr", "krr", "kmean"])
+@pytest.mark.parametrize(
+    ("mechanism", "epsilon0"),
+    [*product(list(OPTIONS)[:4], [1e-6, 0.5, math.log(3), 1.0, 4.0, 7.3, 20.0]), *product(list(OPTIONS)[4:], [1e-6, 1.0, 4.0])],
+)
 def test_epsilon0_is_never_above_the_asked(mechanism: str, epsilon0: float) -> None:
     """And within 1e-9 of it. Planted: the other end of the threshold's search -> this fails."""
-    extra = ["--k", "7"] if mechanism.startswith("k") else []
+    extra = OPTIONS[mechanism]
     value = json.loads(run("--mechanism", mechanism, "--epsilon0", repr(epsilon0), "--n", "500", "--delta", "1e-6", "--json", *extra))
     assert epsilon0 * (1 - 1e-9) - 1e-17 <= value["epsilon0"] <= epsilon0
-    law = pure(epsilon0) if mechanism == "any" else kary(7 if extra else 2, epsilon0)
+    law = LAWS[mechanism](epsilon0)
     expected = certify(law, 500, 1e-6)
     assert value["epsilon_upper"] == pytest.approx(expected.epsilon_upper, rel=1e-7)
     assert value["epsilon_lower"] == pytest.approx(expected.epsilon_lower, rel=1e-7)
@@ -85,6 +113,15 @@ def test_help_has_an_example() -> None:
         ({"--k": None}, "--k"),
         ({"--mechanism": "any"}, "takes no --k"),
         ({"--mechanism": "rr"}, "takes no --k"),
+        ({"--mechanism": "dice"}, "--mechanism must be one of any, rr"),
+        ({"--g": "4"}, "takes no --g: leave it out, or use hash"),
+        ({"--mechanism": "hash", "--k": None}, "wants --g"),
+        ({"--mechanism": "hash", "--k": None, "--g": "1"}, "--g, a whole number from 2"),
+        ({"--mechanism": "subset"}, "wants --subset-size"),
+        ({"--mechanism": "subset", "--subset-size": "5"}, "--subset-size"),
+        ({"--mechanism": "subset", "--subset-size": "0"}, "--subset-size"),
+        ({"--mechanism": "subset", "--subset-size": "1", "--k": "5000"}, "--k, a whole number from 2 to 4096"),
+        ({"--honest-fraction": "0"}, "honest fraction"),
         ({"--honest-fraction": "1.5"}, "honest fraction"),
         ({"--honest-fraction": "most"}, "--honest-fraction"),
         ({"--honest-fraction": "1/0"}, "--honest-fraction"),

@@ -1,0 +1,89 @@
+"""The chart's geometry, and that what it draws is a sound picture whatever the numbers and texts are."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from shoal.cli.chart import HEIGHT, WIDTH, Axis, Mark, Series, draw
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parse(text: str) -> ElementTree.Element:
+    return ElementTree.fromstring(text)  # noqa: S314 - our own output
+
+
+def test_axis_is_logarithmic() -> None:
+    """Equal ratios are equal distances. Planted: a linear axis -> this fails."""
+    axis = Axis(10.0, 1000.0, 0.0, 200.0)
+    assert [axis.place(value) for value in (10.0, 100.0, 1000.0)] == [0.0, 100.0, 200.0]
+    upward = Axis(0.01, 1.0, 300.0, 100.0)
+    assert [upward.place(value) for value in (0.01, 0.1, 1.0)] == [300.0, 200.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "texts"),
+    [
+        (10.0, 1e7, ["10", "100", "1000", "10⁴", "10⁵", "10⁶", "10⁷"]),
+        (0.02, 3.0, ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2"]),
+        (1e-9, 1e-4, ["10⁻⁹", "10⁻⁸", "10⁻⁷", "10⁻⁶", "10⁻⁵", "10⁻⁴"]),
+        (3e-6, 4e-5, ["5·10⁻⁶", "10⁻⁵", "2·10⁻⁵"]),
+    ],
+)
+def test_ticks(low: float, high: float, texts: list[str]) -> None:
+    """Planted: the slack at the ends left out -> 10^7 is missing."""
+    axis = Axis(low, high, 0.0, 600.0)
+    assert [tick.text for tick in axis.ticks()] == texts
+    assert all(0.0 <= tick.at <= 600.0 for tick in axis.ticks())
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        ((10.0, 4.0), (1e7, 0.01)),
+        ((10.0, 1.0), (100.0, 1.0)),
+        ((5.0, 0.3),),
+        ((1.0, 1e-300), (1e15, 1e300)),
+        ((10.0, 1e-9), (20.0, 1.1e-9)),
+    ],
+)
+def test_everything_lies_in_the_picture(points: tuple[tuple[float, float], ...]) -> None:
+    """Also for one point, for equal heights and for absurd ones. Planted: no least width of an axis -> a division by zero."""
+    root = parse(draw("t", "s", "x", "y", [Series("a", "upper", points), Series("none", "lower", ())], Mark("here", *points[0])))
+    lines = list(root.iter(f"{SVG}polyline"))
+    assert len(lines) == 1  # an empty series is not drawn
+    for vertex in lines[0].attrib["points"].split():
+        x, y = map(float, vertex.split(","))
+        assert 0.0 <= x <= WIDTH
+        assert 0.0 <= y <= HEIGHT
+    box = next(element for element in root.iter(f"{SVG}rect") if element.attrib.get("class") == "box")
+    assert float(box.attrib["x"]) + float(box.attrib["width"]) <= WIDTH
+    assert float(box.attrib["y"]) + float(box.attrib["height"]) <= HEIGHT
+    assert any(tick.text for tick in root.iter(f"{SVG}text"))
+
+
+def test_text_is_escaped() -> None:
+    """Planted: autoescape off -> not well-formed."""
+    text = draw("<a & b>", '"s"', "x < 1", "y", [Series("l > 0", "upper", ((1.0, 1.0), (2.0, 2.0)))])
+    assert next(parse(text).iter(f"{SVG}title")).text == "<a & b>"
+    assert "<script" not in draw("<script>", "", "", "", [Series("a", "upper", ((1.0, 1.0),))])
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    text = draw("t", "s", "x", "y", [Series("a", "upper", ((1.0, 1.0), (2.0, 2.0)))])
+    assert text.count("http") == 1  # the namespace
+    assert "url(" not in text
+
+
+def test_the_legend_avoids_the_lines() -> None:
+    """A falling line leaves the lower left corner free, a rising one the upper left. Planted: always the same corner -> this fails."""
+    falling = Series("a", "upper", tuple((10.0**k, 10.0**-k) for k in range(7)))
+    rising = Series("a", "upper", tuple((10.0**k, 10.0**k) for k in range(7)))
+
+    def height(series: Series) -> float:
+        boxes = parse(draw("t", "s", "x", "y", [series])).iter(f"{SVG}rect")
+        return float(next(box for box in boxes if box.attrib.get("class") == "box").attrib["y"])
+
+    assert height(falling) > HEIGHT / 2 > height(rising)
