@@ -8,7 +8,8 @@ assume about the shape of a bound costs tightness at most, never soundness:
 * ``largest_epsilon0``: the bracket [target, 40], halved to 0.05 % of itself; the proven end is returned.
 * ``smallest_delta``: a curve built for some delta d bounds the divergence at *every* epsilon, so its value at the target is
   proven too, whatever d was. It is tight only near d (what lies outside the windows of a sum may reach 2e-8 of d), so the
-  value takes the place of d until the two agree: a few evaluations over a hundred orders of magnitude.
+  value takes the place of d until the two agree: a few evaluations over a hundred orders of magnitude. From there the
+  bracket is halved to 0.05 % of itself.
 
 Not assumed, and so checked at the end: that a smaller n, a larger epsilon0 or a smaller delta is worse. The bounds are
 monotone up to 1e-8 of themselves (2e-5 where merging sets in, docs/ACCOUNTING.md section 5), which is what "smallest" and
@@ -137,10 +138,26 @@ def smallest_delta(privacy: LocalPrivacy, target: float, n: int, *, honest_fract
     if target >= epsilon0_upper(law):
         return 0.0
     n_honest = n * share.numerator // share.denominator
-    delta = _fixed_point(law, n_honest, target)
-    # One part in a million for the margins of the inversion (1e-9 of epsilon) and of curves built for another delta.
-    for step in (1e-6, 1e-5, 1e-4):
-        moved = delta * (1.0 + step) if delta > SMALLEST_DELTA else SMALLEST_DELTA
+    high = _proven_above(law, n_honest, target, _fixed_point(law, n_honest, target))
+    # A curve is made for many epsilons and may be looser than the certificate at this one: look below, until it fails.
+    low, factor = high / (1.0 + _TIGHT), 2.0
+    while high > SMALLEST_DELTA and proves(law, n_honest, max(low, SMALLEST_DELTA), target):
+        high = max(low, SMALLEST_DELTA)
+        low, factor = high / factor, factor * factor
+    low = max(low, SMALLEST_DELTA)
+    while high > SMALLEST_DELTA and high / low > 1.0 + _TIGHT:
+        middle = math.sqrt(low) * math.sqrt(high)
+        if proves(law, n_honest, middle, target):
+            high = middle
+        else:
+            low = middle
+    return _proven_above(law, n_honest, target, high)
+
+
+def _proven_above(law: LocalPrivacy, n_honest: int, target: float, delta: float) -> float:
+    """``delta``, or as little more as the certifying bound needs: one part in a million covers the 1e-9 of its inversion."""
+    for step in (0.0, 1e-6, 1e-5, 1e-4):
+        moved = delta * (1.0 + step)
         if moved <= _LARGEST_DELTA and upper_bound(law, n_honest, moved)[0] <= target:
             return moved
     return _smallest_delta_by_halving(law, n_honest, target)

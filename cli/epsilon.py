@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -14,7 +13,8 @@ from shoal.accounting.composition import compare_composition, release_law
 from shoal.accounting.guarantee import compose_basic, refuse_memoized
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.published import PublishedBound, published
-from shoal.cli.epsilon_laws import NAMES, Bound, Pure, fraction, subject_of, to_json
+from shoal.cli import epsilon_options as opt
+from shoal.cli.epsilon_laws import Bound, Pure, Subject, fraction, subject_of, to_json
 from shoal.cli.epsilon_plot import check_plot, plot
 from shoal.cli.epsilon_request import Request, Solved
 from shoal.cli.epsilon_show import show_bound, show_composed, show_routes
@@ -29,35 +29,25 @@ def register(app: typer.Typer) -> None:
 
 
 def epsilon(
-    mechanism: Annotated[
-        str,
-        typer.Option(
-            metavar="|".join(NAMES),
-            help="any: every epsilon0-LDP randomizer; rr: binary randomized response; krr, kmean: over k values or levels; "
-            "sue, oue: unary encodings; hash: local hashing; subset: subset selection; hadamard: one Hadamard bit; "
-            "gaussian: Gaussian noise on a number; dummies: true values among uniform dummies.",
-        ),
-    ],
-    epsilon0: Annotated[float | None, typer.Option(help="Local epsilon of one report, above 0 (not for gaussian, dummies).")] = None,
-    n: Annotated[int | None, typer.Option("--n", help="Shuffled reports in the batch, at least 1.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Between 0 and 1: 1e-6 or less is usual.")] = None,
-    k: Annotated[int | None, typer.Option("--k", help="Values or levels, at least 2 (krr, kmean, subset).")] = None,
-    g: Annotated[int | None, typer.Option("--g", help="Hash values, at least 2 (hash).")] = None,
-    subset_size: Annotated[int | None, typer.Option(help="Values in a report, 1 to k - 1 (subset).")] = None,
-    sigma: Annotated[float | None, typer.Option(help="Standard deviation of the noise (gaussian).")] = None,
-    sensitivity: Annotated[float | None, typer.Option(help="How far two values can lie apart (gaussian).")] = None,
-    buckets: Annotated[int | None, typer.Option(help="Number of values (dummies).")] = None,
-    per_device: Annotated[int | None, typer.Option(help="Dummies that each device adds (dummies).")] = None,
-    honest_fraction: Annotated[
-        str, typer.Option(metavar="FLOAT", help="Share of the reports that is assumed honest, above 0, at most 1; also 9/10.")
-    ] = "1",
-    rounds: Annotated[int | None, typer.Option(help="So many batches of the same devices together, --delta being for all of them.")] = None,
-    memoized: Annotated[bool, typer.Option("--memoized", help="The rounds repeat one permanent report: refused, with the reason.")] = False,
-    solve: Annotated[Solved | None, typer.Option(help="Which number to find, for the central epsilon of --target.")] = None,
-    target: Annotated[float | None, typer.Option(metavar="EPS", help="The central epsilon wanted, above 0 (with --solve).")] = None,
-    compared: Annotated[bool, typer.Option("--compare", help="Every route and every published bound: value, and why it applies.")] = False,
-    picture: Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw epsilon against n; replaces the file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The certificate as JSON.")] = False,
+    mechanism: opt.MechanismName,
+    epsilon0: opt.Epsilon0 = None,
+    n: opt.N = None,
+    delta: opt.Delta = None,
+    k: opt.K = None,
+    g: opt.G = None,
+    subset_size: opt.SubsetSize = None,
+    sigma: opt.Sigma = None,
+    sensitivity: opt.Sensitivity = None,
+    buckets: opt.Buckets = None,
+    per_device: opt.PerDevice = None,
+    honest_fraction: opt.HonestFraction = "1",
+    rounds: opt.Rounds = None,
+    memoized: opt.Memoized = False,
+    solve: opt.Solve = None,
+    target: opt.Target = None,
+    compared: opt.Compare = False,
+    picture: opt.Plot = None,
+    as_json: opt.Json = False,
 ) -> None:
     """The central epsilon of a shuffled batch: proven upper bound, matching lower bound.
 
@@ -77,25 +67,12 @@ def epsilon(
 
     Dummies for a target: shoal epsilon --mechanism dummies --buckets 64 --n 1000 --delta 1e-6 --solve per-device --target 1
     """
-    options = {
-        "k": k,
-        "g": g,
-        "subset_size": subset_size,
-        "sigma": sigma,
-        "sensitivity": sensitivity,
-        "buckets": buckets,
-        "per_device": per_device,
-    }
+    options = {"k": k, "g": g, "subset_size": subset_size, "sigma": sigma, "sensitivity": sensitivity}
+    options |= {"buckets": buckets, "per_device": per_device}
     subject = subject_of(mechanism, options, solved="per_device" if solve is Solved.per_device else None)
     request = Request(mechanism, subject, epsilon0, n, delta, fraction(honest_fraction))
     request.check(solve, target)
-    _check_rounds(rounds, memoized)
-    if compared and not isinstance(subject, Pure):
-        raise ShoalError(Kind.CONFIG, f"--compare wants a mechanism with an epsilon0, not {mechanism}: leave it out")
-    if solve and (rounds or compared):
-        raise ShoalError(
-            Kind.CONFIG, "--solve answers for one batch and one number: leave out --rounds and --compare, and ask again with it"
-        )
+    _check_extras(mechanism, subject, rounds, memoized, solve, compared)
     if picture is not None:
         check_plot(picture)
     solution: dict[str, float | int] = {}
@@ -178,11 +155,18 @@ class _Shown:
         return routes, published(law, max(1, bound.n_honest), bound.delta)
 
 
-def _check_rounds(rounds: int | None, memoized: bool) -> None:
+def _check_extras(mechanism: str, subject: Subject, rounds: int | None, memoized: bool, solve: Solved | None, compared: bool) -> None:
+    """Raises ShoalError CONFIG for what cannot be asked beside a certificate, or together."""
     if memoized:
         refuse_memoized()
     if rounds is not None and not 1 <= rounds <= _MOST_ROUNDS:
         raise ShoalError(Kind.CONFIG, f"--rounds must be a whole number from 1 to {_MOST_ROUNDS}, got {rounds}")
+    if compared and not isinstance(subject, Pure):
+        raise ShoalError(Kind.CONFIG, f"--compare wants a mechanism with an epsilon0, not {mechanism}: leave it out")
+    if solve is not None and (rounds is not None or compared):
+        raise ShoalError(
+            Kind.CONFIG, "--solve answers for one batch and one number: leave out --rounds and --compare, and ask again with it"
+        )
 
 
 def _sentence(name: str, value: float | int, target: float) -> str:
