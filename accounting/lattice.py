@@ -46,7 +46,7 @@ from shoal.errors import Kind, ShoalError
 _U = 2.0**-53
 # Added to every upper value: below any delta that can be asked for (1e-100), above what underflow can lose.
 _TINY = 1e-290
-# Upper values this far below the delta that is searched for are left at Chernoff's bound.
+# Values this far below the delta that is searched for are left at Chernoff's bound, or at 0.
 _IGNORED = 1e-30
 # Atoms at 0 smaller than this are left in: removing them is not worth the time.
 _FAINT = 1e-9
@@ -70,7 +70,7 @@ class Contour:
     alias: float = 1e-8
     reach: float = 6.0
     finer: float = 10.0
-    work: int = 6_000_000
+    work: int = 2_000_000
 
     def __post_init__(self) -> None:
         if not (self.smoothing > 0.0 and self.window >= 20.0 and self.sigmas > 0.0 and self.reach > 0.0 and self.work >= 1):
@@ -103,8 +103,8 @@ class _Tilted:
 class LatticeCurve:
     """delta as a function of epsilon for one sum, never below (UPPER) or never above (LOWER) the true value.
 
-    The same contract as ``curve.Curve``. ``delta`` in (0, 1) is the value that will be searched for: upper values far
-    below it (1e-30 of it) may be the plain Chernoff bound. ``epsilon_max`` >= 0 is the largest epsilon that will be asked for.
+    The same contract as ``curve.Curve``. ``delta`` in (0, 1) is the value that will be searched for: values below
+    1e-30 of it are Chernoff's bound (UPPER) or 0 (LOWER). ``epsilon_max`` >= 0 is the largest epsilon that will be asked for.
     """
 
     def __init__(
@@ -137,13 +137,14 @@ class LatticeCurve:
         tilted = _tilt(self._logs, values, self._n, self._sign)
         slack = 8.0 * self._n * tilted.rounding + 64.0 * _U * (1.0 + abs(tilted.log_scale))
         log_front = tilted.log_scale - math.log(tilted.t) - math.log(self._n)
+        front = math.exp(max(-745.0, min(700.0, log_front)))
+        # sup g = 1/e: Chernoff's bound.
+        chernoff = front / math.e * (1.0 + slack) + _TINY
+        if chernoff <= self._delta * _IGNORED:
+            return chernoff if self._upper else 0.0
         if self._upper:
-            # sup g = 1/e: Chernoff's bound.
-            chernoff = math.exp(min(700.0, log_front - 1.0)) * (1.0 + slack) + _TINY
-            if chernoff <= self._delta * _IGNORED:
-                return chernoff
-            return min(chernoff, math.exp(min(700.0, log_front)) * (1.0 + slack) * max(0.0, self._integral(tilted)) + _TINY)
-        return max(0.0, math.exp(max(-745.0, min(700.0, log_front))) * (1.0 - slack) * self._integral(tilted))
+            return min(chernoff, front * (1.0 + slack) * max(0.0, self._integral(tilted)) + _TINY)
+        return max(0.0, front * (1.0 - slack) * self._integral(tilted))
 
     def _integral(self, tilted: _Tilted) -> float:
         """E_t[g(t S)], moved to the safe side; see the module's text."""
@@ -286,5 +287,5 @@ def _sums(tilted: _Tilted, n: int, smoothing: float, window: float, count: int) 
     # exp is off by u times its argument: beyond 128 units that is below 1e-50 altogether.
     error = 1e-54 + largest * (n * off + _U * (128.0 + 16.0 * frequency * (abs(tilted.shift) + smoothing * smoothing)))
     if idle > _FAINT:
-        error += amplitude * (n * off + _U * (128.0 + 16.0 * frequency * smoothing * smoothing))
+        error += amplitude * (n * off + _U * (128.0 + 16.0 * frequency * (abs(tilted.shift) + smoothing * smoothing)))
     return value, density, float(np.sum(error * (kernel + smoothing * smoothing))) * distance / math.pi

@@ -51,7 +51,7 @@ def sums_of(law: FiniteLaw | SymmetricLaw, n: int) -> list[tuple[CellSum, Direct
 
 
 @pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("n", [1, 2, 5])
 def test_against_exact_fractions(name: str, n: int) -> None:
     """Both directions of every sum bracket the exact value; the one that a certificate uses is within 1 % of it.
 
