@@ -15,6 +15,7 @@ from dp_accounting.pld import pld_pmf  # type: ignore[import-untyped]  # an orac
 from numpy.typing import NDArray
 
 from shoal.accounting import composition
+from shoal.accounting.accountant import certify, upper_curve
 from shoal.accounting.binomial import Floats
 from shoal.accounting.blanket import kary_blanket
 from shoal.accounting.clones import clones
@@ -326,7 +327,7 @@ def test_comparison_values_are_upper_bounds(way: Callable[[Sequence[tuple[LossLa
     Planted: epsilon rounded down to the lattice in ``pure_law`` -> this fails.
     """
     with mpmath.workdps(50):
-        for rounds, epsilon0 in ((1, 0.5), (10, 0.125), (100, 0.125)):
+        for rounds, epsilon0 in ((1, 0.5), (10, 0.125), (size(30, 200), 0.125)):
             for delta in (1e-2, 1e-10):
                 found = way([(pure_law(epsilon0), rounds)], delta)
                 assert exact_delta(rounds, mpmath.mpf(epsilon0), mpmath.mpf(found)) <= delta
@@ -370,6 +371,19 @@ def test_releases_of_several_tasks() -> None:
     small = compose_releases([Charge(kary(2, 2.0), 1, 1e-9, 2.0)], blanket_curve)
     assert small.epsilon_upper == pytest.approx(2.0, rel=1e-3)
     assert small.epsilon_upper <= 2.0 * (1 + 1e-15)
+
+
+def test_a_curve_with_a_floor_is_cut_off_there() -> None:
+    """The exact envelope of binary responses adds up to 1e-6 of delta everywhere: that goes to infinity, not to a loss of epsilon0.
+    30 rounds at n = 1e5, epsilon0 = 2: .1943 on a sparse grid of datasets. Planted: ``_TAIL`` below the floor -> this fails.
+    """
+    law = release_law(upper_curve, kary(2, 2.0), 100_000, 1e-8)
+    assert law.infinity <= 4.1e-14
+    assert law.losses[-1] < 0.1
+    found = compose([(law, 30)], 1e-8).epsilon_upper
+    assert found == pytest.approx(0.1941, rel=0.005)
+    assert renyi([(law, 30)], 1e-8) < 1.1 * found
+    assert epsilon_of(law, 1e-8) <= certify(kary(2, 2.0), 100_000, 1e-8).epsilon_upper * 1.01
 
 
 def test_memoized_answers() -> None:
