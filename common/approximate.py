@@ -24,6 +24,8 @@ _MARGIN = 1e-14
 _ULP = 4.5e-16
 # Below every delta that is computed with; keeps an underflow to 0 from being taken for a proof of 0.
 _FLOOR = 1e-300
+# Below 2.2e-308 floats have few digits left: a value there may be off by some of the smallest steps, 4.9e-324 each.
+_STEPS = 1e-322
 _LARGEST_EXPONENT = 700.0
 _WIDEST, _NARROWEST = 1e9, 1e-9
 
@@ -132,8 +134,8 @@ def upper_phi(x: float, slack: float = 0.0) -> float:
 
 
 def lower_phi(x: float, slack: float = 0.0) -> float:
-    """P(N(0, 1) <= x - slack), rounded down."""
-    return phi(x - slack - abs(x) * _ULP) * (1.0 - _MARGIN)
+    """P(N(0, 1) <= x - slack), rounded down; 0 where it is below 1e-322."""
+    return max(0.0, phi(x - slack - abs(x) * _ULP) * (1.0 - _MARGIN) - _STEPS)
 
 
 def check_epsilon(epsilon: float) -> float:

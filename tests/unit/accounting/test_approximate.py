@@ -81,6 +81,18 @@ def test_gaussian_curve_is_never_below_sixty_digits(sigma: float, epsilon: float
         assert value <= truth * (1 + mpmath.mpf(10) ** -7) + mpmath.mpf(10) ** -12 * mpmath.ncdf(-epsilon * sigma) + mpmath.mpf(10) ** -299
 
 
+@pytest.mark.parametrize(
+    ("shift", "epsilon"),
+    [(3.882785690734579, 141.78655870618775), (22.901852126099456, 618.5135142909044), (29.403569759765716, 698.5498991992855)],
+)
+def test_gaussian_curve_where_its_second_term_has_few_digits_left(shift: float, epsilon: float) -> None:
+    """Phi near 1e-322 times e^epsilon is not small. Planted: ``lower_phi`` without its last margin -> too small by 14 to 100 %."""
+    value = GaussianLaw(1.0, shift).delta_at(epsilon)
+    with mpmath.workdps(400):
+        truth = exact_gaussian(shift, epsilon)
+        assert truth <= value <= 20 * truth
+
+
 def test_gaussian_curve_falls_with_epsilon_and_grows_with_sensitivity() -> None:
     epsilons = np.linspace(0.0, 20.0, 60)
     values = [GaussianLaw(1.0, 1.0).delta_at(float(epsilon)) for epsilon in epsilons]
