@@ -14,10 +14,11 @@ from shoal.accounting.guarantee import compose_basic, refuse_memoized
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.published import PublishedBound, published
 from shoal.cli import epsilon_options as opt
-from shoal.cli.epsilon_laws import Bound, Pure, Subject, fraction, subject_of, to_json
+from shoal.cli.epsilon_laws import fraction, subject_of
 from shoal.cli.epsilon_plot import check_plot, plot
 from shoal.cli.epsilon_request import Request, Solved
 from shoal.cli.epsilon_show import show_bound, show_composed, show_routes
+from shoal.cli.epsilon_subjects import Bound, Pure, Subject, to_json
 from shoal.cli.output import emit_json, say
 from shoal.errors import Kind, ShoalError
 
@@ -40,6 +41,7 @@ def epsilon(
     sensitivity: opt.Sensitivity = None,
     buckets: opt.Buckets = None,
     per_device: opt.PerDevice = None,
+    probability: opt.Probability = None,
     honest_fraction: opt.HonestFraction = "1",
     rounds: opt.Rounds = None,
     memoized: opt.Memoized = False,
@@ -67,9 +69,9 @@ def epsilon(
 
     Dummies for a target: shoal epsilon --mechanism dummies --buckets 64 --n 1000 --delta 1e-6 --solve per-device --target 1
     """
-    options = {"k": k, "g": g, "subset_size": subset_size, "sigma": sigma, "sensitivity": sensitivity}
-    options |= {"buckets": buckets, "per_device": per_device}
-    subject = subject_of(mechanism, options, solved="per_device" if solve is Solved.per_device else None)
+    options: dict[str, Any] = {"k": k, "g": g, "subset_size": subset_size, "sigma": sigma, "sensitivity": sensitivity}
+    options |= {"buckets": buckets, "per_device": per_device, "probability": probability}
+    subject = subject_of(mechanism, options, solved=solve.name if solve else None)
     request = Request(mechanism, subject, epsilon0, n, delta, fraction(honest_fraction))
     request.check(solve, target)
     _check_extras(mechanism, subject, rounds, memoized, solve, compared)
@@ -133,7 +135,8 @@ class _Shown:
         """Epsilon of all rounds at the delta given, by the ways that apply to this mechanism. Direction: upper bounds."""
         request, bound = self.request, self.bound
         if not isinstance(request.subject, Pure) or request.epsilon0 is None:
-            each = request.subject.certify(None, bound.n, math.nextafter(bound.delta / rounds, 0.0), request.share)
+            part = math.nextafter(bound.delta / rounds, 0.0) if rounds > 1 else bound.delta
+            each = request.subject.certify(None, bound.n, part, request.share)
             return {"basic": compose_basic([each] * rounds).epsilon_upper}
         law = request.subject.family(request.epsilon0)
         # Above the largest epsilon0 no amplification is looked for: only the law's own ratio counts.
@@ -179,6 +182,8 @@ def _sentence(name: str, value: float | int, target: float) -> str:
         return f"--n {value} reports are needed for {wanted}, to 0.1 %."
     if name == "per_device":
         return f"--per-device {value} dummies are needed for {wanted}."
+    if name == "probability":
+        return f"--probability {float(value)!r} is the smallest for {wanted}."
     if value == 0.0:
         return (
             f"{wanted} holds with certainty: epsilon0 is no larger. The certificate below is at the smallest delta that is computed with."

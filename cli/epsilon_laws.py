@@ -1,6 +1,5 @@
 """What ``shoal epsilon`` can account for: mechanism names, the options that each takes, and the laws behind them.
 
-A ``Subject`` is a mechanism with all its options but the three numbers that may be solved for (epsilon0, n, delta).
 Laws of rr, krr and kmean are those of the mechanisms' own integers; sue, oue, hash, subset and hadamard are those of
 ``accounting.families``, at exactly the ratio asked for.
 """
@@ -9,17 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from shoal.accounting.accountant import certify
-from shoal.accounting.approximate import approximate_bound, approximate_lower, local_epsilon
-from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n
-from shoal.accounting.dummies import UniformDummies
+from shoal.accounting.certificate import check_honest
+from shoal.accounting.dummies import BernoulliDummies, UniformDummies
 from shoal.accounting.families import hadamard_bit, local_hash, oue, ratio_below, subset, sue
-from shoal.accounting.messages import MessagesBound, certify_messages
 from shoal.approximate import GaussianLaw
+from shoal.cli.epsilon_subjects import Dummies, Gaussian, Pure, Subject
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import binary_rr, krr
 from shoal.privacy import KaryLaw, LocalPrivacy, PureLaw
@@ -29,90 +25,8 @@ LARGEST_EPSILON0 = 700.0
 _LARGEST_K = 1 << 32
 # Subsets are counted in exact integers, which grow with k.
 _LARGEST_SUBSET_K = 4096
-_GAUSSIAN = (
-    "the shuffler and the analyzer do not collude: against both together one report's own epsilon0 is left, at this delta",
-    "neighbouring datasets differ in one device's answer; the number of reports is public and does not depend on any answer",
-    "one report per device in the batch, drawn with fresh randomness; every honest device runs the same randomizer",
-    "the noise is Gaussian over the real numbers: a sampler on floats or integers has another law",
-)
-
-Bound = Certificate | MessagesBound
 Options = Mapping[str, Any]
 
-
-@dataclass(frozen=True, slots=True)
-class Pure:
-    """A mechanism with a local epsilon. ``family``: its law at an epsilon0, never above it but for some units in the last place.
-
-    ``assumed``: epsilon0 holds by assumption (nothing else is known of the randomizer), so it replaces the law's own, which lies those
-    units above.
-    """
-
-    title: str
-    family: Callable[[float], LocalPrivacy]
-    assumed: bool = False
-
-    def certify(self, epsilon0: float | None, n: int, delta: float, share: Fraction) -> Certificate:
-        if epsilon0 is None:
-            raise ShoalError(Kind.INVALID, "this mechanism is certified at an epsilon0")
-        found = certify(self.family(epsilon0), n, delta, honest_fraction=share)
-        if not self.assumed:
-            return found
-        upper, lower = min(found.epsilon_upper, epsilon0), min(found.epsilon_lower, epsilon0)
-        return replace(found, epsilon0=epsilon0, epsilon_upper=upper, epsilon_lower=lower)
-
-
-@dataclass(frozen=True, slots=True)
-class Gaussian:
-    """Each report is the value plus Gaussian noise: no finite epsilon0, but one at each delta."""
-
-    law: GaussianLaw
-
-    @property
-    def title(self) -> str:
-        return f"Gaussian noise, sigma = {self.law.sigma:g}, sensitivity = {self.law.sensitivity:g}"
-
-    def certify(self, _: float | None, n: int, delta: float, share: Fraction) -> Certificate:
-        check_n(n)
-        check_delta(delta)
-        n_honest = max(1, n * share.numerator // share.denominator)
-        upper, method = approximate_bound(self.law, n_honest, delta)
-        local = local_epsilon(self.law, delta)
-        return Certificate(
-            epsilon_upper=min(upper, local),
-            epsilon_lower=min(approximate_lower(self.law, n_honest, delta), upper, local),
-            epsilon0=local,
-            delta=delta,
-            n=n,
-            honest_fraction=share,
-            method=method,
-            assumptions=(*_GAUSSIAN, f"at least {n_honest} of the {n} reports come from devices that follow the protocol"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Dummies:
-    """The true value in the clear, among uniform dummies: no local guarantee at all. ``per_device`` None: to be solved for."""
-
-    buckets: int
-    per_device: int | None
-
-    @property
-    def title(self) -> str:
-        return f"true value and {self.per_device} uniform dummies per device, {self.buckets} buckets"
-
-    def certify(self, _: float | None, n: int, delta: float, share: Fraction) -> MessagesBound:
-        protocol = UniformDummies(self.buckets, self.per_device or 0)
-        found = certify_messages(protocol, n, delta, honest_fraction=share)
-        if found is None:
-            reason = (
-                f"--per-device {protocol.per_device} dummies prove no epsilon up to 40 here: give more (--solve per-device finds how many)"
-            )
-            raise ShoalError(Kind.CONFIG, reason)
-        return found
-
-
-Subject = Pure | Gaussian | Dummies
 
 # Mechanism -> the options that it needs, besides --epsilon0 (or --sigma and the like), --n and --delta.
 _NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -127,6 +41,7 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
     "hadamard": (),
     "gaussian": ("sigma", "sensitivity"),
     "dummies": ("buckets", "per_device"),
+    "bucket-dummies": ("buckets", "probability"),
 }
 _MEANING = {
     "k": "the number of values: a whole number from 2 to 2^32",
@@ -135,10 +50,11 @@ _MEANING = {
     "sigma": "the standard deviation of the noise: a finite number above 0",
     "sensitivity": "how far two values can lie apart: a finite number above 0",
     "buckets": "the number of values: a whole number of at least 2",
+    "probability": "that of a dummy, for each bucket and device: a number between 0 and 1",
     "per_device": "the dummies that each device adds: a whole number of at least 0",
 }
 NAMES = tuple(_NEEDS)
-WITHOUT_EPSILON0 = frozenset({"gaussian", "dummies"})
+WITHOUT_EPSILON0 = frozenset({"gaussian", "dummies", "bucket-dummies"})
 
 
 def subject_of(name: str, options: Options, *, solved: str | None = None) -> Subject:
@@ -158,9 +74,10 @@ def subject_of(name: str, options: Options, *, solved: str | None = None) -> Sub
     if name == "gaussian":
         return Gaussian(GaussianLaw(options["sigma"], options["sensitivity"]))
     if name == "dummies":
-        buckets, per_device = options["buckets"], options["per_device"]
-        UniformDummies(buckets, per_device or 0)  # checks both
-        return Dummies(buckets, per_device)
+        return Dummies(UniformDummies(options["buckets"], options["per_device"] or 0), options["per_device"] is not None)
+    if name == "bucket-dummies":
+        chance = options["probability"]
+        return Dummies(BernoulliDummies(options["buckets"], Fraction(1, 2) if chance is None else _exact(chance)), chance is not None)
     return _pure(name, options)
 
 
@@ -227,19 +144,8 @@ def fraction(text: str) -> Fraction:
     return check_honest(value)
 
 
-def to_json(bound: Bound) -> dict[str, Any]:
-    """The certificate's stable keys; for dummies the same keys, epsilon0 being null (there is none), and the messages per device."""
-    if isinstance(bound, Certificate):
-        return dict(bound.to_json())
-    return {
-        "epsilon_upper": bound.epsilon_upper,
-        "epsilon_lower": bound.epsilon_lower,
-        "epsilon0": None,
-        "delta": bound.delta,
-        "n": bound.n,
-        "honest_fraction": float(bound.honest_fraction),
-        "relation": bound.relation,
-        "method": bound.method,
-        "assumptions": list(bound.assumptions),
-        "messages_per_device": float(bound.messages_per_device),
-    }
+def _exact(text: str) -> Fraction:
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise ShoalError(Kind.CONFIG, f"--probability is {_MEANING['probability']}, such as 0.01 or 1/100") from None

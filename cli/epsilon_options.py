@@ -16,10 +16,10 @@ MechanismName = Annotated[
         metavar="|".join(NAMES),
         help="any: every epsilon0-LDP randomizer; rr: binary randomized response; krr, kmean: over k values or levels; "
         "sue, oue: unary encodings; hash: local hashing; subset: subset selection; hadamard: one Hadamard bit; "
-        "gaussian: Gaussian noise on a number; dummies: true values among uniform dummies.",
+        "gaussian: Gaussian noise on a number; dummies, bucket-dummies: true values among dummies.",
     ),
 ]
-Epsilon0 = Annotated[float | None, typer.Option(help="Local epsilon of one report, above 0 (not for gaussian, dummies).")]
+Epsilon0 = Annotated[float | None, typer.Option(help="Local epsilon of one report, above 0 (not for gaussian and dummies).")]
 N = Annotated[int | None, typer.Option("--n", help="Shuffled reports in the batch, at least 1.")]
 Delta = Annotated[float | None, typer.Option(help="Between 0 and 1: 1e-6 or less is usual.")]
 K = Annotated[int | None, typer.Option("--k", help="Values or levels, at least 2 (krr, kmean, subset).")]
@@ -27,8 +27,11 @@ G = Annotated[int | None, typer.Option("--g", help="Hash values, at least 2 (has
 SubsetSize = Annotated[int | None, typer.Option(help="Values in a report, 1 to k - 1 (subset).")]
 Sigma = Annotated[float | None, typer.Option(help="Standard deviation of the noise (gaussian).")]
 Sensitivity = Annotated[float | None, typer.Option(help="How far two values can lie apart (gaussian).")]
-Buckets = Annotated[int | None, typer.Option(help="Number of values (dummies).")]
+Buckets = Annotated[int | None, typer.Option(help="Number of values, at least 2 (dummies, bucket-dummies).")]
 PerDevice = Annotated[int | None, typer.Option(help="Dummies that each device adds (dummies).")]
+Probability = Annotated[
+    str | None, typer.Option(metavar="FLOAT", help="That of a dummy, for each bucket and device; also 1/100 (bucket-dummies).")
+]
 HonestFraction = Annotated[
     str, typer.Option(metavar="FLOAT", help="Share of the reports that is assumed honest, above 0, at most 1; also 9/10.")
 ]

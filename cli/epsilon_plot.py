@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from shoal.accounting.meaning import bound_text
 from shoal.cli.chart import Mark, Series, draw
-from shoal.cli.epsilon_laws import Bound, Dummies, Subject
+from shoal.cli.epsilon_subjects import Bound, Dummies, Subject
 from shoal.cli.output import stderr
 from shoal.errors import Kind, ShoalError
 

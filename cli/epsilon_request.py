@@ -10,9 +10,9 @@ from typing import Any
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.accounting.certificate import SMALLEST_DELTA, check_delta, check_n
-from shoal.accounting.dummies import solve_uniform
 from shoal.accounting.solve import largest_epsilon0, smallest_delta, smallest_n
-from shoal.cli.epsilon_laws import WITHOUT_EPSILON0, Bound, Dummies, Pure, Subject, check_epsilon0
+from shoal.cli.epsilon_laws import WITHOUT_EPSILON0, check_epsilon0
+from shoal.cli.epsilon_subjects import Bound, Dummies, Pure, Subject
 from shoal.errors import Kind, ShoalError
 
 
@@ -21,6 +21,7 @@ class Solved(StrEnum):
     n = "n"
     delta = "delta"
     per_device = "per-device"
+    probability = "probability"
 
 
 _RANGES = {
@@ -44,7 +45,7 @@ class Request:
     def check(self, solve: Solved | None, target: float | None) -> None:
         """Raises ShoalError CONFIG naming the option that is missing, out of range, or given although it is solved for."""
         if (solve is None) != (target is None):
-            raise ShoalError(Kind.CONFIG, "--solve and --target go together: --solve epsilon0|n|delta|per-device --target EPS")
+            raise ShoalError(Kind.CONFIG, "--solve and --target go together: --solve epsilon0|n|delta|per-device|probability --target EPS")
         if target is not None and not 0.0 < target <= LARGEST_EPSILON0:
             raise ShoalError(Kind.CONFIG, f"--target must be a number above 0, and at most {LARGEST_EPSILON0:g}, got {target:g}")
         self._check_solvable(solve)
@@ -70,15 +71,15 @@ class Request:
         if solve is None:
             return
         possible = (
-            (Solved.per_device,)
+            (Solved(self.subject.option),)
             if isinstance(self.subject, Dummies)
             else (Solved.epsilon0, Solved.n, Solved.delta) * isinstance(self.subject, Pure)
         )
         if solve not in possible:
             able = f"it can find {', '.join(possible)}" if possible else "nothing can be solved for with it"
             raise ShoalError(Kind.CONFIG, f"--solve {solve} does not go with --mechanism {self.mechanism}: {able}")
-        if isinstance(self.subject, Dummies) and self.subject.per_device is not None:
-            raise ShoalError(Kind.CONFIG, "--solve per-device finds --per-device: leave that option out")
+        if isinstance(self.subject, Dummies) and self.subject.known:
+            raise ShoalError(Kind.CONFIG, f"--solve {solve} finds --{solve}: leave that option out")
 
     def solved(self, solve: Solved, target: float) -> tuple[Request, dict[str, float | int]]:
         """The request with the missing number, and that number. Raises ShoalError CONFIG where none reaches the target."""
@@ -86,8 +87,7 @@ class Request:
         found: float | int
         if isinstance(subject, Dummies) and n is not None and delta is not None:
             honest = max(1, n * self.share.numerator // self.share.denominator)
-            found = solve_uniform(subject.buckets, honest, target, delta).per_device
-            subject = Dummies(subject.buckets, found)
+            subject, found = subject.solved(honest, target, delta)
         elif not isinstance(subject, Pure):
             raise ShoalError(Kind.INVALID, "a mechanism that nothing can be solved for")
         elif solve is Solved.epsilon0 and n is not None and delta is not None:

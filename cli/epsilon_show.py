@@ -11,7 +11,7 @@ from shoal.accounting.accountant import RouteValue
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.meaning import best_guess, bound_text, percent_text, sentences
 from shoal.accounting.published import PublishedBound
-from shoal.cli.epsilon_laws import Bound
+from shoal.cli.epsilon_subjects import Bound
 from shoal.cli.output import console, say
 
 _WAYS = {

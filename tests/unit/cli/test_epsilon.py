@@ -95,6 +95,21 @@ def test_solve_dummies(capsys: Capture) -> None:
     assert ask(capsys, *common, "--per-device", str(dummies - 1))["epsilon_upper"] > 1.0
 
 
+def test_solve_dummies_of_buckets(capsys: Capture) -> None:
+    """A large batch needs less than one dummy per device. Planted: the probability rounded to a float downward -> the answer asked
+    for again is not the certificate that came with it.
+    """
+    common = ("--mechanism", "bucket-dummies", "--buckets", "64", "--n", "100000", "--delta", "1e-6")
+    value = ask(capsys, *common, "--solve", "probability", "--target", "1")
+    probability = value["solved"]["probability"]
+    assert value["certificate"] == ask(capsys, *common, "--probability", repr(probability))
+    assert value["certificate"]["epsilon_upper"] <= 1.0
+    assert ask(capsys, *common, "--probability", repr(probability * 0.999))["epsilon_upper"] > 1.0
+    assert value["certificate"]["messages_per_device"] == pytest.approx(1 + 64 * probability)
+    assert value["certificate"]["messages_per_device"] < 1.1
+    assert ask(capsys, *common, "--probability", "1/100")["epsilon_upper"] < 0.5
+
+
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
@@ -211,7 +226,7 @@ def test_error_budget_is_shown(capsys: Capture) -> None:
 def test_plot(tmp_path: Path, capsys: Capture) -> None:
     """A picture whose lines are the certificates: falling, below epsilon0. An older picture is replaced. Nothing else is left behind.
 
-    Planted: the lower line drawn for the upper one -> the order of the heights fails.
+    Planted: one line drawn for the other -> the mark of the certificate asked for is not on its line.
     """
     file = tmp_path / "a.svg"
     file.write_text("older")
@@ -226,6 +241,9 @@ def test_plot(tmp_path: Path, capsys: Capture) -> None:
     assert len(heights["upper"]) == len(numbers_of_reports(10_000))
     assert all(low >= high for high, low in zip(heights["upper"], heights["lower"], strict=True))
     assert min(heights["upper"]) >= heights["ceiling"][0]
+    mark = next(element for element in root.iter(f"{SVG}circle"))
+    assert f"{mark.attrib['cx']},{mark.attrib['cy']}" in lines["upper"]
+    assert f"{mark.attrib['cx']},{mark.attrib['cy']}" not in lines["lower"]
     text = " ".join(element.text or "" for element in root.iter(f"{SVG}text"))
     for words in (
         "any epsilon0-LDP randomizer",
@@ -294,6 +312,32 @@ WRONG = [
     (("--mechanism", "gaussian", "--sigma", "1", "--sensitivity", "1", "--n", "10", "--delta", "1e-3", "--compare"), "--compare wants"),
     (("--mechanism", "dummies", "--buckets", "1", "--per-device", "1", "--n", "10", "--delta", "1e-3"), "buckets must be"),
     (("--mechanism", "dummies", "--buckets", "9", "--per-device", "-1", "--n", "10", "--delta", "1e-3"), "per_device must be"),
+    (("--mechanism", "bucket-dummies", "--buckets", "9", "--probability", "some", "--n", "10", "--delta", "1e-3"), "--probability is"),
+    (("--mechanism", "bucket-dummies", "--buckets", "9", "--probability", "1", "--n", "10", "--delta", "1e-3"), "probability must lie"),
+    (("--mechanism", "bucket-dummies", "--buckets", "9", "--n", "10", "--delta", "1e-3"), "wants --probability"),
+    (
+        (
+            "--mechanism",
+            "dummies",
+            "--buckets",
+            "9",
+            "--per-device",
+            "1",
+            "--n",
+            "9",
+            "--delta",
+            "1e-3",
+            "--solve",
+            "per-device",
+            "--target",
+            "1",
+        ),
+        "leave that option out",
+    ),
+    (
+        ("--mechanism", "gaussian", "--sigma", "1", "--sensitivity", "1", "--n", "9", "--solve", "delta", "--target", "1"),
+        "nothing can be solved",
+    ),
     (("--mechanism", "dummies", "--buckets", "9", "--per-device", "0", "--n", "10", "--delta", "1e-3"), "prove no epsilon"),
     (("--mechanism", "dummies", "--buckets", "9", "--n", "10", "--delta", "1e-3"), "wants --per-device"),
     ((*RR, "--n", "10", "--delta", "1e-3", "--solve", "epsilon0", "--target", "1", "--rounds", "3"), "leave out --rounds"),
