@@ -9,6 +9,12 @@ CREATE TABLE batches (
   PRIMARY KEY (task_id, window)
 ) STRICT, WITHOUT ROWID;
 
+-- Laws of privacy losses, for composition: one per task and minimum batch, shared by its windows (hash = SHA-256 of law).
+CREATE TABLE loss_laws (
+  hash BLOB PRIMARY KEY CHECK (length(hash) = 32),
+  law BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- The signed bytes of what was published or withheld, and what opening the batch is charged in the composition.
 CREATE TABLE releases (
   task_id BLOB NOT NULL,
@@ -17,6 +23,7 @@ CREATE TABLE releases (
   signature BLOB NOT NULL CHECK (length(signature) = 64),
   epsilon REAL NOT NULL CHECK (epsilon >= 0),
   delta REAL NOT NULL CHECK (delta > 0 AND delta < 1),
+  loss_law BLOB REFERENCES loss_laws (hash),
   PRIMARY KEY (task_id, window),
   FOREIGN KEY (task_id, window) REFERENCES batches (task_id, window)
 ) STRICT, WITHOUT ROWID;

@@ -8,13 +8,19 @@ really came would give; strangers could raise that n, so it is labelled not guar
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from shoal.accounting import Certificate, Composed, certify, compose_basic, guaranteed
+from shoal.accounting.accountant import upper_curve
+from shoal.accounting.composition import compose, release_law
+from shoal.accounting.loss_bytes import from_bytes, to_bytes
+from shoal.accounting.losses import LossLaw, pure_law
 from shoal.analyzer import core
 from shoal.analyzer.core import Batch
 from shoal.analyzer.opening import Opened
@@ -31,7 +37,7 @@ from shoal.task import Admission, Task
 UNIT = "one report of one device in one window"
 OPEN_ADMISSION = "admission is open: nothing enforces the honest fraction, it is an assumption about every batch"
 COMPOSED = (
-    "the cumulative figures add up every batch that this analyzer opened so far, withheld ones too, as if the same devices had"
+    "the cumulative figures compose every batch that this analyzer opened so far, withheld ones too, as if the same devices had"
     " answered in all of them, each time with fresh randomness"
 )
 
@@ -48,14 +54,15 @@ class Prepared:
     epsilon_at_received_n: float
     withheld: str | None
     estimate: Estimate | None
+    law: bytes | None = None
 
     @property
     def charge(self) -> Spending:
         """What opening this batch costs. With fewer valid reports than min_batch the guarantee's n was not reached: then by what came."""
         task = self.served.task
-        short = self.n < task.min_batch
-        epsilon = max(self.certificate.epsilon_upper, self.epsilon_at_received_n) if short else self.certificate.epsilon_upper
-        return Spending(self.served.task_id, epsilon, task.delta)
+        if self.n < task.min_batch:
+            return Spending(self.served.task_id, max(self.certificate.epsilon_upper, self.epsilon_at_received_n), task.delta)
+        return Spending(self.served.task_id, self.certificate.epsilon_upper, task.delta, self.law)
 
 
 def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
@@ -68,7 +75,8 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     received = certify(law, n, task.delta, honest_fraction=task.honest_fraction).epsilon_upper if n else epsilon0_upper(law)
     withheld = core.withheld(n, task.min_batch, certificate.epsilon_upper, task.target_epsilon)
     estimate = None if withheld else mechanism.estimate(opened.tally)
-    return Prepared(served, batch, opened, n, certificate, received, withheld, estimate)
+    losses = to_bytes(release_law(upper_curve, law, task.n_certified, task.delta)) if n >= task.min_batch else None
+    return Prepared(served, batch, opened, n, certificate, received, withheld, estimate, losses)
 
 
 def prepare_expired(served: ServedTask, batch: Batch) -> Prepared:
@@ -164,11 +172,21 @@ def _privacy(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Pri
 
 
 def _compose(spendings: Sequence[Spending]) -> Composed:
+    """All batches together, at the sum of their deltas: the smaller of the sum of epsilons and of the composition of their losses."""
     try:
-        return compose_basic(spendings)
+        added = compose_basic(spendings)
     except ShoalError:
         # The deltas add up to 1: nothing is promised any more. (epsilon, 1) holds for every epsilon, and says so.
         return Composed(math.fsum(spending.epsilon_upper for spending in spendings), 1.0, len(spendings))
+    kinds = Counter((s.law, None if s.law else s.epsilon_upper, None if s.law else s.delta) for s in spendings)
+    rounds = [(_loss_law(*kind), count) for kind, count in kinds.items()]
+    return Composed(min(added.epsilon_upper, compose(rounds, added.delta).epsilon_upper), added.delta, added.count)
+
+
+@lru_cache(maxsize=1024)
+def _loss_law(law: bytes | None, epsilon: float | None, delta: float | None) -> LossLaw:
+    """A batch's own law, or the one that dominates everything of its (epsilon, delta)."""
+    return from_bytes(law) if law else pure_law(epsilon or 0.0, delta or 0.0)
 
 
 def _assumptions(task: Task) -> list[str]:

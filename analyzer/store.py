@@ -6,6 +6,7 @@ in the schema refuse every update and every deletion of it. Methods block; the s
 
 from __future__ import annotations
 
+import hashlib
 import importlib.resources
 import sqlite3
 import threading
@@ -26,11 +27,15 @@ _BUSY_S = 10.0  # a reader may hold the file for a moment
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What one opened batch cost, for composition: the upper epsilon that was charged for it, and its delta."""
+    """What one opened batch cost, for composition: the upper epsilon that was charged for it, and its delta.
+
+    ``law``: the bytes of its law of privacy losses, which composes more tightly; None if only epsilon and delta are known.
+    """
 
     task_id: TaskId
     epsilon_upper: float
     delta: float
+    law: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +178,13 @@ class Store:
             if current is None or current.state is not BatchState.PROCESSING:
                 return False
             outcome = make(self._spendings())
+            cost = outcome.spending
+            law_hash = None if cost.law is None else hashlib.sha256(cost.law).digest()
+            if law_hash is not None:
+                db.execute("INSERT OR IGNORE INTO loss_laws (hash, law) VALUES (?, ?)", (law_hash, cost.law))
             db.execute(
-                "INSERT INTO releases (task_id, window, release, signature, epsilon, delta) VALUES (?, ?, ?, ?, ?, ?)",
-                (*key, outcome.release, outcome.release_signature, outcome.spending.epsilon_upper, outcome.spending.delta),
+                "INSERT INTO releases (task_id, window, release, signature, epsilon, delta, loss_law) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*key, outcome.release, outcome.release_signature, cost.epsilon_upper, cost.delta, law_hash),
             )
             hit("analyzer.store.release")
             db.execute("INSERT INTO acks (task_id, window, ack, signature) VALUES (?, ?, ?, ?)", (*key, outcome.ack, outcome.ack_signature))
@@ -187,8 +196,10 @@ class Store:
         return True
 
     def _spendings(self) -> list[Spending]:
-        rows = self._db.execute("SELECT task_id, epsilon, delta FROM releases ORDER BY task_id, window").fetchall()
-        return [Spending(TaskId(task_id), epsilon, delta) for task_id, epsilon, delta in rows]
+        # Windows of a task share a law: each is read once.
+        laws: dict[bytes, bytes] = dict(self._db.execute("SELECT hash, law FROM loss_laws").fetchall())
+        rows = self._db.execute("SELECT task_id, epsilon, delta, loss_law FROM releases ORDER BY task_id, window").fetchall()
+        return [Spending(TaskId(task_id), epsilon, delta, laws.get(law)) for task_id, epsilon, delta, law in rows]
 
     def ack(self, manifest_hash: Digest) -> StoredAck | None:
         with self._lock:

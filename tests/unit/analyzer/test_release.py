@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from shoal.accounting import certify, guaranteed
+from shoal.accounting.accountant import upper_curve
+from shoal.accounting.composition import compose, release_law
 from shoal.analyzer import core
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.opening import Opened
@@ -107,15 +109,25 @@ def test_a_guarantee_above_the_target_is_withheld_even_if_many_came() -> None:
     assert release["estimates"] == []
 
 
-def test_costs_add_up_over_windows_and_tasks_rounded_up() -> None:
+def test_costs_of_windows_and_tasks_are_composed() -> None:
+    """At the sum of the deltas; never above the sum of the epsilons, nor below any of them; well below the sum for many windows.
+
+    Planted: the largest delta instead of the sum -> the first fails; only this batch composed -> the third fails.
+    """
     other = Spending(type(WORLD.task_id)(bytes(32)), 0.1, 1e-6)
     earlier = [other, other, Spending(WORLD.task_id, 0.2, 1e-6)]
     privacy = shown(outcome(1_000, earlier=earlier))["privacy"]
-    exact = sum(Fraction(cost.epsilon_upper) for cost in earlier) + Fraction(privacy["epsilon_upper"])
-    assert exact <= Fraction(privacy["epsilon_cumulative_upper"]) <= exact * (1 + Fraction(1, 10**12))
-    assert privacy["windows_composed"] == 4
-    assert privacy["tasks_composed"] == 2
     assert privacy["delta_cumulative"] == pytest.approx(4e-6, rel=1e-12)
+    assert (privacy["windows_composed"], privacy["tasks_composed"]) == (4, 2)
+    exact = sum(Fraction(cost.epsilon_upper) for cost in earlier) + Fraction(privacy["epsilon_upper"])
+    assert 0.9 * exact < Fraction(privacy["epsilon_cumulative_upper"]) <= exact * (1 + Fraction(1, 10**12))
+    charge = prepared(1_000).charge
+    alike = shown(outcome(1_000, earlier=[charge] * 29))["privacy"]
+    one = charge.epsilon_upper
+    assert one < alike["epsilon_cumulative_upper"] < 0.5 * 30 * one
+    task = WORLD.task
+    law = release_law(upper_curve, WORLD.mechanism.privacy(), task.n_certified, task.delta)
+    assert alike["epsilon_cumulative_upper"] == compose([(law, 30)], alike["delta_cumulative"]).epsilon_upper
 
 
 def test_a_withheld_batch_is_charged_and_a_short_one_by_what_came() -> None:
