@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from shoal.accounting.certificate import Certificate
 from shoal.accounting.meaning import bound_text
 from shoal.cli.chart import Mark, Series, draw
 from shoal.cli.epsilon_subjects import Bound, Dummies, Subject
@@ -73,7 +74,8 @@ def picture(title: str, bound: Bound, found: list[Bound]) -> str:
     if bound.epsilon_upper > floor:
         mark = Mark(f"n = {bound.n:,}: {bound_text(bound.epsilon_upper)}", float(bound.n), bound.epsilon_upper)
     honest = "" if bound.honest_fraction == 1 else f", honest fraction {float(bound.honest_fraction):g}"
-    return draw(title, f"delta = {bound.delta:g}{honest}, replace-one", "shuffled reports n", "central epsilon", series, mark)
+    what = "shuffled reports n" if isinstance(bound, Certificate) else "devices n"
+    return draw(title, f"delta = {bound.delta:g}{honest}, replace-one", what, "central epsilon", series, mark)
 
 
 def _write(path: Path, text: str) -> None:

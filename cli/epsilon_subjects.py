@@ -91,8 +91,8 @@ class Dummies:
     def title(self) -> str:
         protocol = self.protocol
         if isinstance(protocol, UniformDummies):
-            return f"true value and {protocol.per_device} uniform dummies per device, {protocol.buckets} buckets"
-        return f"true value and a dummy in each of {protocol.buckets} buckets, with probability {float(protocol.probability):.4g}"
+            return f"{protocol.per_device} uniform dummies per device, {protocol.buckets} buckets"
+        return f"dummies with probability {float(protocol.probability):.3g} in each of {protocol.buckets} buckets"
 
     @property
     def option(self) -> str:

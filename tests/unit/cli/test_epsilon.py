@@ -262,6 +262,9 @@ def test_plot_beside_json(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "d.svg"
     common = ("--mechanism", "dummies", "--buckets", "16", "--per-device", "2", "--n", "1000", "--delta", "1e-6")
     assert list(ask(capsys, *common, "--plot", str(file)))[:9] == KEYS
+    titles = [element.text or "" for element in ElementTree.parse(file).iter(f"{SVG}text")]  # noqa: S314
+    assert "devices n" in titles
+    assert len(titles[0]) < 66  # what fits into the width
     assert "ceiling" not in {line.attrib["class"].split()[1] for line in ElementTree.parse(file).iter(f"{SVG}polyline")}  # noqa: S314
 
 
