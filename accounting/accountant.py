@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from shoal.accounting.binary import Interval
-from shoal.accounting.cells import CellSum, dataset_sums
+from shoal.accounting.cells import CellSum, dataset_sums, kary_classes
 from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n
-from shoal.accounting.curve import DEFAULT_EFFORT, MARGIN, TAIL_SHARE, Curve, Direction, Effort
-from shoal.accounting.datasets import finite_datasets, kary_datasets
+from shoal.accounting.curve import DEFAULT_EFFORT, MARGIN, TAIL_SHARE, Direction, Effort
 from shoal.accounting.lattice import LatticeCurve
-from shoal.accounting.routes import BLANKET, EXACT, LOCAL, METHODS, TABLE_CLONES, WHY, WHY_NOT, DeltaCurve, general_routes, routes
+from shoal.accounting.routes import BLANKET, EXACT, LOCAL, METHODS, STEEP, TABLE_CLONES, WHY, WHY_NOT, general_routes, routes
 from shoal.accounting.search import RESOLUTION, crossing
-from shoal.accounting.walk import Walk
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLaw, epsilon0_upper
 
@@ -24,8 +24,6 @@ LARGEST_EPSILON0 = 40.0
 # Beyond this many reports the error budget of curve.py is not claimed: a larger batch gets the upper bound of this many
 # (sound, since more reports never hurt) and the lower bound 0.
 LARGEST_N = 100_000_000
-# Lower bounds of laws with larger ratios are those of this ratio (e^41, above LARGEST_EPSILON0): floats reach it comfortably.
-_LARGEST_RATIO = 640_000_000_000_000_000
 
 _BASIC = (
     "the shuffler and the analyzer do not collude: against both together only epsilon0 holds",
@@ -191,49 +189,77 @@ def compare(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fra
     )
 
 
-def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float, effort: Effort = DEFAULT_EFFORT) -> float:
+def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float) -> float:
     """The largest epsilon that real datasets of ``n`` reports are shown to exceed at ``delta``. Direction: lower bound.
 
     ``upper`` is a proven epsilon: the search ends there. For a ``PureLaw``, the best of two real members of the class,
-    binary and ternary randomized response of that ratio.
+    binary and ternary randomized response of that ratio. Laws with ratios above STEEP (epsilon0 = 16) are first softened to it.
     """
     if privacy.max_ratio == 1 or n > LARGEST_N:
         return 0.0
     top = min(upper, LARGEST_EPSILON0)
+    if n == 1:
+        return crossing(_one_report(privacy), delta, top)[0]
     best = 0.0
     for dataset in _datasets(privacy, n):
-        if isinstance(dataset, Walk):
-            curve: DeltaCurve = Curve(dataset, Direction.LOWER, delta, top, effort)
-        else:
-            curve = LatticeCurve(dataset, Direction.LOWER, delta, top)
+        curve = LatticeCurve(dataset, Direction.LOWER, delta, top)
         if curve.delta(best) > delta:
             best = crossing(curve.delta, delta, top)[0]
     return best
 
 
-def _softened(law: FiniteLaw) -> FiniteLaw:
-    """A post-processing of the law (sometimes replace the output by a uniform one) whose ratio floats can reach."""
-    if law.max_ratio <= _LARGEST_RATIO:
+def _one_report(privacy: LocalPrivacy) -> Callable[[float], float]:
+    """The divergence of a single report, for pairs of answers that are extreme in some output; rounded down."""
+    if isinstance(privacy, KaryLaw):
+        privacy = kary_classes(privacy)
+    if isinstance(privacy, FiniteLaw | SymmetricLaw):
+        law = _softened(privacy)
+        rows = [law.one, law.two] if isinstance(law, SymmetricLaw) else sorted(set(law.rows))
+        table = np.array([[float(Fraction(weight, law.total)) for weight in row] for row in rows])
+        ends = set(zip(table.argmax(axis=0).tolist(), table.argmin(axis=0).tolist(), strict=True))
+        pairs = [(table[high], table[low]) for high, low in ends]
+    else:
+        keep = float(1 / (1 + 1 / min(privacy.max_ratio, Fraction(STEEP))))
+        pairs = [(np.array([keep, 1.0 - keep]), np.array([1.0 - keep, keep]))]
+
+    def curve(epsilon: float) -> float:
+        e = math.exp(epsilon)
+        # Each difference is known to 1e-15 of its two terms.
+        return max(float(np.maximum(one * (1.0 - 1e-14) - e * two * (1.0 + 1e-14), 0.0).sum()) for one, two in pairs)
+
+    return curve
+
+
+def _softened(law: FiniteLaw | SymmetricLaw) -> FiniteLaw | SymmetricLaw:
+    """A post-processing of a very telling law whose ratio is at most STEEP: sometimes the output is replaced by another draw.
+
+    For a table a uniform one, for classes one with their least weights: neither looks at the input.
+    """
+    if law.max_ratio <= STEEP:
         return law
-    extra = max(map(max, law.rows)) // _LARGEST_RATIO + 1
-    return FiniteLaw(tuple(tuple(weight + extra for weight in row) for row in law.rows))
+    if isinstance(law, FiniteLaw):
+        extra = max(map(max, law.rows)) // STEEP + 1
+        return FiniteLaw(tuple(tuple(weight + extra for weight in row) for row in law.rows))
+    # (one + t least) / (two + t least) <= 1 + one / (t least), so t = the largest one / least over STEEP - 1 is enough.
+    share = max(-(-a // low) for a, low in zip(law.one, law.least, strict=True)) // (STEEP - 1) + 1
+
+    def mixed(row: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(weight + share * low for weight, low in zip(row, law.least, strict=True))
+
+    return SymmetricLaw(mixed(law.one), mixed(law.two), mixed(law.least), None if law.third is None else mixed(law.third))
 
 
-def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[Walk | CellSum]:
+def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[CellSum]:
     """Real pairs of datasets: the divergence of each is one of these expectations."""
     if isinstance(privacy, KaryLaw):
         # A smaller ratio is a post-processing of a larger one (answer at random a little more often).
-        same = min(privacy.same, privacy.other * _LARGEST_RATIO)
-        return kary_datasets(KaryLaw(k=privacy.k, same=same, other=privacy.other), n)
-    if isinstance(privacy, FiniteLaw):
-        table = _softened(privacy)
-        return dataset_sums(table, n) or finite_datasets(table, n)
-    if isinstance(privacy, SymmetricLaw):
-        return dataset_sums(privacy, n) if privacy.max_ratio <= _LARGEST_RATIO else ()
+        return dataset_sums(KaryLaw(k=privacy.k, same=min(privacy.same, privacy.other * STEEP), other=privacy.other), n)
+    if isinstance(privacy, FiniteLaw | SymmetricLaw):
+        return dataset_sums(_softened(privacy), n)
     if isinstance(privacy, PureLaw):
-        ratio = min(privacy.ratio, Fraction(_LARGEST_RATIO))
+        ratio = min(privacy.ratio, Fraction(STEEP))
         members = (KaryLaw(k=k, same=ratio.numerator, other=ratio.denominator) for k in (2, 3))
-        return (walk for law in members for walk in kary_datasets(law, n))
+        return (dataset for law in members for dataset in dataset_sums(law, n))
     raise ShoalError(
         Kind.INVALID, f"no accountant for a law of type {type(privacy).__name__}: give a KaryLaw, FiniteLaw, SymmetricLaw or PureLaw"
     )

@@ -58,9 +58,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
+from shoal.accounting.cells import dataset_sums
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.curve import DEFAULT_EFFORT, Curve, Direction, Effort
-from shoal.accounting.datasets import finite_datasets, kary_datasets
 from shoal.accounting.lattice import LatticeCurve
 from shoal.accounting.levels import Evidence, evidence, level_sum
 from shoal.accounting.search import crossing
@@ -157,13 +157,21 @@ def split_at(local: LocalCurve, n: int, pair_epsilon: float, clone_epsilon: floa
 def local_epsilon(local: LocalCurve, delta: float) -> float:
     """The epsilon of one report alone at ``delta``: what shuffling can only improve. Direction: upper bound.
 
-    Raises ShoalError CONFIG if no epsilon up to 1e5 reaches ``delta``: for an ``ApproximateLaw``, if delta is below delta0.
+    Raises ShoalError CONFIG if no epsilon up to 1e5 reaches ``delta`` (for an ``ApproximateLaw``, if delta is below delta0), INVALID if
+    the local curve is NaN or negative.
     """
     check_delta(delta)
     if isinstance(local, ApproximateLaw) and delta >= local.delta0:
         return crossing(local.delta_at, delta, local.epsilon0)[1]
+
+    def checked(epsilon: float) -> float:
+        # A NaN is neither above nor below delta: it would pass for a proof.
+        if not (value := local.delta_at(epsilon)) >= 0.0:
+            raise ShoalError(Kind.INVALID, f"a local curve gave {value} at epsilon {epsilon:g}: it has to lie in [0, 1]")
+        return value
+
     top = 1.0
-    while local.delta_at(top) > delta:
+    while checked(top) > delta:
         top *= 2.0
         if top > _LARGEST_LOCAL:
             raise ShoalError(
@@ -171,7 +179,7 @@ def local_epsilon(local: LocalCurve, delta: float) -> float:
                 f"delta {delta:g} is below what one report gives away at any epsilon ({local.delta_at(_LARGEST_LOCAL):g}): "
                 "give a larger delta or a smaller delta0",
             )
-    return crossing(local.delta_at, delta, top)[1]
+    return crossing(checked, delta, top)[1]
 
 
 def approximate_bound(local: LocalCurve, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> tuple[float, str]:
@@ -290,7 +298,7 @@ def _ratio_above(exponent: float) -> Fraction:
     return Fraction(math.exp(exponent) * (1.0 + _SAFE)) if exponent > 0.0 else Fraction(1)
 
 
-def approximate_lower(local: LocalCurve, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> float:
+def approximate_lower(local: LocalCurve, n_honest: int, delta: float) -> float:
     """An epsilon that is refuted at ``delta`` for ``n_honest`` reports: no accountant can certify less. Direction: lower bound.
 
     * ``ApproximateLaw``: a member of the class gives its input away with probability delta0 and is k-ary randomized
@@ -307,18 +315,18 @@ def approximate_lower(local: LocalCurve, n_honest: int, delta: float, effort: Ef
     if check_n(n_honest) > _LARGEST_N or top <= 0.0:
         return 0.0
     if isinstance(local, GaussianLaw):
-        walks = [walk for law in _threshold_laws(local) for walk in finite_datasets(law, n_honest)]
+        datasets = [each for law in _threshold_laws(local) for each in dataset_sums(law, n_honest)]
         target = delta
     elif isinstance(local, ApproximateLaw):
         ratio = min(local.ratio, Fraction(1 << 59))
         members = [KaryLaw(k=k, same=ratio.numerator, other=ratio.denominator) for k in (2, 3)] if ratio > 1 else []
-        walks = [walk for law in members for walk in kary_datasets(law, n_honest)]
+        datasets = [each for law in members for each in dataset_sums(law, n_honest)]
         target = max((delta - local.delta0) / (1.0 - local.delta0) * (1.0 + _SAFE), delta * 1e-12, 1e-100)
     else:
         return 0.0
     best = 0.0
-    for walk in walks:
-        curve = Curve(walk, Direction.LOWER, target, top, effort)
+    for dataset in datasets:
+        curve = LatticeCurve(dataset, Direction.LOWER, target, top)
         if curve.delta(best) > target:
             best = crossing(curve.delta, target, top)[0]
     return best

@@ -296,6 +296,8 @@ class BinaryEnvelope:
         """float64 (k,) of epsilons >= 0 -> float64 (k,) in [0, 1]. Direction: upper bounds of the divergence at each."""
         if not (np.asarray(epsilons) >= 0.0).all():
             raise ShoalError(Kind.INVALID, "a curve is asked at epsilons of at least 0")
+        if len(epsilons) == 0:
+            return np.zeros(0)
         excess = [_less(min(float(epsilon), _LARGEST)) for epsilon in epsilons]
         result = np.zeros(len(excess))
         for number, (starts, sizes) in enumerate(self._blocks):

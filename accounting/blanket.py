@@ -15,7 +15,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from shoal.accounting.walk import Walk
-from shoal.privacy import FiniteLaw, KaryLaw
+from shoal.privacy import KaryLaw
 
 
 def kary_blanket(law: KaryLaw, n: int) -> Walk:
@@ -36,31 +36,4 @@ def kary_blanket(law: KaryLaw, n: int) -> Walk:
         third=rest,
         per_pair=(ratio + 1) / 2,
         per_third=Fraction(1),
-    )
-
-
-def binary_blanket(law: FiniteLaw, n: int) -> tuple[Walk, Walk]:
-    """Both directions of the exact blanket expectation of a randomizer with two outputs, however asymmetric.
-
-    With more than two inputs the two extreme rows are the worst pair: every other row is a mixture of them, and the
-    divergence of the shuffled views is jointly convex in the victim's two rows. The blanket has mass
-    gamma = 1 - (top - bottom), where top and bottom are the largest and smallest probability of output 0.
-    """
-    top = max(Fraction(row[0], law.total) for row in law.rows)
-    bottom = min(Fraction(row[0], law.total) for row in law.rows)
-    return _binary(top, bottom, n), _binary(1 - bottom, 1 - top, n)
-
-
-def _binary(top: Fraction, bottom: Fraction, n: int) -> Walk:
-    """x answers the first output with probability ``top``, x' with ``bottom`` < top; c counts all blanket reports."""
-    gamma = 1 - (top - bottom)
-    gap = top - bottom
-    # alpha = (top - e bottom) / bottom + (e (1 - bottom) - (1 - top)) / (1 - top) = gap (1 / bottom + e / (1 - top)).
-    return Walk(
-        n=n,
-        pair=gamma,
-        rho=bottom / gamma,
-        slope=gap / bottom + gap / (1 - top),
-        slope_e=gap / (1 - top),
-        per_pair=1 / gamma,
     )

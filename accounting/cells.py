@@ -33,7 +33,7 @@ import numpy as np
 
 from shoal.accounting.binomial import Floats
 from shoal.errors import Kind, ShoalError
-from shoal.privacy import FiniteLaw, SymmetricLaw
+from shoal.privacy import FiniteLaw, KaryLaw, SymmetricLaw
 
 # A blanket is offered for tables of at most this many different rows (all ordered pairs are tried) ...
 _MOST_INPUTS = 16
@@ -72,12 +72,28 @@ class CellSum:
             raise ShoalError(Kind.INVALID, "a sum of cells wants n >= 1 and masses that add up to 1")
 
 
-def blanket_sums(law: FiniteLaw | SymmetricLaw, n: int) -> tuple[CellSum, ...]:
+def kary_classes(law: KaryLaw) -> SymmetricLaw:
+    """k-ary randomized response in classes of outputs: x, x', a third value z, and (from k = 4 on) all others."""
+    same, other = law.same, law.other
+    if law.k == 2:
+        return SymmetricLaw(one=(same, other), two=(other, same), least=(other, other))
+    rest = ((law.k - 3) * other,) if law.k > 3 else ()
+    return SymmetricLaw(
+        one=(same, other, other, *rest),
+        two=(other, same, other, *rest),
+        third=(other, other, same, *rest),
+        least=(other, other, other, *rest),
+    )
+
+
+def blanket_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellSum, ...]:
     """Blanket sums, one for every ordered pair of inputs that could be the worst: the largest of them bounds delta from above.
 
     Both directions are among them: a pair and its exchange are different sums unless their cells coincide. Empty if the
     table has too many inputs or cells: the caller then falls back to clones. Raises INVALID for n < 1.
     """
+    if isinstance(law, KaryLaw):
+        law = kary_classes(law)
     if isinstance(law, SymmetricLaw):
         return (_blanket(law.one, law.two, law.least, law.total, n),)
     rows = _worst_rows(law)
@@ -91,12 +107,14 @@ def blanket_sums(law: FiniteLaw | SymmetricLaw, n: int) -> tuple[CellSum, ...]:
     return tuple(dict.fromkeys(_blanket(one, two, least, law.total, n) for one, two in permutations(rows, 2)))
 
 
-def dataset_sums(law: FiniteLaw | SymmetricLaw, n: int) -> tuple[CellSum, ...]:
+def dataset_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellSum, ...]:
     """The exact divergences of real pairs of datasets, the others all answering one input: each bounds delta from below.
 
     For a table the most promising (x, x', z), by the information of one report and of coarse views of it;
     outputs are not merged unless their L coincides. Empty for tables too large to search. Raises INVALID for n < 1.
     """
+    if isinstance(law, KaryLaw):
+        law = kary_classes(law)
     if isinstance(law, SymmetricLaw):
         thirds = (law.one, law.two) if law.third is None else (law.third, law.one, law.two)
         return tuple(dict.fromkeys(_dataset(law.one, law.two, third, law.total, n) for third in thirds))

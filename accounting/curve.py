@@ -13,8 +13,9 @@ For one c, y -> E[(N - rho c - y)_+] is linear between neighbouring integers of 
 of P(N >= i): sums of positive numbers, then interpolation with positive weights. Nothing cancels, at any delta.
 
 Mass outside the windows is dropped from lower bounds and added to upper bounds (Bernstein tails). Floating point: the pmf
-is good to 1e-11 relative, the running sums to 1e-11, thresholds to 1e-15 of themselves; every delta is moved by
-``MARGIN`` = 1e-9 of itself to the safe side, a hundred times the sum of these.
+is good to 1e-11 relative, the running sums to 1e-11; every delta is moved by ``MARGIN`` = 1e-9 of itself to the safe side, a
+hundred times the sum of these. Thresholds are moved by 1e-14 of the sizes of their terms and by 1e-15 for their place in the
+table: alpha may be 1e17, and then that is what counts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from shoal.accounting.binomial import Floats, Ints, half_width, pmf
 from shoal.accounting.walk import Walk
 
 MARGIN = 1e-9
+# Of the sizes of the terms that a threshold is made of; and of one, for the position in the table (an origin is at most 1).
 _THRESHOLD_MARGIN = 1e-14
+_POSITION_MARGIN = 1e-15
 # The mass given up at each end of a window, relative to the delta that the curve is built for.
 TAIL_SHARE = 1e-8
 
@@ -80,10 +83,11 @@ class Curve:
         self._tail_constant = lost if self._upper else 0.0
         first, last = self._merge(counts, log_tail, effort)
         tops = last if self._upper else first
-        self._table, self._origin, cut = self._tails(tops, log_tail)
+        self._table, self._origin, cut = self._tails(tops, walk.rho, log_tail)
         step = self._third_step(walk, epsilon_max, effort)
-        base, shift, weights, cut_third = self._thresholds(walk, counts, masses, first, last, log_tail, step, effort)
-        self._base, self._shift, self._weights = base, shift, weights
+        terms, weights, cut_third = self._thresholds(walk, counts, masses, first, last, log_tail, step, effort)
+        self._base, self._base_size, self._shift, self._shift_size = terms
+        self._weights = weights
         # (alpha / n) sum of mass * rho * c * exp(log_tail), for N and for R: multiplied by alpha when evaluated.
         truncated = float(np.sum(weights.sum(axis=1) * tops)) * self._rho * math.exp(log_tail) / self._n
         self._tail_slope = truncated * (int(cut) + 2 * int(cut_third)) if self._upper else 0.0
@@ -96,10 +100,8 @@ class Curve:
             # Only a lower curve of a merged table gets here: its two cells have changed roles, and 0 is a lower bound.
             return math.inf if self._upper else 0.0
         y = (growth * self._base + self._shift) / alpha
-        if self._upper:
-            y -= np.abs(y) * _THRESHOLD_MARGIN
-        else:
-            y += np.abs(y) * _THRESHOLD_MARGIN
+        doubt = (growth * self._base_size + self._shift_size) * (_THRESHOLD_MARGIN / alpha) + _POSITION_MARGIN
+        y = y - doubt if self._upper else y + doubt
         position = y - self._origin[:, None]
         last = self._table.shape[1] - 1
         index = np.clip(np.floor(position), 0, last - 1).astype(np.int64)
@@ -127,13 +129,13 @@ class Curve:
         ends = np.append(starts[1:], len(counts)) - 1
         return counts[starts], counts[ends]
 
-    def _tails(self, tops: Ints, log_tail: float) -> tuple[Floats, Floats, bool]:
+    def _tails(self, tops: Ints, rho: Fraction, log_tail: float) -> tuple[Floats, Floats, bool]:
         """Row r, column j: E[(N - (start_r + j))_+] for N ~ Bin(tops_r, rho) and start_r = floor(rho tops_r).
 
         Also start_r - rho tops_r, and whether a row was cut before its last value. Rows are padded with zeros.
         """
+        start, origin = _origins(tops, rho)
         mean = tops * self._rho
-        start = np.floor(mean).astype(np.int64)
         # One report is counted in for sure (size-biased law), hence the 1.
         reach = half_width(tops.astype(np.float64), self._rho, self._one_minus_rho, log_tail) + 1.0
         end = np.minimum(tops, np.ceil(mean + reach).astype(np.int64))
@@ -156,7 +158,7 @@ class Curve:
             law[:, :-1] = np.cumsum(law[:, :0:-1], axis=1)[:, ::-1]
             law[:, -1] = 0.0
             table[rows] = np.cumsum(law[:, ::-1], axis=1)[:, ::-1]
-        return table, start - mean, bool(np.any(start + width - 1 < tops))
+        return table, origin, bool(np.any(start + width - 1 < tops))
 
     def _third_step(self, walk: Walk, epsilon_max: float, effort: Effort) -> int:
         """How far apart the kept values of R may lie: a power of two within ``effort.blur``. Only tightness depends on it."""
@@ -172,21 +174,37 @@ class Curve:
 
     def _thresholds(
         self, walk: Walk, counts: Ints, masses: Floats, first: Ints, last: Ints, log_tail: float, step: int, effort: Effort
-    ) -> tuple[Floats, Floats, Floats, bool]:
-        """Per row the values of Y (the part times e^epsilon - 1, and the rest) and their weights; whether R was cut."""
+    ) -> tuple[tuple[Floats, Floats, Floats, Floats], Floats, bool]:
+        """Per row the values of Y and their weights; whether R was cut.
+
+        Y in four arrays: the part times e^epsilon - 1 with the sum of its terms' sizes, then the rest with its own. Terms of
+        either sign are added, so what rounding does is relative to their sizes, not to Y.
+        """
         nodes, weights = _count_nodes(counts, masses, first, last, self._upper)
         n, third = walk.n, walk.third
-        per_count = float(walk.per_pair - walk.per_third * third)
-        base = float(walk.constant + walk.per_third * third * n) + per_count * nodes
-        shift = float(walk.shift) + float(walk.shift_pair) * nodes
+        constant, per_count = float(walk.constant + walk.per_third * third * n), float(walk.per_pair - walk.per_third * third)
+        shift, per_pair = float(walk.shift), float(walk.shift_pair)
+        base, size = constant + per_count * nodes, abs(constant) + abs(per_count) * nodes
+        rest, rest_size = shift + per_pair * nodes, abs(shift) + abs(per_pair) * nodes
         if walk.per_third == 0 or third == 0:
-            return base, shift, weights, False
+            return (base, size, rest, rest_size), weights, False
         offsets, shares, cut = _third_nodes(n, first, last, third, log_tail, self._upper, step, effort)
+        shape = (len(first), -1)
         base = base[:, :, None] + float(walk.per_third) * offsets[:, None, :]
-        shift = np.broadcast_to(shift[:, :, None], base.shape)
+        size = size[:, :, None] + abs(float(walk.per_third)) * np.abs(offsets)[:, None, :]
+        rest, rest_size = np.broadcast_to(rest[:, :, None], base.shape), np.broadcast_to(rest_size[:, :, None], base.shape)
         weights = weights[:, :, None] * shares[:, None, :]
-        rows = len(first)
-        return base.reshape(rows, -1), shift.reshape(rows, -1), weights.reshape(rows, -1), cut
+        terms = (base.reshape(shape), size.reshape(shape), rest.reshape(shape), rest_size.reshape(shape))
+        return terms, weights.reshape(shape), cut
+
+
+def _origins(tops: Ints, rho: Fraction) -> tuple[Ints, Floats]:
+    """floor(rho c) for every c, and floor(rho c) - rho c in (-1, 0], correctly rounded: c - rho c itself may be tiny."""
+    if rho == Fraction(1, 2):
+        return tops // 2, np.asarray((tops % 2) * -0.5, dtype=np.float64)
+    over, under = rho.numerator, rho.denominator
+    parts = [divmod(count * over, under) for count in tops.tolist()]
+    return np.array([whole for whole, _ in parts], dtype=np.int64), np.array([-(rest / under) for _, rest in parts])
 
 
 def _pair_window(walk: Walk, log_tail: float) -> tuple[Ints, Floats, float]:

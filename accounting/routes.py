@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from shoal.accounting.binary import BinaryEnvelope, Interval, binary_interval, binary_proves
-from shoal.accounting.blanket import binary_blanket, kary_blanket
+from shoal.accounting.blanket import kary_blanket
 from shoal.accounting.cells import CellSum, blanket_sums
 from shoal.accounting.clones import clones, kary_clones, symmetric_clones, table_clones
 from shoal.accounting.curve import Curve, Direction, Effort
@@ -49,6 +49,11 @@ WHY_NOT = {
     CLONES: "",
     TABLE_CLONES: "wants a known output law of moderate size",
 }
+
+
+# e^16: beyond, reports are so telling that contour integrals lose their tightness and take long. Binomial sums (k-ary responses)
+# and clones take over.
+STEEP = 8_886_110
 
 
 class DeltaCurve(Protocol):
@@ -139,8 +144,9 @@ def _walks(method: str, walks: tuple[Walk, ...]) -> Route:
     return Curves(method, tuple(partial(_walk_curve, walk) for walk in walks))
 
 
-def _sums(sums: tuple[CellSum, ...]) -> Iterator[Route]:
-    """The blanket's expectation over the cells of a table; none if the table is too large."""
+def _sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> Iterator[Route]:
+    """The blanket's expectation over the cells of a table; none if the table is too large or too telling."""
+    sums = blanket_sums(law, n) if law.max_ratio <= STEEP else ()
     if sums:
         yield Curves(BLANKET, tuple(partial(_sum_curve, each) for each in sums))
 
@@ -158,19 +164,20 @@ def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
     if isinstance(privacy, KaryLaw):
         if privacy.k > 2:
             yield _walks(TABLE_CLONES, (kary_clones(privacy, n),))
-        yield _walks(BLANKET, (kary_blanket(privacy, n),))
+        if privacy.k > 2 and privacy.max_ratio <= STEEP:
+            yield from _sums(privacy, n)
+        else:
+            yield _walks(BLANKET, (kary_blanket(privacy, n),))
         if privacy.k == 2:
             yield _exact(privacy, n)
     elif isinstance(privacy, FiniteLaw):
+        yield _walks(TABLE_CLONES, table_clones(privacy, n))
+        yield from _sums(privacy, n)
         if len(privacy.rows[0]) == 2:
-            yield _walks(BLANKET, binary_blanket(privacy, n))
             yield _exact(privacy, n)
-        else:
-            yield _walks(TABLE_CLONES, table_clones(privacy, n))
-            yield from _sums(blanket_sums(privacy, n))
     elif isinstance(privacy, SymmetricLaw):
         yield _walks(TABLE_CLONES, (symmetric_clones(privacy, n),))
-        yield from _sums(blanket_sums(privacy, n))
+        yield from _sums(privacy, n)
     else:
         yield _walks(CLONES, (clones(privacy.max_ratio, n),))
 

@@ -381,3 +381,22 @@ def test_extremes_are_finite_and_quiet() -> None:
 
 def test_a_split_is_hashable_and_plain() -> None:
     assert isinstance(hash(Split(Fraction(2), Fraction(1, 2), Fraction(1), 0.1)), int)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A curve that is ``value`` from epsilon = 1 on."""
+
+    value: float
+
+    def delta_at(self, epsilon: float) -> float:
+        return 0.5 if epsilon < 1.0 else self.value
+
+
+@pytest.mark.parametrize("value", [math.nan, -1e-3])
+@pytest.mark.parametrize("n", [1, 100])
+def test_a_broken_local_curve_proves_nothing(value: float, n: int) -> None:
+    """Planted: the check in ``local_epsilon`` removed -> NaN is taken for a value below delta, this fails."""
+    with pytest.raises(ShoalError, match="has to lie in") as error:
+        approximate_bound(Broken(value), n, 1e-6)
+    assert error.value.kind is Kind.INVALID

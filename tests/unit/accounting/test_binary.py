@@ -364,3 +364,4 @@ def test_envelopes_refuse_bad_epsilons() -> None:
     with pytest.raises(ShoalError):
         envelope.deltas(np.array([math.nan]))
     assert envelope.deltas(np.array([math.inf])).tolist() == [0.0]
+    assert envelope.deltas(np.zeros(0)).tolist() == []

@@ -50,7 +50,8 @@ def test_one_honest_report_is_alone(law: LocalPrivacy) -> None:
         assert found.n_honest <= 1
         assert found.epsilon_upper == found.epsilon0 == epsilon0_upper(law)
         assert found.method == "local"
-        assert 0.0 < found.epsilon_lower <= found.epsilon0
+        # One report is known exactly: (E - e) / (E + 1) = delta for two answers, and larger where there are more outputs.
+        assert 0.999 * found.epsilon0 < found.epsilon_lower <= found.epsilon0
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -181,9 +182,9 @@ def test_extreme_laws_are_certified() -> None:
     for law in (KaryLaw(2, 10**400, 1), PureLaw(Fraction(10**400)), FiniteLaw(((10**400, 1), (1, 10**400)))):
         found = certify(law, 1000, 1e-6)
         assert found.epsilon_upper == epsilon0_upper(law)
-        assert found.epsilon_lower > 30.0
+        assert found.epsilon_lower > 15.9
     table = FiniteLaw(((1, 2, 10**30), (10**30, 2, 1), (1, 10**30, 2)))
-    assert 30.0 < certify(table, 50, 1e-6).epsilon_lower < epsilon0_upper(table)
+    assert 15.9 < certify(table, 50, 1e-6).epsilon_lower < epsilon0_upper(table)
     hair = FiniteLaw(((2**64, 2**64 + 1), (2**64 + 1, 2**64)))
     assert 0.0 < certify(hair, 1000, 1e-30).epsilon_lower <= certify(hair, 1000, 1e-30).epsilon_upper < 5.5e-20
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -12,10 +13,10 @@ from scipy import stats
 from shoal.accounting.blanket import kary_blanket
 from shoal.accounting.clones import clones
 from shoal.accounting.curve import Curve, Direction, Effort, _count_nodes, _merged_binomial
-from shoal.accounting.datasets import kary_datasets
 from shoal.accounting.walk import Walk
 from shoal.errors import Kind, ShoalError
 from tests.unit.accounting.laws import kary, pure
+from tests.unit.accounting.walks import kary_datasets
 
 EXACT = Effort(cells=50_000_000, third_cells=50_000_000, nodes=100_000, blur=0.0)
 COARSE = [
@@ -133,3 +134,18 @@ def test_walks_refuse_nonsense() -> None:
         with pytest.raises(ShoalError) as error:
             Walk(**fields)
         assert error.value.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize("epsilon0", [12.0, 16.0, 20.0, 30.0])
+@pytest.mark.parametrize("k", [2, 3, 16])
+def test_telling_reports_do_not_drown_in_rounding(k: int, epsilon0: float) -> None:
+    """Shuffling only hides: no lower curve may exceed the divergence of the victim's report alone, whatever alpha (1e17 here) multiplies.
+
+    Planted: origins as float differences and thresholds moved by 1e-14 of themselves -> 6.3 at epsilon0 = 20, this fails.
+    """
+    law = kary(k, epsilon0)
+    for walk in kary_datasets(law, 100_000):
+        curve = Curve(walk, Direction.LOWER, 1e-8, epsilon0)
+        for epsilon in np.linspace(0.9, 1.0, 9) * epsilon0:
+            alone = float(law.same - Fraction(math.exp(epsilon)) * law.other) / law.total
+            assert curve.delta(epsilon) <= max(alone, 0.0) * (1 + 1e-9) + 1e-15

@@ -9,13 +9,15 @@ from itertools import combinations_with_replacement, permutations
 import pytest
 
 from shoal.accounting.accountant import certify
-from shoal.accounting.blanket import binary_blanket, kary_blanket
+from shoal.accounting.blanket import kary_blanket
+from shoal.accounting.cells import blanket_sums, dataset_sums
 from shoal.accounting.clones import clones, kary_clones, pair_constants, table_clones
 from shoal.accounting.curve import Curve, Direction
-from shoal.accounting.datasets import finite_datasets, kary_datasets
+from shoal.accounting.lattice import LatticeCurve
 from shoal.accounting.walk import Walk
 from shoal.privacy import FiniteLaw, KaryLaw, PureLaw
 from tests.unit.accounting.brute import Truth, clones_divergence, positive_part_expectation, rows_of_kary
+from tests.unit.accounting.walks import kary_datasets
 
 KARY = [(2, 3, 1), (2, 9, 4), (3, 2, 1), (3, 20, 1), (4, 5, 2), (4, 55, 1)]
 SIZES = [(2, 2), (2, 3), (2, 6), (3, 2), (3, 3), (3, 6), (4, 4), (4, 6)]
@@ -63,22 +65,6 @@ def test_blanket_curve_is_the_lemma(k: int, same: int, other: int, n: int) -> No
         close_above(found.delta(epsilon), positive_part_expectation(n, gamma, [Fraction(1, k)] * k, values))
 
 
-@pytest.mark.parametrize("law", [law for law in TABLES if len(law.rows[0]) == 2])
-@pytest.mark.parametrize("n", [2, 3, 6])
-def test_binary_blanket_curves_are_the_lemma(law: FiniteLaw, n: int) -> None:
-    """Both directions of an asymmetric table. Planted: the second direction built from the first's rows -> this fails."""
-    top, bottom = (f(Fraction(row[0], law.total) for row in law.rows) for f in (max, min))
-    gamma = 1 - top + bottom
-    omega = [bottom / gamma, (1 - top) / gamma]
-    first, second = (curve(walk, Direction.UPPER) for walk in binary_blanket(law, n))
-    for epsilon in EPSILONS:
-        e = at(epsilon)
-        up = [(top - e * bottom) / omega[0], ((1 - top) - e * (1 - bottom)) / omega[1]]
-        down = [(bottom - e * top) / omega[0], ((1 - bottom) - e * (1 - top)) / omega[1]]
-        close_above(first.delta(epsilon), positive_part_expectation(n, gamma, omega, up))
-        close_above(second.delta(epsilon), positive_part_expectation(n, gamma, omega, down))
-
-
 @pytest.mark.parametrize("ratio", [Fraction(3), Fraction(9, 4), Fraction(55), Fraction(1001, 1000)])
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_clones_curve_is_the_theorem(ratio: Fraction, n: int) -> None:
@@ -119,14 +105,16 @@ def test_table_curves_hold_the_truth(law: FiniteLaw, n: int) -> None:
     """All routes for finite tables, all datasets. Planted: ``clones`` of twice the clone probability -> this fails."""
     rows = [[Fraction(weight, law.total) for weight in row] for row in law.rows]
     truth = Truth(rows, n)
-    routes = [table_clones(law, n), (clones(law.max_ratio, n),)]
-    if len(law.rows[0]) == 2:
-        routes.append(binary_blanket(law, n))
-    lowers = [curve(walk, Direction.LOWER) for walk in finite_datasets(law, n)]
+    routes: list[list[Curve | LatticeCurve]] = [
+        [curve(walk, Direction.UPPER) for walk in walks] for walks in (table_clones(law, n), (clones(law.max_ratio, n),))
+    ]
+    top = float(law.max_ratio)
+    routes.append([LatticeCurve(cells, Direction.UPPER, 1e-3, top) for cells in blanket_sums(law, n)])
+    lowers = [LatticeCurve(cells, Direction.LOWER, 1e-3, top) for cells in dataset_sums(law, n)]
     for epsilon in EPSILONS:
         exact = float(truth.delta(at(epsilon)))
-        for walks in routes:
-            assert exact <= max(curve(walk, Direction.UPPER).delta(epsilon) for walk in walks)
+        for uppers in routes:
+            assert exact <= max(upper.delta(epsilon) for upper in uppers)
         assert lowers
         assert all(lower.delta(epsilon) <= exact + 1e-300 for lower in lowers)
 
@@ -163,7 +151,7 @@ def test_certificate_holds_the_truth(k: int, same: int, other: int, n: int, delt
 @pytest.mark.parametrize("n", [2, 4])
 @pytest.mark.parametrize("law", TABLES)
 def test_table_certificate_holds_the_truth(law: FiniteLaw, n: int, delta: float) -> None:
-    """Asymmetric tables. Planted: only the first direction in ``binary_blanket`` -> this fails."""
+    """Asymmetric tables. Planted: combinations in place of permutations in ``blanket_sums`` -> this fails."""
     truth = Truth([[Fraction(weight, law.total) for weight in row] for row in law.rows], n)
     certificate = certify(law, n, delta)
     assert truth.delta(Fraction(math.exp(certificate.epsilon_upper)) * (1 + Fraction(1, 10**15))) <= delta

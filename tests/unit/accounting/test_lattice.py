@@ -16,7 +16,6 @@ from shoal.accounting import lattice
 from shoal.accounting.blanket import kary_blanket
 from shoal.accounting.cells import Cell, CellSum, blanket_sums, dataset_sums
 from shoal.accounting.curve import DEFAULT_EFFORT, Curve, Direction, Effort
-from shoal.accounting.datasets import kary_datasets
 from shoal.accounting.families import local_hash, ratio_below, subset, unary
 from shoal.accounting.lattice import DEFAULT_CONTOUR, Contour, LatticeCurve
 from shoal.accounting.search import crossing
@@ -25,6 +24,7 @@ from shoal.privacy import FiniteLaw, SymmetricLaw
 from tests.sizes import size
 from tests.unit.accounting.laws import kary
 from tests.unit.accounting.test_cells import TABLES, exact
+from tests.unit.accounting.walks import kary_datasets
 
 UPPER, LOWER = Direction.UPPER, Direction.LOWER
 LAWS: dict[str, FiniteLaw | SymmetricLaw] = {

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from shoal.accounting.approximate import approximate_bound, approximate_lower
+from shoal.accounting.approximate import _levels, approximate_bound, approximate_lower
 from shoal.accounting.curve import Direction
 from shoal.accounting.lattice import LatticeCurve
 from shoal.accounting.levels import Evidence, evidence, level_sum
@@ -53,6 +53,31 @@ def test_level_bound_holds_every_dataset_exactly(name: str, n: int) -> None:
             assert exact + extra >= truth.delta(e)
             assert curve.delta(math.log(e)) >= float(exact) * (1 - 1e-12)
             assert curve.delta(math.log(e)) <= float(exact) * 1.05 + 1e-6
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("delta", [0.9, 0.4])
+def test_what_the_others_lose_is_paid_for(name: str, delta: float) -> None:
+    """(n - 1) q D(b) with the q that is used. Planted: ``Levels.eta`` = 0 -> fails; n - 1 forgotten -> fails."""
+    found = 0
+    for n in (2, 3, 50):
+        for choice in _levels(curve_of(name), n, delta, 0.3, 0.5):
+            found += 1
+            owed = (n - 1) * choice.clone * local_delta(TABLES[name], 1 / choice.clone)
+            assert Fraction(choice.eta) >= owed
+            assert choice.clone < 1
+            assert sum(mass for _, mass in choice.law) == 1
+    assert found or curve_of(name).delta_at(40.0) > 0.002 * delta
+
+
+def test_the_extra_term_of_a_gaussian_is_that_of_its_choice() -> None:
+    """The same for a Gaussian, in which some of the others' outputs are always too rare. Planted: ``Levels.eta`` = 0 -> fails."""
+    law = GaussianLaw(2.0, 1.0)
+    choices = [choice for n in (2, 1000, 10**6) for choice in _levels(law, n, 1e-8, 0.3, 0.5)]
+    assert len(choices) == 3
+    for n, choice in zip((2, 1000, 10**6), choices, strict=True):
+        b = -math.log(choice.clone)
+        assert choice.eta >= (n - 1) * float(choice.clone) * law.delta_at(b) > 0.0
 
 
 def test_one_report_alone_keeps_its_local_curve() -> None:
