@@ -99,6 +99,23 @@ def test_divergences_hold_the_exact_value(pair: Pair) -> None:
         assert lower[row] >= float(truth) * (1 - 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("top", "bottom", "counts", "epsilon"),
+    [
+        (576460752303423501 << 4, 63395 << 1, [5, 1, 15], 31.91699591056746),
+        (1 << 63, 1933217352443, [1, 24, 0], 15.377600059223992),
+        (16958348844025, 65063675, [24, 0, 0], 7.397885629693259),
+    ],
+)
+def test_rounding_of_the_factor_in_front_is_paid_for(top: int, bottom: int, counts: list[int], epsilon: float) -> None:
+    """Divergences of 1e-150 and less, thresholds out of 2^64. Planted: ``doubt`` alone 0 -> one end is off by 1e-13, this fails."""
+    a, b = Fraction(top, 1 << 64), Fraction(bottom, 1 << 64)
+    kinds, excess = [a, b, Fraction(int(b / (1 - a + b) * (1 << 64)), 1 << 64)], math.expm1(epsilon)
+    lower, upper = divergences(tilts(a, b, kinds, [excess]), np.zeros(1, np.int64), np.array([counts]))
+    truth = exact_divergence(exact_law(counts, kinds), a, b, 1 + Fraction(excess))
+    assert Fraction(float(lower[0])) <= truth <= Fraction(float(upper[0]))
+
+
 @pytest.mark.parametrize("n", [10**5, 10**7, 10**8])
 @pytest.mark.parametrize(("bottom", "z"), [(0.25, 6.0), (1e-4, 5.0), (0.49, 20.0), (0.97, 7.0)])
 def test_divergences_against_fifty_digits_at_large_n(n: int, bottom: float, z: float) -> None:

@@ -258,3 +258,14 @@ def test_extremes_are_finite_and_quiet() -> None:
                 found = epsilon_interval(protocol, n, delta)
                 assert found is None or 0.0 <= found[0] <= found[1] <= LARGEST_EPSILON
     assert epsilon_interval(UniformDummies(2, 1), 1, 0.9) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("epsilon", [20.0, 40.0])
+def test_what_lies_outside_the_window_is_added(epsilon: float) -> None:
+    """No dummy on x' shows the answer for certain: delta is never below P(B = 0) = 0.9^1000, far outside the window of B.
+
+    Planted: ``_lost`` = 0 -> the upper curve is 0 at epsilon = 40, this fails.
+    """
+    protocol, surely = BernoulliDummies(2, Fraction(1, 10)), 0.9**1000
+    assert protocol.curve(1000, Direction.UPPER, 1e-3)(epsilon) >= surely
+    assert protocol.curve(1000, Direction.LOWER, 1e-3)(epsilon) <= 2 * surely
