@@ -6,6 +6,11 @@ Pure (numpy, math, fractions): no sockets, no disk, no clock. Usable alone::
     from shoal.privacy import KaryLaw
 
     certify(KaryLaw(k=16, same=55, other=1), n=100_000, delta=1e-8).epsilon_upper
+
+Read ``accountant`` first (which bound is taken), then ``routes`` (what there is), then docs/ACCOUNTING.md (why it holds). One module
+per bound: ``binary``, ``cells``, ``blanket``, ``clones``, ``approximate``, ``dummies``; per way of computing: ``tilted``,
+``lattice``, ``curve``; then ``losses`` and ``composition``, ``solve``, ``meaning``, ``audit``, ``lint``. ``published`` is for
+comparison only.
 """
 
 from __future__ import annotations
@@ -13,18 +18,52 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.accounting.accountant import certify
+    from shoal.accounting.accountant import certify, compare, upper_curve
+    from shoal.accounting.approximate import approximate_bound
     from shoal.accounting.certificate import Certificate
-    from shoal.accounting.guarantee import Composed, compose_basic, guaranteed
+    from shoal.accounting.composition import compose, compose_memoized, release_law
+    from shoal.accounting.guarantee import Composed, compose_basic, compose_parallel, group, guaranteed
+    from shoal.accounting.messages import certify_messages
+    from shoal.accounting.solve import largest_epsilon0, smallest_delta, smallest_n
 
-__all__ = ["Certificate", "Composed", "certify", "compose_basic", "guaranteed"]
+__all__ = [
+    "Certificate",
+    "Composed",
+    "approximate_bound",
+    "certify",
+    "certify_messages",
+    "compare",
+    "compose",
+    "compose_basic",
+    "compose_memoized",
+    "compose_parallel",
+    "group",
+    "guaranteed",
+    "largest_epsilon0",
+    "release_law",
+    "smallest_delta",
+    "smallest_n",
+    "upper_curve",
+]
 
 _HOME = {
     "Certificate": "certificate",
     "Composed": "guarantee",
+    "approximate_bound": "approximate",
     "certify": "accountant",
+    "certify_messages": "messages",
+    "compare": "accountant",
+    "compose": "composition",
     "compose_basic": "guarantee",
+    "compose_memoized": "composition",
+    "compose_parallel": "guarantee",
+    "group": "guarantee",
     "guaranteed": "guarantee",
+    "largest_epsilon0": "solve",
+    "release_law": "composition",
+    "smallest_delta": "solve",
+    "smallest_n": "solve",
+    "upper_curve": "accountant",
 }
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from shoal.accounting.binary import Interval
 from shoal.accounting.cells import CellSum, dataset_sums, kary_classes
 from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n
-from shoal.accounting.curve import DEFAULT_EFFORT, MARGIN, TAIL_SHARE, Direction, Effort
+from shoal.accounting.curve import DEFAULT_EFFORT, Direction, Effort
 from shoal.accounting.lattice import LatticeCurve
-from shoal.accounting.routes import BLANKET, EXACT, LOCAL, METHODS, STEEP, TABLE_CLONES, WHY, WHY_NOT, general_routes, routes
-from shoal.accounting.search import RESOLUTION, crossing
+from shoal.accounting.routes import BLANKET, BUDGET, EXACT, LOCAL, METHODS, STEEP, TABLE_CLONES, WHY, WHY_NOT, general_routes, routes
+from shoal.accounting.search import crossing
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLaw, epsilon0_upper
 
@@ -29,11 +29,6 @@ _BASIC = (
     "the shuffler and the analyzer do not collude: against both together only epsilon0 holds",
     "neighbouring datasets differ in one device's answer; the number of reports is public and does not depend on any answer",
     "one report per device in the batch, drawn with fresh randomness",
-)
-_BUDGET = (
-    f"mass outside the windows of a sum: at most {2 * TAIL_SHARE:g} of delta, added to delta above, dropped below",
-    f"rounding: every divergence is moved by at least {MARGIN:g} of itself, up above and down below",
-    f"inversion: the safe end of a bracket {RESOLUTION:g} wide, relative",
 )
 _SAME_LAW = "every honest device runs the same randomizer, chosen before any report is seen"
 # The clones theorem gives randomizers to places in the shuffled order. Devices with randomizers of their own (other outputs, say)
@@ -72,7 +67,7 @@ def certify(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fra
         honest_fraction=share,
         method=method,
         assumptions=(*_BASIC, honest, assumed),
-        error_budget=_BUDGET if method != LOCAL else (),
+        error_budget=BUDGET[method],
     )
 
 

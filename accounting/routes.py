@@ -19,9 +19,9 @@ from shoal.accounting.binary import BinaryEnvelope, Interval, binary_interval, b
 from shoal.accounting.blanket import kary_blanket
 from shoal.accounting.cells import CellSum, blanket_sums
 from shoal.accounting.clones import clones, kary_clones, symmetric_clones, table_clones
-from shoal.accounting.curve import Curve, Direction, Effort
+from shoal.accounting.curve import MARGIN, TAIL_SHARE, Curve, Direction, Effort
 from shoal.accounting.lattice import LatticeCurve
-from shoal.accounting.search import crossing
+from shoal.accounting.search import RESOLUTION, crossing
 from shoal.accounting.walk import Walk
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, SymmetricLaw
 
@@ -41,6 +41,28 @@ WHY = {
     BLANKET: "a finite output law, the same for every honest device: the blanket's expectation is computed in full",
     CLONES: "any epsilon0-LDP randomizer, the same for every honest device (or chosen adaptively, but never by device)",
     TABLE_CLONES: "a finite output law: the clones theorem with the constants of this very law",
+}
+# What was rounded on the way to each of them, as certificates say it; the numbers are those of the modules named in section 5.
+_INVERSION = f"inversion: the safe end of a bracket {RESOLUTION:g} wide, relative"
+_SUMS = (
+    f"mass outside the windows of a sum: at most {2 * TAIL_SHARE:g} of delta, added to delta above, dropped below",
+    f"rounding: every divergence is moved by at least {MARGIN:g} of itself, up above and down below",
+    _INVERSION,
+)
+BUDGET = {
+    LOCAL: (),
+    EXACT: (
+        "datasets in blocks: answers left open cost at most 1e-4 of delta, added above; single datasets cost nothing",
+        "one dataset's divergence: its error, about 1e-9 of itself, is added above and taken off below",
+        "the upper end is proven at a value at least 1e-8 (n <= 256) or 1e-4 above the lower end, relative",
+    ),
+    BLANKET: (
+        "contour integral: smoothing, periodic images, frequencies left out and rounding: about 1e-5 of delta, added above and taken"
+        " off below",
+        _INVERSION,
+    ),
+    CLONES: _SUMS,
+    TABLE_CLONES: _SUMS,
 }
 WHY_NOT = {
     LOCAL: "",
@@ -162,8 +184,7 @@ def _walk_curve(walk: Walk, delta: float, epsilon_max: float, effort: Effort) ->
 def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
     """The sound routes for a law with a ratio above 1 and n >= 2, the cheapest first: later ones need only look below the best so far."""
     if isinstance(privacy, KaryLaw):
-        if privacy.k > 2:
-            yield _walks(TABLE_CLONES, (kary_clones(privacy, n),))
+        yield _walks(TABLE_CLONES, (kary_clones(privacy, n),))
         if privacy.k > 2 and privacy.max_ratio <= STEEP:
             yield from _sums(privacy, n)
         else:
