@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from shoal.errors import Kind, ShoalError
+
 # The bracket is closed to this share of its upper end: what bisection adds to an epsilon at most.
 RESOLUTION = 1e-9
 _MOST_STEPS = 200
@@ -17,9 +19,9 @@ def crossing(curve: Callable[[float], float], delta: float, top: float) -> tuple
     Take ``high`` of an upper curve (the pair (high, delta) is proven) and ``low`` of a lower curve (the pair (low, delta) is
     refuted). If curve(0) <= delta both are 0. If curve(top) > delta both are ``top``: then ``top`` is refuted by a lower
     curve, and not proven by an upper one; callers pass a top that is proven already (epsilon0, or the best bound so far).
-    The curve need not be monotone for either statement to hold.
+    The curve need not be monotone for either statement to hold. Raises ShoalError INVALID for a value that is NaN.
     """
-    start, end = curve(0.0), curve(top)
+    start, end = _value(curve, 0.0), _value(curve, top)
     if start <= delta:
         return 0.0, 0.0
     if end > delta:
@@ -35,7 +37,7 @@ def crossing(curve: Callable[[float], float], delta: float, top: float) -> tuple
         middle = _next(low, high, at_low, at_high, step)
         # Never closer to an end than half the resolution: once an end is that good, this step closes the bracket.
         middle = min(max(middle, low + gap / 2.0), high - gap / 2.0)
-        value = curve(middle)
+        value = _value(curve, middle)
         unproven, score = value > delta, _score(value) - target
         if unproven:
             low, at_low = middle, score
@@ -45,6 +47,13 @@ def crossing(curve: Callable[[float], float], delta: float, top: float) -> tuple
             at_low = at_low / 2.0 if before is unproven else at_low
         before = unproven
     return low, high
+
+
+def _value(curve: Callable[[float], float], epsilon: float) -> float:
+    value = curve(epsilon)
+    if math.isnan(value):  # it would compare as proven
+        raise ShoalError(Kind.INVALID, f"a curve gave no number at epsilon {epsilon:g}: nothing is proven by it")
+    return value
 
 
 def _score(delta: float) -> float:

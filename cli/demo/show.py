@@ -65,7 +65,9 @@ def _guarantees(results: dict[str, Any]) -> Table:
             privacy["method"],
         )
     composed = results["composed"]
-    table.add_row(f"all {composed['tasks']} together", "", "", bound_text(composed["epsilon_upper"]), "", f"{composed['delta']:.0e}", "composed")
+    table.add_row(
+        f"all {composed['tasks']} together", "", "", bound_text(composed["epsilon_upper"]), "", f"{composed['delta']:.0e}", "joint"
+    )
     return table
 
 

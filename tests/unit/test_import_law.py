@@ -153,7 +153,7 @@ def declared_imports(module: Module) -> Iterator[str]:
     for one in imports_of(module):
         if one.top in sys.stdlib_module_names or one.top in {"shoal", "__future__"} or one.name.startswith("."):
             continue
-        if distribution_of(one) not in declared("server", "accounting"):
+        if distribution_of(one) not in declared("server"):
             yield f"{one.line}: {one.name} is in no dependency of pyproject.toml"
 
 

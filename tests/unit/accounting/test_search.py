@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from shoal.accounting.search import RESOLUTION, crossing
+from shoal.errors import Kind, ShoalError
 
 CURVES: dict[str, Callable[[float], float]] = {
     "gaussian": lambda e: 0.3 * math.exp(-40 * e * e),
@@ -54,3 +55,15 @@ def test_smooth_curves_take_few_steps() -> None:
 
     crossing(curve, 1e-8, 4.0)
     assert len(calls) <= 25
+
+
+@pytest.mark.parametrize("where", [0.0, 0.4, 1.0])
+def test_no_number_is_no_proof(where: float) -> None:
+    """A curve that breaks down proves nothing. Planted: NaN compared with delta -> it counts as proven, this fails."""
+
+    def curve(epsilon: float) -> float:
+        return math.nan if abs(epsilon - where) < 0.2 else math.exp(-30.0 * epsilon)
+
+    with pytest.raises(ShoalError) as error:
+        crossing(curve, 1e-5, 1.0)
+    assert error.value.kind is Kind.INVALID
