@@ -18,8 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.accounting.accountant import certify, compare, upper_curve
-    from shoal.accounting.approximate import approximate_bound
+    from shoal.accounting.accountant import certify, certify_approximate, compare, upper_curve
     from shoal.accounting.certificate import Certificate
     from shoal.accounting.composition import compose, compose_memoized, release_law
     from shoal.accounting.guarantee import Composed, compose_basic, compose_parallel, group, guaranteed
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Certificate",
     "Composed",
-    "approximate_bound",
     "certify",
+    "certify_approximate",
     "certify_messages",
     "compare",
     "compose",
@@ -49,8 +48,8 @@ __all__ = [
 _HOME = {
     "Certificate": "certificate",
     "Composed": "guarantee",
-    "approximate_bound": "approximate",
     "certify": "accountant",
+    "certify_approximate": "accountant",
     "certify_messages": "messages",
     "compare": "accountant",
     "compose": "composition",

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from shoal.accounting.approximate import approximate_bound, approximate_lower, local_epsilon
 from shoal.accounting.binary import Interval
 from shoal.accounting.cells import CellSum, dataset_sums, kary_classes
 from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n
@@ -16,6 +17,7 @@ from shoal.accounting.curve import DEFAULT_EFFORT, Direction, Effort
 from shoal.accounting.lattice import LatticeCurve
 from shoal.accounting.routes import BLANKET, BUDGET, EXACT, LOCAL, METHODS, STEEP, TABLE_CLONES, WHY, WHY_NOT, general_routes, routes
 from shoal.accounting.search import crossing
+from shoal.approximate import GaussianLaw, LocalCurve
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLaw, epsilon0_upper
 
@@ -25,14 +27,17 @@ LARGEST_EPSILON0 = 40.0
 # (sound, since more reports never hurt) and the lower bound 0.
 LARGEST_N = 100_000_000
 
+_ALONE = "the shuffler and the analyzer do not collude: against both together only epsilon0 holds"
+_ALONE_AT_DELTA = "the shuffler and the analyzer do not collude: against both together only epsilon0 holds, at this delta"
 _BASIC = (
-    "the shuffler and the analyzer do not collude: against both together only epsilon0 holds",
     "neighbouring datasets differ in one device's answer; the number of reports is public and does not depend on any answer",
     "one report per device in the batch, drawn with fresh randomness",
 )
 _SAME_LAW = "every honest device runs the same randomizer, chosen before any report is seen"
 # The clones theorem gives randomizers to places in the shuffled order. Devices with randomizers of their own (other outputs, say)
 # need not hide one another at all.
+_ANY_CURVE = "every honest device runs the same randomizer, of at most this local curve"
+_REAL = "the noise is Gaussian over the real numbers: a sampler on floats or integers has another law"
 _ANY_LAW = (
     "every honest device runs the same randomizer, of at most this epsilon0; where it is chosen adaptively, the choice depends on"
     " reports seen so far and never on the device"
@@ -47,16 +52,12 @@ def certify(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fra
     upward, ``epsilon_lower`` downward, always; both are at most epsilon0. With at most one honest report the upper bound is
     epsilon0. Raises ShoalError CONFIG for bad numbers.
     """
-    check_n(n)
-    check_delta(delta)
-    share = check_honest(honest_fraction)
-    n_honest = n * share.numerator // share.denominator
+    share, n_honest = _checked(n, delta, honest_fraction)
     law = simplest(privacy)
     epsilon0 = epsilon0_upper(law)
     found, method = _search(law, n_honest, delta, DEFAULT_EFFORT)
     upper = found.upper
     lower = found.lower or lower_bound(law, max(1, n_honest), delta, upper)
-    honest = f"at least {n_honest} of the {n} reports come from devices that follow the protocol" if share < 1 else _all_honest(n)
     assumed = _SAME_LAW if method in {EXACT, BLANKET, TABLE_CLONES} else _ANY_LAW
     return Certificate(
         epsilon_upper=upper,
@@ -66,13 +67,47 @@ def certify(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fra
         n=n,
         honest_fraction=share,
         method=method,
-        assumptions=(*_BASIC, honest, assumed),
+        assumptions=(_ALONE, *_BASIC, _honest(n, n_honest), assumed),
         error_budget=BUDGET[method],
     )
 
 
-def _all_honest(n: int) -> str:
-    return f"all {n} reports come from devices that follow the protocol"
+def certify_approximate(local: LocalCurve, n: int, delta: float, *, honest_fraction: Fraction | float = 1) -> Certificate:
+    """``certify`` for a randomizer that is only approximately private: a Gaussian, or any (epsilon0, delta0)-LDP one.
+
+    ``epsilon0`` of the certificate is the local epsilon *at this delta*: a report's own guarantee is that pair. ``method`` is
+    "approximate-clones", or "local" where shuffling adds nothing. Arguments and errors as for ``certify``; also CONFIG where there
+    is no local epsilon at this delta.
+    """
+    share, n_honest = _checked(n, delta, honest_fraction)
+    upper, method = approximate_bound(local, max(1, n_honest), delta)
+    epsilon0 = local_epsilon(local, delta)
+    upper = min(upper, epsilon0)
+    real = (_REAL,) if isinstance(local, GaussianLaw) else ()
+    return Certificate(
+        epsilon_upper=upper,
+        epsilon_lower=min(approximate_lower(local, max(1, n_honest), delta), upper),
+        epsilon0=epsilon0,
+        delta=delta,
+        n=n,
+        honest_fraction=share,
+        method=method,
+        assumptions=(_ALONE_AT_DELTA, *_BASIC, _honest(n, n_honest), _ANY_CURVE, *real),
+        error_budget=BUDGET[method],
+    )
+
+
+def _checked(n: int, delta: float, honest_fraction: Fraction | float) -> tuple[Fraction, int]:
+    """The exact share, and floor(share * n). Raises ShoalError CONFIG for bad numbers."""
+    check_n(n)
+    check_delta(delta)
+    share = check_honest(honest_fraction)
+    return share, n * share.numerator // share.denominator
+
+
+def _honest(n: int, n_honest: int) -> str:
+    which = f"all {n}" if n_honest == n else f"at least {n_honest} of the {n}"
+    return f"{which} reports come from devices that follow the protocol"
 
 
 def simplest(privacy: LocalPrivacy) -> LocalPrivacy:
@@ -165,10 +200,7 @@ class RouteValue:
 
 def compare(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fraction | float = 1) -> tuple[RouteValue, ...]:
     """Every route, whether it applies to this law, why, and what it would certify. Same arguments and errors as ``certify``."""
-    check_n(n)
-    check_delta(delta)
-    share = check_honest(honest_fraction)
-    n_honest = n * share.numerator // share.denominator
+    _, n_honest = _checked(n, delta, honest_fraction)
     law = simplest(privacy)
     epsilon0 = epsilon0_upper(law)
     values = {LOCAL: epsilon0}

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from shoal.accounting.approximate import APPROXIMATE_CLONES
 from shoal.accounting.binary import BinaryEnvelope, Interval, binary_interval, binary_proves
 from shoal.accounting.blanket import kary_blanket
 from shoal.accounting.cells import CellSum, blanket_sums
@@ -54,7 +55,7 @@ BUDGET = {
     EXACT: (
         "datasets in blocks: answers left open cost at most 1e-4 of delta, added above; single datasets cost nothing",
         "one dataset's divergence: its error, about 1e-9 of itself, is added above and taken off below",
-        "the upper end is proven at a value at least 1e-8 (n <= 256) or 1e-4 above the lower end, relative",
+        "the upper end is proven at a value at least 1e-8 (n <= 8192) or 1e-4 above the lower end, relative",
     ),
     BLANKET: (
         "contour integral: smoothing, periodic images, frequencies left out and rounding: about 1e-5 of delta, added above and taken"
@@ -63,6 +64,7 @@ BUDGET = {
     ),
     CLONES: _SUMS,
     TABLE_CLONES: _SUMS,
+    APPROXIMATE_CLONES: ("the local curve: rounded up by 1e-12 and more; what is moved by total variation is added to delta", *_SUMS),
 }
 WHY_NOT = {
     LOCAL: "",

@@ -11,21 +11,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from shoal.accounting.accountant import certify
-from shoal.accounting.approximate import approximate_bound, approximate_lower, local_epsilon
-from shoal.accounting.certificate import Certificate, check_delta, check_n
+from shoal.accounting.accountant import certify, certify_approximate
+from shoal.accounting.certificate import Certificate
 from shoal.accounting.dummies import BernoulliDummies, UniformDummies, solve_bernoulli, solve_uniform
 from shoal.accounting.messages import MessagesBound, certify_messages
 from shoal.approximate import GaussianLaw
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import LocalPrivacy
-
-_GAUSSIAN = (
-    "the shuffler and the analyzer do not collude: against both together one report's own epsilon0 is left, at this delta",
-    "neighbouring datasets differ in one device's answer; the number of reports is public and does not depend on any answer",
-    "one report per device in the batch, drawn with fresh randomness; every honest device runs the same randomizer",
-    "the noise is Gaussian over the real numbers: a sampler on floats or integers has another law",
-)
 
 Bound = Certificate | MessagesBound
 
@@ -63,21 +55,7 @@ class Gaussian:
         return f"Gaussian noise, sigma = {self.law.sigma:g}, sensitivity = {self.law.sensitivity:g}"
 
     def certify(self, _: float | None, n: int, delta: float, share: Fraction) -> Certificate:
-        check_n(n)
-        check_delta(delta)
-        n_honest = max(1, n * share.numerator // share.denominator)
-        upper, method = approximate_bound(self.law, n_honest, delta)
-        local = local_epsilon(self.law, delta)
-        return Certificate(
-            epsilon_upper=min(upper, local),
-            epsilon_lower=min(approximate_lower(self.law, n_honest, delta), upper, local),
-            epsilon0=local,
-            delta=delta,
-            n=n,
-            honest_fraction=share,
-            method=method,
-            assumptions=(*_GAUSSIAN, f"at least {n_honest} of the {n} reports come from devices that follow the protocol"),
-        )
+        return certify_approximate(self.law, n, delta, honest_fraction=share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ from itertools import pairwise
 import pytest
 
 from shoal.accounting import certify, routes
-from shoal.accounting.accountant import LARGEST_N, compare, lower_bound, simplest, upper_bound, upper_curve
+from shoal.accounting.accountant import LARGEST_N, certify_approximate, compare, lower_bound, simplest, upper_bound, upper_curve
+from shoal.accounting.approximate import local_epsilon
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.curve import DEFAULT_EFFORT
 from shoal.accounting.families import oue
 from shoal.accounting.routes import Curves
+from shoal.approximate import ApproximateLaw, GaussianLaw
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 from tests.unit.accounting.laws import kary, pure
@@ -153,6 +155,27 @@ def test_methods_are_named() -> None:
     assert certify(oue(Fraction(20)), 1000, 1e-6).method == "blanket"
     many = FiniteLaw(tuple((30 + x, 30 - x, 40) for x in range(20)))
     assert certify(many, 1000, 1e-6).method == "table-clones"
+
+
+def test_approximate_certificates() -> None:
+    """A Gaussian has a local epsilon at each delta, and that is where it is clipped; the pure law of a ratio is its own limit.
+
+    Planted: epsilon0 at delta / 2 -> the first fails; n for n_honest -> the second fails.
+    """
+    gaussian = GaussianLaw(2.0, 1.0)
+    alone, many = (certify_approximate(gaussian, n, 1e-8) for n in (1, 100_000))
+    assert alone.epsilon_upper == alone.epsilon0 == many.epsilon0 == local_epsilon(gaussian, 1e-8)
+    assert alone.method == "local"
+    assert 0.0 < many.epsilon_lower < many.epsilon_upper < 0.05
+    assert many.method == "approximate-clones"
+    assert many.error_budget
+    assert any("real numbers" in line for line in many.assumptions)
+    half = certify_approximate(gaussian, 100_000, 1e-8, honest_fraction=Fraction(1, 2))
+    assert half.epsilon_upper == certify_approximate(gaussian, 50_000, 1e-8).epsilon_upper
+    pure_one = certify_approximate(ApproximateLaw(Fraction(3), 0.0), 1000, 1e-8)
+    assert pure_one.epsilon_upper == pytest.approx(certify(PureLaw(Fraction(3)), 1000, 1e-8).epsilon_upper, rel=1e-3)
+    with pytest.raises(ShoalError, match="delta"):
+        certify_approximate(ApproximateLaw(Fraction(3), 1e-6), 1000, 1e-8)
 
 
 def test_more_is_known_the_tighter() -> None:
