@@ -16,7 +16,7 @@ from shoal.accounting.certificate import Certificate, check_delta, check_honest,
 from shoal.accounting.curve import DEFAULT_EFFORT, Direction, Effort
 from shoal.accounting.lattice import LatticeCurve
 from shoal.accounting.routes import BLANKET, BUDGET, EXACT, LOCAL, METHODS, STEEP, TABLE_CLONES, WHY, WHY_NOT, general_routes, routes
-from shoal.accounting.search import crossing
+from shoal.accounting.search import RESOLUTION, crossing
 from shoal.approximate import GaussianLaw, LocalCurve
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLaw, epsilon0_upper
@@ -227,11 +227,12 @@ def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float) -> fl
     top = min(upper, LARGEST_EPSILON0)
     if n == 1:
         return crossing(_one_report(privacy), delta, top)[0]
-    best = 0.0
-    for dataset in _datasets(privacy, n):
-        curve = LatticeCurve(dataset, Direction.LOWER, delta, top)
-        if curve.delta(best) > delta:
-            best = crossing(curve.delta, delta, top)[0]
+    best, curves = 0.0, [LatticeCurve(dataset, Direction.LOWER, delta, top) for dataset in _datasets(privacy, n)]
+    # Next the view that is most telling a hair above the best so far: those that only equal it are not worth a search.
+    while left := [(value, curve) for curve in curves if (value := curve.delta(best * (1.0 + 4.0 * RESOLUTION))) > delta]:
+        worst = max(left, key=lambda pair: pair[0])[1]
+        best = max(best, crossing(worst.delta, delta, top)[0])
+        curves = [curve for _, curve in left if curve is not worst]
     return best
 
 

@@ -57,7 +57,7 @@ from numpy.typing import NDArray
 from shoal.accounting.binomial import Floats
 from shoal.accounting.certificate import check_delta
 from shoal.accounting.guarantee import Composed, compose_basic, refuse_memoized
-from shoal.accounting.losses import MARGIN, LossLaw, hockey, loss_law, on_lattice, pure_law
+from shoal.accounting.losses import LARGEST_PURE, MARGIN, LossLaw, hockey, loss_law, on_lattice, pure_law
 from shoal.accounting.search import crossing
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import LocalPrivacy, epsilon0_upper
@@ -246,7 +246,7 @@ def release_law(curve_of: CurveOf, privacy: LocalPrivacy, n_honest: int, delta: 
 @lru_cache(maxsize=1024)
 def _release_law(curve_of: CurveOf, privacy: LocalPrivacy, n_honest: int, delta: float) -> LossLaw:
     epsilon0 = epsilon0_upper(privacy)
-    curve = curve_of(privacy, n_honest, delta) if n_honest > 1 and epsilon0 > 0.0 else None
+    curve = curve_of(privacy, n_honest, delta) if n_honest > 1 and 0.0 < epsilon0 < LARGEST_PURE else None
     return pure_law(epsilon0) if curve is None else loss_law(curve, epsilon0, delta * _TAIL)
 
 

@@ -97,7 +97,9 @@ def group(epsilon: float, delta: float, reports: int) -> tuple[float, float]:
         raise ShoalError(Kind.CONFIG, f"epsilon must be a finite number of at least 0, got {epsilon}")
     if reports == 1:
         return epsilon, delta
-    total = _up(delta * _geometric(epsilon, reports), 8) if epsilon * reports < _LARGEST_GROUP_EPSILON else math.inf
+    # A rounded r epsilon moves e^(r epsilon) by r epsilon units.
+    units = 8 + math.ceil(min(epsilon * reports, _LARGEST_GROUP_EPSILON))
+    total = _up(delta * _geometric(epsilon, reports), units) if epsilon * reports < _LARGEST_GROUP_EPSILON else math.inf
     if total >= 1.0:
         raise ShoalError(Kind.CONFIG, f"{reports} reports together have a delta of 1 or more, which promises nothing: certify each at less")
     return _up(epsilon * reports), total
@@ -117,7 +119,8 @@ def per_report(epsilon: float, delta: float, reports: int) -> tuple[float, float
     each = epsilon / reports
     while _up(each * reports) > epsilon:
         each = math.nextafter(each, -math.inf)
-    share = delta / _geometric(each, reports) * (1.0 - 16 * _UNIT)
+    # Once for the sum here, once for that of ``group``.
+    share = delta / _geometric(each, reports) * (1.0 - (32 + 4 * math.ceil(epsilon)) * _UNIT)
     return each, check_delta(share)
 
 
@@ -145,7 +148,7 @@ def _check_reports(reports: int) -> None:
 
 
 def _geometric(epsilon: float, count: int) -> float:
-    """1 + e^epsilon + ... + e^((count - 1) epsilon), to a few units."""
+    """1 + e^epsilon + ... + e^((count - 1) epsilon), to 4 + count epsilon units."""
     return float(count) if epsilon * count < 1e-300 else math.expm1(count * epsilon) / math.expm1(epsilon)
 
 

@@ -58,6 +58,8 @@ _MOST_SPARSE = 160
 # A pure law's epsilon is rounded up by at most one in so many.
 _PURE_STEPS = 4096
 _SMALLEST_STEP = 2.0**-200
+# A curve's law wants e^epsilon0 to be a float.
+LARGEST_PURE = 700.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +114,7 @@ def loss_law(curve: Callable[[float], float], epsilon0: float, tail: float, *, s
     ``step`` (optional, a power of two) replaces the automatic lattice of 1/48 to 1/24 standard deviation. Soundness depends on neither.
     Direction: UPPER. Raises ShoalError INVALID for a curve that returns NaN or is negative.
     """
-    if not 0.0 <= epsilon0 < 700.0 or not tail > 0.0:
+    if not 0.0 <= epsilon0 < LARGEST_PURE or not tail > 0.0:
         raise ShoalError(Kind.INVALID, "a loss law wants epsilon0 in [0, 700) and a tail above 0: use pure_law for more")
     if epsilon0 == 0.0:
         return LossLaw(1.0, np.zeros(1, dtype=np.int64), np.ones(1), 0.0, 0.0)
@@ -142,7 +144,9 @@ def pure_law(epsilon: float, delta: float = 0.0, *, steps: int = _PURE_STEPS) ->
     top = math.ceil(epsilon / step)
     low = math.exp(-top * step)
     masses = np.array([low / (1.0 + low), 1.0 / (1.0 + low)]) * ((1.0 - delta) * (1.0 + MARGIN))
-    return LossLaw(step, np.array([-top, top], dtype=np.int64), masses, delta, pure)
+    # Beyond the floats, nothing is left at -epsilon: it counts for nothing at any epsilon >= 0, and its share is below 1e-300.
+    present = masses > 0.0
+    return LossLaw(step, np.array([-top, top], dtype=np.int64)[present], masses[present], delta, pure)
 
 
 def hockey(law: LossLaw, epsilon: float) -> float:
@@ -163,8 +167,9 @@ def on_lattice(law: LossLaw, step: float) -> LossLaw:
         if refinement * int(max(-law.indices[0], law.indices[-1], 1)) >= 1 << 52:
             raise ShoalError(Kind.INVALID, "a lattice that fine has more points than floats tell apart: coarsen the finer law")
         return law if refinement == 1 else LossLaw(step, law.indices * refinement, law.masses, law.infinity, law.epsilon0)
-    ratio = round(step / law.step)
-    left = law.indices // ratio
+    # A power of two that may be beyond the integers: the quotient is exact, and a distance that is not is moved by a unit of itself.
+    ratio = step / law.step
+    left = np.floor(law.indices / ratio).astype(np.int64)
     along = (law.indices - left * ratio) * law.step
     up = -np.expm1(-along) / -math.expm1(-step)
     down = np.exp(-along) * -np.expm1(along - step) / -math.expm1(-step)

@@ -127,12 +127,13 @@ class Curves:
         curves = [make(delta, ceiling, effort) for make in self.makers]
         if any(curve.delta(ceiling) > delta for curve in curves):
             return Interval(0.0, ceiling)
-        # Later curves start from the worst so far: an epsilon that satisfies all of them.
         epsilon = 0.0
-        for curve in curves:
-            if curve.delta(epsilon) > delta:
-                # Never below what the earlier curves proved, even if rounding made this curve cross twice.
-                epsilon = max(epsilon, crossing(curve.delta, delta, ceiling)[1])
+        # The worst at the epsilon so far comes next, so that few are searched; what is proven at a smaller epsilon is proven here.
+        while left := [(value, curve) for curve in curves if (value := curve.delta(epsilon)) > delta]:
+            worst = max(left, key=lambda pair: pair[0])[1]
+            # Never below what the earlier curves proved, even if rounding made this curve cross twice.
+            epsilon = max(epsilon, crossing(worst.delta, delta, ceiling)[1])
+            curves = [curve for _, curve in left if curve is not worst]
         return Interval(0.0, epsilon)
 
 

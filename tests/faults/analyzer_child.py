@@ -32,7 +32,7 @@ from tests.faults.shuffler_child import main
 
 T = TypeVar("T")
 STEP = 12  # rows per chunk
-ROUNDS = 200  # offers before "life" gives up
+ROUNDS = 20_000  # offers before "life" gives up: half a minute, far more than opening and certifying takes
 
 
 class HerePool(WorkerPool):

@@ -419,3 +419,17 @@ def test_crossing_uses_the_law(blanket: LossLaw) -> None:
     """``epsilon_of`` is proven by the law's own curve."""
     for delta in (1e-3, 1e-8, 1e-12):
         assert hockey(blanket, epsilon_of(blanket, delta)) <= delta
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.3])
+def test_epsilons_of_any_size_compose(delta: float) -> None:
+    """From 1e-300 to beyond the floats' exponents, in one composition: finite, at least the largest alone, no warning.
+
+    Planted: the step's ratio as an integer -> OverflowError; a mass of 0 kept in ``pure_law`` -> a logarithm of 0; a curve asked for at
+    epsilon0 = 921 -> INVALID.
+    """
+    tiny, large, law = pure_law(1e-300), pure_law(900.0), release_law(upper_curve, PureLaw(Fraction(10) ** 400), 1000, delta)
+    assert 3.0 + math.log1p(-delta * (1 + math.exp(-3.0))) <= compose([(tiny, 5), (pure_law(3.0), 1)], delta).epsilon_upper <= 3.001
+    for parts in ([(large, 2), (pure_law(1e-5), 5)], [(law, 2), (tiny, 3)], [(pure_law(900.0, delta / 10), 2), (law, 1)]):
+        found = compose(parts, delta).epsilon_upper
+        assert sum(one.epsilon0 if one.epsilon0 < math.inf else 900.0 for one, n in parts for _ in range(n)) * 1.001 >= found >= 1800.0 - 2.0

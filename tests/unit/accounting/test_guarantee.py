@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
+import mpmath
 import pytest
 
 from shoal.accounting import certify, compose_basic, guaranteed
@@ -146,6 +147,20 @@ def test_group_and_its_inverse() -> None:
     assert exact <= group(0.5, 1e-6, 3)[1] <= exact * (1 + 1e-13)
     assert bundled(kary(2, 0.5), 1003, 4, 1e-8) == pytest.approx(certify(pure(2.0), 250, 1e-8).epsilon_upper, rel=1e-6)
     assert bundled(kary(2, 0.1), 100_000, 4, 1e-8) < 4 * 0.1
+
+
+def test_group_in_high_precision() -> None:
+    """r epsilon up to 200, where its rounding is what counts. Planted: a margin of 8 units whatever r epsilon is -> this fails."""
+    with mpmath.workdps(60):
+        for reports in range(2, 40):
+            for epsilon in (7.3 / reports, 100.1 / reports, 199.7 / reports):
+                found, delta = group(epsilon, 1e-90, reports)
+                assert found >= mpmath.mpf(epsilon) * reports
+                exact = mpmath.mpf(1e-90) * mpmath.fsum(mpmath.exp(mpmath.mpf(epsilon) * i) for i in range(reports))
+                assert exact <= delta <= exact * (1 + 1e-12)
+                each = per_report(epsilon * reports, 1e-3, reports)
+                assert mpmath.mpf(each[1]) * mpmath.fsum(mpmath.exp(mpmath.mpf(each[0]) * i) for i in range(reports)) <= 1e-3
+                assert group(*each, reports)[1] <= 1e-3
 
 
 @pytest.mark.parametrize(

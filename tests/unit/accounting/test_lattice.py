@@ -55,7 +55,7 @@ def sums_of(law: FiniteLaw | SymmetricLaw, n: int) -> list[tuple[CellSum, Direct
 def test_against_exact_fractions(name: str, n: int) -> None:
     """Both directions of every sum bracket the exact value; the one that a certificate uses is within 1 % of it.
 
-    Planted: n - 1 for n in the power -> this fails; values rounded inward or ``growth`` taken at another epsilon -> this fails.
+    Planted: n - 1 for n in the power -> this fails; ``growth`` taken at another epsilon -> this fails.
     """
     for one, side in sums_of(LAWS[name], n)[:: 1 if n < 5 else 3]:
         for epsilon in (0.0, 0.3, 1.0):
@@ -69,6 +69,20 @@ def test_against_exact_fractions(name: str, n: int) -> None:
                 assert upper <= truth * 1.01 + 1e-15
             else:
                 assert lower >= truth * 0.99 - 1e-15
+
+
+@pytest.mark.parametrize("first", [3, 20, 1000])
+def test_values_are_rounded_outward(first: int) -> None:
+    """A value first - e that is nearly all cancelled: still on its side. Planted: values rounded inward, or not at all -> this fails."""
+    one = CellSum(1, (Cell(Fraction(1), Fraction(first), Fraction(1)),))
+    epsilon = math.log(first)
+    for _ in range(12):
+        with mpmath.workdps(40):
+            truth = float(first - mpmath.exp(mpmath.mpf(epsilon)))
+        if truth > 0.0:
+            assert LatticeCurve(one, UPPER, 1e-16, 8.0).delta(epsilon) >= truth
+        assert LatticeCurve(one, LOWER, 1e-16, 8.0).delta(epsilon) <= max(0.0, truth) * (1 + 1e-12)
+        epsilon = math.nextafter(epsilon, 0.0)
 
 
 @pytest.mark.parametrize("name", LAWS)

@@ -81,7 +81,10 @@ def test_posterior() -> None:
 
 
 def test_posterior_in_rationals() -> None:
-    """For every prior, above the truth and within 1e-10 of it, also where floats run out. Planted: e^-reach not moved down -> fails."""
+    """For every prior, above the truth and within 1e-10 of it, also where floats run out.
+
+    Planted: neither e^-reach moved down nor the result up -> this fails (either margin covers a rounded ``reach``: 9e-15 at most).
+    """
     for epsilon, prior in product([*EPSILONS, 601.1, 622.7, 650.0, 663.3], [0.0, 1e-300, 1e-9, 0.1, 0.5, 1 - 2**-53, 1.0]):
         e, p = exponential(epsilon), Fraction(prior)
         truth = p * e / (p * e + 1 - p)
