@@ -144,7 +144,7 @@ def pure_law(epsilon: float, delta: float = 0.0, *, steps: int = _PURE_STEPS) ->
     top = math.ceil(epsilon / step)
     low = math.exp(-top * step)
     masses = np.array([low / (1.0 + low), 1.0 / (1.0 + low)]) * ((1.0 - delta) * (1.0 + MARGIN))
-    # Beyond the floats, nothing is left at -epsilon: it counts for nothing at any epsilon >= 0, and its share is below 1e-300.
+    # Beyond the floats nothing is left at -epsilon: less than 1e-300, which the margin covers.
     present = masses > 0.0
     return LossLaw(step, np.array([-top, top], dtype=np.int64)[present], masses[present], delta, pure)
 

@@ -35,7 +35,7 @@ from shoal.accounting.composition import (
 from shoal.accounting.curve import Curve, Direction
 from shoal.accounting.losses import LossLaw, hockey, loss_law, pure_law
 from shoal.errors import Kind, ShoalError
-from shoal.privacy import KaryLaw, LocalPrivacy, epsilon0_upper
+from shoal.privacy import KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 from tests.sizes import size
 from tests.unit.accounting.brute import add_one, histogram_law, rows_of_kary
 from tests.unit.accounting.laws import kary, pure
@@ -432,4 +432,6 @@ def test_epsilons_of_any_size_compose(delta: float) -> None:
     assert 3.0 + math.log1p(-delta * (1 + math.exp(-3.0))) <= compose([(tiny, 5), (pure_law(3.0), 1)], delta).epsilon_upper <= 3.001
     for parts in ([(large, 2), (pure_law(1e-5), 5)], [(law, 2), (tiny, 3)], [(pure_law(900.0, delta / 10), 2), (law, 1)]):
         found = compose(parts, delta).epsilon_upper
-        assert sum(one.epsilon0 if one.epsilon0 < math.inf else 900.0 for one, n in parts for _ in range(n)) * 1.001 >= found >= 1800.0 - 2.0
+        assert (
+            sum(one.epsilon0 if one.epsilon0 < math.inf else 900.0 for one, n in parts for _ in range(n)) * 1.001 >= found >= 1800.0 - 2.0
+        )

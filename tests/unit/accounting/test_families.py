@@ -6,14 +6,17 @@ from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations, permutations, product
-from math import prod
+from math import lcm, prod
 
 import pytest
 
+from shoal.accounting.accountant import _softened
 from shoal.accounting.cells import CellSum, blanket_sums, dataset_sums
+from shoal.accounting.clones import symmetric_clones, table_clones
 from shoal.accounting.families import hadamard_bit, local_hash, oue, ratio_below, subset, sue, unary
+from shoal.accounting.routes import STEEP
 from shoal.errors import Kind, ShoalError
-from shoal.privacy import SymmetricLaw, epsilon0_upper
+from shoal.privacy import FiniteLaw, SymmetricLaw, epsilon0_upper
 from tests.unit.accounting.brute import Truth
 from tests.unit.accounting.test_cells import exact
 
@@ -169,3 +172,34 @@ def test_refusals() -> None:
         with pytest.raises(ShoalError) as caught:
             bad()
         assert caught.value.kind is Kind.CONFIG
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_clones_are_those_of_the_table(name: str, k: int) -> None:
+    """One clone probability for all pairs: the table's. Planted: 3 low for 2 low in ``symmetric_clones`` -> this fails."""
+    table = CASES[name][1](k)
+    scale = lcm(*(weight.denominator for row in table for weight in row))
+    whole = FiniteLaw(tuple(tuple(int(weight * scale) for weight in row) for row in table))
+    assert (symmetric_clones(CASES[name][0](k), 5),) == table_clones(whole, 5)
+
+
+@pytest.mark.parametrize(
+    "law", [subset(5, 2, Fraction(10**12)), oue(Fraction(10**9)), unary(2, 1 - Fraction(1, 10**7), Fraction(1, 10**5))]
+)
+def test_softening_mixes_in_what_does_not_look_at_the_input(law: SymmetricLaw) -> None:
+    """A multiple of the least weights, the same under every input, and the ratio is at most STEEP.
+
+    Planted: the multiple 1 whatever the ratio is -> this fails. Planted: ``one`` mixed with itself -> this fails.
+    """
+    soft = _softened(law)
+    assert isinstance(soft, SymmetricLaw)
+    assert law.max_ratio > STEEP >= soft.max_ratio > STEEP // 4
+    share = (soft.one[0] - law.one[0]) // law.least[0]
+    rows = [(law.one, soft.one), (law.two, soft.two), (law.least, soft.least)]
+    if law.third is not None and soft.third is not None:
+        rows.append((law.third, soft.third))
+    assert (law.third is None) == (soft.third is None)
+    assert share >= 1
+    for before, after in rows:
+        assert after == tuple(weight + share * low for weight, low in zip(before, law.least, strict=True))
