@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -227,13 +228,19 @@ def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float) -> fl
     top = min(upper, LARGEST_EPSILON0)
     if n == 1:
         return crossing(_one_report(privacy), delta, top)[0]
-    best, curves = 0.0, [LatticeCurve(dataset, Direction.LOWER, delta, top) for dataset in _datasets(privacy, n)]
-    # Next the view that is most telling a hair above the best so far: those that only equal it are not worth a search.
-    while left := [(value, curve) for curve in curves if (value := curve.delta(best * (1.0 + 4.0 * RESOLUTION))) > delta]:
+    best, at, curves = 0.0, 0.0, [LatticeCurve(dataset, Direction.LOWER, delta, top) for dataset in _datasets(privacy, n)]
+    while at < top and (left := [(value, curve) for curve in curves if (value := curve.delta(at)) > delta]):
         worst = max(left, key=lambda pair: pair[0])[1]
-        best = max(best, crossing(worst.delta, delta, top)[0])
+        # From there on: what floats make of a curve need not fall, and may cross delta further down as well.
+        best = min(top, at + crossing(partial(_beyond, worst, at), delta, top - at)[0])
         curves = [curve for _, curve in left if curve is not worst]
+        # A hair above the best so far: views that only equal it are not worth a search.
+        at = best * (1.0 + 4.0 * RESOLUTION)
     return best
+
+
+def _beyond(curve: LatticeCurve, at: float, more: float) -> float:
+    return curve.delta(at + more)
 
 
 def _one_report(privacy: LocalPrivacy) -> Callable[[float], float]:

@@ -20,6 +20,7 @@ from shoal.accounting.routes import Curves
 from shoal.approximate import ApproximateLaw, GaussianLaw
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
+from tests.sizes import size
 from tests.unit.accounting.laws import kary, pure
 
 LAWS: list[LocalPrivacy] = [
@@ -74,11 +75,12 @@ def test_never_above_epsilon0() -> None:
 @pytest.mark.parametrize("law", LAWS)
 def test_monotone(law: LocalPrivacy) -> None:
     """More reports, a larger delta, more honesty: never a larger epsilon. Planted: c and n - c exchanged -> this fails."""
-    by_n = [certify(law, n, 1e-6).epsilon_upper for n in [1, 2, 3, 4, 5, 7, 10, 30, 31, 32, 100, 1000, 1001, 10_000, 300_000]]
+    counts = [1, 2, 3, 5, 31, 32, 1000, 1001, 300_000] if size(1, 2) == 1 else [*range(1, 40), 100, 1000, 1001, 10_000, 300_000]
+    by_n = [certify(law, n, 1e-6).epsilon_upper for n in counts]
     assert all(a >= b for a, b in pairwise(by_n))
-    by_delta = [certify(law, 1000, delta).epsilon_upper for delta in [1e-90, 1e-30, 1e-12, 1e-8, 1e-6, 1.1e-6, 1e-2, 0.5]]
+    by_delta = [certify(law, 1000, delta).epsilon_upper for delta in [1e-90, 1e-12, 1e-6, 1.1e-6, 1e-2, 0.5]]
     assert all(a >= b for a, b in pairwise(by_delta))
-    by_share = [certify(law, 1000, 1e-6, honest_fraction=Fraction(i, 10)).epsilon_upper for i in range(1, 11)]
+    by_share = [certify(law, 1000, 1e-6, honest_fraction=Fraction(i, 10)).epsilon_upper for i in range(1, 11, size(3, 1))]
     assert all(a >= b for a, b in pairwise(by_share))
 
 
@@ -196,8 +198,8 @@ def test_beyond_the_largest_n() -> None:
 
 def test_extreme_laws_are_certified() -> None:
     """Tiny and huge epsilon0, k from 2 to 70,000, n from 2, delta down to 1e-100: valid, and no warning (warnings are errors)."""
-    for epsilon0 in (1e-9, 1e-4, 0.5, 12.0, 39.0, 50.0):
-        for k in (2, 3, 70_000):
+    for epsilon0 in (1e-9, 1e-4, 0.5, 12.0, 39.0, 50.0)[:: size(2, 1)]:
+        for k in (2, 70_000, 3)[: size(2, 3)]:
             for n in (2, 1000):
                 for delta in (0.4, 1e-100):
                     found = certify(kary(k, epsilon0), n, delta)
@@ -264,6 +266,13 @@ def test_certificates_validate_and_do_not_change() -> None:
         good.epsilon_upper = 0.0  # type: ignore[misc]
     assert replace(good, honest_fraction=0.25).honest_fraction == Fraction(1, 4)  # type: ignore[arg-type]  # floats are taken, and made exact
     assert isinstance(good, Certificate)
+
+
+def test_the_most_telling_view_is_found() -> None:
+    """Lower curves of so telling a table cross delta more than once. Planted: each searched from 0 up -> 14.79 and this fails."""
+    rows = ((142, 2, 1350, 28357, 19, 554006379), (7316692, 154, 1583, 546717567, 251, 2), (5908, 1477, 5, 28108, 554000158, 593))
+    law = FiniteLaw((*rows, (3, 269, 553921271, 114416, 278, 12)))
+    assert 15.2 < certify(law, 2, 6.152321634256223e-08).epsilon_lower < 19.0
 
 
 def test_a_later_direction_never_undoes_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
