@@ -16,11 +16,12 @@ from shoal.accounting.curve import Curve, Direction
 from shoal.accounting.lattice import LatticeCurve
 from shoal.accounting.walk import Walk
 from shoal.privacy import FiniteLaw, KaryLaw, PureLaw
+from tests.sizes import FULL
 from tests.unit.accounting.brute import Truth, clones_divergence, positive_part_expectation, rows_of_kary
 from tests.unit.accounting.walks import kary_datasets
 
 KARY = [(2, 3, 1), (2, 9, 4), (3, 2, 1), (3, 20, 1), (4, 5, 2), (4, 55, 1)]
-SIZES = [(2, 2), (2, 3), (2, 6), (3, 2), (3, 3), (3, 6), (4, 4), (4, 6)]
+SIZES = [(k, n) for k in (2, 3, 4) for n in range(2, 7)] if FULL else [(2, 2), (2, 3), (2, 6), (3, 2), (3, 3), (3, 6), (4, 4), (4, 6)]
 EPSILONS = [0.0, 0.02, 0.3, 0.405, 0.8, 1.2, 2.5]
 LAWS = [(k, same, other, n) for k, same, other in KARY for kk, n in SIZES if kk == k]
 TABLES = [
