@@ -1,6 +1,6 @@
-"""The one expectation behind every bound here: E[(X)_+] for a two-sided walk with a random threshold.
+"""The expectation behind clones, dummies and Gaussians: E[(X)_+] for a two-sided walk with a random threshold.
 
-Every divergence in this package, upper or lower, can be written
+Their divergences can be written
 
     delta(epsilon) = E[(X)_+] / n,      X = alpha (N - rho c) - Y,
     c ~ Bin(n, pair),   N | c ~ Bin(c, rho),   R | c ~ Bin(n - c, third),   N and R independent given c,
@@ -8,8 +8,8 @@ Every divergence in this package, upper or lower, can be written
     Y = (e^epsilon - 1) (constant + per_pair c + per_third R) + shift + shift_pair c.
 
 c counts the reports that say anything about which of the two answers was given, N how many of them speak for the first,
-and Y is the noise of everybody else. ``Walk`` holds those numbers exactly; ``blanket``, ``clones`` and ``datasets``
-derive them; ``curve`` evaluates the expectation in a stated direction.
+and Y is the noise of everybody else. ``Walk`` holds those numbers exactly; ``clones``, ``dummies``, ``approximate`` and ``blanket``
+derive them; ``curve`` evaluates the expectation in a stated direction. Sums that are no walks: ``cells``.
 """
 
 from __future__ import annotations
