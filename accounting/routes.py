@@ -125,15 +125,19 @@ class Curves:
 
     def bound(self, delta: float, ceiling: float, effort: Effort) -> Interval:
         curves = [make(delta, ceiling, effort) for make in self.makers]
-        if any(curve.delta(ceiling) > delta for curve in curves):
-            return Interval(0.0, ceiling)
+        left: list[tuple[float, DeltaCurve]] = []
+        for curve in curves:
+            left.append((curve.delta(ceiling), curve))
+            if left[-1][0] > delta:
+                return Interval(0.0, ceiling)
         epsilon = 0.0
-        # The worst at the epsilon so far comes next, so that few are searched; what is proven at a smaller epsilon is proven here.
-        while left := [(value, curve) for curve in curves if (value := curve.delta(epsilon)) > delta]:
+        while left:
+            # The worst where it was last looked at comes next, so that few are searched.
             worst = max(left, key=lambda pair: pair[0])[1]
             # Never below what the earlier curves proved, even if rounding made this curve cross twice.
             epsilon = max(epsilon, crossing(worst.delta, delta, ceiling)[1])
-            curves = [curve for _, curve in left if curve is not worst]
+            # What is proven at a smaller epsilon is proven at all larger ones.
+            left = [(value, curve) for _, curve in left if curve is not worst and (value := curve.delta(epsilon)) > delta]
         return Interval(0.0, epsilon)
 
 
