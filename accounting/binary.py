@@ -66,7 +66,7 @@ _SPLIT = 4
 # Datasets tried at once by the search for the worst one.
 _TRIED = 128
 # P(J < L) as a share of delta: for one epsilon, and for curves (which matter far below the target, too).
-_SHARE, _CURVE_SHARE = 1e-4, 1e-6
+_SHARE, _CURVE_SHARE = 1e-4, 1e-9
 # Blocks of a curve per direction, at first and at most about; how far a block may exceed real datasets, and where that is looked at
 # (shares of the epsilon at delta).
 _CURVE_FIRST, _CURVE_BLOCKS, _CURVE_SLACK = 24, 384, 0.01
@@ -250,7 +250,7 @@ class BinaryEnvelope:
     """delta(epsilon) over all datasets and both directions, bounded from above: a curve to compose with.
 
     ``delta`` names the region of interest: blocks are cut finely where a dataset comes near the worst one at epsilons around
-    the one of ``delta``, and a share of 1e-6 of delta may be added everywhere. The bound is sound at every epsilon >= 0 and 0
+    the one of ``delta``, and a share of 1e-9 of delta may be added everywhere. The bound is sound at every epsilon >= 0 and 0
     from epsilon0 on. The blocks are the same for every epsilon, so that the curve is a maximum of true divergences, each
     convex in e^epsilon, but for a constant and for rounding (1e-9 of its value); where it meets the divergence of the victim's
     bit alone it is cut off by that line.
