@@ -180,7 +180,11 @@ def _compose(spendings: Sequence[Spending]) -> Composed:
         return Composed(math.fsum(spending.epsilon_upper for spending in spendings), 1.0, len(spendings))
     kinds = Counter((s.law, None if s.law else s.epsilon_upper, None if s.law else s.delta) for s in spendings)
     rounds = [(_loss_law(*kind), count) for kind, count in kinds.items()]
-    return Composed(min(added.epsilon_upper, compose(rounds, added.delta).epsilon_upper), added.delta, added.count)
+    try:
+        together = compose(rounds, added.delta).epsilon_upper
+    except ShoalError:
+        together = math.inf  # more batches than can be composed: the sum holds at any number
+    return Composed(min(added.epsilon_upper, together), added.delta, added.count)
 
 
 @lru_cache(maxsize=1024)

@@ -72,6 +72,17 @@ def test_smallest_n_at_a_large_scale() -> None:
     assert certify(kary(16, 5.5), n * 9997 // 10_000, 1e-6).epsilon_upper > 0.05
 
 
+@pytest.mark.parametrize("target", [0.05, 0.02])
+def test_smallest_n_is_what_certifies(target: float) -> None:
+    """Branch and bound may prove a target that the certificate, which stops 1e-4 above its lower end, does not reach.
+
+    Planted: no last look with the bound that certifies -> this fails.
+    """
+    n = smallest_n(kary(2, 2.0), target, 1e-8)
+    assert certify(kary(2, 2.0), n, 1e-8).epsilon_upper <= target
+    assert certify(kary(2, 2.0), n * 999 // 1000, 1e-8).epsilon_upper > target
+
+
 def test_smallest_n_without_need() -> None:
     assert smallest_n(kary(2, 1.0), 1.01, 1e-6) == 1
 

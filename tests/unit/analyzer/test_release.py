@@ -14,7 +14,8 @@ import pytest
 from shoal.accounting import certify, guaranteed
 from shoal.accounting.accountant import upper_curve
 from shoal.accounting.composition import compose, release_law
-from shoal.analyzer import core
+from shoal.accounting.guarantee import Composed
+from shoal.analyzer import core, release
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.opening import Opened
 from shoal.analyzer.release import OPEN_ADMISSION, Prepared, conclude, decode_release, prepare, to_json
@@ -128,6 +129,18 @@ def test_costs_of_windows_and_tasks_are_composed() -> None:
     task = WORLD.task
     law = release_law(upper_curve, WORLD.mechanism.privacy(), task.n_certified, task.delta)
     assert alike["epsilon_cumulative_upper"] == compose([(law, 30)], alike["delta_cumulative"]).epsilon_upper
+
+
+def test_more_batches_than_can_be_composed_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release must never wait because there were too many before it. Planted: the refusal let through -> this fails."""
+
+    def refuse(*_: object) -> Composed:
+        raise ShoalError(Kind.CONFIG, "too many")
+
+    monkeypatch.setattr(release, "compose", refuse)
+    other = Spending(WORLD.task_id, 0.1, 1e-9)
+    privacy = shown(outcome(1_000, earlier=[other] * 5))["privacy"]
+    assert privacy["epsilon_cumulative_upper"] == pytest.approx(0.5 + privacy["epsilon_upper"], rel=1e-12)
 
 
 def test_a_withheld_batch_is_charged_and_a_short_one_by_what_came() -> None:
