@@ -8,15 +8,26 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
-import numpy as np
-
 from shoal.accounting.approximate import approximate_bound, approximate_lower, local_epsilon
 from shoal.accounting.binary import Interval
-from shoal.accounting.cells import CellSum, dataset_sums, kary_classes
+from shoal.accounting.cells import CellSum, dataset_sums
 from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n
 from shoal.accounting.curve import DEFAULT_EFFORT, Direction, Effort
-from shoal.accounting.lattice import LatticeCurve
-from shoal.accounting.routes import BLANKET, BUDGET, EXACT, LOCAL, METHODS, STEEP, TABLE_CLONES, WHY, WHY_NOT, general_routes, routes
+from shoal.accounting.multinomial import sum_curve
+from shoal.accounting.routes import (
+    BLANKET,
+    BUDGET,
+    EXACT,
+    LOCAL,
+    METHODS,
+    STEEP,
+    TABLE_CLONES,
+    WHY,
+    WHY_NOT,
+    DeltaCurve,
+    general_routes,
+    routes,
+)
 from shoal.accounting.search import RESOLUTION, crossing
 from shoal.approximate import GaussianLaw, LocalCurve
 from shoal.errors import Kind, ShoalError
@@ -226,9 +237,7 @@ def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float) -> fl
     if privacy.max_ratio == 1 or n > LARGEST_N:
         return 0.0
     top = min(upper, LARGEST_EPSILON0)
-    if n == 1:
-        return crossing(_one_report(privacy), delta, top)[0]
-    best, at, curves = 0.0, 0.0, [LatticeCurve(dataset, Direction.LOWER, delta, top) for dataset in _datasets(privacy, n)]
+    best, at, curves = 0.0, 0.0, [sum_curve(dataset, Direction.LOWER, delta, top) for dataset in _datasets(privacy, n)]
     while at < top and (left := [(value, curve) for curve in curves if (value := curve.delta(at)) > delta]):
         worst = max(left, key=lambda pair: pair[0])[1]
         # From there on: what floats make of a curve need not fall, and may cross delta further down as well.
@@ -239,30 +248,8 @@ def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float) -> fl
     return best
 
 
-def _beyond(curve: LatticeCurve, at: float, more: float) -> float:
+def _beyond(curve: DeltaCurve, at: float, more: float) -> float:
     return curve.delta(at + more)
-
-
-def _one_report(privacy: LocalPrivacy) -> Callable[[float], float]:
-    """The divergence of a single report, for pairs of answers that are extreme in some output; rounded down."""
-    if isinstance(privacy, KaryLaw):
-        privacy = kary_classes(privacy)
-    if isinstance(privacy, FiniteLaw | SymmetricLaw):
-        law = _softened(privacy)
-        rows = [law.one, law.two] if isinstance(law, SymmetricLaw) else sorted(set(law.rows))
-        table = np.array([[float(Fraction(weight, law.total)) for weight in row] for row in rows])
-        ends = set(zip(table.argmax(axis=0).tolist(), table.argmin(axis=0).tolist(), strict=True))
-        pairs = [(table[high], table[low]) for high, low in ends]
-    else:
-        keep = float(1 / (1 + 1 / min(privacy.max_ratio, Fraction(STEEP))))
-        pairs = [(np.array([keep, 1.0 - keep]), np.array([1.0 - keep, keep]))]
-
-    def curve(epsilon: float) -> float:
-        e = math.exp(epsilon)
-        # Each difference is known to 1e-15 of its two terms.
-        return max(float(np.maximum(one * (1.0 - 1e-14) - e * two * (1.0 + 1e-14), 0.0).sum()) for one, two in pairs)
-
-    return curve
 
 
 def _softened(law: FiniteLaw | SymmetricLaw) -> FiniteLaw | SymmetricLaw:

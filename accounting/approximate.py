@@ -63,6 +63,7 @@ from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.curve import DEFAULT_EFFORT, Curve, Direction, Effort
 from shoal.accounting.lattice import LatticeCurve
 from shoal.accounting.levels import Evidence, evidence, level_sum
+from shoal.accounting.multinomial import sum_curve
 from shoal.accounting.search import crossing
 from shoal.accounting.walk import Walk
 from shoal.approximate import ApproximateLaw, GaussianLaw, LocalCurve, lower_phi, upper_phi
@@ -326,7 +327,7 @@ def approximate_lower(local: LocalCurve, n_honest: int, delta: float) -> float:
         return 0.0
     best = 0.0
     for dataset in datasets:
-        curve = LatticeCurve(dataset, Direction.LOWER, target, top)
+        curve = sum_curve(dataset, Direction.LOWER, target, top)
         if curve.delta(best) > target:
             best = crossing(curve.delta, target, top)[0]
     return best

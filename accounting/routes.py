@@ -21,7 +21,7 @@ from shoal.accounting.blanket import kary_blanket
 from shoal.accounting.cells import CellSum, blanket_sums
 from shoal.accounting.clones import clones, kary_clones, symmetric_clones, table_clones
 from shoal.accounting.curve import MARGIN, TAIL_SHARE, Curve, Direction, Effort
-from shoal.accounting.lattice import LatticeCurve
+from shoal.accounting.multinomial import sum_curve
 from shoal.accounting.search import RESOLUTION, crossing
 from shoal.accounting.walk import Walk
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, SymmetricLaw
@@ -181,7 +181,7 @@ def _sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> Iterator[Route]:
 
 
 def _sum_curve(cells: CellSum, delta: float, epsilon_max: float, _: Effort) -> DeltaCurve:
-    return LatticeCurve(cells, Direction.UPPER, delta, epsilon_max)
+    return sum_curve(cells, Direction.UPPER, delta, epsilon_max)
 
 
 def _walk_curve(walk: Walk, delta: float, epsilon_max: float, effort: Effort) -> DeltaCurve:
