@@ -179,11 +179,10 @@ def _compose(spendings: Sequence[Spending]) -> Composed:
         # The deltas add up to 1: nothing is promised any more. (epsilon, 1) holds for every epsilon, and says so.
         return Composed(math.fsum(spending.epsilon_upper for spending in spendings), 1.0, len(spendings))
     kinds = Counter((s.law, None if s.law else s.epsilon_upper, None if s.law else s.delta) for s in spendings)
-    rounds = [(_loss_law(*kind), count) for kind, count in kinds.items()]
     try:
-        together = compose(rounds, added.delta).epsilon_upper
+        together = compose([(_loss_law(*kind), count) for kind, count in kinds.items()], added.delta).epsilon_upper
     except ShoalError:
-        together = math.inf  # more batches than can be composed: the sum holds at any number
+        together = math.inf  # more batches than can be composed, or a law of another version: the sum holds all the same
     return Composed(min(added.epsilon_upper, together), added.delta, added.count)
 
 
