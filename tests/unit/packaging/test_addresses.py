@@ -78,7 +78,7 @@ def test_every_file() -> None:
     [
         "see https://pypi.org/project/numpy",
         "pip install --index-url https://mirror.invalid/simple x",
-        "cd /work/main && make",
+        "cd /home/somebody/shoal && make",
         '"/root/.cache"',
         "see issue #12",
         "git clone https://github.com/somebody/something",
