@@ -81,7 +81,7 @@ $(SERVER): pyproject.toml constraints.txt | $(VENV)/.made-$(HERE)
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(VENV)/.made-$(HERE)
-	@echo "installing shoal[server,dev] into $(VENV)"
+	@echo "installing shoal[server,accounting,dev] into $(VENV)"
 	@$(PIP) install -c constraints.txt setuptools
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[server,dev]'
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[server,accounting,dev]'
 	@touch $@ $(SERVER)

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from tests.unit.packaging.test_generated import tool
 
 ROOT = Path(__file__).resolve().parents[3]
-EXTRAS = ("server", "dev")
+EXTRAS = ("server", "accounting", "dev")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 

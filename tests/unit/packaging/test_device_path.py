@@ -27,9 +27,9 @@ DEVICE_MODULES = (
 
 
 def service_modules() -> list[str]:
-    """Top-level import names of what [server] installs, read from the installed packages."""
+    """Top-level import names of what [server] and [accounting] install, read from the installed packages."""
     extras = PROJECT["optional-dependencies"]
-    names = [line.split(";")[0].split(">")[0].split("=")[0].strip() for line in extras["server"]]
+    names = [line.split(";")[0].split(">")[0].split("=")[0].strip() for extra in ("server", "accounting") for line in extras[extra]]
     found = set()
     for name in names:
         for file in distribution(name).files or ():

@@ -89,7 +89,7 @@ def test_every_target_installs_against_the_constraints(target: str) -> None:
     installs = [line for line in lines if "install" in line and "-m pip" in line]
     assert len(installs) == 2
     assert all("-c constraints.txt" in line for line in installs)
-    extras = "'.[server]'" if target == "demo" else "'.[server,dev]'"
+    extras = "'.[server]'" if target == "demo" else "'.[server,accounting,dev]'"
     assert installs[-1].endswith(f"--no-build-isolation -e {extras}")
 
 
