@@ -46,10 +46,10 @@ _BASIC = (
     "one report per device in the batch, drawn with fresh randomness",
 )
 _SAME_LAW = "every honest device runs the same randomizer, chosen before any report is seen"
-# The clones theorem gives randomizers to places in the shuffled order. Devices with randomizers of their own (other outputs, say)
-# need not hide one another at all.
 _ANY_CURVE = "every honest device runs the same randomizer, of at most this local curve"
 _REAL = "the noise is Gaussian over the real numbers: a sampler on floats or integers has another law"
+# The clones theorem gives randomizers to places in the shuffled order. Devices with randomizers of their own (other outputs, say)
+# need not hide one another at all.
 _ANY_LAW = (
     "every honest device runs the same randomizer, of at most this epsilon0; where it is chosen adaptively, the choice depends on"
     " reports seen so far and never on the device"
