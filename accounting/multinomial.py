@@ -24,7 +24,7 @@ from shoal.accounting.cells import CellSum
 from shoal.accounting.curve import Direction
 from shoal.accounting.lattice import LatticeCurve
 
-MOST, FEW = 3000, 64
+MOST, FEW = 20_000, 128
 _UNIT = 2.0**-53
 _TINY = 1e-290
 
