@@ -16,7 +16,9 @@ import pytest
 
 from shoal.accounting import certify, compose_basic, guaranteed
 from shoal.accounting.clones import clones, kary_clones
+from shoal.accounting.composition import compose
 from shoal.accounting.curve import Curve, Direction
+from shoal.accounting.losses import pure_law
 from shoal.accounting.search import crossing
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SystemEntropy
@@ -128,6 +130,27 @@ def test_08_one_neighbouring_relation() -> None:
     with pytest.raises(ShoalError) as error:
         replace(found, relation="add-remove")
     assert error.value.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize("delta", [1e-11, 1e-13, 1e-20])
+def test_09_a_transform_is_as_good_as_the_delta_that_is_asked_for(delta: float) -> None:
+    """An untilted transform errs by 1e-16 of the largest mass, which is more than delta's digits. 100 rounds of randomized response,
+    composed, against the binomial sum in exact fractions: above the truth, and by less than 1e-5.
+
+    Planted: no tilt and no error term (theta a millionth, ``_error`` = 0) -> this fails at 1e-13.
+    """
+    rounds, epsilon0 = 100, 0.125
+    ratio = Fraction(math.exp(epsilon0))
+    keep = ratio / (ratio + 1)
+
+    def truth(epsilon: float) -> Fraction:
+        e = Fraction(math.exp(epsilon))
+        terms = ((keep**k * (1 - keep) ** (rounds - k), (1 - keep) ** k * keep ** (rounds - k), k) for k in range(rounds + 1))
+        return sum((math.comb(rounds, k) * max(Fraction(0), p - e * q) for p, q, k in terms), Fraction(0))
+
+    found = compose([(pure_law(epsilon0), rounds)], delta).epsilon_upper
+    assert truth(found * (1 + 1e-12)) <= Fraction(delta)
+    assert truth(found * (1 - 1e-5)) > Fraction(delta)
 
 
 def test_10_no_cancellation_at_tiny_deltas() -> None:
