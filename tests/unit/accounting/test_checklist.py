@@ -187,7 +187,7 @@ def test_11_epsilon0_is_that_of_the_integers_compared_against() -> None:
 
 @pytest.mark.parametrize("name", ["krr", "binary_rr", "kmean"])
 def test_12_reports_of_all_values_have_one_size(name: str) -> None:
-    """A length that tells the value is outside every epsilon. Planted: a report without padding in krr -> this fails.
+    """A length that tells the value is outside every epsilon. Planted: krr claims a byte that it does not send -> this fails.
 
     (Frames, order and addresses: tests/integration/test_shuffler_service.py.)
     """
