@@ -11,8 +11,8 @@ from functools import partial
 from shoal.accounting.approximate import approximate_bound, approximate_lower, local_epsilon
 from shoal.accounting.binary import Interval
 from shoal.accounting.cells import CellSum, dataset_sums
-from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n
-from shoal.accounting.curve import DEFAULT_EFFORT, Direction, Effort
+from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n, count_honest
+from shoal.accounting.curve import DEFAULT_EFFORT, LARGEST_N, Direction, Effort
 from shoal.accounting.multinomial import sum_curve
 from shoal.accounting.routes import (
     BLANKET,
@@ -35,9 +35,6 @@ from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLa
 
 # Above this local epsilon no amplification is looked for: the certificate is epsilon0 itself.
 LARGEST_EPSILON0 = 40.0
-# Beyond this many reports the error budget of curve.py is not claimed: a larger batch gets the upper bound of this many
-# (sound, since more reports never hurt) and the lower bound 0.
-LARGEST_N = 100_000_000
 
 _ALONE = "the shuffler and the analyzer do not collude: against both together only epsilon0 holds"
 _ALONE_AT_DELTA = "the shuffler and the analyzer do not collude: against both together only epsilon0 holds, at this delta"
@@ -114,7 +111,7 @@ def _checked(n: int, delta: float, honest_fraction: Fraction | float) -> tuple[F
     check_n(n)
     check_delta(delta)
     share = check_honest(honest_fraction)
-    return share, n * share.numerator // share.denominator
+    return share, count_honest(n, share)
 
 
 def _honest(n: int, n_honest: int) -> str:

@@ -60,7 +60,7 @@ from typing import Protocol
 
 from shoal.accounting.cells import dataset_sums
 from shoal.accounting.certificate import check_delta, check_n
-from shoal.accounting.curve import DEFAULT_EFFORT, Curve, Direction, Effort
+from shoal.accounting.curve import DEFAULT_EFFORT, LARGEST_N, Curve, Direction, Effort
 from shoal.accounting.lattice import LatticeCurve
 from shoal.accounting.levels import Evidence, evidence, level_sum
 from shoal.accounting.multinomial import sum_curve
@@ -74,8 +74,7 @@ from shoal.privacy import FiniteLaw, KaryLaw
 LOCAL = "local"
 APPROXIMATE_CLONES = "approximate-clones"
 
-# The limits of the error budget of curve.py, as in the accountant: beyond, the upper bound of fewer reports, no lower bound.
-_LARGEST_N = 100_000_000
+# No exponent above this is tried, as in the accountant.
 _LARGEST_EXPONENT = 40.0
 # Above this no local epsilon is looked for.
 _LARGEST_LOCAL = 1e5
@@ -193,7 +192,7 @@ def approximate_bound(local: LocalCurve, n_honest: int, delta: float, effort: Ef
     if choice is None:
         return epsilon, LOCAL
     if isinstance(choice, Split):
-        epsilon = min(epsilon, _solve(choice, min(n_honest, _LARGEST_N), delta, epsilon, effort))
+        epsilon = min(epsilon, _solve(choice, min(n_honest, LARGEST_N), delta, epsilon, effort))
     return epsilon, APPROXIMATE_CLONES
 
 
@@ -206,7 +205,7 @@ def approximate_curve(local: LocalCurve, n_honest: int, delta: float, effort: Ef
     if choice is None:
         return local.delta_at
     top, eta = min(local_epsilon(local, delta), _LARGEST_EXPONENT), choice.eta
-    curve = choice.curve(min(n_honest, _LARGEST_N), delta, top, effort)
+    curve = choice.curve(min(n_honest, LARGEST_N), delta, top, effort)
 
     def bound(at: float) -> float:
         # The true curve falls with epsilon: beyond the range of the table its last value still bounds it.
@@ -222,7 +221,7 @@ def _best(local: LocalCurve, n_honest: int, delta: float) -> tuple[float, Choice
     chosen: Choice | None = None
     if n_honest <= 1 or best <= 0.0:
         return best, None
-    n = min(n_honest, _LARGEST_N)
+    n = min(n_honest, LARGEST_N)
 
     def attempt(candidates: Iterable[Choice]) -> None:
         nonlocal best, chosen
@@ -313,7 +312,7 @@ def approximate_lower(local: LocalCurve, n_honest: int, delta: float) -> float:
     0 beyond 1e8 reports. Raises ShoalError CONFIG for bad numbers and where the local epsilon does not exist.
     """
     top = min(local_epsilon(local, delta), _LARGEST_EXPONENT)
-    if check_n(n_honest) > _LARGEST_N or top <= 0.0:
+    if check_n(n_honest) > LARGEST_N or top <= 0.0:
         return 0.0
     if isinstance(local, GaussianLaw):
         datasets = [each for law in _threshold_laws(local) for each in dataset_sums(law, n_honest)]

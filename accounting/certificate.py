@@ -47,6 +47,11 @@ def check_honest(honest_fraction: Fraction | float) -> Fraction:
     return exact
 
 
+def count_honest(n: int, honest_fraction: Fraction) -> int:
+    """floor(honest_fraction * n), exactly: how many of n are assumed to hide one another."""
+    return n * honest_fraction.numerator // honest_fraction.denominator
+
+
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """(epsilon, delta) of one batch. The true epsilon at ``delta`` is proven to lie in [epsilon_lower, epsilon_upper].
@@ -84,7 +89,7 @@ class Certificate:
     @property
     def n_honest(self) -> int:
         """How many of the n reports are assumed to hide one another, the protected one among them; rounded down, exactly."""
-        return self.n * self.honest_fraction.numerator // self.honest_fraction.denominator
+        return count_honest(self.n, self.honest_fraction)
 
     def to_json(self) -> dict[str, float | int | str | list[str]]:
         """The stable machine shape. Other programs rely on these keys: change them only with a new version."""

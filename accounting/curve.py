@@ -38,6 +38,11 @@ _POSITION_MARGIN = 1e-15
 TAIL_SHARE = 1e-8
 
 
+# Beyond this many reports the error budget of this module is not claimed: a larger batch gets the upper bound of this many
+# (sound, since more reports never hurt) and the lower bound 0.
+LARGEST_N = 100_000_000
+
+
 class Direction(Enum):
     """On which side of the truth a value may err."""
 
@@ -86,7 +91,7 @@ class Curve:
         self._table, self._origin, cut = self._tails(tops, walk.rho, log_tail)
         step = self._third_step(walk, epsilon_max, effort)
         terms, weights, cut_third = self._thresholds(walk, counts, masses, first, last, log_tail, step, effort)
-        self._base, self._base_size, self._shift, self._shift_size = terms
+        self._base, self._base_size = terms
         self._weights = weights
         # (alpha / n) sum of mass * rho * c * exp(log_tail), for N and for R: multiplied by alpha when evaluated.
         truncated = float(np.sum(weights.sum(axis=1) * tops)) * self._rho * math.exp(log_tail) / self._n
@@ -97,10 +102,10 @@ class Curve:
         growth = math.expm1(epsilon)
         alpha = self._slope + growth * self._slope_e
         if alpha <= 0.0:
-            # Only a lower curve of a merged table gets here: its two cells have changed roles, and 0 is a lower bound.
+            # The two cells have changed roles: no walk of this package does that, but then 0 is a lower bound.
             return math.inf if self._upper else 0.0
-        y = (growth * self._base + self._shift) / alpha
-        doubt = (growth * self._base_size + self._shift_size) * (_THRESHOLD_MARGIN / alpha) + _POSITION_MARGIN
+        y = growth * self._base / alpha
+        doubt = growth * self._base_size * (_THRESHOLD_MARGIN / alpha) + _POSITION_MARGIN
         y = y - doubt if self._upper else y + doubt
         position = y - self._origin[:, None]
         last = self._table.shape[1] - 1
@@ -174,28 +179,23 @@ class Curve:
 
     def _thresholds(
         self, walk: Walk, counts: Ints, masses: Floats, first: Ints, last: Ints, log_tail: float, step: int, effort: Effort
-    ) -> tuple[tuple[Floats, Floats, Floats, Floats], Floats, bool]:
-        """Per row the values of Y and their weights; whether R was cut.
+    ) -> tuple[tuple[Floats, Floats], Floats, bool]:
+        """Per row the values of Y / (e^epsilon - 1) with the sums of their terms' sizes, and their weights; whether R was cut.
 
-        Y in four arrays: the part times e^epsilon - 1 with the sum of its terms' sizes, then the rest with its own. Terms of
-        either sign are added, so what rounding does is relative to their sizes, not to Y.
+        Terms of either sign are added, so what rounding does is relative to their sizes, not to Y.
         """
         nodes, weights = _count_nodes(counts, masses, first, last, self._upper)
         n, third = walk.n, walk.third
         constant, per_count = float(walk.constant + walk.per_third * third * n), float(walk.per_pair - walk.per_third * third)
-        shift, per_pair = float(walk.shift), float(walk.shift_pair)
         base, size = constant + per_count * nodes, abs(constant) + abs(per_count) * nodes
-        rest, rest_size = shift + per_pair * nodes, abs(shift) + abs(per_pair) * nodes
         if walk.per_third == 0 or third == 0:
-            return (base, size, rest, rest_size), weights, False
+            return (base, size), weights, False
         offsets, shares, cut = _third_nodes(n, first, last, third, log_tail, self._upper, step, effort)
         shape = (len(first), -1)
         base = base[:, :, None] + float(walk.per_third) * offsets[:, None, :]
         size = size[:, :, None] + abs(float(walk.per_third)) * np.abs(offsets)[:, None, :]
-        rest, rest_size = np.broadcast_to(rest[:, :, None], base.shape), np.broadcast_to(rest_size[:, :, None], base.shape)
         weights = weights[:, :, None] * shares[:, None, :]
-        terms = (base.reshape(shape), size.reshape(shape), rest.reshape(shape), rest_size.reshape(shape))
-        return terms, weights.reshape(shape), cut
+        return (base.reshape(shape), size.reshape(shape)), weights.reshape(shape), cut
 
 
 def _origins(tops: Ints, rho: Fraction) -> tuple[Ints, Floats]:

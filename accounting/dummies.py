@@ -47,13 +47,11 @@ import numpy as np
 
 from shoal.accounting.binomial import half_width, pmf
 from shoal.accounting.certificate import check_delta, check_n
-from shoal.accounting.curve import MARGIN, Curve, Direction
+from shoal.accounting.curve import LARGEST_N, MARGIN, TAIL_SHARE, Curve, Direction
 from shoal.accounting.messages import LARGEST_EPSILON, SeveralMessages, epsilon_interval
 from shoal.accounting.walk import Walk
 from shoal.errors import Kind, ShoalError
 
-_LARGEST_N = 100_000_000
-_TAIL_SHARE = 1e-8
 _SAFE = 1e-13
 # Probabilities are thresholds out of 2^64, as everywhere in the randomizers.
 _UNIT = 1 << 64
@@ -134,16 +132,16 @@ class BernoulliDummies:
 
     def curve(self, n_honest: int, direction: Direction, delta: float) -> Callable[[float], float]:
         """See ``SeveralMessages``: delta(epsilon) with Bin(``n_honest``, probability) dummies in each bucket."""
-        if check_n(n_honest) > _LARGEST_N and direction is Direction.LOWER:
+        if check_n(n_honest) > LARGEST_N and direction is Direction.LOWER:
             return _zero
-        return _BernoulliCurve(min(n_honest, _LARGEST_N), Fraction(self.probability), direction, delta).delta
+        return _BernoulliCurve(min(n_honest, LARGEST_N), Fraction(self.probability), direction, delta).delta
 
 
 def uniform_curve(buckets: int, dummies: int, direction: Direction, delta: float) -> Callable[[float], float]:
     """delta(epsilon) for epsilon in [0, 40] with ``dummies`` >= 0 uniform dummies in the whole batch, erring in ``direction``."""
-    if dummies >= _LARGEST_N and direction is Direction.LOWER:
+    if dummies >= LARGEST_N and direction is Direction.LOWER:
         return _zero
-    n, pair = min(dummies, _LARGEST_N - 1) + 1, Fraction(2, buckets)
+    n, pair = min(dummies, LARGEST_N - 1) + 1, Fraction(2, buckets)
     walk = Walk(n=n, pair=pair, rho=Fraction(1, 2), slope=4 / pair, slope_e=2 / pair, per_pair=1 / pair)
     return Curve(walk, direction, delta, LARGEST_EPSILON).delta
 
@@ -154,7 +152,7 @@ class _BernoulliCurve:
     def __init__(self, n: int, probability: Fraction, direction: Direction, delta: float) -> None:
         self._n, self._upper = n, direction is Direction.UPPER
         p, q = float(probability), float(1 - probability)
-        log_tail = math.log(delta) + math.log(_TAIL_SHARE)
+        log_tail = math.log(delta) + math.log(TAIL_SHARE)
         mean, reach = n * p, float(half_width(n, p, q, log_tail))
         low, high = max(0, math.floor(mean - reach)), min(n, math.ceil(mean + reach))
         values = np.arange(low, high + 1, dtype=np.int64)
@@ -199,9 +197,9 @@ def fewest_uniform(buckets: int, epsilon: float, delta: float) -> int:
         return 0
     low, high = 0, 1
     while not enough(high):
-        if high >= _LARGEST_N - 1:
-            raise ShoalError(Kind.CONFIG, f"{_LARGEST_N} dummies do not reach epsilon {epsilon:g} at delta {delta:g}: give a larger target")
-        low, high = high, min(high * 4, _LARGEST_N - 1)
+        if high >= LARGEST_N - 1:
+            raise ShoalError(Kind.CONFIG, f"{LARGEST_N} dummies do not reach epsilon {epsilon:g} at delta {delta:g}: give a larger target")
+        low, high = high, min(high * 4, LARGEST_N - 1)
     while high - low > 1:
         middle = math.isqrt(low * high) if high > 2 * low > 0 else (low + high) // 2
         middle = min(max(middle, low + 1), high - 1)

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
-from shoal.accounting.certificate import RELATION, check_delta, check_honest, check_n
+from shoal.accounting.certificate import RELATION, check_delta, check_honest, check_n, count_honest
 from shoal.accounting.curve import Direction
 from shoal.accounting.search import crossing
 from shoal.errors import Kind, ShoalError
@@ -109,7 +109,7 @@ class MessagesBound:
 
     @property
     def n_honest(self) -> int:
-        return self.n * self.honest_fraction.numerator // self.honest_fraction.denominator
+        return count_honest(self.n, self.honest_fraction)
 
 
 def epsilon_interval(protocol: SeveralMessages, n_honest: int, delta: float) -> tuple[float, float] | None:
@@ -137,7 +137,7 @@ def certify_messages(protocol: SeveralMessages, n: int, delta: float, *, honest_
     """
     check_n(n)
     share = check_honest(honest_fraction)
-    n_honest = n * share.numerator // share.denominator
+    n_honest = count_honest(n, share)
     found = epsilon_interval(protocol, n_honest, delta)
     if found is None:
         return None

@@ -44,11 +44,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, permutations
 
-from shoal.accounting.accountant import LARGEST_EPSILON0, LARGEST_N, simplest
+from shoal.accounting.accountant import LARGEST_EPSILON0, simplest
 from shoal.accounting.blanket import kary_blanket
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.clones import clones, pair_constants
-from shoal.accounting.curve import MARGIN, Curve, Direction
+from shoal.accounting.curve import LARGEST_N, MARGIN, Curve, Direction
 from shoal.accounting.search import crossing
 from shoal.accounting.walk import Walk
 from shoal.errors import Kind, ShoalError

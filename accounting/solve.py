@@ -22,8 +22,9 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from shoal.accounting.accountant import LARGEST_EPSILON0, LARGEST_N, proves, simplest, upper_bound, upper_curve
-from shoal.accounting.certificate import SMALLEST_DELTA, check_delta, check_honest, check_n
+from shoal.accounting.accountant import LARGEST_EPSILON0, proves, simplest, upper_bound, upper_curve
+from shoal.accounting.certificate import SMALLEST_DELTA, check_delta, check_honest, check_n, count_honest
+from shoal.accounting.curve import LARGEST_N
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import LocalPrivacy, epsilon0_upper
 
@@ -100,7 +101,7 @@ def largest_epsilon0(
     check_n(n)
     share = check_honest(honest_fraction)
     _check_target(target)
-    n_honest = n * share.numerator // share.denominator
+    n_honest = count_honest(n, share)
 
     def proven(epsilon0: float) -> bool:
         return proves(simplest(family(epsilon0)), n_honest, delta, target)
@@ -137,7 +138,7 @@ def smallest_delta(privacy: LocalPrivacy, target: float, n: int, *, honest_fract
     law = simplest(privacy)
     if target >= epsilon0_upper(law):
         return 0.0
-    n_honest = n * share.numerator // share.denominator
+    n_honest = count_honest(n, share)
     high = _proven_above(law, n_honest, target, _fixed_point(law, n_honest, target))
     # A curve is made for many epsilons and may be looser than the certificate at this one: look below, until it fails.
     low, factor = high / (1.0 + _TIGHT), 2.0

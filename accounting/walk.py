@@ -5,7 +5,7 @@ Their divergences can be written
     delta(epsilon) = E[(X)_+] / n,      X = alpha (N - rho c) - Y,
     c ~ Bin(n, pair),   N | c ~ Bin(c, rho),   R | c ~ Bin(n - c, third),   N and R independent given c,
     alpha = slope + (e^epsilon - 1) slope_e,
-    Y = (e^epsilon - 1) (constant + per_pair c + per_third R) + shift + shift_pair c.
+    Y = (e^epsilon - 1) (constant + per_pair c + per_third R).
 
 c counts the reports that say anything about which of the two answers was given, N how many of them speak for the first,
 and Y is the noise of everybody else. ``Walk`` holds those numbers exactly; ``clones``, ``dummies``, ``approximate`` and ``blanket``
@@ -35,8 +35,6 @@ class Walk:
     constant: Fraction = ZERO
     per_pair: Fraction = ZERO
     per_third: Fraction = ZERO
-    shift: Fraction = ZERO
-    shift_pair: Fraction = ZERO
 
     def __post_init__(self) -> None:
         if self.n < 1 or not 0 < self.pair <= 1 or not 0 < self.rho < 1 or not 0 <= self.third < 1:

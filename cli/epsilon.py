@@ -8,8 +8,9 @@ from typing import Any
 
 import typer
 
-from shoal.accounting.accountant import LARGEST_EPSILON0, LARGEST_N, RouteValue, compare, upper_curve
+from shoal.accounting.accountant import LARGEST_EPSILON0, RouteValue, compare, upper_curve
 from shoal.accounting.composition import compare_composition, release_law
+from shoal.accounting.curve import LARGEST_N
 from shoal.accounting.guarantee import compose_basic, refuse_memoized
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.published import PublishedBound, published

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
-from shoal.accounting.certificate import SMALLEST_DELTA, check_delta, check_n
+from shoal.accounting.certificate import SMALLEST_DELTA, check_delta, check_n, count_honest
 from shoal.accounting.solve import largest_epsilon0, smallest_delta, smallest_n
 from shoal.cli.epsilon_laws import WITHOUT_EPSILON0, check_epsilon0
 from shoal.cli.epsilon_subjects import Bound, Dummies, Pure, Subject
@@ -86,7 +86,7 @@ class Request:
         subject, epsilon0, n, delta = self.subject, self.epsilon0, self.n, self.delta
         found: float | int
         if isinstance(subject, Dummies) and n is not None and delta is not None:
-            honest = max(1, n * self.share.numerator // self.share.denominator)
+            honest = max(1, count_honest(n, self.share))
             subject, found = subject.solved(honest, target, delta)
         elif not isinstance(subject, Pure):
             raise ShoalError(Kind.INVALID, "a mechanism that nothing can be solved for")

@@ -74,7 +74,7 @@ def test_unknown_randomizers_are_worse(law: LocalPrivacy, n: int, delta: float) 
 @SMALL
 @given(law=tables(), n=st.integers(1, 4), delta=deltas)
 def test_tables_hold_the_truth(law: FiniteLaw, n: int, delta: float) -> None:
-    """Random tables, all datasets, all pairs, exactly. Planted: ``shift`` left out of the merged lower bound -> this fails."""
+    """Random tables, all datasets, all pairs, exactly. Planted: dataset cells weighted by x, not by z -> this fails."""
     truth = Truth([[Fraction(weight, law.total) for weight in row] for row in law.rows], n)
     found = certify(law, n, delta)
     assert truth.delta(Fraction(math.exp(found.epsilon_upper)) * (1 + Fraction(1, 10**14))) <= delta

@@ -11,10 +11,10 @@ from itertools import pairwise
 import pytest
 
 from shoal.accounting import certify, routes
-from shoal.accounting.accountant import LARGEST_N, certify_approximate, compare, lower_bound, simplest, upper_bound, upper_curve
+from shoal.accounting.accountant import certify_approximate, compare, lower_bound, simplest, upper_bound, upper_curve
 from shoal.accounting.approximate import local_epsilon
 from shoal.accounting.certificate import Certificate
-from shoal.accounting.curve import DEFAULT_EFFORT
+from shoal.accounting.curve import DEFAULT_EFFORT, LARGEST_N
 from shoal.accounting.families import oue
 from shoal.accounting.routes import Curves
 from shoal.approximate import ApproximateLaw, GaussianLaw
