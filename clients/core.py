@@ -72,6 +72,7 @@ ACTION_OF: Mapping[Kind, Action] = MappingProxyType(
         Kind.PORT_IN_USE: Action.RETRY,
         Kind.INTERNAL: Action.RETRY,
         Kind.NOT_FOUND: Action.RETRY,
+        Kind.ABORTED: Action.RETRY,  # of rounds of secure aggregation, never of a frame
     }
 )
 

@@ -13,11 +13,12 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import Categories, Domain, Norm, Numeric, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
 from shoal.protos import delivery_pb2, keys_pb2, task_pb2
+from shoal.secagg import Mode, PairwisePlan
 from shoal.task import Admission, Aggregator, KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
 
 VERSION = 1
@@ -100,6 +101,16 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
         case Numeric():
             numeric = task_pb2.Numeric(low=domain.low, high=domain.high, levels=domain.levels, clip=domain.clip, unit=domain.unit)
             return task_pb2.Domain(numeric=numeric)
+        case Vector():
+            vector = task_pb2.Vector(
+                dimension=domain.dimension,
+                norm=task_pb2.Norm.ValueType(domain.norm),
+                clip=domain.clip,
+                grid=domain.grid,
+                names=domain.names,
+                unit=domain.unit,
+            )
+            return task_pb2.Domain(vector=vector)
 
 
 def decode_domain(message: task_pb2.Domain) -> Domain:
@@ -111,8 +122,54 @@ def decode_domain(message: task_pb2.Domain) -> Domain:
         case "numeric":
             numeric = message.numeric
             return Numeric(numeric.low, numeric.high, numeric.levels, numeric.clip, numeric.unit)
+        case "vector":
+            vector = message.vector
+            return Vector(vector.dimension, _norm(vector.norm), vector.clip, vector.grid, tuple(vector.names), vector.unit)
         case _:
             raise ShoalError(Kind.INVALID, "task: its domain is of no known kind")
+
+
+def _norm(number: int) -> Norm:
+    try:
+        return Norm(number)
+    except ValueError:
+        raise ShoalError(Kind.INVALID, "task: the norm of its vector is of no known kind") from None
+
+
+def encode_pairwise(plan: PairwisePlan | None) -> task_pb2.Pairwise | None:
+    if plan is None:
+        return None
+    return task_pb2.Pairwise(
+        mode=task_pb2.PairwiseMode.ValueType(plan.mode),
+        cohort_min=plan.cohort_min,
+        cohort_max=plan.cohort_max,
+        survivors_min=plan.survivors_min,
+        dropout_ppm=plan.dropout_ppm,
+        word_bits=plan.word_bits,
+        join_s=plan.join_s,
+        share_s=plan.share_s,
+        mask_s=plan.mask_s,
+        unmask_s=plan.unmask_s,
+    )
+
+
+def decode_pairwise(message: task_pb2.Pairwise) -> PairwisePlan:
+    try:
+        mode = Mode(message.mode)
+    except ValueError:
+        raise ShoalError(Kind.INVALID, "task: its mode of secure aggregation is of no known kind") from None
+    return PairwisePlan(
+        mode,
+        message.cohort_min,
+        message.cohort_max,
+        message.survivors_min,
+        message.dropout_ppm,
+        message.word_bits,
+        message.join_s,
+        message.share_s,
+        message.mask_s,
+        message.unmask_s,
+    )
 
 
 def encode_task(task: Task) -> bytes:
@@ -152,6 +209,8 @@ def encode_task(task: Task) -> bytes:
         retention_s=task.retention_s,
         report_size=task.report_size,
         messages=task.messages,
+        pairwise=encode_pairwise(task.pairwise),
+        enrolment_key=task.enrolment_key,
     ).SerializeToString(deterministic=True)
 
 
@@ -198,6 +257,8 @@ def decode_task(data: bytes) -> Task:
         retention_s=message.retention_s,
         report_size=message.report_size,
         messages=message.messages,
+        pairwise=decode_pairwise(message.pairwise) if message.HasField("pairwise") else None,
+        enrolment_key=message.enrolment_key,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
+from enum import IntEnum, unique
 
 from shoal.entropy import SYSTEM, Entropy, bernoulli
 from shoal.errors import Kind, ShoalError
@@ -143,7 +144,56 @@ class Numeric:
         return min(below + int(up), self.levels - 1) if answered else self.levels
 
 
-Domain = YesNo | Categories | Numeric
+@unique
+class Norm(IntEnum):
+    """In which sense a vector is clipped. The numbers cross the wire."""
+
+    L1 = 1  # the sum of the absolute values
+    L2 = 2  # the Euclidean length
+    COORDINATE = 3  # every absolute value by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """``dimension`` real numbers, clipped to ``clip`` in ``norm``: the domain of sums by secure aggregation, and of nothing else.
+
+    ``grid``: whole steps that ``clip`` is cut into; x is summed as the integer x * grid / clip, rounded at random so that
+    its mean is kept (shoal.mechanisms.quantize). A missing vector is the zero vector. ``names``: one per coordinate, or none.
+    """
+
+    dimension: int
+    norm: Norm
+    clip: float
+    grid: int
+    names: tuple[str, ...] = ()
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.dimension <= LIMITS.vector_words:
+            raise _bad(f"a vector has 1 to {LIMITS.vector_words} coordinates")
+        if not (self.clip > 0 and math.isfinite(self.clip)):
+            raise _bad("the clip of a vector is a finite number above 0")
+        if not 1 <= self.grid < 1 << 48:
+            raise _bad("the grid of a vector is 1 to 2^48 - 1 steps")
+        if self.names and (len(self.names) != self.dimension or len(set(self.names)) != self.dimension):
+            raise _bad("the names of a vector's coordinates are distinct, one per coordinate, or left out")
+        if not all(0 < len(name) <= LIMITS.name_chars for name in self.names) or len(self.unit) > LIMITS.name_chars:
+            raise _bad(f"the names of a vector's coordinates, and its unit, are at most {LIMITS.name_chars} characters long")
+
+    @property
+    def size(self) -> int:
+        return self.dimension
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.names or tuple(map(str, range(self.dimension)))
+
+    def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
+        """A vector has no cell. Raises INVALID."""
+        raise _bad("this question is answered by a vector, through secure aggregation: it has no cells")
+
+
+Domain = YesNo | Categories | Numeric | Vector
 
 
 def _number(value: Value) -> int | float | None:

@@ -36,6 +36,7 @@ class Kind(Enum):
     PORT_IN_USE = 20  # another process listens there: choose another port or stop it
     INTERNAL = 21  # a bug: an incident id, never details
     NOT_FOUND = 22  # no such release, window or file
+    ABORTED = 23  # a round of secure aggregation ended without a sum: its keys are gone, nothing of it is counted
 
 
 # One table, both ways: names of grpc.StatusCode, kept as text so that this module imports nothing.
@@ -62,6 +63,7 @@ STATUS_OF: dict[Kind, str] = {
     Kind.PORT_IN_USE: "UNAVAILABLE",
     Kind.INTERNAL: "INTERNAL",
     Kind.NOT_FOUND: "NOT_FOUND",
+    Kind.ABORTED: "ABORTED",
 }
 
 # Kinds after which the same bytes may be sent again.

@@ -45,6 +45,14 @@ class Limits:
     delivery_s: int = 3_600  # least time between the last report of a window and the end of its retention: to seal, deliver, release
     report_bytes: int = 4 * KIB
     messages: int = 64  # per report
+    # --- secure aggregation ---------------------------------------------------------------------------------------
+    vector_words: int = 1 << 20  # coordinates of a vector: 8 MiB at 64 bits
+    vector_bytes: int = 9 * MIB  # one masked vector, with its check words
+    cohort: int = 1_024  # devices of one round: what a device does grows with log n, what the analyzer holds with n
+    helper_cohort: int = 1_000_000  # devices of one sum in helper mode, where there is no graph
+    upload_bytes: int = 256 * KIB  # of a sealed vector in one call
+    exchange_bytes: int = 288 * KIB  # one step of a round: a chunk of a vector and its envelope, with room
+    phase_s: int = 86_400  # longest phase of a round
     # --- device -----------------------------------------------------------------------------------------------------
     outbox_rows: int = 10_000  # reports waiting to be sent
     retry_first_s: float = 1.0  # first pause after a failure ...

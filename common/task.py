@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
 
-from shoal.domain import Domain
+from shoal.domain import Domain, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.secagg import PairwisePlan
 
 PPM = 1_000_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -128,6 +129,8 @@ class Task:
     admission: Admission = Admission.OPEN
     suite: int = 1
     aggregator: Aggregator = Aggregator.SHUFFLED
+    pairwise: PairwisePlan | None = None  # with aggregator PAIRWISE
+    enrolment_key: bytes = b""  # Ed25519 public key that signs device certificates, with admission ENROLLED
 
     def __post_init__(self) -> None:
         _require(len(self.salt) == 16, "a task's salt is 16 random bytes")
@@ -155,14 +158,44 @@ class Task:
         _require(len(self.shuffler_ca) <= 64 * 1024, "shuffler_ca is at most 64 KiB of PEM")
         _require(self.suite in {1, 2, 3}, "suite is 1 (X25519, AES-128), 2 (X25519, ChaCha20) or 3 (MLKEM768-X25519, AES-128)")
         _require(self.reports_per_device == 1, "reports_per_device must be 1: several reports in a window are not accounted for yet")
-        _require(self.admission is Admission.OPEN, "admission must be open: no other is available in this version")
-        _require(self.aggregator is Aggregator.SHUFFLED, "aggregator must be shuffled: no other is available in this version")
-        _require(1 <= self.report_size <= LIMITS.report_bytes, f"report_size is 1 to {LIMITS.report_bytes} bytes")
+        _require(self.admission is not Admission.TOKEN, "admission is open or enrolled: tokens are not available in this version")
+        enrolled = self.admission is Admission.ENROLLED
+        _require(
+            len(self.enrolment_key) == (32 if enrolled else 0),
+            "enrolment_key is the 32-byte Ed25519 public key that signs device certificates, with admission enrolled and no other",
+        )
+        self._check_aggregator()
         _require(1 <= self.messages <= LIMITS.messages, f"a report has 1 to {LIMITS.messages} messages")
         needed = self.windows.length_s + self.windows.grace_s + LIMITS.delivery_s
         _require(
             self.retention_s >= needed,
             f"retention_s = {self.retention_s} is below {needed} (a window, its grace, and time to deliver): reports would be lost",
+        )
+
+    def _check_aggregator(self) -> None:
+        if self.aggregator is Aggregator.SHUFFLED:
+            _require(self.pairwise is None and not isinstance(self.domain, Vector), "a vector is summed by the aggregator pairwise alone")
+            _require(1 <= self.report_size <= LIMITS.report_bytes, f"report_size is 1 to {LIMITS.report_bytes} bytes")
+            return
+        plan, domain = self.pairwise, self.domain
+        if plan is None or not isinstance(domain, Vector):
+            raise ShoalError(Kind.INVALID, "the aggregator pairwise wants a vector domain and the settings of its rounds")
+        _require(
+            self.admission is Admission.ENROLLED,
+            "the aggregator pairwise wants admission enrolled: strangers could be all of a device's neighbours",
+        )
+        _require(
+            self.report_size == plan.vector_bytes(domain.dimension) and self.messages == 1,
+            f"a masked vector of this task is {plan.vector_bytes(domain.dimension)} bytes long, and there is one per report",
+        )
+        _require(
+            self.report_size <= LIMITS.vector_bytes, f"a masked vector is at most {LIMITS.vector_bytes} bytes long: use fewer coordinates"
+        )
+        _require(self.max_batch == 0, "max_batch must be 0 with the aggregator pairwise: rounds are as large as cohort_max")
+        _require(self.min_batch >= plan.survivors_min, "min_batch is at least survivors_min: a release holds one round or more")
+        _require(
+            plan.seconds <= self.windows.length_s + self.windows.grace_s,
+            f"a round may take {plan.seconds} seconds, more than a window with its grace: no round could end in time",
         )
 
     @property

@@ -29,6 +29,12 @@ class SigningContext(Enum):
     ACK = "ack"
     RELEASE = "release"
     ENROLMENT = "enrolment"
+    ADMISSION = "admission"
+    ROUND_OFFER = "round-offer"
+    ROUND_KEYS = "round-keys"
+    ROUND_START = "round-start"
+    ROUND_COMMIT = "round-commit"
+    ROUND_ENDORSE = "round-endorse"
 
 
 def signed_input(context: SigningContext, data: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from shoal.domain import Domain
+from shoal.domain import Domain, Vector
 from shoal.mechanisms import binary_rr, kmean, krr
 from shoal.mechanisms.base import Family, Mechanism, invalid
 from shoal.task import MechanismSpec
@@ -21,7 +21,7 @@ REGISTRY: Mapping[str, Family] = MappingProxyType(
 
 def create(spec: MechanismSpec, domain: Domain) -> Mechanism:
     """The randomizer that a task names. Raises INVALID, naming the parameter, unless every integer fits."""
-    family = _family(spec.name)
+    family = _family(spec.name, domain)
     given, known = {name for name, _ in spec.parameters}, {parameter.name for parameter in family.parameters}
     if given - known:
         raise invalid(f"{spec.name} has no parameter {_quoted(given - known)}: it takes {_quoted(known)}")
@@ -38,10 +38,12 @@ def design(name: str, domain: Domain, epsilon0: float) -> MechanismSpec:
 
     Raises INVALID for an unknown name, a domain that the mechanism can't serve, or an epsilon0 that is not above 0.
     """
-    return _family(name).design(domain, epsilon0)
+    return _family(name, domain).design(domain, epsilon0)
 
 
-def _family(name: str) -> Family:
+def _family(name: str, domain: Domain) -> Family:
+    if isinstance(domain, Vector):
+        raise invalid("a vector has no cells to randomize: it is summed by the aggregator pairwise, with noise of its own")
     if name not in REGISTRY:
         raise invalid(f"there is no mechanism of that name: choose one of {', '.join(sorted(REGISTRY))}")
     return REGISTRY[name]

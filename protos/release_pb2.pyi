@@ -56,6 +56,7 @@ class Release(_message.Message):
     PRIVACY_FIELD_NUMBER: _builtins.int
     MANIFEST_HASH_FIELD_NUMBER: _builtins.int
     WITHHELD_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -76,6 +77,10 @@ class Release(_message.Message):
 
     @_builtins.property
     def privacy(self) -> Global___Privacy: ...
+    @_builtins.property
+    def rounds(self) -> Global___RoundsReport:
+        """of a task with secure aggregation"""
+
     def __init__(
         self,
         *,
@@ -89,14 +94,67 @@ class Release(_message.Message):
         privacy: Global___Privacy | None = ...,
         manifest_hash: _builtins.bytes = ...,
         withheld: _builtins.str = ...,
+        rounds: Global___RoundsReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["privacy", b"privacy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["privacy", b"privacy", "rounds", b"rounds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "rejected", b"rejected", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Release: _TypeAlias = Release  # noqa: Y015
+
+@_typing.final
+class RoundsReport(_message.Message):
+    """How the sums behind a release came about. The estimates are totals in the task's unit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    ABORTED_FIELD_NUMBER: _builtins.int
+    NOISE_STDERR_FIELD_NUMBER: _builtins.int
+    ONE_ROUND_NOISE_STDERR_FIELD_NUMBER: _builtins.int
+    ROUNDING_STDERR_FIELD_NUMBER: _builtins.int
+    EPSILON_ANALYZER_FIELD_NUMBER: _builtins.int
+    EPSILON_TOGETHER_FIELD_NUMBER: _builtins.int
+    mode: _builtins.str
+    """default, strict, helper"""
+    rounds: _builtins.int
+    """sums that went into the totals"""
+    noise_stderr: _builtins.float
+    """of each total: the noise of all rounds"""
+    one_round_noise_stderr: _builtins.float
+    """what one round of the same devices would have: the difference is what cohorts add"""
+    rounding_stderr: _builtins.float
+    """of each total, at most: unbiased rounding to the grid"""
+    epsilon_analyzer: _builtins.float
+    """upper bound against the analyzer alone (with the corrupt share of devices), at the release's delta"""
+    epsilon_together: _builtins.float
+    """upper bound against shuffler and analyzer together (with the corrupt share); infinite: nothing is promised"""
+    @_builtins.property
+    def aborted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rejected]:
+        """rounds that ended without a sum, by reason"""
+
+    def __init__(
+        self,
+        *,
+        mode: _builtins.str = ...,
+        rounds: _builtins.int = ...,
+        aborted: _abc.Iterable[Global___Rejected] | None = ...,
+        noise_stderr: _builtins.float = ...,
+        one_round_noise_stderr: _builtins.float = ...,
+        rounding_stderr: _builtins.float = ...,
+        epsilon_analyzer: _builtins.float = ...,
+        epsilon_together: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "epsilon_analyzer", b"epsilon_analyzer", "epsilon_together", b"epsilon_together", "mode", b"mode", "noise_stderr", b"noise_stderr", "one_round_noise_stderr", b"one_round_noise_stderr", "rounding_stderr", b"rounding_stderr", "rounds", b"rounds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoundsReport: _TypeAlias = RoundsReport  # noqa: Y015
 
 @_typing.final
 class Rejected(_message.Message):

@@ -24,33 +24,41 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shoal/protos/task.proto\x12\x08shoal.v1\"@\n\nSignedTask\x12\x0c\n\x04task\x18\x01 \x01(\x0c\x12\x11\n\tauthority\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"\xd9\x04\n\x04Task\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0c\n\x04salt\x18\x02 \x01(\x0c\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0f\n\x07purpose\x18\x04 \x01(\t\x12\x10\n\x08question\x18\x05 \x01(\t\x12 \n\x06\x64omain\x18\x06 \x01(\x0b\x32\x10.shoal.v1.Domain\x12&\n\tmechanism\x18\x07 \x01(\x0b\x32\x13.shoal.v1.Mechanism\x12\"\n\x07windows\x18\x08 \x01(\x0b\x32\x11.shoal.v1.Windows\x12\x11\n\tmin_batch\x18\t \x01(\x04\x12\x11\n\tmax_batch\x18\n \x01(\x04\x12\x1b\n\x13honest_fraction_ppm\x18\x0b \x01(\r\x12\r\n\x05\x64\x65lta\x18\x0c \x01(\x01\x12\x16\n\x0etarget_epsilon\x18\r \x01(\x01\x12\x1a\n\x12reports_per_device\x18\x0e \x01(\r\x12&\n\tadmission\x18\x0f \x01(\x0e\x32\x13.shoal.v1.Admission\x12\r\n\x05suite\x18\x10 \x01(\r\x12(\n\naggregator\x18\x11 \x01(\x0e\x32\x14.shoal.v1.Aggregator\x12\x15\n\rkey_authority\x18\x12 \x01(\x0c\x12\x14\n\x0cshuffler_key\x18\x13 \x01(\x0c\x12\x14\n\x0c\x61nalyzer_key\x18\x14 \x01(\x0c\x12\x18\n\x10shuffler_address\x18\x15 \x01(\t\x12\x13\n\x0bshuffler_ca\x18\x16 \x01(\x0c\x12\x13\n\x0bretention_s\x18\x17 \x01(\x04\x12\x13\n\x0breport_size\x18\x18 \x01(\r\x12\x10\n\x08messages\x18\x19 \x01(\r\"\x85\x01\n\x06\x44omain\x12!\n\x06yes_no\x18\x01 \x01(\x0b\x32\x0f.shoal.v1.YesNoH\x00\x12*\n\ncategories\x18\x02 \x01(\x0b\x32\x14.shoal.v1.CategoriesH\x00\x12$\n\x07numeric\x18\x03 \x01(\x0b\x32\x11.shoal.v1.NumericH\x00\x42\x06\n\x04kind\"\x07\n\x05YesNo\"2\n\nCategories\x12\x0e\n\x06labels\x18\x01 \x03(\t\x12\x14\n\x0clower_bounds\x18\x02 \x03(\x12\"P\n\x07Numeric\x12\x0b\n\x03low\x18\x01 \x01(\x01\x12\x0c\n\x04high\x18\x02 \x01(\x01\x12\x0e\n\x06levels\x18\x03 \x01(\r\x12\x0c\n\x04\x63lip\x18\x04 \x01(\x08\x12\x0c\n\x04unit\x18\x05 \x01(\t\"B\n\tMechanism\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\nparameters\x18\x02 \x03(\x0b\x32\x13.shoal.v1.Parameter\"(\n\tParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04\"\\\n\x07Windows\x12\x0f\n\x07start_s\x18\x01 \x01(\x03\x12\x10\n\x08length_s\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x0f\n\x07grace_s\x18\x04 \x01(\x04\x12\x0e\n\x06skew_s\x18\x05 \x01(\x04*g\n\tAdmission\x12\x19\n\x15\x41\x44MISSION_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x41\x44MISSION_OPEN\x10\x01\x12\x16\n\x12\x41\x44MISSION_ENROLLED\x10\x02\x12\x13\n\x0f\x41\x44MISSION_TOKEN\x10\x03*Z\n\nAggregator\x12\x1a\n\x16\x41GGREGATOR_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41GGREGATOR_SHUFFLED\x10\x01\x12\x17\n\x13\x41GGREGATOR_PAIRWISE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shoal/protos/task.proto\x12\x08shoal.v1\"@\n\nSignedTask\x12\x0c\n\x04task\x18\x01 \x01(\x0c\x12\x11\n\tauthority\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"\x96\x05\n\x04Task\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0c\n\x04salt\x18\x02 \x01(\x0c\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0f\n\x07purpose\x18\x04 \x01(\t\x12\x10\n\x08question\x18\x05 \x01(\t\x12 \n\x06\x64omain\x18\x06 \x01(\x0b\x32\x10.shoal.v1.Domain\x12&\n\tmechanism\x18\x07 \x01(\x0b\x32\x13.shoal.v1.Mechanism\x12\"\n\x07windows\x18\x08 \x01(\x0b\x32\x11.shoal.v1.Windows\x12\x11\n\tmin_batch\x18\t \x01(\x04\x12\x11\n\tmax_batch\x18\n \x01(\x04\x12\x1b\n\x13honest_fraction_ppm\x18\x0b \x01(\r\x12\r\n\x05\x64\x65lta\x18\x0c \x01(\x01\x12\x16\n\x0etarget_epsilon\x18\r \x01(\x01\x12\x1a\n\x12reports_per_device\x18\x0e \x01(\r\x12&\n\tadmission\x18\x0f \x01(\x0e\x32\x13.shoal.v1.Admission\x12\r\n\x05suite\x18\x10 \x01(\r\x12(\n\naggregator\x18\x11 \x01(\x0e\x32\x14.shoal.v1.Aggregator\x12\x15\n\rkey_authority\x18\x12 \x01(\x0c\x12\x14\n\x0cshuffler_key\x18\x13 \x01(\x0c\x12\x14\n\x0c\x61nalyzer_key\x18\x14 \x01(\x0c\x12\x18\n\x10shuffler_address\x18\x15 \x01(\t\x12\x13\n\x0bshuffler_ca\x18\x16 \x01(\x0c\x12\x13\n\x0bretention_s\x18\x17 \x01(\x04\x12\x13\n\x0breport_size\x18\x18 \x01(\r\x12\x10\n\x08messages\x18\x19 \x01(\r\x12$\n\x08pairwise\x18\x1a \x01(\x0b\x32\x12.shoal.v1.Pairwise\x12\x15\n\renrolment_key\x18\x1b \x01(\x0c\"\xa9\x01\n\x06\x44omain\x12!\n\x06yes_no\x18\x01 \x01(\x0b\x32\x0f.shoal.v1.YesNoH\x00\x12*\n\ncategories\x18\x02 \x01(\x0b\x32\x14.shoal.v1.CategoriesH\x00\x12$\n\x07numeric\x18\x03 \x01(\x0b\x32\x11.shoal.v1.NumericH\x00\x12\"\n\x06vector\x18\x04 \x01(\x0b\x32\x10.shoal.v1.VectorH\x00\x42\x06\n\x04kind\"\x07\n\x05YesNo\"2\n\nCategories\x12\x0e\n\x06labels\x18\x01 \x03(\t\x12\x14\n\x0clower_bounds\x18\x02 \x03(\x12\"P\n\x07Numeric\x12\x0b\n\x03low\x18\x01 \x01(\x01\x12\x0c\n\x04high\x18\x02 \x01(\x01\x12\x0e\n\x06levels\x18\x03 \x01(\r\x12\x0c\n\x04\x63lip\x18\x04 \x01(\x08\x12\x0c\n\x04unit\x18\x05 \x01(\t\"r\n\x06Vector\x12\x11\n\tdimension\x18\x01 \x01(\r\x12\x1c\n\x04norm\x18\x02 \x01(\x0e\x32\x0e.shoal.v1.Norm\x12\x0c\n\x04\x63lip\x18\x03 \x01(\x01\x12\x0c\n\x04grid\x18\x04 \x01(\x04\x12\r\n\x05names\x18\x05 \x03(\t\x12\x0c\n\x04unit\x18\x06 \x01(\t\"\xda\x01\n\x08Pairwise\x12$\n\x04mode\x18\x01 \x01(\x0e\x32\x16.shoal.v1.PairwiseMode\x12\x12\n\ncohort_min\x18\x02 \x01(\r\x12\x12\n\ncohort_max\x18\x03 \x01(\r\x12\x15\n\rsurvivors_min\x18\x04 \x01(\r\x12\x13\n\x0b\x64ropout_ppm\x18\x05 \x01(\r\x12\x11\n\tword_bits\x18\x06 \x01(\r\x12\x0e\n\x06join_s\x18\x07 \x01(\r\x12\x0f\n\x07share_s\x18\x08 \x01(\r\x12\x0e\n\x06mask_s\x18\t \x01(\r\x12\x10\n\x08unmask_s\x18\n \x01(\r\"B\n\tMechanism\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\nparameters\x18\x02 \x03(\x0b\x32\x13.shoal.v1.Parameter\"(\n\tParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04\"\\\n\x07Windows\x12\x0f\n\x07start_s\x18\x01 \x01(\x03\x12\x10\n\x08length_s\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x0f\n\x07grace_s\x18\x04 \x01(\x04\x12\x0e\n\x06skew_s\x18\x05 \x01(\x04*K\n\x04Norm\x12\x14\n\x10NORM_UNSPECIFIED\x10\x00\x12\x0b\n\x07NORM_L1\x10\x01\x12\x0b\n\x07NORM_L2\x10\x02\x12\x13\n\x0fNORM_COORDINATE\x10\x03*|\n\x0cPairwiseMode\x12\x1d\n\x19PAIRWISE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15PAIRWISE_MODE_DEFAULT\x10\x01\x12\x18\n\x14PAIRWISE_MODE_STRICT\x10\x02\x12\x18\n\x14PAIRWISE_MODE_HELPER\x10\x03*g\n\tAdmission\x12\x19\n\x15\x41\x44MISSION_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x41\x44MISSION_OPEN\x10\x01\x12\x16\n\x12\x41\x44MISSION_ENROLLED\x10\x02\x12\x13\n\x0f\x41\x44MISSION_TOKEN\x10\x03*Z\n\nAggregator\x12\x1a\n\x16\x41GGREGATOR_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41GGREGATOR_SHUFFLED\x10\x01\x12\x17\n\x13\x41GGREGATOR_PAIRWISE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shoal.protos.task_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ADMISSION']._serialized_start=1190
-  _globals['_ADMISSION']._serialized_end=1293
-  _globals['_AGGREGATOR']._serialized_start=1295
-  _globals['_AGGREGATOR']._serialized_end=1385
+  _globals['_NORM']._serialized_start=1624
+  _globals['_NORM']._serialized_end=1699
+  _globals['_PAIRWISEMODE']._serialized_start=1701
+  _globals['_PAIRWISEMODE']._serialized_end=1825
+  _globals['_ADMISSION']._serialized_start=1827
+  _globals['_ADMISSION']._serialized_end=1930
+  _globals['_AGGREGATOR']._serialized_start=1932
+  _globals['_AGGREGATOR']._serialized_end=2022
   _globals['_SIGNEDTASK']._serialized_start=37
   _globals['_SIGNEDTASK']._serialized_end=101
   _globals['_TASK']._serialized_start=104
-  _globals['_TASK']._serialized_end=705
-  _globals['_DOMAIN']._serialized_start=708
-  _globals['_DOMAIN']._serialized_end=841
-  _globals['_YESNO']._serialized_start=843
-  _globals['_YESNO']._serialized_end=850
-  _globals['_CATEGORIES']._serialized_start=852
-  _globals['_CATEGORIES']._serialized_end=902
-  _globals['_NUMERIC']._serialized_start=904
-  _globals['_NUMERIC']._serialized_end=984
-  _globals['_MECHANISM']._serialized_start=986
-  _globals['_MECHANISM']._serialized_end=1052
-  _globals['_PARAMETER']._serialized_start=1054
-  _globals['_PARAMETER']._serialized_end=1094
-  _globals['_WINDOWS']._serialized_start=1096
-  _globals['_WINDOWS']._serialized_end=1188
+  _globals['_TASK']._serialized_end=766
+  _globals['_DOMAIN']._serialized_start=769
+  _globals['_DOMAIN']._serialized_end=938
+  _globals['_YESNO']._serialized_start=940
+  _globals['_YESNO']._serialized_end=947
+  _globals['_CATEGORIES']._serialized_start=949
+  _globals['_CATEGORIES']._serialized_end=999
+  _globals['_NUMERIC']._serialized_start=1001
+  _globals['_NUMERIC']._serialized_end=1081
+  _globals['_VECTOR']._serialized_start=1083
+  _globals['_VECTOR']._serialized_end=1197
+  _globals['_PAIRWISE']._serialized_start=1200
+  _globals['_PAIRWISE']._serialized_end=1418
+  _globals['_MECHANISM']._serialized_start=1420
+  _globals['_MECHANISM']._serialized_end=1486
+  _globals['_PARAMETER']._serialized_start=1488
+  _globals['_PARAMETER']._serialized_end=1528
+  _globals['_WINDOWS']._serialized_start=1530
+  _globals['_WINDOWS']._serialized_end=1622
 # @@protoc_insertion_point(module_scope)

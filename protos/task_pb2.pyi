@@ -21,6 +21,44 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Norm:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Norm.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NORM_UNSPECIFIED: _Norm.ValueType  # 0
+    NORM_L1: _Norm.ValueType  # 1
+    NORM_L2: _Norm.ValueType  # 2
+    NORM_COORDINATE: _Norm.ValueType  # 3
+
+class Norm(_Norm, metaclass=_NormEnumTypeWrapper): ...
+
+NORM_UNSPECIFIED: Norm.ValueType  # 0
+NORM_L1: Norm.ValueType  # 1
+NORM_L2: Norm.ValueType  # 2
+NORM_COORDINATE: Norm.ValueType  # 3
+Global___Norm: _TypeAlias = Norm  # noqa: Y015
+
+class _PairwiseMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PairwiseModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PairwiseMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PAIRWISE_MODE_UNSPECIFIED: _PairwiseMode.ValueType  # 0
+    PAIRWISE_MODE_DEFAULT: _PairwiseMode.ValueType  # 1
+    PAIRWISE_MODE_STRICT: _PairwiseMode.ValueType  # 2
+    PAIRWISE_MODE_HELPER: _PairwiseMode.ValueType  # 3
+
+class PairwiseMode(_PairwiseMode, metaclass=_PairwiseModeEnumTypeWrapper): ...
+
+PAIRWISE_MODE_UNSPECIFIED: PairwiseMode.ValueType  # 0
+PAIRWISE_MODE_DEFAULT: PairwiseMode.ValueType  # 1
+PAIRWISE_MODE_STRICT: PairwiseMode.ValueType  # 2
+PAIRWISE_MODE_HELPER: PairwiseMode.ValueType  # 3
+Global___PairwiseMode: _TypeAlias = PairwiseMode  # noqa: Y015
+
 class _Admission:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -114,6 +152,8 @@ class Task(_message.Message):
     RETENTION_S_FIELD_NUMBER: _builtins.int
     REPORT_SIZE_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
+    PAIRWISE_FIELD_NUMBER: _builtins.int
+    ENROLMENT_KEY_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     salt: _builtins.bytes
@@ -156,12 +196,18 @@ class Task(_message.Message):
     """bytes of one message of a report: fixed by the mechanism, checked by the shuffler through sealed sizes"""
     messages: _builtins.int
     """sealed messages of one report"""
+    enrolment_key: _builtins.bytes
+    """Ed25519 public key that signs device certificates, with ADMISSION_ENROLLED"""
     @_builtins.property
     def domain(self) -> Global___Domain: ...
     @_builtins.property
     def mechanism(self) -> Global___Mechanism: ...
     @_builtins.property
     def windows(self) -> Global___Windows: ...
+    @_builtins.property
+    def pairwise(self) -> Global___Pairwise:
+        """with AGGREGATOR_PAIRWISE"""
+
     def __init__(
         self,
         *,
@@ -190,10 +236,12 @@ class Task(_message.Message):
         retention_s: _builtins.int = ...,
         report_size: _builtins.int = ...,
         messages: _builtins.int = ...,
+        pairwise: Global___Pairwise | None = ...,
+        enrolment_key: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "mechanism", b"mechanism", "windows", b"windows"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "mechanism", b"mechanism", "pairwise", b"pairwise", "windows", b"windows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission", b"admission", "aggregator", b"aggregator", "analyzer_key", b"analyzer_key", "delta", b"delta", "domain", b"domain", "honest_fraction_ppm", b"honest_fraction_ppm", "key_authority", b"key_authority", "max_batch", b"max_batch", "mechanism", b"mechanism", "messages", b"messages", "min_batch", b"min_batch", "name", b"name", "purpose", b"purpose", "question", b"question", "report_size", b"report_size", "reports_per_device", b"reports_per_device", "retention_s", b"retention_s", "salt", b"salt", "shuffler_address", b"shuffler_address", "shuffler_ca", b"shuffler_ca", "shuffler_key", b"shuffler_key", "suite", b"suite", "target_epsilon", b"target_epsilon", "version", b"version", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission", b"admission", "aggregator", b"aggregator", "analyzer_key", b"analyzer_key", "delta", b"delta", "domain", b"domain", "enrolment_key", b"enrolment_key", "honest_fraction_ppm", b"honest_fraction_ppm", "key_authority", b"key_authority", "max_batch", b"max_batch", "mechanism", b"mechanism", "messages", b"messages", "min_batch", b"min_batch", "name", b"name", "pairwise", b"pairwise", "purpose", b"purpose", "question", b"question", "report_size", b"report_size", "reports_per_device", b"reports_per_device", "retention_s", b"retention_s", "salt", b"salt", "shuffler_address", b"shuffler_address", "shuffler_ca", b"shuffler_ca", "shuffler_key", b"shuffler_key", "suite", b"suite", "target_epsilon", b"target_epsilon", "version", b"version", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -206,24 +254,28 @@ class Domain(_message.Message):
     YES_NO_FIELD_NUMBER: _builtins.int
     CATEGORIES_FIELD_NUMBER: _builtins.int
     NUMERIC_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def yes_no(self) -> Global___YesNo: ...
     @_builtins.property
     def categories(self) -> Global___Categories: ...
     @_builtins.property
     def numeric(self) -> Global___Numeric: ...
+    @_builtins.property
+    def vector(self) -> Global___Vector: ...
     def __init__(
         self,
         *,
         yes_no: Global___YesNo | None = ...,
         categories: Global___Categories | None = ...,
         numeric: Global___Numeric | None = ...,
+        vector: Global___Vector | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "kind", b"kind", "numeric", b"numeric", "yes_no", b"yes_no"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "kind", b"kind", "numeric", b"numeric", "vector", b"vector", "yes_no", b"yes_no"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "kind", b"kind", "numeric", b"numeric", "yes_no", b"yes_no"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "kind", b"kind", "numeric", b"numeric", "vector", b"vector", "yes_no", b"yes_no"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["yes_no", "categories", "numeric"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["yes_no", "categories", "numeric", "vector"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -307,6 +359,100 @@ class Numeric(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Numeric: _TypeAlias = Numeric  # noqa: Y015
+
+@_typing.final
+class Vector(_message.Message):
+    """Summed by secure aggregation. A coordinate x becomes the integer x * grid / clip, rounded at random; a missing vector is zero."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIMENSION_FIELD_NUMBER: _builtins.int
+    NORM_FIELD_NUMBER: _builtins.int
+    CLIP_FIELD_NUMBER: _builtins.int
+    GRID_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    dimension: _builtins.int
+    norm: Global___Norm.ValueType
+    """in which the vector is clipped"""
+    clip: _builtins.float
+    grid: _builtins.int
+    unit: _builtins.str
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """one per coordinate, or none"""
+
+    def __init__(
+        self,
+        *,
+        dimension: _builtins.int = ...,
+        norm: Global___Norm.ValueType = ...,
+        clip: _builtins.float = ...,
+        grid: _builtins.int = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        unit: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip", b"clip", "dimension", b"dimension", "grid", b"grid", "names", b"names", "norm", b"norm", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Vector: _TypeAlias = Vector  # noqa: Y015
+
+@_typing.final
+class Pairwise(_message.Message):
+    """The rounds of secure aggregation. The corrupt share of devices is 1 - honest_fraction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    COHORT_MIN_FIELD_NUMBER: _builtins.int
+    COHORT_MAX_FIELD_NUMBER: _builtins.int
+    SURVIVORS_MIN_FIELD_NUMBER: _builtins.int
+    DROPOUT_PPM_FIELD_NUMBER: _builtins.int
+    WORD_BITS_FIELD_NUMBER: _builtins.int
+    JOIN_S_FIELD_NUMBER: _builtins.int
+    SHARE_S_FIELD_NUMBER: _builtins.int
+    MASK_S_FIELD_NUMBER: _builtins.int
+    UNMASK_S_FIELD_NUMBER: _builtins.int
+    mode: Global___PairwiseMode.ValueType
+    cohort_min: _builtins.int
+    """devices that begin a round, at least"""
+    cohort_max: _builtins.int
+    """and at most"""
+    survivors_min: _builtins.int
+    """masked vectors that must arrive; the noise is made for the honest among them"""
+    dropout_ppm: _builtins.int
+    """share of a round that may be lost, in millionths"""
+    word_bits: _builtins.int
+    """of one masked coordinate: 16, 32 or 64"""
+    join_s: _builtins.int
+    """seconds that each phase waits"""
+    share_s: _builtins.int
+    mask_s: _builtins.int
+    unmask_s: _builtins.int
+    def __init__(
+        self,
+        *,
+        mode: Global___PairwiseMode.ValueType = ...,
+        cohort_min: _builtins.int = ...,
+        cohort_max: _builtins.int = ...,
+        survivors_min: _builtins.int = ...,
+        dropout_ppm: _builtins.int = ...,
+        word_bits: _builtins.int = ...,
+        join_s: _builtins.int = ...,
+        share_s: _builtins.int = ...,
+        mask_s: _builtins.int = ...,
+        unmask_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort_max", b"cohort_max", "cohort_min", b"cohort_min", "dropout_ppm", b"dropout_ppm", "join_s", b"join_s", "mask_s", b"mask_s", "mode", b"mode", "share_s", b"share_s", "survivors_min", b"survivors_min", "unmask_s", b"unmask_s", "word_bits", b"word_bits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pairwise: _TypeAlias = Pairwise  # noqa: Y015
 
 @_typing.final
 class Mechanism(_message.Message):

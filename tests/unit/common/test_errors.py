@@ -43,6 +43,7 @@ def test_numbers_never_change() -> None:
         "PORT_IN_USE": 20,
         "INTERNAL": 21,
         "NOT_FOUND": 22,
+        "ABORTED": 23,
     }
 
 

@@ -1,0 +1,83 @@
+"""How a task's rounds of secure aggregation run: sizes, shares of lost and corrupt devices, deadlines. Public, signed with the task.
+
+What follows from these (neighbours, threshold, word width, noise) is computed, in ``shoal.crypto.secagg`` and
+``shoal.accounting``, and never typed by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, unique
+from fractions import Fraction
+
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+
+PPM = 1_000_000
+WORD_BITS = (16, 32, 64)
+# Words behind the vector in which every device adds known constants: 64 bits or more, so that a wrong sum passes with 2^-64.
+CHECK_WORDS = {16: 4, 32: 2, 64: 2}
+
+
+@unique
+class Mode(IntEnum):
+    """What a round stands against. The numbers cross the wire. docs/SECAGG.md says what each protects."""
+
+    DEFAULT = 1  # private against the analyzer alone, and against the shuffler alone, each with the corrupt share of devices
+    STRICT = 2  # private even if shuffler and analyzer work together, with the corrupt share of devices
+    HELPER = 3  # one message, no neighbours: private unless shuffler and analyzer work together
+
+
+@dataclass(frozen=True, slots=True)
+class PairwisePlan:
+    """Of every round of a task. Raises INVALID for anything that cannot hold.
+
+    ``cohort_min``..``cohort_max``: devices that begin a round. ``survivors_min`` (U_min): masked vectors that must arrive,
+    else the round aborts; the noise is made for the honest among them. ``dropout_ppm``: share of a round that may be lost
+    at any stage, in millionths (the corrupt share is 1 - the task's honest fraction). ``word_bits``: of one masked
+    coordinate. ``join_s``, ``share_s``, ``mask_s``, ``unmask_s``: seconds that each phase waits for devices.
+    """
+
+    mode: Mode
+    cohort_min: int
+    cohort_max: int
+    survivors_min: int
+    dropout_ppm: int
+    word_bits: int
+    join_s: int = 30
+    share_s: int = 60
+    mask_s: int = 120
+    unmask_s: int = 60
+
+    def __post_init__(self) -> None:
+        most = LIMITS.helper_cohort if self.mode is Mode.HELPER else LIMITS.cohort
+        _require(
+            2 <= self.survivors_min <= self.cohort_min <= self.cohort_max <= most,
+            f"2 <= survivors_min <= cohort_min <= cohort_max <= {most} devices",
+        )
+        _require(0 <= self.dropout_ppm < PPM, "dropout is at least 0 and below 1")
+        _require(self.word_bits in WORD_BITS, "word_bits is 16, 32 or 64")
+        for name in ("join_s", "share_s", "mask_s", "unmask_s"):
+            _require(1 <= getattr(self, name) <= LIMITS.phase_s, f"{name} is 1 to {LIMITS.phase_s} seconds")
+
+    @property
+    def dropout(self) -> Fraction:
+        return Fraction(self.dropout_ppm, PPM)
+
+    @property
+    def seconds(self) -> int:
+        """The longest that a round takes."""
+        return self.join_s + self.share_s + self.mask_s + self.unmask_s
+
+    @property
+    def check_words(self) -> int:
+        return CHECK_WORDS[self.word_bits]
+
+    def vector_bytes(self, dimension: int) -> int:
+        """Bytes of a masked vector with its check words."""
+        return (dimension + self.check_words) * self.word_bits // 8
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ShoalError(Kind.INVALID, f"pairwise: {message}")
