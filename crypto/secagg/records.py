@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from enum import IntEnum, unique
+from enum import Enum, IntEnum, unique
 
 from google.protobuf.message import Message
 
@@ -29,6 +29,34 @@ class Status(IntEnum):
     NEVER_SHARED = 0
     DROPPED = 1  # shared, but no usable vector came
     ALIVE = 2  # its vector is in the sum
+
+
+@unique
+class Reason(Enum):
+    """Why a round ended without a sum: a fixed line each, on the wire and in logs, that names no device."""
+
+    TOO_FEW_JOINED = "too few devices joined"
+    TOO_FEW_SHARED = "too few devices shared their secrets"
+    TOO_FEW_VECTORS = "too few vectors came"
+    TOO_FEW_ENDORSED = "the devices do not agree about who is in the sum"
+    TOO_FEW_SHARES = "too few shares came back"
+    WRONG_SHARES = "shares came back that do not fit what was promised"
+    WRONG_SUM = "the sum does not check"
+    DISAGREE = "shuffler and analyzer do not agree about the round"
+    UNREACHABLE = "the analyzer cannot be reached"
+    RESTARTED = "a service restarted"
+    WINDOW_OVER = "the window is over"
+    OTHER = "the round was ended"
+
+    @classmethod
+    def of(cls, text: str) -> Reason:
+        """The reason of that text; OTHER for one that this version does not know: a peer's text is never shown."""
+        return next((reason for reason in cls if reason.value == text), cls.OTHER)
+
+    @property
+    def error(self) -> ShoalError:
+        """Kind ABORTED, to be raised."""
+        return ShoalError(Kind.ABORTED, f"the round was aborted: {self.value}; nothing of it is counted")
 
 
 def _hash(label: str, *parts: bytes) -> bytes:
