@@ -151,7 +151,7 @@ def _estimates(estimate: Estimate | None) -> list[release_pb2.Estimate]:
 def _privacy(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Privacy:
     task, certificate = prepared.served.task, prepared.certificate
     spendings = [*earlier, prepared.charge]
-    composed = _compose(spendings)
+    composed = compose_spendings(spendings)
     return release_pb2.Privacy(
         epsilon0=certificate.epsilon0,
         epsilon_upper=certificate.epsilon_upper,
@@ -171,7 +171,7 @@ def _privacy(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Pri
     )
 
 
-def _compose(spendings: Sequence[Spending]) -> Composed:
+def compose_spendings(spendings: Sequence[Spending]) -> Composed:
     """All batches together, at the sum of their deltas: the smaller of the sum of epsilons and of the composition of their losses."""
     try:
         added = compose_basic(spendings)
@@ -215,7 +215,7 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
             for row in release.estimates
         ],
         "privacy": {
-            "epsilon0": privacy.epsilon0,
+            "epsilon0": _finite(privacy.epsilon0),
             "epsilon_upper": privacy.epsilon_upper,
             "epsilon_lower": privacy.epsilon_lower,
             "delta": privacy.delta,
@@ -233,4 +233,24 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
         },
         "manifest_hash": release.manifest_hash.hex(),
         "withheld": release.withheld or None,
+        **({"rounds": _rounds_json(release.rounds)} if release.HasField("rounds") else {}),
     }
+
+
+def _rounds_json(rounds: release_pb2.RoundsReport) -> dict[str, Any]:
+    """Of a release by secure aggregation alone."""
+    return {
+        "mode": rounds.mode,
+        "rounds": rounds.rounds,
+        "aborted": {row.reason: row.count for row in rounds.aborted},
+        "noise_stderr": rounds.noise_stderr,
+        "one_round_noise_stderr": rounds.one_round_noise_stderr,
+        "rounding_stderr": rounds.rounding_stderr,
+        "epsilon_analyzer": rounds.epsilon_analyzer,
+        "epsilon_together": _finite(rounds.epsilon_together),
+    }
+
+
+def _finite(epsilon: float) -> float | None:
+    """JSON has no infinity: null means that nothing is promised."""
+    return epsilon if math.isfinite(epsilon) else None
