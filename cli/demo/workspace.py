@@ -51,8 +51,38 @@ class Workspace:
     analyzer_data: Path
 
 
-def build(folder: Path, questions: tuple[Question, ...], devices: int) -> Workspace:
-    """Make a workspace in an empty ``folder`` for one report of each of ``devices`` devices per question."""
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Two configured services without tasks, and the keys that sign for them."""
+
+    folder: Path
+    authority: SigningKey
+    shuffler: bytes
+    analyzer: bytes
+    ca: bytes
+    hop_keys: list[bytes]
+    shuffler_address: str
+    shuffler_config: Path
+    analyzer_config: Path
+    shuffler_admin: int
+    analyzer_admin: int
+
+    @property
+    def analyzer_data(self) -> Path:
+        return self.folder / "analyzer" / "data"
+
+    def add(self, task: Task) -> tuple[TaskId, bytes, bytes]:
+        """Sign a task of one window and hand it to the services: its id, the SignedTask, the SignedKeySchedule."""
+        signed_task = sign_task(task, self.authority)
+        analyzer_keys = make_role_keys(SuiteId.X25519_AES128, 1, self.folder / "analyzer" / "keys")
+        signed_schedule = sign_schedule(signed_task, analyzer_keys, self.hop_keys, self.authority)
+        (self.folder / "tasks" / f"{task.name}{TASK_SUFFIX}").write_bytes(signed_task)
+        (self.folder / "tasks" / f"{task.name}{SCHEDULE_SUFFIX}").write_bytes(signed_schedule)
+        return _id_of(signed_task), signed_task, signed_schedule
+
+
+def prepare(folder: Path) -> Site:
+    """Keys, certificates and configurations in an empty ``folder``."""
     authority, shuffler, analyzer = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
     for role, key in (("shuffler", shuffler), ("analyzer", analyzer)):
         (folder / role).mkdir(mode=0o700)
@@ -60,27 +90,39 @@ def build(folder: Path, questions: tuple[Question, ...], devices: int) -> Worksp
     ca = _certificates(folder)
     shuffler_port, analyzer_port, shuffler_admin, analyzer_admin = (free_port() for _ in range(4))
     hop_keys = make_role_keys(SuiteId.X25519_AES128, 1, folder / "shuffler" / "keys")
-    tasks = folder / "tasks"
-    tasks.mkdir()
-    pairs = []
-    for question in questions:
-        task = _task(question, devices, authority.public, shuffler.public, analyzer.public, f"localhost:{shuffler_port}", ca)
-        signed_task = sign_task(task, authority)
-        analyzer_keys = make_role_keys(SuiteId.X25519_AES128, 1, folder / "analyzer" / "keys")
-        signed_schedule = sign_schedule(signed_task, analyzer_keys, hop_keys, authority)
-        (tasks / f"{question.name}{TASK_SUFFIX}").write_bytes(signed_task)
-        (tasks / f"{question.name}{SCHEDULE_SUFFIX}").write_bytes(signed_schedule)
-        pairs.append(SignedPair(question, task, _id_of(signed_task), signed_task, signed_schedule))
+    (folder / "tasks").mkdir()
     values = {"authority": authority.public.hex(), "shuffler": shuffler_port, "analyzer": analyzer_port}
-    return Workspace(
+    return Site(
         folder=folder,
-        authority=authority.public,
-        pairs=tuple(pairs),
+        authority=authority,
+        shuffler=shuffler.public,
+        analyzer=analyzer.public,
+        ca=ca,
+        hop_keys=hop_keys,
+        shuffler_address=f"localhost:{shuffler_port}",
         shuffler_config=_write(folder / "shuffler" / "shuffler.toml", _SHUFFLER.format(admin=shuffler_admin, **values)),
         analyzer_config=_write(folder / "analyzer" / "analyzer.toml", _ANALYZER.format(admin=analyzer_admin, **values)),
         shuffler_admin=shuffler_admin,
         analyzer_admin=analyzer_admin,
-        analyzer_data=folder / "analyzer" / "data",
+    )
+
+
+def build(folder: Path, questions: tuple[Question, ...], devices: int) -> Workspace:
+    """Make a workspace in an empty ``folder`` for one report of each of ``devices`` devices per question."""
+    site = prepare(folder)
+    pairs = []
+    for question in questions:
+        task = _task(question, devices, site)
+        pairs.append(SignedPair(question, task, *site.add(task)))
+    return Workspace(
+        folder=folder,
+        authority=site.authority.public,
+        pairs=tuple(pairs),
+        shuffler_config=site.shuffler_config,
+        analyzer_config=site.analyzer_config,
+        shuffler_admin=site.shuffler_admin,
+        analyzer_admin=site.analyzer_admin,
+        analyzer_data=site.analyzer_data,
     )
 
 
@@ -101,7 +143,7 @@ def _certificates(folder: Path) -> bytes:
     return authority.cert_pem
 
 
-def _task(question: Question, devices: int, authority: bytes, shuffler: bytes, analyzer: bytes, address: str, ca: bytes) -> Task:
+def _task(question: Question, devices: int, site: Site) -> Task:
     """One window that began a minute ago and closes when every device has reported."""
     task = Task(
         salt=os.urandom(16),
@@ -116,11 +158,11 @@ def _task(question: Question, devices: int, authority: bytes, shuffler: bytes, a
         honest_fraction_ppm=HONEST_PPM,
         delta=DELTA,
         target_epsilon=TARGET_EPSILON,
-        key_authority=authority,
-        shuffler_key=shuffler,
-        analyzer_key=analyzer,
-        shuffler_address=address,
-        shuffler_ca=ca,
+        key_authority=site.authority.public,
+        shuffler_key=site.shuffler,
+        analyzer_key=site.analyzer,
+        shuffler_address=site.shuffler_address,
+        shuffler_ca=site.ca,
         retention_s=2 * _HOUR,
         report_size=report_size(question),
     )
