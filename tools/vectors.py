@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from vectors_enrolment import admissions, bad_admissions
 from vectors_tasks import Json, bad_documents, documents, domains, fixed, hpke_key, mechanisms, signing_key
 
 from shoal.crypto.envelope import HEADER_SIZE, HopContent, hop_info, receipt_mac, report_info, seal_frame, seal_report
@@ -334,6 +335,7 @@ def make() -> Json:
         "reports": reports(),
         "frames": good_frames,
         "signatures": signatures(),
+        "admissions": admissions(),
         "documents": documents(),
         "domains": domains(),
         "mechanisms": mechanisms(),
@@ -343,6 +345,7 @@ def make() -> Json:
             "frames": bad_frames(),
             "receipts": bad_receipts(bytes.fromhex(good_frames[0]["frame"])),
             "signatures": bad_signatures(),
+            "admissions": bad_admissions(),
             "documents": bad_documents(),
         },
     }

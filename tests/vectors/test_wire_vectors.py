@@ -18,6 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal import codec
+from shoal.crypto.enrolment import ADMISSION_SIZE, Certificate, DeviceIdentity, issue, prove, verify_certificate, verify_proof
 from shoal.crypto.envelope import (
     frame_header,
     hop_info,
@@ -104,6 +105,28 @@ def test_signatures(entry: dict[str, Any]) -> None:
     assert (key.public, key.sign(context, data)) == (raw(entry, "public_key"), raw(entry, "signature"))
 
 
+def messages(entry: dict[str, Any]) -> tuple[bytes, ...]:
+    return tuple(bytes.fromhex(message) for message in entry["messages"])
+
+
+@pytest.mark.parametrize("entry", VECTORS["admissions"], ids=lambda e: str(e["window"]))
+def test_admissions(entry: dict[str, Any]) -> None:
+    """Both ways: the same certificate and the same proof are made, and both are accepted."""
+    root, key = (
+        SigningKey(Ed25519PrivateKey.from_private_bytes(raw(entry, name))) for name in ("enrolment_private_key", "device_private_key")
+    )
+    assert (root.public, key.public) == (raw(entry, "enrolment_key"), raw(entry, "device_key"))
+    certificate = Certificate(key.public, entry["not_before_s"], entry["not_after_s"])
+    assert certificate.encode() == raw(entry, "certificate")
+    signed = issue(root, key.public, entry["not_before_s"], entry["not_after_s"])
+    assert signed == raw(entry, "signed_certificate")
+    assert verify_certificate(signed, root.public, entry["now_s"]) == certificate
+    report = (TaskId(raw(entry, "task_id")), entry["window"], messages(entry))
+    proof = prove(DeviceIdentity(key, signed), *report)
+    assert (proof, len(proof)) == (raw(entry, "proof"), ADMISSION_SIZE)
+    assert verify_proof(proof, root.public, entry["now_s"], *report) == key.public
+
+
 def test_documents() -> None:
     entry = VECTORS["documents"]
     trusted = trust_task(raw(entry, "signed_task"), {raw(entry, "authority")})
@@ -187,6 +210,21 @@ def test_refused_receipts(entry: dict[str, Any]) -> None:
 def test_refused_signatures(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
         verify(raw(entry, "public_key"), SigningContext(entry["context"]), raw(entry, "data"), raw(entry, "signature"))
+    kind_of(entry, caught.value)
+
+
+@pytest.mark.parametrize("entry", REFUSE["admissions"], ids=named)
+def test_refused_admissions(entry: dict[str, Any]) -> None:
+    """Planted: each check of ``verify_proof`` and of what it calls taken away, one at a time -> one row or more fails."""
+    with pytest.raises(ShoalError) as caught:
+        verify_proof(
+            raw(entry, "proof"),
+            raw(entry, "enrolment_key"),
+            entry["now_s"],
+            TaskId(raw(entry, "task_id")),
+            entry["window"],
+            messages(entry),
+        )
     kind_of(entry, caught.value)
 
 
