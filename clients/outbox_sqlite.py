@@ -36,7 +36,7 @@ class SqliteOutbox:
     def __init__(self, path: Path, most: int = LIMITS.outbox_rows) -> None:
         self._path, self._most = path, most
         self._lock = threading.Lock()
-        _private_file(path)
+        private_file(path, "outbox")
         try:
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF"):
@@ -156,7 +156,7 @@ def _record(row: tuple[Any, ...]) -> Record:
     return Record(TaskId(task_id), window, State(state), None if kind is None else Kind(kind), attempts, bool(doubtful), expires_s)
 
 
-def _private_file(path: Path) -> None:
+def private_file(path: Path, what: str) -> None:
     """Make the file with mode 0600 before SQLite does (its -wal and -shm take over the mode), or check it.
 
     An existing file is never opened here: closing any descriptor of it would drop the locks that SQLite holds (POSIX).
@@ -166,10 +166,10 @@ def _private_file(path: Path) -> None:
     except FileExistsError:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
-            raise ShoalError(Kind.CONFIG, f"outbox {path}: not a file: name another") from None
+            raise ShoalError(Kind.CONFIG, f"{what} {path}: not a file: name another") from None
         if mode & 0o077:
-            raise ShoalError(Kind.CONFIG, f"outbox {path}: others may read it: chmod 600 {path}") from None
+            raise ShoalError(Kind.CONFIG, f"{what} {path}: others may read it: chmod 600 {path}") from None
     except OSError as error:
         raise ShoalError(
-            Kind.CONFIG, f"outbox {path}: {error.strerror or 'cannot be made'}: name a file in a folder of this user"
+            Kind.CONFIG, f"{what} {path}: {error.strerror or 'cannot be made'}: name a file in a folder of this user"
         ) from None

@@ -1,0 +1,113 @@
+"""Which devices have answered a window of rounds: one vector per device and window, however often the shuffler starts anew.
+
+A device counts as having answered once its vector is complete, not when it joins: a device whose round was aborted before, or that
+lost its seat before, may try another round of the window. A device is remembered as HMAC-SHA256(secret of the window, device key):
+without the secret, which is destroyed with the window, the hashes say nothing.
+"""
+
+from __future__ import annotations
+
+import hmac
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shoal import failpoints
+from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.shuffler import disk
+from shoal.shuffler.core import WindowId
+
+FILE_NAME = "rounds.db"
+_SECRET_SIZE = 32  # bytes
+
+
+class Admissions:
+    """One SQLite file in the data folder, which belongs to this process. Methods block and may be called by any thread."""
+
+    def __init__(self, folder: Path, entropy: Entropy = SYSTEM) -> None:
+        """Raises CONFIG if the file can't be used."""
+        self._folder, self._entropy = folder, entropy
+        self._lock = threading.Lock()
+        path = folder / FILE_NAME
+        try:
+            self._db = disk.connect(path)
+            path.chmod(0o600)
+            self._db.execute("PRAGMA secure_delete = ON")
+            self._db.execute("PRAGMA foreign_keys = ON")
+            disk.migrate(self._db, "rounds")
+            rows = self._db.execute("SELECT task_id, window, secret FROM secret").fetchall()
+        except (OSError, sqlite3.Error) as error:
+            raise ShoalError(
+                Kind.CONFIG, f"{path}: cannot be used ({type(error).__name__}): check rights and space, or restore it"
+            ) from None
+        self._secrets: dict[tuple[bytes, int], bytes] = {(task_id, window): secret for task_id, window, secret in rows}
+
+    def answered(self, window: WindowId, device_key: bytes) -> bool:
+        """Whether a complete vector of this device is, or was, here."""
+        with self._lock, self._typed():
+            secret = self._secrets.get(_key(window))
+            if secret is None:
+                return False
+            found = self._db.execute(
+                "SELECT 1 FROM admitted WHERE task_id = ? AND window = ? AND device = ?", (*_key(window), _hash(secret, device_key))
+            ).fetchone()
+            return found is not None
+
+    def remember(self, window: WindowId, device_key: bytes) -> None:
+        """This device's vector is complete. Durable on return; may be repeated. Raises OVERLOADED or INTERNAL: say nothing to it then."""
+        with self._lock, self._typed():
+            known = self._secrets.get(_key(window))
+            secret = known or self._entropy.bytes(_SECRET_SIZE)
+            self._db.execute("BEGIN IMMEDIATE")
+            if known is None:
+                self._db.execute("INSERT INTO secret VALUES (?, ?, ?)", (*_key(window), secret))
+            self._db.execute("INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)", (*_key(window), _hash(secret, device_key)))
+            failpoints.hit("rounds.admitted")
+            self._db.execute("COMMIT")
+            self._secrets[_key(window)] = secret
+
+    def forget(self, window: WindowId) -> None:
+        """The window is over: destroy its secret and hashes. May be repeated. Raises OVERLOADED or INTERNAL."""
+        with self._lock, self._typed():
+            if _key(window) not in self._secrets:
+                return
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("DELETE FROM admitted WHERE task_id = ? AND window = ?", _key(window))
+            self._db.execute("DELETE FROM secret WHERE task_id = ? AND window = ?", _key(window))
+            failpoints.hit("rounds.forgotten")
+            self._db.execute("COMMIT")
+            del self._secrets[_key(window)]
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log would keep the secret
+
+    def windows(self) -> set[WindowId]:
+        """Windows of which something is remembered."""
+        with self._lock:
+            return {WindowId(TaskId(task_id), window) for task_id, window in self._secrets}
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def _typed(self) -> Iterator[None]:
+        """A failure leaves nothing half done."""
+        try:
+            yield
+        except BaseException as error:
+            disk.rollback(self._db)
+            if not isinstance(error, OSError | sqlite3.Error):
+                raise
+            kind = disk.kind_of(error, self._folder)
+            raise ShoalError(kind, "the answer could not be written down: send the same bytes again later") from None
+
+
+def _key(window: WindowId) -> tuple[bytes, int]:
+    return window.task_id.raw, window.window
+
+
+def _hash(secret: bytes, device_key: bytes) -> bytes:
+    return hmac.digest(secret, device_key, "sha256")
