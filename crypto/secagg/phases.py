@@ -1,0 +1,59 @@
+"""The states of a round at the shuffler, what devices see of them, and how long they wait between polls."""
+
+from __future__ import annotations
+
+import hashlib
+from enum import Enum, auto, unique
+
+from shoal.protos import pairwise_pb2
+from shoal.secagg import PairwisePlan
+
+WAIT_LEAST_MS, WAIT_MOST_MS = 100, 10_000
+
+
+@unique
+class State(Enum):
+    """In the order in which a round goes through them; ABORTED can follow on each but DONE."""
+
+    JOIN = auto()
+    STARTING = auto()  # the analyzer is asked to start
+    SHARE = auto()
+    MASK = auto()
+    DELIVERING = auto()  # vectors go to the analyzer
+    COMMITTING = auto()  # the analyzer is asked to sign who is in the sum
+    ENDORSE = auto()  # strict mode alone
+    UNMASK = auto()
+    SUMMING = auto()  # shares go to the analyzer
+    DONE = auto()
+    ABORTED = auto()
+
+
+PHASE = {
+    State.JOIN: pairwise_pb2.PHASE_JOIN,
+    State.STARTING: pairwise_pb2.PHASE_JOIN,
+    State.SHARE: pairwise_pb2.PHASE_SHARE,
+    State.MASK: pairwise_pb2.PHASE_MASK,
+    State.DELIVERING: pairwise_pb2.PHASE_MASK,
+    State.COMMITTING: pairwise_pb2.PHASE_MASK,
+    State.ENDORSE: pairwise_pb2.PHASE_ENDORSE,
+    State.UNMASK: pairwise_pb2.PHASE_UNMASK,
+    State.SUMMING: pairwise_pb2.PHASE_UNMASK,
+    State.DONE: pairwise_pb2.PHASE_DONE,
+    State.ABORTED: pairwise_pb2.PHASE_ABORTED,
+}
+"""As devices see them: while the analyzer is asked, the phase before seems to go on."""
+
+WITH_DEVICES = frozenset({State.JOIN, State.SHARE, State.MASK, State.ENDORSE, State.UNMASK})
+"""Those that wait for devices, and so have a deadline."""
+
+
+def wait_ms(session: bytes, state: State, plan: PairwisePlan, left_s: float) -> int:
+    """When a device should ask again, in milliseconds.
+
+    A twentieth of the phase, or half of what is left of it (``left_s``, seconds), whichever is less, within fixed bounds; spread by
+    up to a quarter either way, by session and state, so that not all devices ask at once.
+    """
+    lengths = {pairwise_pb2.PHASE_JOIN: plan.join_s, pairwise_pb2.PHASE_SHARE: plan.share_s, pairwise_pb2.PHASE_MASK: plan.mask_s}
+    wait_s = min(lengths.get(PHASE[state], plan.unmask_s) / 20, left_s / 2)
+    spread = 0.75 + hashlib.sha256(session + bytes((state.value,))).digest()[0] / 510
+    return round(min(max(1000 * wait_s * spread, WAIT_LEAST_MS), WAIT_MOST_MS))
