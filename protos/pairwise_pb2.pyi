@@ -317,32 +317,25 @@ Global___Unmask: _TypeAlias = Unmask  # noqa: Y015
 
 @_typing.final
 class Single(_message.Message):
-    """Helper mode: the seed of the one pad. The masked vector is uploaded first."""
+    """Helper mode: the seed of the one pad. The masked vector, sealed to the analyzer, is uploaded before, in the same session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    SIGNATURE_FIELD_NUMBER: _builtins.int
-    certificate: _builtins.bytes
+    proof: _builtins.bytes
+    """a serialized AdmissionProof over task, window and the sealed vector"""
     seed: _builtins.bytes
     """32 bytes"""
-    digest: _builtins.bytes
-    """SHA-256 of the sealed vector"""
-    signature: _builtins.bytes
-    """Ed25519 by the device over "shoal/v1/sign/round-keys" 0x00 task_id u32be(window) digest"""
     def __init__(
         self,
         *,
-        certificate: _builtins.bytes = ...,
+        proof: _builtins.bytes = ...,
         seed: _builtins.bytes = ...,
-        digest: _builtins.bytes = ...,
-        signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "digest", b"digest", "seed", b"seed", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["proof", b"proof", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1074,8 +1067,8 @@ class EndRoundReply(_message.Message):
 Global___EndRoundReply: _TypeAlias = EndRoundReply  # noqa: Y015
 
 @_typing.final
-class HelperChunk(_message.Message):
-    """Helper mode: rows as in VectorChunk, then the sum of the pads."""
+class SinglesChunk(_message.Message):
+    """Helper mode: sealed vectors of a window, whole rows one after the other, in random order."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1084,14 +1077,13 @@ class HelperChunk(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
-    PADS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.bytes
     window: _builtins.int
     offset: _builtins.int
+    """bytes from the first row's beginning"""
     rows: _builtins.int
+    """of the whole delivery"""
     data: _builtins.bytes
-    pads: _builtins.bytes
-    """the last message alone"""
     def __init__(
         self,
         *,
@@ -1100,15 +1092,49 @@ class HelperChunk(_message.Message):
         offset: _builtins.int = ...,
         rows: _builtins.int = ...,
         data: _builtins.bytes = ...,
-        pads: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "offset", b"offset", "pads", b"pads", "rows", b"rows", "task_id", b"task_id", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "offset", b"offset", "rows", b"rows", "task_id", b"task_id", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HelperChunk: _TypeAlias = HelperChunk  # noqa: Y015
+Global___SinglesChunk: _TypeAlias = SinglesChunk  # noqa: Y015
+
+@_typing.final
+class PadsChunk(_message.Message):
+    """The sum of the pads of the rows that were delivered and could be used, as masked words. Given for one set of rows only, ever."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.bytes
+    window: _builtins.int
+    offset: _builtins.int
+    """bytes"""
+    devices: _builtins.int
+    """rows in the sum"""
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.bytes = ...,
+        window: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        devices: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "devices", b"devices", "offset", b"offset", "task_id", b"task_id", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PadsChunk: _TypeAlias = PadsChunk  # noqa: Y015
 
 @_typing.final
 class FinishWindowRequest(_message.Message):

@@ -143,9 +143,14 @@ class CollectionStub:
                 request_serializer=shoal_dot_protos_dot_pairwise__pb2.EndRoundRequest.SerializeToString,
                 response_deserializer=shoal_dot_protos_dot_pairwise__pb2.EndRoundReply.FromString,
                 _registered_method=True)
-        self.HelperSum = channel.stream_unary(
-                '/shoal.v1.Collection/HelperSum',
-                request_serializer=shoal_dot_protos_dot_pairwise__pb2.HelperChunk.SerializeToString,
+        self.DeliverSingles = channel.stream_unary(
+                '/shoal.v1.Collection/DeliverSingles',
+                request_serializer=shoal_dot_protos_dot_pairwise__pb2.SinglesChunk.SerializeToString,
+                response_deserializer=shoal_dot_protos_dot_pairwise__pb2.VectorsReply.FromString,
+                _registered_method=True)
+        self.SumSingles = channel.stream_unary(
+                '/shoal.v1.Collection/SumSingles',
+                request_serializer=shoal_dot_protos_dot_pairwise__pb2.PadsChunk.SerializeToString,
                 response_deserializer=shoal_dot_protos_dot_pairwise__pb2.UnmaskRoundReply.FromString,
                 _registered_method=True)
         self.FinishWindow = channel.unary_unary(
@@ -195,7 +200,13 @@ class CollectionServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def HelperSum(self, request_iterator, context):
+    def DeliverSingles(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SumSingles(self, request_iterator, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -240,9 +251,14 @@ def add_CollectionServicer_to_server(servicer, server):
                     request_deserializer=shoal_dot_protos_dot_pairwise__pb2.EndRoundRequest.FromString,
                     response_serializer=shoal_dot_protos_dot_pairwise__pb2.EndRoundReply.SerializeToString,
             ),
-            'HelperSum': grpc.stream_unary_rpc_method_handler(
-                    servicer.HelperSum,
-                    request_deserializer=shoal_dot_protos_dot_pairwise__pb2.HelperChunk.FromString,
+            'DeliverSingles': grpc.stream_unary_rpc_method_handler(
+                    servicer.DeliverSingles,
+                    request_deserializer=shoal_dot_protos_dot_pairwise__pb2.SinglesChunk.FromString,
+                    response_serializer=shoal_dot_protos_dot_pairwise__pb2.VectorsReply.SerializeToString,
+            ),
+            'SumSingles': grpc.stream_unary_rpc_method_handler(
+                    servicer.SumSingles,
+                    request_deserializer=shoal_dot_protos_dot_pairwise__pb2.PadsChunk.FromString,
                     response_serializer=shoal_dot_protos_dot_pairwise__pb2.UnmaskRoundReply.SerializeToString,
             ),
             'FinishWindow': grpc.unary_unary_rpc_method_handler(
@@ -425,7 +441,7 @@ class Collection:
             _registered_method=True)
 
     @staticmethod
-    def HelperSum(request_iterator,
+    def DeliverSingles(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -438,8 +454,35 @@ class Collection:
         return grpc.experimental.stream_unary(
             request_iterator,
             target,
-            '/shoal.v1.Collection/HelperSum',
-            shoal_dot_protos_dot_pairwise__pb2.HelperChunk.SerializeToString,
+            '/shoal.v1.Collection/DeliverSingles',
+            shoal_dot_protos_dot_pairwise__pb2.SinglesChunk.SerializeToString,
+            shoal_dot_protos_dot_pairwise__pb2.VectorsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SumSingles(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/shoal.v1.Collection/SumSingles',
+            shoal_dot_protos_dot_pairwise__pb2.PadsChunk.SerializeToString,
             shoal_dot_protos_dot_pairwise__pb2.UnmaskRoundReply.FromString,
             options,
             channel_credentials,

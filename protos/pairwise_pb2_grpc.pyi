@@ -73,7 +73,8 @@ class CollectionStub:
     CommitRound: _grpc.UnaryUnaryMultiCallable[_pairwise_pb2.CommitRoundRequest, _pairwise_pb2.CommitRoundReply]
     UnmaskRound: _grpc.UnaryUnaryMultiCallable[_pairwise_pb2.UnmaskRoundRequest, _pairwise_pb2.UnmaskRoundReply]
     EndRound: _grpc.UnaryUnaryMultiCallable[_pairwise_pb2.EndRoundRequest, _pairwise_pb2.EndRoundReply]
-    HelperSum: _grpc.StreamUnaryMultiCallable[_pairwise_pb2.HelperChunk, _pairwise_pb2.UnmaskRoundReply]
+    DeliverSingles: _grpc.StreamUnaryMultiCallable[_pairwise_pb2.SinglesChunk, _pairwise_pb2.VectorsReply]
+    SumSingles: _grpc.StreamUnaryMultiCallable[_pairwise_pb2.PadsChunk, _pairwise_pb2.UnmaskRoundReply]
     FinishWindow: _grpc.UnaryUnaryMultiCallable[_pairwise_pb2.FinishWindowRequest, _pairwise_pb2.FinishWindowReply]
 
 @_typing.type_check_only
@@ -87,7 +88,8 @@ class CollectionAsyncStub(CollectionStub):
     CommitRound: _aio.UnaryUnaryMultiCallable[_pairwise_pb2.CommitRoundRequest, _pairwise_pb2.CommitRoundReply]  # type: ignore[assignment]
     UnmaskRound: _aio.UnaryUnaryMultiCallable[_pairwise_pb2.UnmaskRoundRequest, _pairwise_pb2.UnmaskRoundReply]  # type: ignore[assignment]
     EndRound: _aio.UnaryUnaryMultiCallable[_pairwise_pb2.EndRoundRequest, _pairwise_pb2.EndRoundReply]  # type: ignore[assignment]
-    HelperSum: _aio.StreamUnaryMultiCallable[_pairwise_pb2.HelperChunk, _pairwise_pb2.UnmaskRoundReply]  # type: ignore[assignment]
+    DeliverSingles: _aio.StreamUnaryMultiCallable[_pairwise_pb2.SinglesChunk, _pairwise_pb2.VectorsReply]  # type: ignore[assignment]
+    SumSingles: _aio.StreamUnaryMultiCallable[_pairwise_pb2.PadsChunk, _pairwise_pb2.UnmaskRoundReply]  # type: ignore[assignment]
     FinishWindow: _aio.UnaryUnaryMultiCallable[_pairwise_pb2.FinishWindowRequest, _pairwise_pb2.FinishWindowReply]  # type: ignore[assignment]
 
 class CollectionServicer(metaclass=_abc_1.ABCMeta):
@@ -136,9 +138,16 @@ class CollectionServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_pairwise_pb2.EndRoundReply, _abc.Awaitable[_pairwise_pb2.EndRoundReply]]: ...
 
     @_abc_1.abstractmethod
-    def HelperSum(
+    def DeliverSingles(
         self,
-        request_iterator: _MaybeAsyncIterator[_pairwise_pb2.HelperChunk],
+        request_iterator: _MaybeAsyncIterator[_pairwise_pb2.SinglesChunk],
+        context: _ServicerContext,
+    ) -> _typing.Union[_pairwise_pb2.VectorsReply, _abc.Awaitable[_pairwise_pb2.VectorsReply]]: ...
+
+    @_abc_1.abstractmethod
+    def SumSingles(
+        self,
+        request_iterator: _MaybeAsyncIterator[_pairwise_pb2.PadsChunk],
         context: _ServicerContext,
     ) -> _typing.Union[_pairwise_pb2.UnmaskRoundReply, _abc.Awaitable[_pairwise_pb2.UnmaskRoundReply]]: ...
 
