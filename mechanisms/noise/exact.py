@@ -1,0 +1,157 @@
+"""Exact draws from a law on 0, 1, 2, ... by lazy inversion: what is sampled is the stated law, not a rounding of it.
+
+Let F be the law's distribution function and U uniform on [0, 1). Then X = min{k : U < F(k)} has exactly the law, since
+X <= k if and only if U < F(k). U is a binary fraction 0.w1 w2 w3 ... of 64-bit words, each drawn only when it is needed.
+
+*First word.* Let B(k) = floor(2^64 F(k)), exactly. U lies in [w1, w1 + 1) / 2^64, so
+    w1 < B(k)  gives  U < (w1 + 1) / 2^64 <= B(k) / 2^64 <= F(k),
+    w1 > B(k)  gives  U >= w1 / 2^64 >= (B(k) + 1) / 2^64 > F(k),
+and only w1 = B(k) leaves the comparison open. If w1 equals no boundary, X is the number of boundaries below w1 (plus the
+first k of the table): one search. A table that begins with a 0 and ends with 2^64 - 1 holds every boundary that a word can
+pass or meet; what lies beyond it shares its end words, which are therefore never decided by the table.
+
+*More words.* Otherwise U is compared with enclosures of F(k), narrower each time, and one more word is drawn until U lies
+on one side of every F(k) for certain. No decision is ever taken inside an enclosure, so X is the stated function of U,
+and the law is exact for uniform words. The loop ends with probability 1: every further word leaves the case open with
+probability below 2^-30 or so. A draw needs a second word with probability (boundaries) / 2^64: 2^-57 for a table of a hundred.
+
+*Enclosures* need no logarithm and no factorial. A law states integers that are at most a constant times its pmf, and how
+much they fall short in total (``Weights``); the constant cancels in F. Everything is integer arithmetic, rounded down
+with counted errors, so the table is the same on every machine.
+
+The table is found by a binary search without branches: each draw takes the same steps. The memory cache may still see
+which entries are read, and a second word takes milliseconds; nothing depends on anybody's value.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.entropy import Entropy
+from shoal.mechanisms.sampling import BLOCK, blocks
+
+WORD = 64
+_TOP = (1 << WORD) - 1
+_GUARD = 32  # bits of an enclosure beyond the words that it is compared with
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Integers proportional to a pmf, from below.
+
+    For one constant c > 0: values[i] <= c * pmf(first + i) for every i, and c minus the sum of the values is at most
+    ``error``. Hence S(k) <= c F(k) <= S(k) + error, S(k) the sum of the values up to k, for every k >= 0.
+    """
+
+    first: int
+    values: list[int]
+    error: int
+
+
+class Law(Protocol):
+    """A law on the non-negative integers, of unbounded support, with F(k) 2^n an integer for no k and n."""
+
+    def weights(self, bits: int) -> Weights:
+        """Weights whose error is about 2^-bits of their sum, or less. What counts is the error that they state."""
+        ...
+
+
+class ExactSampler:
+    """Draws from a law. Immutable after construction; safe to share between threads."""
+
+    def __init__(self, law: Law) -> None:
+        """Builds the table: once per law, as long as its weights take."""
+        self._law = law
+        self.first, self.boundaries = boundaries(law)
+        self._steps = self.boundaries.size.bit_length()
+        padded = np.full((1 << self._steps) - 1, _TOP, dtype=np.uint64)
+        padded[: self.boundaries.size] = self.boundaries
+        self._padded = padded
+
+    def draw(self, count: int, entropy: Entropy) -> NDArray[np.int64]:
+        """int64[count], independent. Draws ``count`` words, and more with probability (boundaries) / 2^64 per draw."""
+        result = np.empty(count, dtype=np.int64)
+        for part in blocks(count, BLOCK):
+            self._draw_block(entropy.words(part.stop - part.start), result[part], entropy)
+        result += self.first
+        return result
+
+    def _draw_block(self, words: NDArray[np.uint64], found: NDArray[np.int64], entropy: Entropy) -> None:
+        """Into ``found``: how many boundaries are at most the word; refined where the word equals one."""
+        probe = np.empty(words.size, dtype=np.uint64)
+        passed = np.empty(words.size, dtype=np.bool_)
+        advance = np.empty(words.size, dtype=np.int64)
+        found[:] = 0
+        for step in (1 << s for s in reversed(range(self._steps))):
+            np.take(self._padded[step - 1 :], found, out=probe, mode="clip")  # in range; "clip" spares numpy a copy
+            np.less_equal(probe, words, out=passed)
+            np.multiply(passed, step, out=advance)
+            found += advance
+        # The last boundary passed; a word below all of them is not equal to the first.
+        np.subtract(found, 1, out=advance)
+        np.take(self._padded, advance, out=probe, mode="clip")
+        np.equal(probe, words, out=passed)
+        if passed.any():
+            for i in np.flatnonzero(passed):
+                found[i] = self._refine(int(words[i]), entropy) - self.first
+
+    def _refine(self, word: int, entropy: Entropy) -> int:
+        """min{k : U < F(k)} for a U that begins with ``word``."""
+        fraction, bits = word, WORD
+        while True:
+            fraction, bits = fraction << WORD | int(entropy.words(1)[0]), bits + WORD
+            decided = decide(self._law.weights(bits + _GUARD), fraction, bits)
+            if decided is not None:
+                return decided
+
+
+def decide(weights: Weights, fraction: int, bits: int) -> int | None:
+    """min{k : U < F(k)} if it is the same for every U in [fraction, fraction + 1) / 2^bits as far as the weights tell; else None."""
+    sums = list(accumulate(weights.values))
+    total, error = sums[-1], weights.error
+    # U < F(k) for certain: (fraction + 1) / 2^bits <= S(k) / (total + error) <= F(k).
+    enough = -(-(fraction + 1) * (total + error) >> bits)
+    i = bisect_left(sums, enough)
+    if i == len(sums):
+        return None
+    # U >= F(k - 1) for certain: fraction / 2^bits >= (S(k - 1) + error) / total >= F(k - 1); F(-1) is 0.
+    below = sums[i - 1] if i else 0
+    certain = weights.first + i == 0 or fraction * total >= (below + error) << bits
+    return weights.first + i if certain else None
+
+
+def boundaries(law: Law) -> tuple[int, NDArray[np.uint64]]:
+    """(first, uint64[n]): floor(2^64 F(k)) for k = first, first + 1, ..., exact, from the last 0 (if any) to the first 2^64 - 1."""
+    bits = WORD + _GUARD
+    while True:
+        weights = law.weights(bits)
+        table = _floors(weights)
+        # Whole if nothing but words 0 and 2^64 - 1 can lie outside.
+        if table is not None and table[-1] == _TOP and (weights.first == 0 or table[0] == 0):
+            zeros, end = int(np.searchsorted(table, 1)), int(np.searchsorted(table, _TOP))
+            start = max(zeros - 1, 0)
+            return weights.first + start, table[start : end + 1].copy()
+        bits += WORD
+
+
+def _floors(weights: Weights) -> NDArray[np.uint64] | None:
+    """floor(2^64 F(k)) for every k of the weights, or None if the enclosure of one of them holds an integer.
+
+    With T = sum of values, E = error, S = S(k): F(k) lies in [S / (T + E), (S + E) / T]. For r = floor(2^(64+s) / (T + E)),
+    x = S r is at most 2^(64+s) F(k), and falls short by less than 2^(64+s) ((S + E) / T - S / (T + E)) + S
+    <= 2^(65+s) E / T + T < slack. So the floor is x >> s if adding slack doesn't change it. F(k) < 1: 2^64 is never reached.
+    """
+    total, error = sum(weights.values), weights.error
+    shift = total.bit_length() + WORD
+    reciprocal = (1 << WORD + shift) // (total + error)
+    slack = (error << WORD + 1 + shift) // total + total + 1
+    scaled = [partial * reciprocal for partial in accumulate(weights.values)]
+    floors = np.fromiter((x >> shift for x in scaled), dtype=np.uint64, count=len(scaled))
+    above = np.fromiter((min(x + slack >> shift, _TOP) for x in scaled), dtype=np.uint64, count=len(scaled))
+    return floors if np.array_equal(floors, above) else None

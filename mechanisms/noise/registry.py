@@ -1,0 +1,97 @@
+"""All noise laws by name: what a task's MechanismSpec becomes on a device that takes part in a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.entropy import Entropy
+from shoal.limits import LIMITS
+from shoal.mechanisms.base import Parameter, invalid
+from shoal.mechanisms.noise import polya, skellam
+from shoal.task import MechanismSpec
+
+
+class VectorNoise(Protocol):
+    """One device's share of the noise of a sum, with its integers filled in. Immutable: safe to share between threads.
+
+    The shares of ``shares`` devices add up to the law that the task's certificate is about; those of more devices to more.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def spec(self) -> MechanismSpec: ...
+
+    @property
+    def shares(self) -> int: ...
+
+    @property
+    def variance(self) -> float:
+        """Of one device's share of one coordinate, in grid steps squared. Variances of devices add."""
+        ...
+
+    def sample(self, count: int, entropy: Entropy) -> NDArray[np.int64]:
+        """int64[count], independent, each of exactly the stated law if the words of ``entropy`` are uniform. Never sees a value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFamily:
+    """A registered law: its integers, and how to build one device's share from them."""
+
+    name: str
+    summary: str
+    parameters: tuple[Parameter, ...]
+    create: Callable[[MechanismSpec], VectorNoise]
+
+
+_SHARES = Parameter("shares", 1, LIMITS.helper_cohort, "honest survivors that the noise is divided among")
+
+REGISTRY: Mapping[str, NoiseFamily] = MappingProxyType(
+    {
+        skellam.NAME: NoiseFamily(
+            skellam.NAME,
+            "differences of Poisson variables; for vectors clipped in L2",
+            (_SHARES, Parameter("variance", 1, (1 << 64) - 1, "of the sum of the shares, in grid steps squared")),
+            skellam.create,
+        ),
+        polya.NAME: NoiseFamily(
+            polya.NAME,
+            "discrete Laplace as differences of Polya variables; for vectors clipped in L1, no delta",
+            (Parameter("scale", polya.LEAST_SCALE, polya.MOST_SCALE, "65536 times b, in grid steps: P(x) falls by e every b"), _SHARES),
+            polya.create,
+        ),
+    }
+)
+
+
+@lru_cache(maxsize=16)
+def create_noise(spec: MechanismSpec) -> VectorNoise:
+    """The noise that a task names. The first call for a spec builds a table (milliseconds), later ones return the same object.
+
+    Raises INVALID, naming the parameter, unless every integer fits.
+    """
+    if spec.name not in REGISTRY:
+        raise invalid(f"there is no noise of that name: choose one of {', '.join(sorted(REGISTRY))}")
+    family = REGISTRY[spec.name]
+    given, known = {name for name, _ in spec.parameters}, {parameter.name for parameter in family.parameters}
+    if given - known:
+        raise invalid(f"{spec.name} has no parameter {_quoted(given - known)}: it takes {_quoted(known)}")
+    if known - given:
+        raise invalid(f"{spec.name} lacks the parameter {_quoted(known - given)}")
+    for parameter in family.parameters:
+        if not parameter.low <= spec.get(parameter.name) <= parameter.high:
+            raise invalid(f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to {parameter.high} ({parameter.meaning})')
+    return family.create(spec)
+
+
+def _quoted(names: set[str]) -> str:
+    return ", ".join(f'"{name}"' for name in sorted(names))
