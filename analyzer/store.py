@@ -1,4 +1,5 @@
-"""What the analyzer keeps, in one SQLite file: batches, tallies of what was released, releases and acknowledgements.
+"""What the analyzer keeps, in one SQLite file: batches, tallies of what was released, releases and acknowledgements (and sums of rounds:
+``shoal.analyzer.sums``).
 
 WAL with synchronous=FULL: a commit that returned survives a power cut. A release, once written, never changes: triggers
 in the schema refuse every update and every deletion of it. Methods block; the service calls them from threads.
@@ -107,7 +108,13 @@ class Store:
         return version
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for this thread alone."""
+        with self._lock:
+            yield self._db
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing. Disk trouble is OVERLOADED: the peer comes again, the operator reads the log."""
         with self._lock:
             try:
@@ -144,7 +151,7 @@ class Store:
     def accept(self, manifest_bytes: bytes) -> Batch:
         """Take a checked manifest on, RECEIVING. Raises CONFLICT if its (task, window) has another; the same one is fine."""
         manifest, manifest_hash = decode_manifest(manifest_bytes), Digest.of(manifest_bytes)
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute(
                 "INSERT INTO batches (task_id, window, manifest, manifest_hash, state) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (manifest.task_id.raw, manifest.window, manifest_bytes, manifest_hash.raw, BatchState.RECEIVING),
@@ -160,7 +167,7 @@ class Store:
         """Between RECEIVING and PROCESSING; False if the batch was not in ``before``. DONE is reached by ``finish`` alone."""
         if BatchState.DONE in (before, after):
             raise ValueError("DONE is for ever, and reached by finish alone")
-        with self._transaction() as db:
+        with self.transaction() as db:
             cursor = db.execute("UPDATE batches SET state = ? WHERE manifest_hash = ? AND state = ?", (after, manifest_hash.raw, before))
             return cursor.rowcount == 1
 
@@ -173,20 +180,12 @@ class Store:
         the batch is not PROCESSING (it may be DONE already).
         """
         key = (batch.manifest.task_id.raw, batch.manifest.window)
-        with self._transaction() as db:
+        with self.transaction() as db:
             current = self._one("WHERE manifest_hash = ?", (batch.manifest_hash.raw,))
             if current is None or current.state is not BatchState.PROCESSING:
                 return False
-            outcome = make(self._spendings())
-            cost = outcome.spending
-            law_hash = None if cost.law is None else hashlib.sha256(cost.law).digest()
-            if law_hash is not None:
-                db.execute("INSERT OR IGNORE INTO loss_laws (hash, law) VALUES (?, ?)", (law_hash, cost.law))
-            db.execute(
-                "INSERT INTO releases (task_id, window, release, signature, epsilon, delta, loss_law) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (*key, outcome.release, outcome.release_signature, cost.epsilon_upper, cost.delta, law_hash),
-            )
-            hit("analyzer.store.release")
+            outcome = make(self.spendings())
+            self.write_release(batch.manifest.task_id, batch.manifest.window, outcome)
             db.execute("INSERT INTO acks (task_id, window, ack, signature) VALUES (?, ?, ?, ?)", (*key, outcome.ack, outcome.ack_signature))
             hit("analyzer.store.ack")
             if outcome.tally is not None:
@@ -195,8 +194,36 @@ class Store:
             db.execute("UPDATE batches SET state = ? WHERE task_id = ? AND window = ?", (BatchState.DONE, *key))
         return True
 
+    def write_release(self, task_id: TaskId, window: int, outcome: Outcome) -> None:
+        """Inside a ``transaction``: the release of a window and what it cost. A window has one release, for ever."""
+        cost = outcome.spending
+        law_hash = None if cost.law is None else hashlib.sha256(cost.law).digest()
+        if law_hash is not None:
+            self._db.execute("INSERT OR IGNORE INTO loss_laws (hash, law) VALUES (?, ?)", (law_hash, cost.law))
+        self._db.execute(
+            "INSERT INTO releases (task_id, window, release, signature, epsilon, delta, loss_law) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (task_id.raw, window, outcome.release, outcome.release_signature, cost.epsilon_upper, cost.delta, law_hash),
+        )
+        hit("analyzer.store.release")
+
+    def released(self, task_id: TaskId, window: int) -> bool:
+        """Whether the window is published or withheld, for ever."""
+        with self._lock:
+            row = self._db.execute("SELECT 1 FROM releases WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone()
+        return row is not None
+
+    def over(self) -> set[tuple[TaskId, int]]:
+        """Every (task, window) that is released."""
+        with self._lock:
+            rows = self._db.execute("SELECT task_id, window FROM releases").fetchall()
+        return {(TaskId(task_id), window) for task_id, window in rows}
+
+    def spendings(self) -> list[Spending]:
+        """What everything released so far cost, by task and window. Windows of a task share a law: each is read once."""
+        with self._lock:
+            return self._spendings()
+
     def _spendings(self) -> list[Spending]:
-        # Windows of a task share a law: each is read once.
         laws: dict[bytes, bytes] = dict(self._db.execute("SELECT hash, law FROM loss_laws").fetchall())
         rows = self._db.execute("SELECT task_id, epsilon, delta, loss_law FROM releases ORDER BY task_id, window").fetchall()
         return [Spending(TaskId(task_id), epsilon, delta, laws.get(law)) for task_id, epsilon, delta, law in rows]

@@ -1,0 +1,110 @@
+"""What the analyzer keeps of rounds of secure aggregation: finished sums, and how many rounds ended without one.
+
+A sum is on disk before anybody is told that its round is done; a window is released once, in one transaction with everything that
+belongs to it. Methods block; the service calls them from threads. They raise OVERLOADED when the store can't be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.analyzer.store import Outcome, Spending, Store
+from shoal.errors import Kind, ShoalError
+from shoal.failpoints import hit
+from shoal.ids import Digest, TaskId
+
+_WORD = np.dtype("<i8")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSum:
+    """One finished round. ``vector``: int64[d], in grid steps, noise included; over ``survivors`` devices."""
+
+    round_id: Digest
+    survivors: int
+    vector: NDArray[np.int64]
+
+
+# (sums, rounds that were aborted by reason, what every window and batch before this one cost) -> what is published, and whether it is
+Conclude = Callable[[Sequence[StoredSum], Mapping[str, int], list[Spending]], tuple[Outcome, bool]]
+
+
+class SumStore:
+    """Rounds in the analyzer's store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def add(self, task_id: TaskId, window: int, one: StoredSum) -> None:
+        """Durable on return; the same round again changes nothing.
+
+        Raises WINDOW_CLOSED if the window is released already, CONFLICT if another sum is stored under that round.
+        """
+        vector = np.ascontiguousarray(one.vector, dtype=_WORD).tobytes()
+        with self._store.transaction() as db:
+            known = db.execute("SELECT task_id, window, survivors, vector FROM sums WHERE round_id = ?", (one.round_id.raw,)).fetchone()
+            if known is not None:
+                if known != (task_id.raw, window, one.survivors, vector):
+                    raise ShoalError(Kind.CONFLICT, "another sum was stored for this round: it stands")
+                return
+            if db.execute("SELECT 1 FROM releases WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone():
+                raise ShoalError(Kind.WINDOW_CLOSED, "the window is released: no sum is added to it any more")
+            db.execute(
+                "INSERT INTO sums (task_id, window, round_id, survivors, vector) VALUES (?, ?, ?, ?, ?)",
+                (task_id.raw, window, one.round_id.raw, one.survivors, vector),
+            )
+            hit("analyzer.sums.add")
+
+    def holds(self, round_id: Digest) -> bool:
+        """Whether this round's sum is on disk."""
+        with self._store.reading() as db:
+            return db.execute("SELECT 1 FROM sums WHERE round_id = ?", (round_id.raw,)).fetchone() is not None
+
+    def of(self, task_id: TaskId, window: int) -> list[StoredSum]:
+        """Every sum of a window, ordered by round id."""
+        with self._store.reading() as db:
+            rows = db.execute(
+                "SELECT round_id, survivors, vector FROM sums WHERE task_id = ? AND window = ? ORDER BY round_id", (task_id.raw, window)
+            ).fetchall()
+        return [StoredSum(Digest(round_id), survivors, np.frombuffer(vector, dtype=_WORD)) for round_id, survivors, vector in rows]
+
+    def aborted(self, task_id: TaskId, window: int, reason: str) -> None:
+        """Count a round that ended without a sum; not any more once the window is released."""
+        with self._store.transaction() as db:
+            db.execute(
+                "INSERT INTO aborted_rounds SELECT ?, ?, ?, 1 WHERE NOT EXISTS (SELECT 1 FROM releases WHERE task_id = ? AND window = ?)"
+                " ON CONFLICT DO UPDATE SET count = count + 1",
+                (task_id.raw, window, reason, task_id.raw, window),
+            )
+
+    def reasons(self, task_id: TaskId, window: int) -> dict[str, int]:
+        """How many rounds of a window ended without a sum, by reason."""
+        with self._store.reading() as db:
+            return dict(
+                db.execute("SELECT reason, count FROM aborted_rounds WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchall()
+            )
+
+    def unreleased(self) -> set[tuple[TaskId, int]]:
+        """Windows that have a sum and no release."""
+        with self._store.reading() as db:
+            rows = db.execute("SELECT DISTINCT task_id, window FROM sums EXCEPT SELECT task_id, window FROM releases").fetchall()
+        return {(TaskId(task_id), window) for task_id, window in rows}
+
+    def finish(self, task_id: TaskId, window: int, conclude: Conclude) -> bool:
+        """Release a window, in one transaction; False, and nothing changes, if it is released already.
+
+        The sums of a window that is not published are deleted in the same transaction: none is kept of what is withheld.
+        """
+        with self._store.transaction() as db:
+            if self._store.released(task_id, window):
+                return False
+            outcome, published = conclude(self.of(task_id, window), self.reasons(task_id, window), self._store.spendings())
+            self._store.write_release(task_id, window, outcome)
+            if not published:
+                db.execute("DELETE FROM sums WHERE task_id = ? AND window = ?", (task_id.raw, window))
+            hit("analyzer.sums.finish")
+        return True
