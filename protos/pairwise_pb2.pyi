@@ -981,7 +981,7 @@ class UnmaskRoundRequest(_message.Message):
     """nothing more will come"""
     @_builtins.property
     def bundles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """sealed shares, one per device that answered"""
+        """one per device that answered: u32be position, then its sealed shares"""
 
     def __init__(
         self,

@@ -34,6 +34,7 @@ from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
 
 SESSION_SIZE = 16  # bytes
+POSITION_SIZE = 4  # bytes: in front of each bundle for the analyzer, where it came from
 REQUEST_BYTES = 1 << 20  # of bundles in one UnmaskRound request
 
 
@@ -417,7 +418,8 @@ class Coordinator:
         return [Deliver(self._rows)]
 
     def _ask_unmask(self) -> list[Effect]:
-        bundles = _shuffled([member.bundle for member in self._seating if member.bundle is not None], self._entropy)
+        answered = [m.position.to_bytes(POSITION_SIZE, "big") + m.bundle for m in self._seating if m.bundle is not None]
+        bundles = _shuffled(answered, self._entropy)
         if len(bundles) < self._seating.graph.threshold or self.round_id is None:
             return self.failed(Reason.TOO_FEW_SHARES)
         self._enter(State.SUMMING)

@@ -53,6 +53,11 @@ class Reason(Enum):
         """The reason of that text; OTHER for one that this version does not know: a peer's text is never shown."""
         return next((reason for reason in cls if reason.value == text), cls.OTHER)
 
+    @classmethod
+    def behind(cls, error: ShoalError) -> Reason:
+        """The reason whose ``error`` this is; OTHER for any other error."""
+        return next((reason for reason in cls if reason.error.message == error.message), cls.OTHER)
+
     @property
     def error(self) -> ShoalError:
         """Kind ABORTED, to be raised."""
