@@ -11,7 +11,8 @@ Rounding, for a scaled vector y with magnitudes |y_i| = n_i + f_i / 2^64 (signs 
   together are floor((u + f_1 + ... + f_d) / 2^64) <= ceil(f_1 / 2^64 + ... + f_d / 2^64), so sum |q_i| <= ceil(sum |y_i|).
 
 Magnitudes of 2^-12 and more are whole multiples of 2^-64, as floats have 53 bits. Of smaller ones what lies below 2^-64 is
-cut off: 2^-64 of a grid step is the largest bias. The scaling itself is two float operations, within 2^-52 of the true value.
+cut off: 2^-64 of a grid step is the largest bias of rounding. Scaling is two float operations: y is within a factor
+1 +- 2^-52 of the true value, or 1 +- d 2^-52 where a norm had to be summed to clip the vector.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def default_grid(norm: Norm, clip: float, dimension: int) -> int:
 def enforce(vector: NDArray[np.int64], domain: Vector) -> NDArray[np.int64]:
     """The vector, moved toward zero until it is within ``bounds(domain)``: a no-op but for the last bits of a float, and total.
 
-    ``vector``: int64[d], entries below 2^53 in absolute value; changed in place.
+    ``vector``: int64[d], absolute values that sum to less than 2^63; changed in place.
     """
     most = bounds(domain)
     np.clip(vector, -most.linf, most.linf, out=vector)

@@ -12,8 +12,8 @@ pass or meet; what lies beyond it shares its end words, which are therefore neve
 
 *More words.* Otherwise U is compared with enclosures of F(k), narrower each time, and one more word is drawn until U lies
 on one side of every F(k) for certain. No decision is ever taken inside an enclosure, so X is the stated function of U,
-and the law is exact for uniform words. The loop ends with probability 1: every further word leaves the case open with
-probability below 2^-30 or so. A draw needs a second word with probability (boundaries) / 2^64: 2^-57 for a table of a hundred.
+and the law is exact for uniform words. A draw needs a second word with probability (boundaries) / 2^64, which is 2^-57 for a
+table of a hundred and 2^-43 for the largest; each further word leaves the case open with probability below 2^-40, so the loop ends.
 
 *Enclosures* need no logarithm and no factorial. A law states integers that are at most a constant times its pmf, and how
 much they fall short in total (``Weights``); the constant cancels in F. Everything is integer arithmetic, rounded down
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Protocol
 
 import numpy as np
@@ -131,27 +131,38 @@ def boundaries(law: Law) -> tuple[int, NDArray[np.uint64]]:
     bits = WORD + _GUARD
     while True:
         weights = law.weights(bits)
-        table = _floors(weights)
-        # Whole if nothing but words 0 and 2^64 - 1 can lie outside.
-        if table is not None and table[-1] == _TOP and (weights.first == 0 or table[0] == 0):
-            zeros, end = int(np.searchsorted(table, 1)), int(np.searchsorted(table, _TOP))
-            start = max(zeros - 1, 0)
-            return weights.first + start, table[start : end + 1].copy()
+        floors = _floors(weights)
+        # Whole if nothing but the words 0 and 2^64 - 1 can lie outside.
+        if floors is not None and (weights.first == 0 or floors[0] == 0):
+            start = max(int(np.searchsorted(floors, 1)) - 1, 0)
+            return weights.first + start, floors[start:].copy()
         bits += WORD
 
 
 def _floors(weights: Weights) -> NDArray[np.uint64] | None:
-    """floor(2^64 F(k)) for every k of the weights, or None if the enclosure of one of them holds an integer.
+    """floor(2^64 F(k)) for the k of the weights, to the first 2^64 - 1. None if that isn't reached, or if an enclosure holds an integer.
 
     With T = sum of values, E = error, S = S(k): F(k) lies in [S / (T + E), (S + E) / T]. For r = floor(2^(64+s) / (T + E)),
     x = S r is at most 2^(64+s) F(k), and falls short by less than 2^(64+s) ((S + E) / T - S / (T + E)) + S
-    <= 2^(65+s) E / T + T < slack. So the floor is x >> s if adding slack doesn't change it. F(k) < 1: 2^64 is never reached.
+    <= 2^(65+s) E / T + T < slack. So the floor is x >> s if adding slack doesn't change it. F(k) < 1, so that 2^64 - 1 is
+    the floor of everything from there on. Blocks keep the large integers few.
     """
     total, error = sum(weights.values), weights.error
     shift = total.bit_length() + WORD
     reciprocal = (1 << WORD + shift) // (total + error)
     slack = (error << WORD + 1 + shift) // total + total + 1
-    scaled = [partial * reciprocal for partial in accumulate(weights.values)]
-    floors = np.fromiter((x >> shift for x in scaled), dtype=np.uint64, count=len(scaled))
-    above = np.fromiter((min(x + slack >> shift, _TOP) for x in scaled), dtype=np.uint64, count=len(scaled))
-    return floors if np.array_equal(floors, above) else None
+    found = np.empty(len(weights.values), dtype=np.uint64)
+    sums = accumulate(weights.values)
+    for part in blocks(found.size, BLOCK):
+        scaled = [partial * reciprocal for partial in islice(sums, part.stop - part.start)]
+        decisive = bisect_left(scaled, _TOP << shift)
+        del scaled[decisive:]
+        floors = [x >> shift for x in scaled]
+        if floors != [x + slack >> shift for x in scaled]:
+            return None
+        end = part.start + decisive
+        found[part.start : end] = floors
+        if end < part.stop:
+            found[end] = _TOP
+            return found[: end + 1]
+    return None

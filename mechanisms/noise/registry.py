@@ -73,7 +73,7 @@ REGISTRY: Mapping[str, NoiseFamily] = MappingProxyType(
 )
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def create_noise(spec: MechanismSpec) -> VectorNoise:
     """The noise that a task names. The first call for a spec builds a table (milliseconds), later ones return the same object.
 
