@@ -204,14 +204,13 @@ class Coordinator:
     def shares(self, session: bytes, message: pairwise_pb2.Shares, now: float) -> None:
         """A ciphertext for each neighbour in ring order, and the commitment to the self mask's seed."""
         member = self._member(session)
-        shares = (tuple(message.ciphertexts), message.commitment)
+        shares = (message.ciphertexts, message.commitment)
         if member.shares is not None:
             _same(member.shares, shares, "list of shares")
             return
         self._must_be(State.SHARE, now)
         count = self._seating.graph.neighbours
-        _require(len(shares[0]) == count, f"in this round a device shares with {count} neighbours")
-        _require(all(len(one) == CIPHERTEXT_SIZE for one in shares[0]), f"an encrypted share is {CIPHERTEXT_SIZE} bytes long")
+        _require(len(shares[0]) == count * CIPHERTEXT_SIZE, f"in this round a device sends {count} shares of {CIPHERTEXT_SIZE} bytes")
         _require(len(shares[1]) == COMMITMENT_SIZE and any(shares[1]), "a commitment is a SHA-256 digest")
         member.shares = shares
 

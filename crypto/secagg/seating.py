@@ -16,7 +16,7 @@ from shoal.crypto.secagg.pads import PUBLIC_SIZE, agree
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.records import Status
 from shoal.crypto.secagg.ring import Ring, Seat, neighbour_positions, seat_of
-from shoal.crypto.secagg.shares import COMMITMENT_SIZE
+from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, COMMITMENT_SIZE
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext, verify
 from shoal.errors import Kind, ShoalError
@@ -36,7 +36,7 @@ class Member:
     join: pairwise_pb2.Join
     seat: Seat
     position: int = -1
-    shares: tuple[tuple[bytes, ...], bytes] | None = None  # ciphertexts, commitment
+    shares: tuple[bytes, bytes] | None = None  # a ciphertext for each neighbour, one after the other; commitment
     upload: Digest | None = None
     status: Status = Status.NEVER_SHARED
     endorsement: bytes | None = None
@@ -144,8 +144,8 @@ class Seating:
         """What each neighbour shared with the member; empty where it did not share."""
         ciphertexts = []
         for one in self._neighbours(member):
-            slot = self._places(one).index(member.position)
-            ciphertexts.append(b"" if one.shares is None else one.shares[0][slot])
+            start = self._places(one).index(member.position) * CIPHERTEXT_SIZE
+            ciphertexts.append(b"" if one.shares is None else one.shares[0][start : start + CIPHERTEXT_SIZE])
         return pairwise_pb2.Roster(ciphertexts=ciphertexts)
 
     def endorsements_for(self, member: Member) -> list[pairwise_pb2.Endorsement]:
