@@ -16,13 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum, unique
 
+from shoal.crypto.enrolment import verify_proof
 from shoal.crypto.envelope import ACK_KEY_SIZE, HopContent, sealed_size
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
-from shoal.task import Task
+from shoal.task import Aggregator, Task
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -159,18 +160,19 @@ def row_size(task: Task) -> int:
 
 
 def admit(served: ServedTask, state: WindowState | None, content: HopContent, hop_key_id: KeyId, now: float) -> None:
-    """Return if this opened frame may be stored. ``state`` None: the window has no record yet, it is open or not begun.
+    """Return if this opened frame may be stored, whoever sent it: ``identify`` says who. ``state`` None: the window has no record
+    yet, it is open or not begun.
 
-    Raises, in this order: INVALID (window, messages, lengths, admission), UNKNOWN_KEY (hop or analyzer key are not the
-    schedule's for that window), TOO_EARLY, WINDOW_CLOSED, WINDOW_FULL. What a peer sent is never quoted.
+    Raises, in this order: INVALID (aggregator, window, messages, lengths), UNKNOWN_KEY (hop or analyzer key are not the schedule's for
+    that window), TOO_EARLY, WINDOW_CLOSED, WINDOW_FULL. What a peer sent is never quoted.
     """
     task, window = served.task, content.window
+    if task.aggregator is not Aggregator.SHUFFLED:
+        raise ShoalError(Kind.INVALID, "this task is summed in rounds: take part in one, send no frames")
     if window >= task.windows.count:
         raise ShoalError(Kind.INVALID, f"the task has windows 0 to {task.windows.count - 1}: read the task again")
     if len(content.ack_key) != ACK_KEY_SIZE:
         raise ShoalError(Kind.INVALID, f"an ack key is {ACK_KEY_SIZE} random bytes")
-    if content.admission:
-        raise ShoalError(Kind.INVALID, "this task admits anybody: send no admission proof")
     if len(content.sealed) != task.messages:
         raise ShoalError(Kind.INVALID, f"a report of this task has {task.messages} sealed messages, not {len(content.sealed)}")
     size = row_size(task)
@@ -186,6 +188,19 @@ def admit(served: ServedTask, state: WindowState | None, content: HopContent, ho
     if state not in (None, WindowState.OPEN):
         # Only a full window is decided before its deadline (or the clock went back: the decision stands all the same).
         raise ShoalError(Kind.WINDOW_FULL, FULL)
+
+
+def identify(enrolment_key: bytes, content: HopContent, now: float) -> bytes:
+    """The public key of the device whose frame this is, proven; empty for a task without ``enrolment_key``, which admits anybody.
+
+    Raises UNAUTHENTICATED for a proof that is missing or does not hold, INVALID for one that the task does not want. That a device
+    reports once per window is for the store to keep: only it knows what was stored.
+    """
+    if enrolment_key:
+        return verify_proof(content.admission, enrolment_key, now, content.task_id, content.window, content.sealed)
+    if content.admission:
+        raise ShoalError(Kind.INVALID, "this task admits anybody: send no admission proof")
+    return b""
 
 
 FULL = "the window holds as many reports as the task wants: drop the report"

@@ -1,8 +1,12 @@
-"""Which storage keys a window holds, exactly, while it is open: in memory, 16 bytes each.
+"""Which storage keys a window holds, and which devices it admitted, exactly, while it is open: in memory, 16 bytes each.
 
 With it a repeat is known for what it is before it is written: it is acknowledged like the first (which is on disk) and costs
 no room, so repeats of one report can neither fill a window nor its file, and the count of distinct reports is exact.
 Whole keys are compared. Half a key would do by chance, but then an acknowledged report could be missing by chance.
+
+Admitted devices (of tasks that admit enrolled ones alone) are tags, keyed hashes of their public keys. Keys and tags are two sets
+that nothing joins: which report is whose is never asked. It need not be: a report that is stored already adds nothing,
+whoever sends it, and a new one needs a device that has not been admitted.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ class _Run(NamedTuple):
 
 
 class KeySet:
-    """A set of storage keys that only grows: sorted runs of doubling size (a log-structured merge) and a small recent set.
+    """A set of storage keys (or of tags) that only grows: sorted runs of doubling size (a log-structured merge) and a small recent set.
 
     Adding costs O(log n) per key in all; memory is 16 bytes per key, and twice as much again for the moment of a merge.
     """
@@ -94,31 +98,48 @@ class KeySet:
         self.add({key for key, old in zip(keys, self.known(keys), strict=True) if not old})
 
 
-def place(reports: Sequence[Sequence[bytes]], keys: KeySet, capacity: Capacity) -> tuple[list[Kind | None], set[bytes]]:
-    """Which reports of one commit group a window takes, in order, and the keys that have to be written for it.
+class Placement(NamedTuple):
+    """``outcomes``: per report None = taken, once the rest is on disk, or why not. ``keys``, ``tags``: what has to be written for it."""
 
-    ``reports``: for each the storage keys of its messages. None = taken, once the new keys are on disk. A report is new if any
-    of its messages is. When max_batch is reached new ones are WINDOW_FULL, beyond ``capacity.rows`` OVERLOADED; repeats are
-    always taken, so that a retry of an accepted report gets the reply of the first. The set is left as it is: add the new
-    keys once they are on disk.
+    outcomes: list[Kind | None]
+    keys: set[bytes]
+    tags: set[bytes]
+
+
+def place(
+    reports: Sequence[Sequence[bytes]], keys: KeySet, capacity: Capacity, tags: Sequence[bytes] = (), admitted: KeySet | None = None
+) -> Placement:
+    """Which reports of one commit group a window takes, in order.
+
+    ``reports``: for each the storage keys of its messages. ``tags``: for each its device's tag; empty where anybody is admitted.
+    A report is new if any of its messages is. When max_batch is reached new ones are WINDOW_FULL, beyond ``capacity.rows``
+    OVERLOADED; a new one of a device that was admitted before is CONFLICT; repeats are always taken, so that a retry of an
+    accepted report gets the reply of the first. What is refused leaves no tag. The sets are left as they are: add what is
+    new once it is on disk.
     """
     flat = [key for report in reports for key in report]
     known = keys.known(flat)
+    been = admitted.known(tags) if admitted is not None and tags else []
     held = len(keys)
     limit = capacity.distinct * capacity.messages or capacity.rows
-    fresh = set(flat)
-    if held + len(fresh) <= min(limit, capacity.rows) and not any(known):
-        return [None] * len(reports), fresh  # the usual group: all new, and room for all of them
-    fresh = set()
+    fresh, entering = set(flat), set(tags)
+    once = not tags or (len(entering) == len(tags) and len(fresh) == len(flat) and not any(been))
+    if held + len(fresh) <= min(limit, capacity.rows) and not any(known) and once:
+        return Placement([None] * len(reports), fresh, entering)  # the usual group: all new, and room for all of them
+    fresh, entering = set(), set()
     outcome: list[Kind | None] = []
     at = 0
-    for report in reports:
+    for number, report in enumerate(reports):
         new = {key for key, old in zip(report, known[at : at + len(report)], strict=True) if not old and key not in fresh}
         at += len(report)
         taken = held + len(fresh) + len(new)
-        if not new or taken <= min(limit, capacity.rows):
+        if new and tags and (been[number] or tags[number] in entering):
+            outcome.append(Kind.CONFLICT)
+        elif not new or taken <= min(limit, capacity.rows):
             fresh |= new
+            if new and tags:
+                entering.add(tags[number])
             outcome.append(None)
         else:
             outcome.append(Kind.WINDOW_FULL if capacity.distinct and taken > limit else Kind.OVERLOADED)
-    return outcome, fresh
+    return Placement(outcome, fresh, entering)

@@ -4,6 +4,10 @@ A rowid table without any index takes 250,000 rows a second whatever it holds (a
 to 20,000 and writes 50 bytes per byte), so sorting waits until sealing. Rows of one commit are sorted by key, so the file
 shows arrival order between commits, never within one; that is why it, its log and its shared memory file are
 unlinked before anything is delivered. The secret that keys the storage keys lives in this file and dies with it.
+
+Of enrolled devices the file holds tags: keyed hashes of their public keys, in a table of its own that is kept in the order of
+the tags. That order costs a page of log per tag, which is little beside the two signatures that were verified for it, and
+the table doesn't repeat in which commit a device came. (The log does, until SQLite writes over it.)
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from shoal.shuffler.distinct import KeySet
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 _SECRET_SIZE = 32  # bytes
+_ADMITTED = b"shoal/v1/admitted\x00"
 _CHUNK = 16_384  # rows per step of a scan
 _CACHE_KIB = 8_192  # of a sealing connection: SQLite sorts in runs of this size and merges them in its temporary file
 
@@ -58,13 +63,22 @@ class Inbox:
         """HMAC-SHA256(secret of this window, SHA-256(sealed))[:16]: the same bytes get the same key, nobody can choose one."""
         return hmac.digest(self._secret, hashlib.sha256(sealed).digest(), "sha256")[: StorageKey.SIZE]
 
-    def append(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """One transaction: on return the (key, sealed) rows would survive a power cut. On an exception none was acknowledged."""
+    def tag(self, device: bytes) -> bytes:
+        """HMAC-SHA256(secret of this window, "shoal/v1/admitted" 0x00 device's public key)[:16]. Without the secret nobody can tell
+        whose it is; with it, everybody who has a list of devices can.
+        """
+        return hmac.digest(self._secret, _ADMITTED + device, "sha256")[: StorageKey.SIZE]
+
+    def append(self, rows: Iterable[tuple[bytes, bytes]], tags: Iterable[bytes] = ()) -> None:
+        """One transaction: on return the (key, sealed) rows and the tags would survive a power cut. On an exception none was
+        acknowledged.
+        """
         ordered = sorted(rows)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             failpoints.hit("inbox.insert")
             self._connection.executemany("INSERT INTO inbox (key, sealed) VALUES (?, ?)", ordered)
+            self._connection.executemany("INSERT INTO admitted (tag) VALUES (?)", [(tag,) for tag in sorted(tags)])
             failpoints.hit("inbox.commit")
             self._connection.execute("COMMIT")
         except (OSError, sqlite3.Error):
@@ -75,8 +89,15 @@ class Inbox:
 
     def keys(self) -> KeySet:
         """The storage keys of all rows: after a start. Reads the file once, in steps."""
+        return self._set_of("SELECT key FROM inbox")
+
+    def tags(self) -> KeySet:
+        """The tags of all admitted devices: after a start."""
+        return self._set_of("SELECT tag FROM admitted")
+
+    def _set_of(self, query: str) -> KeySet:
         keys = KeySet()
-        cursor = self._connection.execute("SELECT key FROM inbox")
+        cursor = self._connection.execute(query)
         while chunk := cursor.fetchmany(_CHUNK):
             keys.load([key for (key,) in chunk])
         return keys

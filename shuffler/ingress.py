@@ -17,7 +17,7 @@ from shoal.protos import submit_pb2
 from shoal.rpc.server import Call, Method, Service
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.opening import Content, Opener, key_id_of
+from shoal.shuffler.opening import Content, Enrolment, Opener, key_id_of
 from shoal.shuffler.store import Store, Submission
 from shoal.shuffler.tasks import TaskBook
 from shoal.shuffler.writer import Writer
@@ -29,6 +29,7 @@ _ACCEPTED = 0
 _TEXTS: dict[Kind, str] = {
     Kind.WINDOW_FULL: core.FULL,
     Kind.WINDOW_CLOSED: "the window is over: drop the report",
+    Kind.CONFLICT: "this device has been admitted in this window, with another report: drop this one",
     Kind.OVERLOADED: "no more reports can be stored now: try again later",
     Kind.INTERNAL: "the report could not be stored: try again later",
 }
@@ -52,13 +53,15 @@ class Ingress:
         )
 
     async def submit(self, request: bytes, call: Call) -> bytes:
-        """SubmitRequest -> SubmitReply. Raises every kind that ``core.admit`` and the store know."""
+        """SubmitRequest -> SubmitReply. Raises every kind that ``core.admit``, ``core.identify`` and the store know."""
         try:
             frame = codec.parse(submit_pb2.SubmitRequest, request, "submission").frame
             key_id = self._key_of(frame)
             content = open_frame(self._book.keys[key_id], frame)
             window = self._admit(content, key_id)
-            (kind,) = await self._writer.submit([Submission(window, content.sealed)])
+            # Last, because it costs most: two signatures. On the event loop like the opening, which costs as much.
+            device = core.identify(self._book.roots.get(content.task_id.raw, b""), content, self._clock.now())
+            (kind,) = await self._writer.submit([Submission(window, content.sealed, device)])
             if kind is not None:
                 raise ShoalError(kind, _TEXTS[kind])
         except ShoalError as error:
@@ -83,7 +86,8 @@ class Ingress:
                 held.append(index)
             else:
                 statuses[index] = self._refusal_of(frame)
-        opened = await self._opener.open_many(known, [frames[index] for index in held])
+        enrolment = Enrolment(dict(self._book.roots), self._clock.now())
+        opened = await self._opener.open_many(known, [frames[index] for index in held], enrolment)
         ack_keys: dict[int, bytes] = {}
         submissions: dict[int, Submission] = {}
         judged: dict[object, WindowId | Kind] = {}  # what admission looks at is the same for most frames of a call
@@ -91,16 +95,16 @@ class Ingress:
             if isinstance(one, Kind):
                 statuses[index] = one
                 continue
-            task, window, ack_key, analyzer_key, admission, sealed = one
+            task, window, ack_key, analyzer_key, who, sealed = one
             ack_keys[index] = ack_key
-            facts = (task, window, analyzer_key, admission, *map(len, sealed), key_id_of(frames[index]))
+            facts = (task, window, analyzer_key, isinstance(who, Kind) and who, *map(len, sealed), key_id_of(frames[index]))
             verdict = judged.get(facts)
             if verdict is None:
-                verdict = judged[facts] = self._judge(one, frames[index])
+                verdict = judged[facts] = self._judge(one, frames[index], enrolment)
             if isinstance(verdict, Kind):
                 statuses[index] = verdict
-            else:
-                submissions[index] = Submission(verdict, sealed)
+            elif isinstance(who, bytes):
+                submissions[index] = Submission(verdict, sealed, who)
         if submissions:
             outcomes = await self._writer.submit(list(submissions.values()))
             for index, outcome in zip(submissions, outcomes, strict=True):
@@ -109,13 +113,16 @@ class Ingress:
         receipts = [_receipt(kind, ack_keys.get(index), frames[index]) for index, kind in enumerate(statuses)]
         return submit_pb2.SubmitBatchReply(receipts=receipts).SerializeToString()
 
-    def _judge(self, opened: Content, frame: bytes) -> WindowId | Kind:
-        task, window, ack_key, analyzer_key, admission, sealed = opened
+    def _judge(self, opened: Content, frame: bytes, enrolment: Enrolment) -> WindowId | Kind:
+        task, window, ack_key, analyzer_key, who, sealed = opened
         try:
-            content = HopContent(TaskId(task), window, ack_key, KeyId(analyzer_key), admission, sealed)
-            return self._admit(content, KeyId(key_id_of(frame)))
+            content = HopContent(TaskId(task), window, ack_key, KeyId(analyzer_key), b"", sealed)
+            admitted = self._admit(content, KeyId(key_id_of(frame)))
         except ShoalError as error:
             return error.kind
+        if task in self._book.roots and task not in enrolment.roots:
+            return Kind.UNAVAILABLE  # served since the frame was opened: nobody looked at its proof
+        return who if isinstance(who, Kind) else admitted
 
     def _refusal_of(self, frame: bytes) -> Kind:
         try:

@@ -1,7 +1,7 @@
 """The embedded store: SQLite files in one folder, for one shuffler process.
 
     state.db                         windows and their states; tiny, one row per window
-    inbox-<task>-<window>.db         an open window's reports in arrival groups, and the window's secret (``inbox``)
+    inbox-<task>-<window>.db         an open window: reports in arrival groups, its secret, tags of admitted devices (``inbox``)
     batch-<task>-<window>.rows       a sealed window's reports in storage key order (``batch``)
 
 The order of durable steps is what makes a crash harmless: the state row OPEN before the first inbox row; CLOSING before
@@ -45,6 +45,7 @@ class SqliteStore:
         self._tasks: dict[TaskId, tuple[Capacity, int]] = {}
         self._inboxes: dict[WindowId, Inbox] = {}
         self._keys: dict[WindowId, KeySet] = {}  # what open windows hold; changed by the writer's thread alone
+        self._admitted: dict[WindowId, KeySet] = {}  # tags of the devices that they admitted, likewise
         try:
             self._state = disk.connect(folder / "state.db")
             disk.migrate(self._state, "state")
@@ -99,7 +100,7 @@ class SqliteStore:
             group.append(index)
         for window, indices in groups.items():
             try:
-                kinds = self._append(window, [submissions[index].sealed for index in indices])
+                kinds = self._append(window, [submissions[index] for index in indices])
             except (OSError, sqlite3.Error) as error:
                 self._forget(window)  # what is on disk is uncertain: read it anew
                 kinds = [self._refused(window, error, len(indices))] * len(indices)
@@ -107,7 +108,7 @@ class SqliteStore:
                 outcome[index] = one
         return outcome
 
-    def _append(self, window: WindowId, reports: list[tuple[bytes, ...]]) -> list[Kind | None]:
+    def _append(self, window: WindowId, reports: list[Submission]) -> list[Kind | None]:
         record = self._records.get(window)
         if record is None:
             self._insert(window, WindowState.OPEN)
@@ -115,21 +116,27 @@ class SqliteStore:
             return [Kind.WINDOW_CLOSED] * len(reports)
         box = self._inbox(window)
         capacity = self._tasks[window.task_id][0]
-        keyed = [[(box.key(sealed), sealed) for sealed in report] for report in reports]
-        held = self._held(window)
-        kinds, fresh = place([[key for key, _ in report] for report in keyed], held, capacity)
+        keyed = [[(box.key(sealed), sealed) for sealed in report.sealed] for report in reports]
+        held, admitted = self._held(window), self._admitted[window]
+        tags = [box.tag(report.device) for report in reports] if reports[0].device else []
+        kinds, fresh, entering = place([[key for key, _ in report] for report in keyed], held, capacity, tags, admitted)
         if fresh:
             try:
-                box.append({key: sealed for report in keyed for key, sealed in report if key in fresh}.items())
+                box.append({key: sealed for report in keyed for key, sealed in report if key in fresh}.items(), entering)
             except sqlite3.Error as error:
                 if not disk.is_full(error):
                     raise
-                # Rolled back for certain, so what was held before is still known, and a repeat of it needs no room.
+                # Rolled back for certain, so what was held before is still known, and a repeat of it needs no room. But a device
+                # that would have been admitted was not: another report of it in this group is no conflict.
                 self._refused(window, error, len(fresh))
                 return [
-                    Kind.OVERLOADED if any(key in fresh for key, _ in report) else kind for report, kind in zip(keyed, kinds, strict=True)
+                    Kind.OVERLOADED
+                    if any(key in fresh for key, _ in report) or (kind is Kind.CONFLICT and tags[index] in entering)
+                    else kind
+                    for index, (report, kind) in enumerate(zip(keyed, kinds, strict=True))
                 ]
             held.add(fresh)  # only what is on disk counts
+            admitted.add(entering)
         return kinds
 
     def _refused(self, window: WindowId, error: OSError | sqlite3.Error, count: int) -> Kind:
@@ -150,12 +157,15 @@ class SqliteStore:
     def _held(self, window: WindowId) -> KeySet:
         keys = self._keys.get(window)
         if keys is None:
-            keys = self._keys[window] = self._inbox(window).keys()
+            box = self._inbox(window)
+            self._admitted[window] = box.tags()
+            keys = self._keys[window] = box.keys()
         return keys
 
     def _forget(self, window: WindowId) -> None:
-        """Close the inbox and drop its keys; both are made anew from the file when needed."""
+        """Close the inbox and drop its keys and tags; all are made anew from the file when needed."""
         self._keys.pop(window, None)
+        self._admitted.pop(window, None)
         box = self._inboxes.pop(window, None)
         if box is not None:
             try:

@@ -20,10 +20,15 @@ from shoal.shuffler.core import Capacity, WindowId, WindowState
 
 
 class Submission(NamedTuple):
-    """An admitted report: its window and its sealed messages."""
+    """A report that may be stored: its window, its sealed messages, and whose it is.
+
+    ``device``: the public key that was proven, for tasks that admit enrolled devices alone; empty for all others. Of one window
+    all submissions have one or none has.
+    """
 
     window: WindowId
     sealed: tuple[bytes, ...]
+    device: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,10 @@ class Store(Protocol):
     def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
         """Store one commit group. Per submission None = on disk (it counts exactly once), or why it isn't.
 
-        WINDOW_FULL, WINDOW_CLOSED (decided meanwhile), OVERLOADED (no space), INTERNAL. A submission that is refused may
-        still be found on disk after a crash; one that got None is never lost.
+        WINDOW_FULL, WINDOW_CLOSED (decided meanwhile), OVERLOADED (no space), INTERNAL; CONFLICT: its device has another
+        report in this window. A submission that is refused may still be found on disk after a crash; one that got None is
+        never lost. A device is remembered in the same commit as its report, as a hash under a secret of the window, and
+        forgotten with it.
         """
         ...
 

@@ -45,6 +45,7 @@ class TaskBook:
         self.served: dict[TaskId, ServedTask] = {}
         self.keys: dict[KeyId, HpkePrivateKey] = {}
         self.keys_by_raw_id: dict[bytes, HpkePrivateKey] = {}  # the same, for look-ups per frame
+        self.roots: dict[bytes, bytes] = {}  # enrolment keys by raw task id, of tasks that admit enrolled devices alone
         self._undecided: dict[TaskId, dict[int, None]] = {}  # windows that may still take reports, ascending
         self._uses: Counter[KeyId] = Counter()  # undecided windows per hop key
         self._retired: set[KeyId] = set()
@@ -122,6 +123,8 @@ class TaskBook:
         for key in served.keys.hop_keys:
             self._uses.setdefault(key.key_id, 0)
         self._undecided[task_id] = undecided
+        if task.enrolment_key:
+            self.roots[task_id.raw] = task.enrolment_key
         self.served[task_id] = served
         log.info("task served", task=task_id, name=task.name, windows=len(undecided))
         if task.max_batch and self._delay == 0:

@@ -15,6 +15,8 @@ from typing import Any
 from shoal import codec
 from shoal.codec import Signed
 from shoal.crypto import keyfiles
+from shoal.crypto.enrolment import DeviceIdentity, prove
+from shoal.crypto.enrolment import issue as certify
 from shoal.crypto.envelope import HopContent, seal_frame
 from shoal.crypto.hpke import HpkePrivateKey, generate
 from shoal.crypto.signing import SigningContext, SigningKey, verify
@@ -29,7 +31,7 @@ from shoal.rpc.server import Call, Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
 from shoal.shuffler import core
 from shoal.shuffler.config import ShufflerConfig
-from shoal.task import KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
+from shoal.task import Admission, KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
 
 START = 1_800_000_000  # Unix seconds at which window 0 of every test task begins
 LENGTH = 3_600
@@ -75,6 +77,14 @@ class Published:
     def frame(self, sealed: bytes | None = None, window: int = 0, **changes: Any) -> bytes:
         return seal_frame(self.hop.config, self.content(sealed, window, **changes))
 
+    def proven(self, device: DeviceIdentity, sealed: bytes | None = None, window: int = 0, **changes: Any) -> HopContent:
+        """``content`` with this device's admission proof."""
+        content = self.content(sealed, window, **changes)
+        return replace(content, admission=prove(device, content.task_id, content.window, content.sealed))
+
+    def proven_frame(self, device: DeviceIdentity, sealed: bytes | None = None, window: int = 0, **changes: Any) -> bytes:
+        return seal_frame(self.hop.config, self.proven(device, sealed, window, **changes))
+
 
 def submit(frame: bytes) -> bytes:
     return submit_pb2.SubmitRequest(frame=frame).SerializeToString()
@@ -90,6 +100,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.authority, self.shuffler, self.analyzer = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
+        self.root = SigningKey.generate()  # of enrolment
         self.tasks_dir, self.keys_dir, self.data_dir = folder / "tasks", folder / "keys", folder / "data"
         for one in (self.tasks_dir, self.keys_dir):
             one.mkdir(parents=True)
@@ -125,6 +136,17 @@ class World:
             "report_size": 1,
         }
         return Task(**{**fields, **changes})
+
+    def enrolled(self, **changes: Any) -> Task:
+        """``task`` for devices of ``device`` alone."""
+        return self.task(admission=Admission.ENROLLED, enrolment_key=self.root.public, **changes)
+
+    def device(
+        self, not_before_s: int = START - 86_400, not_after_s: int = START + 86_400, root: SigningKey | None = None
+    ) -> DeviceIdentity:
+        """A new enrolled device."""
+        key = SigningKey.generate()
+        return DeviceIdentity(key, certify(root or self.root, key.public, not_before_s, not_after_s))
 
     def publish(self, task: Task | None = None, hop: HpkePrivateKey | None = None, name: str | None = None, **changes: Any) -> Published:
         """Sign a task (by default ``self.task(**changes)``) with a fresh schedule and put both, and the hop key, into the folder."""

@@ -30,6 +30,15 @@ def submissions(sealed: Sequence[bytes], window: int = 0) -> list[Submission]:
     return [Submission(WindowId(TASK, window), (one,)) for one in sealed]
 
 
+def devices(count: int) -> list[bytes]:
+    """Public keys, as good as any: a store does not verify."""
+    return [secrets.token_bytes(32) for _ in range(count)]
+
+
+def of(device: bytes, sealed: bytes, window: int = 0) -> Submission:
+    return Submission(WindowId(TASK, window), (sealed,), device)
+
+
 def seal(store: Store, window: int = 0) -> tuple[SealedRows, list[bytes]]:
     """Close and seal a window; its rows in delivered order."""
     one = WindowId(TASK, window)
@@ -219,6 +228,63 @@ class StoreSuite:
         store.close_intake(one)
         assert store.held(one) == 5
         assert store.seal(one).rows == 5
+
+    # --- admitted devices -----------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_a_device_has_one_report_in_a_window(self, tmp_path: Path, restart: bool) -> None:
+        """A retry gets the reply of the first, another report is a conflict; in one commit, across commits, after a crash.
+
+        Planted: the tag not written -> the conflict after the start is taken, fails. Planted: the tag written in a commit of its own
+        and that one lost -> tests/faults. Planted: the tags not kept in memory -> fails without a start.
+        """
+        store, (first, second, third), (one, other) = self.adopted(tmp_path), reports(3), devices(2)
+        assert store.append([of(one, first), of(one, second), of(one, first)]) == [None, Kind.CONFLICT, None]
+        if restart:
+            store = self.adopted(tmp_path)
+        assert store.append([of(one, second)]) == [Kind.CONFLICT]
+        assert store.append([of(one, first), of(other, third), of(one, third), of(other, second)]) == [None, None, None, Kind.CONFLICT]
+        if restart:
+            store = self.adopted(tmp_path)
+        assert store.append([of(one, second), of(other, first), of(other, third)]) == [Kind.CONFLICT, None, None]
+        assert store.distinct(WindowId(TASK, 0)) == 2
+        assert sorted(seal(store)[1]) == sorted([first, third])
+
+    def test_a_device_is_admitted_in_every_window_anew(self, tmp_path: Path) -> None:
+        store, sent, (one,) = self.adopted(tmp_path), reports(3), devices(1)
+        assert store.append([of(one, report, window) for window, report in enumerate(sent)]) == [None] * 3
+        assert [seal(store, window)[1] for window in range(3)] == [[report] for report in sent]
+
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_a_report_that_finds_no_room_admits_nobody(self, tmp_path: Path, restart: bool) -> None:
+        """Room is there again in another process with a larger capacity: the same device, another report.
+
+        Planted: the tag kept whatever became of the report -> fails.
+        """
+        store, (first, second, third), (one, other) = self.adopted(tmp_path, Capacity(1, 0, 1)), reports(3), devices(2)
+        assert store.append([of(one, first), of(other, second)]) == [None, Kind.OVERLOADED]
+        assert store.append([of(other, second), of(one, second)]) == [Kind.OVERLOADED, Kind.CONFLICT]
+        if restart:
+            store = self.adopted(tmp_path)
+        else:
+            store.adopt(TASK, HASH, OPEN_ENDED, ROW)
+        assert store.append([of(other, third), of(other, second)]) == [None, Kind.CONFLICT]
+        assert sorted(seal(store)[1]) == sorted([first, third])
+
+    def test_several_messages_of_one_device_are_one_admission(self, tmp_path: Path) -> None:
+        store, (one,) = self.adopted(tmp_path, Capacity(messages=3, distinct=0, rows=100)), devices(1)
+        first, second = tuple(reports(3)), tuple(reports(2))
+        window = WindowId(TASK, 0)
+        assert store.append([Submission(window, first, one)]) == [None]
+        assert store.append([Submission(window, (*second, first[0]), one), Submission(window, first, one)]) == [Kind.CONFLICT, None]
+        assert sorted(seal(store)[1]) == sorted(first)
+
+    def test_no_device_key_is_ever_on_disk(self, tmp_path: Path) -> None:
+        """Planted: the tag table with the key beside the tag -> fails."""
+        store, sent, who = self.adopted(tmp_path), reports(20), devices(20)
+        assert store.append([of(one, report) for one, report in zip(who, sent, strict=True)]) == [None] * 20
+        remains = self.remains(tmp_path)
+        assert not any(one in remains or one[:16] in remains for one in who)
 
     # --- order ----------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import shutil
 import sqlite3
@@ -15,7 +16,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.shuffler import inbox
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.sqlite_store import SqliteStore
-from tests.conformance.store.suite import TASK, StoreSuite, reports, seal, submissions
+from tests.conformance.store.suite import TASK, StoreSuite, devices, of, reports, seal, submissions
 
 
 class TestSqliteStore(StoreSuite):
@@ -102,6 +103,54 @@ class TestSqliteStore(StoreSuite):
         assert all(name.startswith(str(tmp_path)) and name.endswith("(deleted)") for name in spilled)
         rows.close()  # type: ignore[attr-defined]  # a generator
 
+    # --- admitted devices -------------------------------------------------------------------------------------------
+
+    def test_tags_are_keyed_by_the_window_and_go_with_it(self, tmp_path: Path) -> None:
+        """A list of all devices finds nobody without the secret of the window; and after sealing neither is left.
+
+        Planted: SHA-256 of the key as the tag, or an HMAC under a key of the program's -> fails. Planted: tags in state.db -> fails.
+        """
+        store, who = self.sqlite(tmp_path), devices(3)
+        for window in (0, 1):
+            store.append([of(one, report, window) for one, report in zip(who, reports(3), strict=True)])
+        boxes = [store._inbox(WindowId(TASK, window)) for window in (0, 1)]
+        tags = [[box.tag(one) for one in who] for box in boxes]
+        assert not set(tags[0]) & set(tags[1])
+        for box, expected in zip(boxes, tags, strict=True):
+            assert [tag for (tag,) in box._connection.execute("SELECT tag FROM admitted")] == sorted(expected)
+            assert expected == [hmac.digest(box._secret, b"shoal/v1/admitted\x00" + one, "sha256")[:16] for one in who]
+        secret = boxes[0]._secret
+        assert all(tag in self.remains(tmp_path) for tag in tags[0])  # the scan finds what it looks for
+        seal(store)
+        remains = self.remains(tmp_path)
+        assert not any(tag in remains or tag[:8] in remains for tag in [*tags[0], secret])
+        assert all(tag in remains for tag in tags[1])
+
+    def test_tags_are_kept_in_their_own_order(self, tmp_path: Path) -> None:
+        """No row number of the table pairs a device with a row of the inbox. Planted: a table with row numbers -> fails."""
+        store, who = self.sqlite(tmp_path), devices(30)
+        for one, report in zip(who, reports(30), strict=True):
+            store.append([of(one, report)])
+        connection = store._inbox(WindowId(TASK, 0))._connection
+        with pytest.raises(sqlite3.OperationalError, match="no such column: rowid"):
+            connection.execute("SELECT rowid FROM admitted")
+        found = [tag for (tag,) in connection.execute("SELECT tag FROM admitted")]
+        assert found == sorted(found)
+        assert len(found) == 30
+
+    def test_an_inbox_of_the_version_before_goes_on(self, tmp_path: Path) -> None:
+        """A window that was open when the program was replaced. Planted: the table made in inbox_0001.sql -> fails."""
+        store, sent = self.sqlite(tmp_path), reports(3)
+        store.append(submissions(sent[:2]))
+        store.close()
+        path = tmp_path / f"inbox-{TASK.hex}-0.db"
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("DROP TABLE admitted")
+            connection.execute("PRAGMA user_version = 1")
+        assert self.adopted(tmp_path).append(submissions(sent)) == [None] * 3
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
     # --- folders that do not hold together --------------------------------------------------------------------------
 
     def test_a_batch_that_is_missing_or_cut_short_refuses_to_start(self, tmp_path: Path) -> None:
@@ -165,6 +214,29 @@ class TestSqliteStore(StoreSuite):
         connection.execute("PRAGMA max_page_count = 1073741823")
         assert store.append(submissions(refused)) == [None] * 1_000
         assert sorted(seal(store)[1]) == sorted([*kept, *refused])
+
+    def test_a_full_disk_admits_nobody(self, tmp_path: Path) -> None:
+        """Who was refused for want of space may come with any report; and a second report in the refused commit is no conflict.
+
+        Planted: the tags remembered before the commit -> CONFLICT at the end, fails. Planted: CONFLICT left as it is -> fails.
+        """
+        store, sent, who = self.sqlite(tmp_path), reports(600), devices(300)
+        one, first = devices(1)[0], reports(1)[0]
+        assert store.append([of(one, first)]) == [None]
+        connection = store._inbox(WindowId(TASK, 0))._connection
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+        group = [of(device, report) for device, report in zip(who * 2, sent, strict=True)]
+        assert store.append([*group, of(one, first), of(one, sent[0]), of(one, reports(1)[0])]) == [
+            *[Kind.OVERLOADED] * 600,
+            None,
+            Kind.OVERLOADED,
+            Kind.CONFLICT,
+        ]
+        connection.execute("PRAGMA max_page_count = 1073741823")
+        assert store.append(group[300:]) == [None] * 300
+        assert store.append(group[:300]) == [Kind.CONFLICT] * 300
+        assert sorted(seal(store)[1]) == sorted([first, *sent[300:]])
 
     def test_a_full_disk_in_one_window_does_not_touch_another(self, tmp_path: Path) -> None:
         store = self.sqlite(tmp_path)

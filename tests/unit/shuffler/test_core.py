@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ import pytest
 
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
+from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
+from shoal.secagg import Mode, PairwisePlan
 from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, Effect, Event, WindowId, WindowState
+from shoal.task import Aggregator
 from tests.shuffler_world import GRACE, LENGTH, START, Published, World
 
 S, E = WindowState, Event
@@ -133,7 +137,6 @@ CONTENTS: list[tuple[str, Callable[[Published], dict[str, Any]], Kind | None]] =
     ("one byte short", lambda p: {"sealed": (secrets.token_bytes(core.row_size(p.task) - 1),)}, Kind.INVALID),
     ("one byte long", lambda p: {"sealed": (secrets.token_bytes(core.row_size(p.task) + 1),)}, Kind.INVALID),
     ("two messages", lambda p: {"sealed": (p.sealed(), p.sealed())}, Kind.INVALID),
-    ("an admission proof", lambda _: {"admission": b"proof"}, Kind.INVALID),
     ("a window that the task lacks", lambda _: {"window": 2}, Kind.INVALID),
     ("a window far away", lambda _: {"window": 2**32 - 1}, Kind.INVALID),
 ]
@@ -153,6 +156,41 @@ def test_what_a_frame_holds(published: Published, changes: Callable[[Published],
         assert refused.value.kind is kind
     else:
         assert refusal(published, **fields) is kind
+
+
+def test_a_task_that_is_summed_in_rounds_takes_no_frames(world: World, published: Published) -> None:
+    """Planted: the aggregator not looked at -> fails."""
+    summed = Vector(4, Norm.L2, 1.0, 1_000, ("a", "b", "c", "d"), "")
+    plan = PairwisePlan(Mode.DEFAULT, 8, 64, 6, 100_000, 32, 60, 60, 60, 60)
+    task = world.enrolled(domain=summed, aggregator=Aggregator.PAIRWISE, pairwise=plan, report_size=plan.vector_bytes(4), min_batch=8)
+    with pytest.raises(ShoalError, match="rounds") as refused:
+        core.admit(replace(published.served, task=task), None, published.content(), published.hop.config.key_id, START + 1)
+    assert refused.value.kind is Kind.INVALID
+
+
+def test_who_a_frame_is_of(world: World, published: Published) -> None:
+    """A task without an enrolment key wants no proof. With one: the device's key, or UNAUTHENTICATED in one line.
+
+    What a proof is bound to, and every way to get it wrong: tests/unit/crypto/test_enrolment.py and the vectors.
+    Planted: ``identify`` without ``verify_proof`` -> fails. Planted: a proof for anybody's task ignored -> fails.
+    """
+    device = world.device()
+    proven, bare = published.proven(device), published.content()
+    assert core.identify(b"", bare, START) == b""
+    assert core.identify(world.root.public, proven, START) == device.key.public
+    for root, content, now, kind in (
+        (b"", proven, START, Kind.INVALID),
+        (world.root.public, bare, START, Kind.UNAUTHENTICATED),
+        (world.root.public, replace(proven, window=1), START, Kind.UNAUTHENTICATED),
+        (world.root.public, replace(proven, task_id=TaskId(bytes(32))), START, Kind.UNAUTHENTICATED),
+        (world.root.public, replace(proven, sealed=bare.sealed), START, Kind.UNAUTHENTICATED),
+        (world.root.public, proven, START + 86_401, Kind.UNAUTHENTICATED),
+        (world.authority.public, proven, START, Kind.UNAUTHENTICATED),
+    ):
+        with pytest.raises(ShoalError) as refused:
+            core.identify(root, content, now)
+        assert refused.value.kind is kind
+        assert "\n" not in refused.value.message
 
 
 def test_a_frame_under_another_hop_key_than_the_schedules(published: Published) -> None:

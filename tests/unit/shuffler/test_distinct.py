@@ -57,7 +57,10 @@ def test_memory_is_sixteen_bytes_a_key_in_few_runs() -> None:
 
 
 def placed(numbers: list[list[int]], keys: KeySet, capacity: Capacity) -> tuple[list[Kind | None], set[bytes]]:
-    return place([[key(number) for number in report] for report in numbers], keys, capacity)
+    """Where anybody is admitted."""
+    found = place([[key(number) for number in report] for report in numbers], keys, capacity)
+    assert not found.tags
+    return found.outcomes, found.keys
 
 
 def test_place_refuses_new_reports_beyond_the_limit_and_takes_repeats() -> None:
@@ -104,3 +107,57 @@ def test_place_against_a_model(limited: bool) -> None:
             assert fresh == {key(value) for value in accepted - before}
             keys.add(fresh)
             assert len(keys) == len(accepted) <= limit
+
+
+# --- admitted devices ---------------------------------------------------------------------------------------------------
+
+
+def test_place_takes_one_new_report_of_a_device() -> None:
+    """The first of two; its repeat again; the other of the two never; who was admitted before, only with what is there.
+
+    Planted: tags not looked at -> fails. Planted: a tag per report, also of repeats -> the device of the last one is admitted, fails.
+    """
+    keys, admitted = KeySet(), KeySet()
+    keys.add({key(1)})
+    admitted.add({key(101)})
+    numbers, devices = [2, 3, 2, 1, 4, 5, 1], [102, 102, 102, 101, 101, 103, 104]
+    found = place([[key(number)] for number in numbers], keys, Capacity(1, 0, 99), [key(device) for device in devices], admitted)
+    assert found.outcomes == [None, Kind.CONFLICT, None, None, Kind.CONFLICT, None, None]
+    assert (found.keys, found.tags) == ({key(2), key(5)}, {key(102), key(103)})
+    assert (len(keys), len(admitted)) == (1, 1)  # nothing counts before it is on disk
+
+
+def test_a_report_that_finds_no_room_leaves_no_tag() -> None:
+    """Planted: the tag added before the room is looked at -> fails."""
+    for capacity, refusal in ((Capacity(1, 1, 99), Kind.WINDOW_FULL), (Capacity(1, 0, 1), Kind.OVERLOADED)):
+        found = place([[key(1)], [key(2)], [key(3)]], KeySet(), capacity, [key(101), key(102), key(101)], KeySet())
+        assert found.outcomes == [None, refusal, Kind.CONFLICT]
+        assert found.tags == {key(101)}
+
+
+def test_one_sealed_message_of_two_devices_admits_the_first() -> None:
+    """Both are told that it is stored; one row, one tag. Planted: the short way taken in spite of a repeat -> two tags, fails."""
+    found = place([[key(1)], [key(1)]], KeySet(), Capacity(1, 0, 99), [key(101), key(102)], KeySet())
+    assert (found.outcomes, found.keys, found.tags) == ([None, None], {key(1)}, {key(101)})
+
+
+def test_admission_against_a_model() -> None:
+    """Random groups of (device, report): as many new reports as devices that were admitted, never two of one device."""
+    rng = random.Random(6)  # noqa: S311 - a test
+    for _ in range(300):
+        keys, admitted = KeySet(), KeySet()
+        stored, entered = set[int](), dict[int, int]()
+        for _ in range(4):
+            group = [(rng.randrange(6), rng.randrange(9)) for _ in range(rng.randrange(8))]
+            reports, devices = [[key(report)] for _, report in group], [key(100 + device) for device, _ in group]
+            found = place(reports, keys, Capacity(1, 0, 99), devices, admitted)
+            before = (set(stored), dict(entered))
+            for (device, report), outcome in zip(group, found.outcomes, strict=True):
+                if report not in stored and device not in entered:
+                    stored.add(report)
+                    entered[device] = report
+                assert outcome is (None if report in stored else Kind.CONFLICT)
+            assert found.keys == {key(report) for report in stored - before[0]}
+            assert found.tags == {key(100 + device) for device in entered.keys() - before[1].keys()}
+            keys.add(found.keys)
+            admitted.add(found.tags)
