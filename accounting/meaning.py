@@ -172,6 +172,26 @@ def sentences(certificate: Certificate) -> list[str]:
     return lines
 
 
+def sum_sentences(epsilon_upper: float, delta: float, honest: int, together: float | None, mode: str) -> list[str]:
+    """The same for a sum by secure aggregation: ``honest`` survivors are guaranteed, ``together`` is what holds against shuffler and
+    analyzer together (None: nothing), ``mode`` that of the task."""
+    guess = best_guess(epsilon_upper, delta)
+    lines = [
+        "Somebody who sees this release and every round's sum, knows everybody else's vectors and holds two vectors of a device equally "
+        f"likely guesses the right one at most {percent_text(guess)} of the time (blind guessing: 50 %).",
+        f"That is epsilon <= {bound_text(epsilon_upper)} at delta = {delta:g}, by noise that {honest} honest devices of each round add "
+        "together.",
+        "The analyzer sees the sum of each round and nothing else of a vector; that a device took part is not hidden from the shuffler.",
+    ]
+    if together is not None and together <= epsilon_upper:
+        lines.append(f"Mode {mode}: the same holds if shuffler and analyzer work together, as long as neither runs the enrolment.")
+    else:
+        lines.append(
+            f"Mode {mode}: if shuffler and analyzer worked together, they could read each device's vector with its own share of the noise."
+        )
+    return lines
+
+
 def _check(epsilon: float, delta: float, prior: float) -> None:
     if not epsilon >= 0.0:
         raise ShoalError(Kind.CONFIG, f"epsilon must be a number of at least 0, got {epsilon}")
@@ -192,11 +212,14 @@ def percent_text(probability: float, *, up: bool = True) -> str:
     return "almost 100 %" if up else "hardly any"
 
 
-def bound_text(value: float, *, up: bool = True, digits: int = 4) -> str:
+def bound_text(value: float | None, *, up: bool = True, digits: int = 4) -> str:
     """``digits`` significant digits, rounded in the direction of the bound: an upper bound is never printed too small.
 
-    A value that is such a decimal but for float noise (an epsilon0 of 4.000000000000007) is printed as that decimal.
+    A value that is such a decimal but for float noise (an epsilon0 of 4.000000000000007) is printed as that decimal. None is "none": there
+    is no bound.
     """
+    if value is None:
+        return "none"
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
     exponent = digits - 1 - math.floor(math.log10(abs(value)))

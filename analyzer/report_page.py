@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from shoal.accounting.certificate import Certificate
-from shoal.accounting.meaning import bound_text, sentences
+from shoal.accounting.meaning import bound_text, sentences, sum_sentences
 from shoal.analyzer.plots import Plot, number, plot
 from shoal.task import PPM
 
@@ -62,12 +62,25 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
 
 
 def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float]) -> Section:
+    summed = "rounds" in release
     groups = [
-        ("Mean", [row for row in release["estimates"] if row["label"] == _MEAN]),
-        ("Devices per answer", [row for row in release["estimates"] if row["label"] != _MEAN]),
+        ("Mean", [row for row in release["estimates"] if row["label"] == _MEAN and not summed]),
+        ("Totals" if summed else "Devices per answer", [row for row in release["estimates"] if row["label"] != _MEAN or summed]),
     ]
     estimates = tuple(_estimates(title, rows, truth) for title, rows in groups if rows)
-    return Section(release, f"r{index}", _title(release), estimates, tuple(sentences(_certificate(release["privacy"]))))
+    return Section(release, f"r{index}", _title(release), estimates, tuple(_words(release)))
+
+
+def _words(release: Mapping[str, Any]) -> list[str]:
+    privacy, rounds = release["privacy"], release.get("rounds")
+    if rounds is None:
+        return sentences(_certificate(privacy))
+    noise, one_round, rounding = (number(rounds[key]) for key in ("noise_stderr", "one_round_noise_stderr", "rounding_stderr"))
+    return [
+        *sum_sentences(privacy["epsilon_upper"], privacy["delta"], privacy["n_certified"], rounds["epsilon_together"], rounds["mode"]),
+        f"{rounds['rounds']} rounds were added: each total has a standard error of {noise} from their noise, where one round of the same "
+        f"devices would have {one_round}, and at most {rounding} from rounding.",
+    ]
 
 
 def _title(release: Mapping[str, Any]) -> str:
@@ -93,7 +106,13 @@ def _estimates(title: str, rows: Sequence[Mapping[str, Any]], truth: Mapping[str
 def _epsilons(sections: Sequence[Section]) -> Plot:
     """Local against central epsilon, one row per release; logarithmic, because the point is how many times smaller it became."""
     names = {"epsilon0": "epsilon0", "upper": "epsilon_upper", "lower": "epsilon_lower", "received": "epsilon_at_received_n"}
-    rows = [(section.title, {mark: float(section.release["privacy"][key]) for mark, key in names.items()}) for section in sections]
+    rows = [
+        (
+            section.title,
+            {mark: float(section.release["privacy"][key]) for mark, key in names.items() if section.release["privacy"][key] is not None},
+        )
+        for section in sections
+    ]
     return plot(rows, logarithmic=True)
 
 

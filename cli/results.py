@@ -193,10 +193,23 @@ def _show(release: dict[str, Any]) -> None:
         f"together with all that was opened before (windows: {privacy['windows_composed']}, tasks: {privacy['tasks_composed']}):"
         f" epsilon <= {_up(privacy['epsilon_cumulative_upper'])} at delta = {privacy['delta_cumulative']:g}"
     )
+    if "rounds" in release:
+        _show_rounds(release["rounds"])
     say("this stands on:")
     for line in privacy["assumptions"]:
         say(f"  - {line}")
     say("")
+
+
+def _show_rounds(rounds: dict[str, Any]) -> None:
+    aborted = ", ".join(f"{count} {reason}" for reason, count in rounds["aborted"].items()) or "none"
+    together = "nothing is promised" if rounds["epsilon_together"] is None else f"epsilon <= {_up(rounds['epsilon_together'])}"
+    say(f"secure aggregation, mode {rounds['mode']}: {rounds['rounds']} rounds added; ended without a sum: {aborted}")
+    say(
+        f"standard error of each total: {rounds['noise_stderr']:.4g} of the noise (one round of all devices would have "
+        f"{rounds['one_round_noise_stderr']:.4g}), at most {rounds['rounding_stderr']:.4g} of rounding"
+    )
+    say(f"against the analyzer alone: epsilon <= {_up(rounds['epsilon_analyzer'])}; shuffler and analyzer together: {together}")
 
 
 def plain_table(first: str, *others: str) -> Table:
@@ -208,7 +221,7 @@ def plain_table(first: str, *others: str) -> Table:
     return table
 
 
-def _up(epsilon: float) -> str:
+def _up(epsilon: float | None) -> str:
     from shoal.accounting.meaning import bound_text
 
     return bound_text(epsilon)

@@ -1,0 +1,193 @@
+"""What the shuffler keeps of a window in helper mode: sealed vectors in a flat file, seeds and devices' hashes in SQLite.
+
+A vector counts once file and transaction are on disk, in this order, so that a row never points at bytes that a power cut took. Seeds open
+nothing here: the vectors are sealed to the analyzer. Everything goes with the window.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shoal import failpoints
+from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
+from shoal.shuffler import disk
+from shoal.shuffler.core import WindowId
+
+FILE_NAME = "singles.db"
+_SECRET_SIZE = 32  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A stored vector: where it lies, and the seed of its pad, which does not print."""
+
+    place: int
+    seed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A verified submission that waits for the disk."""
+
+    window: WindowId
+    device_key: bytes
+    sealed: bytes = field(repr=False)
+    seed: bytes = field(repr=False)
+
+
+class SingleStore:
+    """One SQLite file and one file of vectors per window in the data folder, which belongs to this process. Methods block."""
+
+    def __init__(self, folder: Path, entropy: Entropy = SYSTEM) -> None:
+        """Raises CONFIG if the file can't be used."""
+        self._folder, self._entropy = folder, entropy
+        self._lock = threading.Lock()
+        path = folder / FILE_NAME
+        try:
+            self._db = disk.connect(path)
+            path.chmod(0o600)
+            self._db.execute("PRAGMA secure_delete = ON")
+            disk.migrate(self._db, "singles")
+        except (OSError, sqlite3.Error) as error:
+            raise ShoalError(
+                Kind.CONFIG, f"{path}: cannot be used ({type(error).__name__}): check rights and space, or restore it"
+            ) from None
+
+    def add(self, arrivals: Sequence[Arrival]) -> list[Kind | None]:
+        """Store them in one commit; per arrival None = on disk, now or before, or why not.
+
+        CONFLICT: the device has another vector in this window. WINDOW_CLOSED: the set of rows is decided. Raises OVERLOADED or INTERNAL
+        for all of them; nothing was stored then.
+        """
+        with self._lock, self._typed():
+            self._db.execute("BEGIN IMMEDIATE")
+            outcomes = [self._add(one) for one in arrivals]
+            for window in {one.window for one in arrivals}:
+                self._sync(window)
+            failpoints.hit("singles.commit")
+            self._db.execute("COMMIT")
+            return outcomes
+
+    def _add(self, one: Arrival) -> Kind | None:
+        key = _key(one.window)
+        known = self._db.execute("SELECT secret, fixed FROM single_window WHERE task_id = ? AND window = ?", key).fetchone()
+        if known is None:
+            known = (self._entropy.bytes(_SECRET_SIZE), 0)
+            self._db.execute("INSERT INTO single_window (task_id, window, secret) VALUES (?, ?, ?)", (*key, known[0]))
+        secret, fixed = known
+        device, digest = hmac.digest(secret, one.device_key, "sha256"), Digest.of(one.sealed).raw
+        held = self._db.execute("SELECT digest FROM single WHERE task_id = ? AND window = ? AND device = ?", (*key, device)).fetchone()
+        if held is not None:
+            return None if held[0] == digest else Kind.CONFLICT
+        if fixed:
+            return Kind.WINDOW_CLOSED
+        (place,) = self._db.execute("SELECT count(*) FROM single WHERE task_id = ? AND window = ?", key).fetchone()
+        with open(self._path(one.window), "ab", opener=_private) as file:
+            file.truncate(place * len(one.sealed))  # what a crash left behind the last committed row
+            file.seek(place * len(one.sealed))
+            file.write(one.sealed)
+        self._db.execute("INSERT INTO single VALUES (?, ?, ?, ?, ?, ?, 0)", (*key, device, place, digest, one.seed))
+        return None
+
+    def _sync(self, window: WindowId) -> None:
+        path = self._path(window)
+        if path.exists():
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                failpoints.hit("singles.sync")
+                os.fsync(file)
+            finally:
+                os.close(file)
+
+    def count(self, window: WindowId) -> int:
+        with self._lock, self._typed():
+            (count,) = self._db.execute("SELECT count(*) FROM single WHERE task_id = ? AND window = ?", _key(window)).fetchone()
+            return int(count)
+
+    def rows(self, window: WindowId) -> list[Row]:
+        """Those that are (to be) in the sum, in order of the devices' hashes."""
+        with self._lock, self._typed():
+            found = self._db.execute(
+                "SELECT place, seed FROM single WHERE task_id = ? AND window = ? AND NOT left_out ORDER BY device", _key(window)
+            ).fetchall()
+            return [Row(place, seed) for place, seed in found]
+
+    def is_fixed(self, window: WindowId) -> bool:
+        with self._lock, self._typed():
+            row = self._db.execute("SELECT fixed FROM single_window WHERE task_id = ? AND window = ?", _key(window)).fetchone()
+            return row is not None and row[0] == 1
+
+    def fix(self, window: WindowId, left_out: Sequence[int]) -> None:
+        """Decide the set of rows, once: all but those at these places. Durable on return. Raises CONFLICT if it was decided before."""
+        with self._lock, self._typed():
+            self._db.execute("BEGIN IMMEDIATE")
+            done = self._db.execute("UPDATE single_window SET fixed = 1 WHERE task_id = ? AND window = ? AND fixed = 0", _key(window))
+            if done.rowcount != 1:
+                raise ShoalError(Kind.CONFLICT, "the rows of this window's sum were decided before: no other set is ever summed")
+            self._db.executemany(
+                "UPDATE single SET left_out = 1 WHERE task_id = ? AND window = ? AND place = ?",
+                [(*_key(window), place) for place in left_out],
+            )
+            failpoints.hit("singles.fix")
+            self._db.execute("COMMIT")
+
+    def read(self, window: WindowId, place: int, size: int) -> bytes:
+        """The sealed vector at a place. Raises INTERNAL if it is not all there."""
+        with self._typed(), open(self._path(window), "rb") as file:
+            file.seek(place * size)
+            data = file.read(size)
+            if len(data) != size:
+                raise ShoalError(Kind.INTERNAL, "the disk failed: a vector was cut short")
+            return data
+
+    def forget(self, window: WindowId) -> None:
+        """The window is over: destroy vectors, seeds and hashes. May be repeated."""
+        with self._lock, self._typed():
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("DELETE FROM single WHERE task_id = ? AND window = ?", _key(window))
+            self._db.execute("DELETE FROM single_window WHERE task_id = ? AND window = ?", _key(window))
+            failpoints.hit("singles.forget")
+            self._db.execute("COMMIT")
+            disk.unlink(self._path(window))
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log would keep seeds and secret
+
+    def windows(self) -> set[WindowId]:
+        """Windows of which something is kept."""
+        with self._lock, self._typed():
+            found = self._db.execute("SELECT task_id, window FROM single_window").fetchall()
+            return {WindowId(TaskId(task_id), window) for task_id, window in found}
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def _path(self, window: WindowId) -> Path:
+        return self._folder / f"singles-{window.task_id.hex[:32]}-{window.window}.vectors"
+
+    @contextmanager
+    def _typed(self) -> Iterator[None]:
+        """A failure leaves nothing half done."""
+        try:
+            yield
+        except BaseException as error:
+            disk.rollback(self._db)
+            if not isinstance(error, OSError | sqlite3.Error):
+                raise
+            raise ShoalError(disk.kind_of(error, self._folder), "a vector could not be kept or read: try again later") from None
+
+
+def _key(window: WindowId) -> tuple[bytes, int]:
+    return window.task_id.raw, window.window
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, (flags & ~os.O_APPEND) | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,205 @@
+"""Helper mode at the shuffler: uploads and seeds come in; at the window's end the rows go out, then the sum of exactly their pads.
+
+No round, no neighbours, no second visit. A submission is acknowledged once it is on disk, and may be repeated. The order in which the
+analyzer gets the vectors is drawn anew for every delivery; the set is fixed once (``single_store``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from shoal import codec
+from shoal.crypto.secagg.device import SESSION_SIZE
+from shoal.crypto.secagg.single import check_single, sum_pads
+from shoal.crypto.secagg.terms import RoundTerms
+from shoal.entropy import SYSTEM, Entropy, uniform_below
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.protos import pairwise_pb2
+from shoal.shuffler.core import WindowId
+from shoal.shuffler.single_store import Arrival, Row, SingleStore
+
+_STAGED_BYTES = 512 * 1024 * 1024  # of uploads under way, all windows together; beyond it OVERLOADED
+_COMMIT_S = 0.006  # submissions of so many seconds share a commit
+_TEXTS = {
+    Kind.CONFLICT: "this device has another vector in this window: a vector is sealed once",
+    Kind.WINDOW_CLOSED: "the window is over: drop the vector",
+}
+# Streams messages to the analyzer's method of that name and returns the reply's bytes.
+Send = Callable[[str, AsyncIterator[bytes]], Awaitable[bytes]]
+
+
+@dataclass(slots=True)
+class _Upload:
+    window: WindowId
+    data: bytearray = field(repr=False)
+    seen: float = 0.0
+
+
+class Singles:
+    """For the event loop that made it. ``store`` blocks and is called in threads."""
+
+    def __init__(self, store: SingleStore, entropy: Entropy = SYSTEM) -> None:
+        self._store, self._entropy = store, entropy
+        self._uploads: dict[bytes, _Upload] = {}
+        self._staged = 0
+        self._waiting: list[tuple[Arrival, asyncio.Future[Kind | None]]] = []
+        self._flush: asyncio.Task[None] | None = None
+
+    async def step(self, terms: RoundTerms, step: pairwise_pb2.Step, now: float, *, open_: bool) -> pairwise_pb2.Answer:
+        """Upload or Single of one session; ``open_``: the window still takes submissions.
+
+        Raises INVALID, OVERSIZE, CONFLICT, UNAUTHENTICATED, WINDOW_CLOSED, OVERLOADED; state unchanged then.
+        """
+        if not open_:
+            raise ShoalError(Kind.WINDOW_CLOSED, _TEXTS[Kind.WINDOW_CLOSED])
+        if len(step.session) != SESSION_SIZE:
+            raise ShoalError(Kind.INVALID, f"a session is {SESSION_SIZE} random bytes")
+        window = WindowId(terms.task_id, terms.window)
+        match step.WhichOneof("step"):
+            case "upload":
+                received = self._upload(terms, window, step.session, step.upload, now)
+                return pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_MASK, received=received)
+            case "single":
+                await self._single(terms, window, step.session, step.single, now)
+                return pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_DONE, received=terms.sealed_vector_bytes)
+            case "ask" | "poll":
+                upload = self._uploads.get(step.session)
+                return pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_MASK, received=len(upload.data) if upload else 0)
+        raise ShoalError(Kind.INVALID, "this task is in helper mode: upload the vector, then send its seed")
+
+    def _upload(self, terms: RoundTerms, window: WindowId, session: bytes, chunk: pairwise_pb2.Upload, now: float) -> int:
+        if chunk.total != terms.sealed_vector_bytes:
+            raise ShoalError(Kind.INVALID, f"a sealed vector of this task is {terms.sealed_vector_bytes} bytes long")
+        if len(chunk.chunk) > LIMITS.upload_bytes:
+            raise ShoalError(Kind.OVERSIZE, f"a chunk of a vector is at most {LIMITS.upload_bytes} bytes long")
+        upload = self._uploads.get(session)
+        held = upload.data if upload else bytearray()
+        if not chunk.chunk or chunk.offset > len(held) or chunk.offset + len(chunk.chunk) > chunk.total:
+            raise ShoalError(Kind.INVALID, f"a chunk of a vector goes on from the {len(held)} bytes that are held, and ends with it")
+        if upload and upload.window != window:
+            raise ShoalError(Kind.CONFLICT, "this session belongs to another window")
+        known = held[chunk.offset : chunk.offset + len(chunk.chunk)]
+        if known != chunk.chunk[: len(known)]:
+            raise ShoalError(Kind.CONFLICT, "these bytes of the vector came before, and were others: a vector is sealed once")
+        fresh = chunk.chunk[len(known) :]
+        if self._staged + len(fresh) > _STAGED_BYTES:
+            self._drop_idle(now - terms.plan.mask_s)
+            if self._staged + len(fresh) > _STAGED_BYTES:
+                raise ShoalError(Kind.OVERLOADED, "too many vectors are on their way: try again later")
+        upload = self._uploads.setdefault(session, _Upload(window, bytearray()))
+        upload.data += fresh
+        upload.seen = now
+        self._staged += len(fresh)
+        return len(upload.data)
+
+    def _drop_idle(self, before: float) -> None:
+        for session in [session for session, upload in self._uploads.items() if upload.seen < before]:
+            self._forget(session)
+
+    def _forget(self, session: bytes) -> None:
+        upload = self._uploads.pop(session, None)
+        self._staged -= len(upload.data) if upload else 0
+
+    async def _single(self, terms: RoundTerms, window: WindowId, session: bytes, single: pairwise_pb2.Single, now: float) -> None:
+        upload = self._uploads.get(session)
+        sealed = bytes(upload.data) if upload and upload.window == window else b""
+        device = await asyncio.to_thread(check_single, terms, single, sealed, now)
+        kind = await self._stored(Arrival(window, device, sealed, single.seed))
+        if kind is not None:
+            raise ShoalError(kind, _TEXTS[kind])
+        # A device that did not hear of it finds nothing held, uploads again and is told the same: the store knows the vector's digest.
+        self._forget(session)
+
+    async def _stored(self, arrival: Arrival) -> Kind | None:
+        """One commit for what came within ``_COMMIT_S``. A caller who goes away undoes nothing."""
+        future: asyncio.Future[Kind | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((arrival, future))
+        if self._flush is None or self._flush.done():
+            self._flush = asyncio.create_task(self._flush_all())
+        return await asyncio.shield(future)
+
+    async def _flush_all(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(_COMMIT_S)
+            batch, self._waiting = self._waiting[: LIMITS.commit_rows], self._waiting[LIMITS.commit_rows :]
+            try:
+                outcomes: list[Kind | None] = await asyncio.to_thread(self._store.add, [arrival for arrival, _ in batch])
+            except ShoalError as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                if not future.done():
+                    future.set_result(outcome)
+
+    async def close(self) -> None:
+        """Commit what waits. The store is closed by whoever opened it."""
+        if self._flush is not None:
+            await self._flush
+
+    # --- the end of a window ----------------------------------------------------------------------------------------
+
+    async def conclude(self, terms: RoundTerms, send: Send) -> str:
+        """Deliver a window that is over. "": the analyzer has the sum on disk, or there was nothing; otherwise why there is none.
+
+        May be repeated until it returns, also after a restart. Raises what the analyzer answers when it is away, or contradicts itself.
+        """
+        window = WindowId(terms.task_id, terms.window)
+        await self.close()
+        for session in [session for session, upload in self._uploads.items() if upload.window == window]:
+            self._forget(session)
+        rows = await asyncio.to_thread(self._store.rows, window)
+        if len(rows) < terms.plan.survivors_min:
+            return "too few vectors came" if rows else ""
+        order = _shuffled(rows, self._entropy)
+        reply = codec.parse(pairwise_pb2.VectorsReply, await send("DeliverSingles", self._vectors(terms, window, order)), "reply")
+        unusable = set(reply.unusable)
+        if not unusable <= set(range(len(order))):
+            raise ShoalError(Kind.MISMATCH, "the analyzer names rows that it was not given")
+        used = [row for index, row in enumerate(order) if index not in unusable]
+        if len(used) < terms.plan.survivors_min:
+            return "too few vectors came"
+        if await asyncio.to_thread(self._store.is_fixed, window):
+            if unusable:
+                raise ShoalError(Kind.CONFLICT, "the analyzer refuses rows that it took before: no other set of rows is summed")
+        else:
+            await asyncio.to_thread(self._store.fix, window, [order[index].place for index in sorted(unusable)])
+        pads = await asyncio.to_thread(sum_pads, terms, [row.seed for row in used])
+        done = codec.parse(pairwise_pb2.UnmaskRoundReply, await send("SumSingles", _pads(terms, pads, len(used))), "reply")
+        return done.reason if not done.done else ""
+
+    async def _vectors(self, terms: RoundTerms, window: WindowId, rows: list[Row]) -> AsyncIterator[bytes]:
+        pending, offset, size = bytearray(), 0, terms.sealed_vector_bytes
+
+        def chunk(data: bytes) -> bytes:
+            message = pairwise_pb2.SinglesChunk(task_id=terms.task_id.raw, window=terms.window, offset=offset, rows=len(rows), data=data)
+            return message.SerializeToString()
+
+        for row in rows:
+            pending += await asyncio.to_thread(self._store.read, window, row.place, size)
+            while len(pending) >= LIMITS.upload_bytes:
+                yield chunk(bytes(pending[: LIMITS.upload_bytes]))
+                offset += LIMITS.upload_bytes
+                del pending[: LIMITS.upload_bytes]
+        if pending:
+            yield chunk(bytes(pending))
+
+
+async def _pads(terms: RoundTerms, pads: bytes, devices: int) -> AsyncIterator[bytes]:
+    for offset in range(0, len(pads), LIMITS.upload_bytes):
+        data = pads[offset : offset + LIMITS.upload_bytes]
+        message = pairwise_pb2.PadsChunk(task_id=terms.task_id.raw, window=terms.window, offset=offset, devices=devices, data=data)
+        yield message.SerializeToString()
+
+
+def _shuffled(rows: list[Row], entropy: Entropy) -> list[Row]:
+    """A uniform permutation (Fisher, Yates), from the CSPRNG."""
+    order = list(rows)
+    for last in range(len(order) - 1, 0, -1):
+        other = uniform_below(last + 1, entropy)
+        order[last], order[other] = order[other], order[last]
+    return order
