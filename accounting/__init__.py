@@ -9,8 +9,8 @@ Pure (numpy, math, fractions): no sockets, no disk, no clock. Usable alone::
 
 Read ``accountant`` first (which bound is taken), then ``routes`` (what there is), then docs/ACCOUNTING.md (why it holds). One module
 per bound: ``binary``, ``cells``, ``blanket``, ``clones``, ``approximate``, ``dummies``; per way of computing: ``tilted``,
-``lattice``, ``curve``; then ``losses`` and ``composition``, ``solve``, ``meaning``, ``audit``, ``lint``. ``published`` is for
-comparison only.
+``lattice``, ``curve``; then ``losses`` and ``composition``, ``solve``, ``meaning``, ``audit``, ``lint``. Sums by secure aggregation:
+``pairwise``, with ``skellam`` and ``laplace_sum``. ``published`` is for comparison only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
     from shoal.accounting.composition import compose, compose_memoized, release_law
     from shoal.accounting.guarantee import Composed, compose_basic, compose_parallel, group, guaranteed
     from shoal.accounting.messages import certify_messages
+    from shoal.accounting.pairwise import PairwiseCertificate, calibrate, certify_sum
     from shoal.accounting.solve import largest_epsilon0, smallest_delta, smallest_n
 
 __all__ = [
     "Certificate",
     "Composed",
+    "PairwiseCertificate",
+    "calibrate",
     "certify",
     "certify_approximate",
     "certify_messages",
+    "certify_sum",
     "compare",
     "compose",
     "compose_basic",
@@ -48,9 +52,12 @@ __all__ = [
 _HOME = {
     "Certificate": "certificate",
     "Composed": "guarantee",
+    "PairwiseCertificate": "pairwise",
+    "calibrate": "pairwise",
     "certify": "accountant",
     "certify_approximate": "accountant",
     "certify_messages": "messages",
+    "certify_sum": "pairwise",
     "compare": "accountant",
     "compose": "composition",
     "compose_basic": "guarantee",
