@@ -56,7 +56,7 @@ class FileSink:
 async def life(folder: Path) -> None:
     """The whole life of a few windows: submit with retries, noting what was acknowledged; close, seal, deliver, shred.
 
-    ``reports.json`` holds {"task", "windows": [[hex, ...], ...], "start", "deadline"}.
+    ``reports.json`` holds {"task", "windows": [[hex, ...], ...], "devices": {hex: hex}, "start", "deadline"}: who sends a report.
     """
     plan = json.loads((folder / "reports.json").read_text())
     config = load_settings(ShufflerConfig, folder / "shuffler.toml")
@@ -69,7 +69,8 @@ async def life(folder: Path) -> None:
         lifecycle = Lifecycle(book, store, writer, FileSink(folder, store), clock, SYSTEM, 0.0)
         for window, reports in enumerate(plan["windows"]):
             for at in range(0, len(reports), GROUP):
-                await _submit(writer, WindowId(task_id, window), reports[at : at + GROUP], acked)
+                group = [Submission(WindowId(task_id, window), (raw(one),), raw(plan["devices"][one])) for one in reports[at : at + GROUP]]
+                await _submit(writer, group, acked)
         clock.time = plan["deadline"]
         for _ in range(40):
             try:
@@ -85,17 +86,20 @@ async def life(folder: Path) -> None:
         store.close()
 
 
-async def _submit(writer: Writer, window: WindowId, reports: list[str], acked: int) -> None:
+raw = bytes.fromhex
+
+
+async def _submit(writer: Writer, reports: list[Submission], acked: int) -> None:
     """As a device does: the same bytes again until they are accepted or refused for good."""
     for _ in range(5):
         try:
-            outcomes = await writer.submit([Submission(window, (bytes.fromhex(report),)) for report in reports])
+            outcomes = await writer.submit(reports)
         except ShoalError as error:
             assert error.kind in _RETRY  # noqa: PT017 - no test function
             continue
         for report, outcome in zip(reports, outcomes, strict=True):
             if outcome is None:
-                os.write(acked, f"{window.window} {report}\n".encode())
+                os.write(acked, f"{report.window.window} {report.sealed[0].hex()}\n".encode())
         if not any(outcome in _RETRY for outcome in outcomes):
             return
 
