@@ -166,7 +166,7 @@ class Rounds:
         return _Round(collector, served, window, now)
 
     async def start_round(self, request: bytes, call: Call) -> bytes:
-        """StartRoundRequest -> StartRoundReply. Raises NOT_FOUND (nothing opened since the last start), and what ``Collector.start`` does."""
+        """StartRoundRequest -> StartRoundReply. Raises NOT_FOUND (nothing opened since a restart), and what ``Collector.start`` does."""
         message = codec.parse(pairwise_pb2.StartRoundRequest, request, "start of a round")
         one = self._known(self._by_offer, message.offer_id)
         reply = await self._do(one, lambda: one.collector.start(message))

@@ -1,0 +1,293 @@
+"""Rounds of every open window that is summed by secure aggregation: opened when devices ask, driven to their end, window by window.
+
+One asyncio task per window, one per round. A cohort that takes no more devices makes room for the next, so several rounds of a
+window may be under way. When a window is over and its last round has ended, the analyzer is asked to release it until it says that
+it has; then the window is decided here too: its hop key and the memory of who answered are destroyed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from shoal.clock import Clock
+from shoal.crypto.secagg.coordinator import Coordinator, countersign, open_request
+from shoal.crypto.secagg.records import NONCE_SIZE
+from shoal.crypto.secagg.terms import RoundTerms
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.trust import ServedTask
+from shoal.entropy import Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.log import get_log
+from shoal.protos import pairwise_pb2
+from shoal.secagg import Mode
+from shoal.shuffler import core
+from shoal.shuffler.admissions import Admissions
+from shoal.shuffler.collection import Collection
+from shoal.shuffler.core import WindowId
+from shoal.shuffler.live_round import TICK_S, GaveUpError, LiveRound, ask, fraction
+from shoal.shuffler.tasks import TaskBook
+
+log = get_log("shuffler")
+MOST_ROUNDS = 16  # of one window under way at once: each may hold cohort_max vectors on disk
+_KEPT_ROUNDS = 1_000  # ended ones of a window whose devices still get told how they ended
+_NONE_WAIT_MS = 1_000  # while a round is being opened
+_OPEN_PATIENCE_S = 30.0
+_FINISH_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0  # between two attempts to finish a window
+
+
+class WindowRounds:
+    """The rounds of one window."""
+
+    def __init__(
+        self,
+        served: ServedTask,
+        window: WindowId,
+        *,
+        collection: Collection,
+        admissions: Admissions,
+        signing_key: SigningKey,
+        folder: Path,
+        clock: Clock,
+        entropy: Entropy,
+        tick_s: float,
+    ) -> None:
+        self.served, self.window, self.terms = served, window, RoundTerms.served(served, window.window)
+        self._collection, self.admissions, self._signing_key, self._folder = collection, admissions, signing_key, folder
+        self._clock, self._entropy, self._tick_s = clock, entropy, tick_s
+        self._rounds: list[tuple[LiveRound, asyncio.Task[None]]] = []  # under way
+        self._ended: list[LiveRound] = []
+        self._sessions: dict[bytes, LiveRound] = {}
+        self._seats: dict[bytes, tuple[LiveRound, bytes]] = {}  # device key -> its last round and session
+        self._joining: LiveRound | None = None
+        self._woken = asyncio.Event()
+        self._wanted = False
+        self.ended: Counter[str] = Counter()  # rounds by how they ended: "done", or the reason
+
+    # --- what devices' steps ask --------------------------------------------------------------------------------------
+
+    def opens_rounds(self, now: float) -> bool:
+        """Whether a round that begins now can end within the window."""
+        plan = self.served.task.windows
+        return plan.start_of(self.window.window) - plan.skew_s <= now <= plan.deadline_of(self.window.window) - self.terms.plan.seconds
+
+    def invite(self, now: float) -> pairwise_pb2.Answer:
+        """To Ask: the offer that takes devices, or when to ask again. Raises TOO_EARLY, WINDOW_CLOSED."""
+        if self._joining is not None:
+            answer = self._joining.coordinator.invite(now)
+            if answer.phase == pairwise_pb2.PHASE_JOIN:
+                return answer
+        plan = self.served.task.windows
+        if now < plan.start_of(self.window.window) - plan.skew_s:
+            raise ShoalError(Kind.TOO_EARLY, "the window has not begun: ask when it has, and check the clock")
+        if not self.opens_rounds(now):
+            raise ShoalError(Kind.WINDOW_CLOSED, "the window opens no more rounds: wait for the next window")
+        self._wanted = True
+        self._woken.set()
+        return pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_NONE, wait_ms=_NONE_WAIT_MS)
+
+    def find(self, session: bytes) -> LiveRound | None:
+        """The round in which this session has a seat, under way or ended."""
+        return self._sessions.get(session)
+
+    async def join(self, session: bytes, join: pairwise_pb2.Join) -> LiveRound:
+        """A seat, if this device has not answered the window and has no seat elsewhere.
+
+        Raises CONFLICT (answered; another session), TOO_EARLY (a seat in a round under way), NOT_FOUND (no such offer), and what
+        ``Coordinator.join`` raises.
+        """
+        held = self._sessions.get(session)
+        if held is not None:
+            held.coordinator.join(session, join, self._clock.now())  # the same again, or a CONFLICT
+            return held
+        live = self._joining
+        if live is None or live.coordinator.offer_id.raw != join.offer_id:
+            raise ShoalError(Kind.NOT_FOUND, "this round is not open any more: ask for the next one")
+        device_key = live.coordinator.identify(join, self._clock.now())
+        if await asyncio.to_thread(self.admissions.answered, self.window, device_key):
+            raise ShoalError(Kind.CONFLICT, "this device has answered the window before: a window is answered once")
+        if self._seated_elsewhere(device_key, live):
+            raise ShoalError(Kind.TOO_EARLY, "this device has a seat in a round that goes on: try again when it has ended")
+        live.coordinator.join(session, join, self._clock.now())
+        live.devices[session] = device_key
+        self._sessions[session], self._seats[device_key] = live, (live, session)
+        return live
+
+    def _seated_elsewhere(self, device_key: bytes, here: LiveRound) -> bool:
+        """A device that lost its seat before its vector was complete is free again."""
+        live, session = self._seats.get(device_key, (None, b""))
+        if live is None or live is here or live.coordinator.ended:
+            return False
+        return live.coordinator.answer(session, self._clock.now()).kind != Kind.WINDOW_CLOSED.value
+
+    def phases(self) -> Counter[str]:
+        """Rounds under way, by phase."""
+        return Counter(pairwise_pb2.Phase.Name(live.coordinator.phase).removeprefix("PHASE_") for live, _ in self._rounds)
+
+    # --- the window's task --------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until the window is over and its last round has ended. Cancelled: every round is aborted."""
+        try:
+            while True:
+                self._woken.clear()
+                self._reap()
+                now = self._clock.now()
+                if not self._rounds and not self.opens_rounds(now) and now >= self.served.task.windows.deadline_of(self.window.window):
+                    return
+                if self._wanted and self.opens_rounds(now):
+                    await self._open()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), self._tick_s)
+        finally:
+            await self._stop_rounds()
+
+    async def _stop_rounds(self) -> None:
+        for _, task in self._rounds:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in self._rounds), return_exceptions=True)
+
+    def _reap(self) -> None:
+        """Put ended rounds aside: their devices may still ask how they ended."""
+        for live, task in list(self._rounds):
+            if task.done():
+                self._rounds.remove((live, task))
+                reason = live.coordinator.reason
+                self.ended[reason.value if reason else "done"] += 1
+                self._ended.append(live)
+        while len(self._ended) > _KEPT_ROUNDS:
+            old = self._ended.pop(0)
+            for session, device_key in old.devices.items():
+                self._sessions.pop(session, None)
+                if self._seats.get(device_key, (None, b""))[0] is old:
+                    del self._seats[device_key]
+
+    async def _open(self) -> None:
+        """An offer, unless one takes devices already. Failures are in the log; devices ask again."""
+        joining = self._joining
+        if joining is not None and joining.coordinator.invite(self._clock.now()).phase == pairwise_pb2.PHASE_JOIN:
+            self._wanted = False
+            return
+        if len(self._rounds) >= MOST_ROUNDS or self.terms.plan.mode is Mode.HELPER:
+            return
+        nonce = self._entropy.bytes(NONCE_SIZE)
+        request = open_request(self.terms, nonce)
+        until = self._clock.now() + _OPEN_PATIENCE_S
+        try:
+            reply = await ask(lambda: self._collection.open(request), self.window, self._clock, self._entropy, until, "OpenRound")
+            offer = countersign(self.terms, nonce, reply, self._signing_key)
+            coordinator = Coordinator(self.terms, offer, nonce, self._signing_key, self._entropy, self._clock.now())
+            live = LiveRound(self.terms, coordinator, self._folder, self._collection, self._clock, self._entropy, self._tick_s)
+        except GaveUpError as error:
+            log.error("no round can be opened", task=self.window.task_id, window=self.window.window, reason=error.reason.value)
+            self._wanted = False
+            return
+        except ShoalError as error:
+            log.error("no round can be opened", task=self.window.task_id, window=self.window.window, error=error)
+            self._wanted = False
+            return
+        self._joining, self._wanted = live, False
+        task = asyncio.create_task(live.run())
+        task.add_done_callback(lambda _: self._woken.set())
+        self._rounds.append((live, task))
+
+
+class RoundDriver:
+    """All windows of rounds. ``decide`` records a window that is finished, durably; ``book`` is told after it."""
+
+    def __init__(
+        self,
+        book: TaskBook,
+        admissions: Admissions,
+        collection: Collection,
+        signing_key: SigningKey,
+        folder: Path,
+        clock: Clock,
+        entropy: Entropy,
+        decide: Callable[[WindowId], Awaitable[None]],
+        tick_s: float = TICK_S,
+    ) -> None:
+        self._book, self._admissions, self._collection, self._signing_key = book, admissions, collection, signing_key
+        self._folder, self._clock, self._entropy, self._decide, self._tick_s = folder, clock, entropy, decide, tick_s
+        self._windows: dict[WindowId, WindowRounds] = {}
+        self._tasks: dict[WindowId, asyncio.Task[None]] = {}
+        self.ended: dict[str, Counter[str]] = {}  # rounds of finished windows by task (short id) and how they ended
+        self.failing: Counter[WindowId] = Counter()  # windows that can't be finished: attempts
+
+    def window(self, window: WindowId) -> WindowRounds | None:
+        """The rounds of a window that goes on."""
+        return self._windows.get(window)
+
+    def windows(self) -> list[WindowRounds]:
+        return list(self._windows.values())
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until ``stop``; then every open round is aborted."""
+        while not stop.is_set():
+            try:
+                self.tick()
+            except Exception as error:  # noqa: BLE001 - the clock must go on
+                log.error("a tick of the rounds failed unexpectedly", error=error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), self._tick_s)
+        await self.stop()
+
+    async def stop(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def tick(self) -> None:
+        """Begin the windows whose time has come."""
+        for served, window in list(self._book.running(self._clock.now())):
+            if served.task.pairwise is not None and window not in self._tasks:
+                self._windows[window] = WindowRounds(
+                    served,
+                    window,
+                    collection=self._collection,
+                    admissions=self._admissions,
+                    signing_key=self._signing_key,
+                    folder=self._folder,
+                    clock=self._clock,
+                    entropy=self._entropy,
+                    tick_s=self._tick_s,
+                )
+                self._tasks[window] = asyncio.create_task(self._run(served, window))
+
+    async def _run(self, served: ServedTask, window: WindowId) -> None:
+        rounds = self._windows[window]
+        try:
+            await rounds.run()
+            await self._finish(served, window)
+        except Exception as error:  # noqa: BLE001 - a bug in one window must not stop the others; the next tick begins it anew
+            log.error("unexpected failure", task=window.task_id, window=window.window, error=error)
+            await asyncio.sleep(_FINISH_PAUSE_S)
+        finally:
+            del self._windows[window], self._tasks[window]
+            self.ended.setdefault(window.task_id.short, Counter()).update(rounds.ended)
+
+    async def _finish(self, served: ServedTask, window: WindowId) -> None:
+        """Ask the analyzer to release until it has, or the task's retention is over; then decide the window here."""
+        pause = _FINISH_PAUSE_S
+        while not core.expired(served.task, window.window, self._clock.now()):
+            try:
+                if await self._collection.finish(window):
+                    break
+                kind: ShoalError | None = None
+            except ShoalError as error:
+                kind = error
+                if error.kind is Kind.WINDOW_CLOSED:
+                    break
+            self.failing[window] += 1
+            log.warning("window not finished yet", task=window.task_id, window=window.window, attempt=self.failing[window], error=kind)
+            await asyncio.sleep(pause * (0.5 + fraction(self._entropy) / 2))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        else:
+            log.error("retention ended before the analyzer finished the window", task=window.task_id, window=window.window)
+        self.failing.pop(window, None)
+        await asyncio.to_thread(self._admissions.forget, window)
+        await self._decide(window)
+        log.info("window of rounds finished", task=window.task_id, window=window.window)
