@@ -62,9 +62,9 @@ def submit(
     """
     _check_mode(terms)
     label = window_label(terms.task_id, terms.window)
-    masked = words.append_checks(vector, _constants(terms), terms.plan.word_bits)
     if vector.shape != (terms.dimension,):
         raise ShoalError(Kind.INVALID, f"a vector of this task has {terms.dimension} coordinates")
+    masked = words.append_checks(vector, _constants(terms), terms.plan.word_bits)
     seed = entropy.bytes(pads.SEED_SIZE)
     pads.apply(masked, pads.single_stream_key(seed, terms.task_id, terms.window), +1)
     config = terms.analyzer_config
@@ -126,7 +126,7 @@ class SingleSum:
         if len(pads_sum) != self._terms.vector_bytes:
             raise ShoalError(Kind.INVALID, f"a sum of pads of this task is {self._terms.vector_bytes} bytes long")
         total = self._total - np.frombuffer(pads_sum, dtype=self._total.dtype)
-        if devices != self.devices or not words.verify_checks(total[self._terms.dimension :], devices, _constants(self._terms)):
+        if devices != self.devices or not words.verify_checks(total, devices, _constants(self._terms)):
             raise ShoalError(Kind.ABORTED, "the sum does not check: shuffler and analyzer do not mean the same rows, or a device lied")
         return words.decode_signed(total[: self._terms.dimension])
 
