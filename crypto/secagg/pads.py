@@ -36,7 +36,7 @@ _AES_KEY_SIZE = 32  # bytes
 _HASH_SIZE = 32  # bytes of SHA-256
 _FIELD_PRIME = (1 << 255) - 19  # of Curve25519
 # Pad and words of one chunk stay in a core's second-level cache, and the cipher's set-up is spread over many blocks.
-_CHUNK = 192 * 1024  # bytes; a multiple of every word size and of the cipher's block
+_CHUNK = 192 * 1024  # bytes; a multiple of every word size
 _ZEROS = memoryview(bytes(_CHUNK))
 
 

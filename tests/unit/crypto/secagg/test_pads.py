@@ -270,7 +270,7 @@ LENGTHS = [0, 1, 2, 15, 16, 17, 1000, _CHUNK - 16, _CHUNK - 8, _CHUNK, _CHUNK + 
 def test_the_pad_is_aes_256_ctr(bits: int, sign: int, stream_key: bytes) -> None:
     """Against the library's one-shot CTR and against the bare block cipher, word by word in little-endian, across chunks.
 
-    Planted: sign ignored; words big-endian; the cipher begun anew in every chunk; a chunk not a multiple of 16 -> this fails.
+    Planted: sign ignored; words big-endian; the cipher begun anew in every chunk -> this fails.
     """
     width = bits // 8
     for length in LENGTHS:
