@@ -68,6 +68,8 @@ class Ingest:
         manifest = codec.decode_manifest(signed.manifest)
         served = await asyncio.to_thread(self._tasks.get, manifest.task_id)
         verify(served.task.shuffler_key, SigningContext.MANIFEST, signed.manifest, signed.signature)
+        if served.task.pairwise is not None:
+            raise ShoalError(Kind.INVALID, "manifest: this task is summed in rounds, it has no batches")
         batch = self._store.batch_of(manifest.task_id, manifest.window)
         check_same(batch, Digest.of(signed.manifest))
         if batch is None or batch.state is BatchState.RECEIVING:

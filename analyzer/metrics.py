@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -21,8 +21,8 @@ _WINDOWS_SHOWN = 200  # per task, the latest
 
 
 class _Batches(Collector):
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, rounds: Callable[[], dict[str, int]]) -> None:
+        self._store, self._rounds = store, rounds
 
     def collect(self) -> Iterator[Metric]:
         states = Counter(batch.state for batch in self._store.batches())
@@ -41,12 +41,16 @@ class _Batches(Collector):
         refused = CounterMetricFamily("shoal_analyzer_rejected_rows", "Rows that did not count, by reason", labels=["reason"])
         for reason, count in sorted(rejected.items()):
             refused.add_metric([reason], count)
-        yield from (batches, ended, refused, CounterMetricFamily("shoal_analyzer_reports", "Reports that counted", value=counted))
+        rounds = CounterMetricFamily("shoal_analyzer_rounds", "Rounds by how they ended, or open, since the start", labels=["end"])
+        for end, count in self._rounds().items():
+            rounds.add_metric([end], count)
+        yield from (batches, ended, refused, rounds, CounterMetricFamily("shoal_analyzer_reports", "Reports that counted", value=counted))
 
 
-def registry_of(store: Store) -> CollectorRegistry:
+def registry_of(store: Store, rounds: Callable[[], dict[str, int]] = dict) -> CollectorRegistry:
+    """``rounds``: of secure aggregation, how many are open, and how many ended since the start, by how."""
     registry = CollectorRegistry()
-    registry.register(_Batches(store))
+    registry.register(_Batches(store, rounds))
     return registry
 
 
@@ -71,7 +75,7 @@ def status_of(store: Store, tasks: list[ServedTask]) -> dict[str, Any]:
             "windows": served.task.windows.count,
             "receiving": states[served.task_id, BatchState.RECEIVING],
             "processing": states[served.task_id, BatchState.PROCESSING],
-            "released": states[served.task_id, BatchState.DONE] - withheld[served.task_id],
+            "released": len(ended.get(served.task_id, [])) - withheld[served.task_id],
             "withheld": withheld[served.task_id],
             "ended": sorted(ended.get(served.task_id, []), key=lambda row: int(row["window"]))[-_WINDOWS_SHOWN:],
         }

@@ -39,6 +39,7 @@ from shoal.secagg import Mode
 log = get_log("analyzer")
 SERVICE = "shoal.v1.Collection"
 MOST_OPEN = 64  # rounds at once: each holds a running sum, and the shares of its devices
+_SWEEP_S = 60.0
 _MOST_KEPT = 4_096  # ended rounds whose answers are remembered
 _START_BYTES = LIMITS.cohort * 96 + 4 * KIB
 _COMMIT_BYTES = LIMITS.cohort * (32 + 1 + 4) + 4 * KIB
@@ -119,6 +120,10 @@ class Rounds:
             "FinishWindow": Method(KIB, handler=self.finish_window),
         }
         return Service(SERVICE, methods, peers)
+
+    def counts(self) -> dict[str, int]:
+        """Open rounds, and those that ended since the start by how: for status and metrics."""
+        return {"open": self.open_rounds, **dict(sorted(self.ended.items()))}
 
     @property
     def open_rounds(self) -> int:
@@ -299,6 +304,15 @@ class Rounds:
             return outcome, not decode_release(outcome.release).withheld
 
         return conclude
+
+    async def sweep_forever(self) -> None:
+        """``sweep`` once a minute, until cancelled."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            try:
+                await self.sweep()
+            except (ShoalError, OSError) as error:
+                log.error("rounds could not be swept: will be tried again", error=error)
 
     async def sweep(self) -> None:
         """Abort rounds that the shuffler has forgotten, and release windows with sums whose end it never said before retention."""

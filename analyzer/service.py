@@ -14,9 +14,11 @@ from shoal.analyzer.ingest import Ingest
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.metrics import registry_of, status_of
 from shoal.analyzer.processing import Processor
+from shoal.analyzer.rounds import Rounds
 from shoal.analyzer.shredding import Shredder
 from shoal.analyzer.spool import Spools
 from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.sums import SumStore
 from shoal.analyzer.tasks import TaskFolder
 from shoal.clock import Clock, SystemClock
 from shoal.crypto.keyfiles import load_signing_key
@@ -57,6 +59,7 @@ class AnalyzerService:
         self._check_unfinished()
         self._own_pool = pool is None
         self._pool = pool or WorkerPool(config.workers)
+        shredder = Shredder(store=store, tasks=self._tasks, keys=keys, spools=spools, clock=clock)
         self._processor = Processor(
             store=store,
             tasks=self._tasks,
@@ -64,7 +67,7 @@ class AnalyzerService:
             spools=spools,
             pool=self._pool,
             signing_key=signing_key,
-            shredder=Shredder(store=store, tasks=self._tasks, keys=keys, spools=spools, clock=clock),
+            shredder=shredder,
         )
         ingest = Ingest(
             store=store,
@@ -75,30 +78,44 @@ class AnalyzerService:
             complete=self._processor.add,
             clean=self._processor.clean,
         )
-        self._server = RpcServer(config.listen, [ingest.service(frozenset(config.allowed_shufflers))], tls)
-        self._admin = Admin(config.admin_listen, lambda: self._processor.trouble, self._status, registry_of(store))
+        self._rounds = Rounds(
+            store=store,
+            tasks=self._tasks,
+            keys=keys,
+            signing_key=signing_key,
+            conclude=_conclude,
+            shred=shredder.summed,
+            clock=clock,
+        )
+        shufflers = frozenset(config.allowed_shufflers)
+        self._server = RpcServer(config.listen, [ingest.service(shufflers), self._rounds.service(shufflers)], tls)
+        self._admin = Admin(config.admin_listen, lambda: self._processor.trouble, self._status, registry_of(store, self._rounds.counts))
         self._working: list[asyncio.Task[None]] = []
 
     def _check_unfinished(self) -> None:
         served = {served.task_id for served in self._tasks.all()}
-        for batch in self._store.batches():
-            if batch.state is not BatchState.DONE and batch.manifest.task_id not in served:
-                raise ShoalError(
-                    Kind.CONFIG,
-                    f"data_dir holds an unfinished batch of task {batch.manifest.task_id.short}, which is not in tasks_dir:"
-                    " put its .task and .keys files back",
-                )
+        unfinished = {batch.manifest.task_id for batch in self._store.batches() if batch.state is not BatchState.DONE}
+        unfinished |= {task_id for task_id, _ in SumStore(self._store).unreleased()}
+        for task_id in sorted(unfinished - served):
+            raise ShoalError(
+                Kind.CONFIG,
+                f"data_dir holds an unfinished batch or sum of task {task_id.short}, which is not in tasks_dir:"
+                " put its .task and .keys files back",
+            )
 
     def _status(self) -> dict[str, Any]:
         """``ready``: null, or why not."""
-        return {"service": "analyzer", "ready": self._processor.trouble, **status_of(self._store, self._tasks.all())}
+        status = status_of(self._store, self._tasks.all())
+        return {"service": "analyzer", "ready": self._processor.trouble, **status, "rounds": self._rounds.counts()}
 
     async def start(self) -> tuple[int, int]:
         """Serve; returns the ports of gRPC and admin. Raises PORT_IN_USE, KEY_FILE."""
         await asyncio.to_thread(self._pool.warm)
         admin_port = await self._admin.start()
         await self._processor.resume()
-        self._working = [asyncio.create_task(work) for work in (self._processor.run(), self._processor.sweep_forever())]
+        self._working = [
+            asyncio.create_task(work) for work in (self._processor.run(), self._processor.sweep_forever(), self._rounds.sweep_forever())
+        ]
         port = await self._server.start()
         log.info("serving", port=port, tasks=len(self._tasks.all()), workers=self._pool.processes)
         return port, admin_port
@@ -113,20 +130,24 @@ class AnalyzerService:
         for work in self._working:
             work.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
+        await self._rounds.stop()
         await self._admin.stop()
         if self._own_pool:
             await asyncio.to_thread(self._pool.close)
         log.info("stopped")
 
 
+def _conclude(*arguments: Any) -> Any:
+    from shoal.analyzer.sum_release import conclude_sums
+
+    return conclude_sums(*arguments)
+
+
 def _check_keys(store: Store, keys: KeyFolder, clock: Clock, served: ServedTask) -> None:
     """A window whose key is missing would collect reports that nobody can open: say so before it does. Raises KEY_FILE."""
-    ended = {
-        batch.manifest.window for batch in store.batches() if batch.state is BatchState.DONE and batch.manifest.task_id == served.task_id
-    }
-    now = clock.now()
+    over, now = store.over(), clock.now()
     for window, config in enumerate(served.keys.analyzer_keys):
-        if window in ended or retention_over(served.task, window, now) or keys.path(config.key_id).is_file():
+        if (served.task_id, window) in over or retention_over(served.task, window, now) or keys.path(config.key_id).is_file():
             continue
         raise ShoalError(
             Kind.KEY_FILE,

@@ -1,6 +1,6 @@
 """Deleting what could open reports: the rows and the key of a window that is over.
 
-A window is over when it is DONE, or when the task's retention has ended before its batch was complete: then the shuffler has
+A window is over when it is released, or when the task's retention has ended before its batch was complete: then the shuffler has
 deleted its reports too, and nothing will ever be opened. A key goes when the last window that uses it is over.
 """
 
@@ -29,6 +29,7 @@ class Shredder:
         self._store, self._tasks, self._keys, self._spools, self._clock = store, tasks, keys, spools, clock
         self._lock = threading.Lock()  # a batch's end and the next offer of it may come at the same moment
         self._released: set[Digest] = set()
+        self._summed: set[Window] = set()
         self._expired: set[Window] = set()
         self._postponed: set[KeyId] = set()  # keys that may go as soon as the tasks folder can be read again
 
@@ -40,6 +41,13 @@ class Shredder:
                 self._spools.delete(batch.manifest_hash)
                 self._drop_key(batch.manifest.analyzer_key_id)
                 self._released.add(batch.manifest_hash)
+
+    def summed(self, task_id: TaskId, window: int) -> None:
+        """Delete the key of a released window of rounds, unless another window still wants it."""
+        with self._lock:
+            if (task_id, window) not in self._summed:
+                self._drop_key(self._tasks.get(task_id).keys.analyzer_keys[window].key_id)
+                self._summed.add((task_id, window))
 
     def expired(self, batch: Batch) -> bool:
         """Whether the task's retention forbids to hold this batch any longer."""
@@ -68,7 +76,7 @@ class Shredder:
             self._postponed.add(key_id)
             log.warning("a window's key is kept until the tasks folder is in order", key_id=key_id)
             return
-        over = {_window(batch) for batch in self._store.batches() if batch.state is BatchState.DONE} | self._expired_windows().keys()
+        over = self._store.over() | self._expired_windows().keys()
         if not self._tasks.users_of(key_id) - over:
             self._keys.delete(key_id)
         self._postponed.discard(key_id)  # not before: what can't be deleted now is tried again

@@ -121,6 +121,11 @@ class TaskFolder:
                 Kind.CONFIG,
                 f"task {task.name}: its analyzer_key is not the public key of our signing_key: remove the task, or mend the key",
             )
+        if task.pairwise is not None:
+            from shoal.accounting.sum_task import check_sum
+
+            check_sum(task)
+            return
         mechanism = create(task.mechanism, task.domain)
         if (mechanism.report_size, mechanism.messages) != (task.report_size, task.messages):
             raise ShoalError(Kind.CONFIG, f"task {task.name}: report_size or messages are not those of its mechanism {mechanism.name}")

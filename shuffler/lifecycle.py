@@ -140,6 +140,8 @@ class Lifecycle:
     async def _close_due(self, now: float) -> None:
         empty: list[WindowId] = []
         for served, window in list(self._book.running(now)):
+            if served.task.pairwise is not None:  # summed in rounds: the round driver decides its windows
+                continue
             if not core.due(served.task, window.window, now, self._store.distinct(window)):
                 continue
             if self._store.record(window) is None:

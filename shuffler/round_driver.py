@@ -215,14 +215,20 @@ class RoundDriver:
         self._windows: dict[WindowId, WindowRounds] = {}
         self._tasks: dict[WindowId, asyncio.Task[None]] = {}
         self.ended: dict[str, Counter[str]] = {}  # rounds of finished windows by task (short id) and how they ended
-        self.failing: Counter[WindowId] = Counter()  # windows that can't be finished: attempts
+        self.failing: Counter[WindowId] = Counter()  # windows that the analyzer won't finish, though it answers: attempts
 
     def window(self, window: WindowId) -> WindowRounds | None:
         """The rounds of a window that goes on."""
         return self._windows.get(window)
 
-    def windows(self) -> list[WindowRounds]:
-        return list(self._windows.values())
+    def counts(self) -> dict[str, tuple[Counter[str], Counter[str]]]:
+        """Per task (short id): rounds under way by phase, and rounds that ended since the start, by how. Never how many devices."""
+        found = {task: (Counter[str](), Counter(ended)) for task, ended in self.ended.items()}
+        for window, rounds in self._windows.items():
+            phases, ended = found.setdefault(window.task_id.short, (Counter(), Counter()))
+            phases.update(rounds.phases())
+            ended.update(rounds.ended)
+        return found
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop``; then every open round is aborted."""
@@ -271,18 +277,20 @@ class RoundDriver:
 
     async def _finish(self, served: ServedTask, window: WindowId) -> None:
         """Ask the analyzer to release until it has, or the task's retention is over; then decide the window here."""
-        pause = _FINISH_PAUSE_S
+        pause, attempt = _FINISH_PAUSE_S, 0
         while not core.expired(served.task, window.window, self._clock.now()):
             try:
                 if await self._collection.finish(window):
                     break
-                kind: ShoalError | None = None
+                failure: ShoalError | None = None
             except ShoalError as error:
-                kind = error
                 if error.kind is Kind.WINDOW_CLOSED:
                     break
-            self.failing[window] += 1
-            log.warning("window not finished yet", task=window.task_id, window=window.window, attempt=self.failing[window], error=kind)
+                failure = error
+            attempt += 1
+            if failure is None or failure.kind is not Kind.UNAVAILABLE:
+                self.failing[window] = attempt
+            log.warning("window not finished yet", task=window.task_id, window=window.window, attempt=attempt, error=failure)
             await asyncio.sleep(pause * (0.5 + fraction(self._entropy) / 2))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         else:

@@ -19,11 +19,17 @@ from shoal.rpc.channel import build_channel
 from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity, read_pem
 from shoal.service import DataFolder
+from shoal.shuffler.admissions import Admissions
+from shoal.shuffler.collection import GrpcCollection
 from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.core import WindowId
 from shoal.shuffler.egress import Egress
 from shoal.shuffler.ingress import Ingress
 from shoal.shuffler.lifecycle import Lifecycle
+from shoal.shuffler.live_round import TICK_S
 from shoal.shuffler.opening import Opener
+from shoal.shuffler.round_driver import RoundDriver
+from shoal.shuffler.rounds import Rounds
 from shoal.shuffler.sqlite_store import SqliteStore
 from shoal.shuffler.status import StatusPage
 from shoal.shuffler.tasks import TaskBook
@@ -44,7 +50,9 @@ class Shuffler:
     Raises CONFIG, KEY_FILE, PORT_IN_USE, CONFLICT and what loading tasks raises, before anything is served.
     """
 
-    def __init__(self, config: ShufflerConfig, *, clock: Clock | None = None, entropy: Entropy = SYSTEM) -> None:
+    def __init__(self, config: ShufflerConfig, *, clock: Clock | None = None, entropy: Entropy = SYSTEM, tick_s: float = TICK_S) -> None:
+        """``tick_s``: seconds between two looks of an open round at the clock."""
+        self._tick_s = tick_s
         self._config, self._clock, self._entropy = config, clock or SystemClock(), entropy
         self._stack = AsyncExitStack()
         self._stopping = False
@@ -52,6 +60,7 @@ class Shuffler:
         self.admin_port = 0
         self.book: TaskBook
         self.lifecycle: Lifecycle
+        self.rounds: RoundDriver
         self.store: SqliteStore
         self.registry: CollectorRegistry
 
@@ -101,14 +110,34 @@ class Shuffler:
             self.book, self.store, writer, egress, self._clock, self._entropy, config.delivery_delay_max_s, opener.forget_keys
         )
         ingress = Ingress(self.book, self.store, writer, opener, self._clock)
-        page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping)
+        admissions = Admissions(folder, self._entropy)
+        self._stack.callback(admissions.close)
+
+        async def decide(window: WindowId) -> None:
+            await writer.run(lambda: self.store.lapse([window]))
+            self.book.decided(window)
+
+        self.rounds = RoundDriver(
+            self.book,
+            admissions,
+            GrpcCollection(channel),
+            signing_key,
+            folder,
+            self._clock,
+            self._entropy,
+            decide,
+            self._tick_s,
+        )
+        rounds = Rounds(self.book, self.rounds, self._clock, self._entropy)
+        page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping, self.rounds, rounds)
         self.registry = CollectorRegistry()
         self.registry.register(page)
         admin = Admin(config.admin_listen, page.ready, page.status, self.registry)
-        server = RpcServer(config.listen, [ingress.service()], tls)
+        server = RpcServer(config.listen, [ingress.service(), rounds.service()], tls)
         await asyncio.to_thread(opener.warm)
         end = asyncio.Event()
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.lifecycle.run(end)))
+        self._stack.push_async_callback(_end, end, asyncio.create_task(self.rounds.run(end)))
         self.admin_port = await admin.start()
         self._stack.push_async_callback(admin.stop)
         self.port = await server.start()

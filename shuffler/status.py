@@ -15,6 +15,8 @@ from shoal.ids import TaskId
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.ingress import Ingress
 from shoal.shuffler.lifecycle import Lifecycle
+from shoal.shuffler.round_driver import RoundDriver
+from shoal.shuffler.rounds import Rounds
 from shoal.shuffler.store import Store, WindowRecord
 from shoal.shuffler.tasks import TaskBook
 
@@ -25,8 +27,18 @@ _STUBBORN = 5  # failures in a row after which the service says that it isn't re
 class StatusPage:
     """Answers /readyz, /status and /metrics (as a Prometheus collector)."""
 
-    def __init__(self, book: TaskBook, store: Store, lifecycle: Lifecycle, ingress: Ingress, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        book: TaskBook,
+        store: Store,
+        lifecycle: Lifecycle,
+        ingress: Ingress,
+        stopping: Callable[[], bool],
+        driver: RoundDriver,
+        rounds: Rounds,
+    ) -> None:
         self._book, self._store, self._lifecycle, self._ingress, self._stopping = book, store, lifecycle, ingress, stopping
+        self._driver, self._rounds = driver, rounds
 
     def ready(self) -> str | None:
         """None, or why not, in one line."""
@@ -35,7 +47,10 @@ class StatusPage:
         if not self._book.served:
             return "no task is served: put signed tasks into tasks_dir"
         stuck = [kind for kind, failures in self._lifecycle.trouble().values() if failures >= _STUBBORN and kind is not Kind.UNAVAILABLE]
-        return f"{len(stuck)} windows are stuck ({stuck[0].name}): see the log" if stuck else None
+        if stuck:
+            return f"{len(stuck)} windows are stuck ({stuck[0].name}): see the log"
+        unfinished = sum(attempts >= _STUBBORN for attempts in self._driver.failing.values())
+        return f"{unfinished} windows of rounds can't be finished: see the log" if unfinished else None
 
     def status(self) -> dict[str, Any]:
         """For /status and ``shoal shuffler status --json``."""
@@ -58,7 +73,11 @@ class StatusPage:
                 }
                 for task_id, served in sorted(self._book.served.items())
             ],
-            "refused": {kind.name: count for kind, count in sorted(self._ingress.refused.items(), key=lambda item: item[0].value)},
+            "rounds": {
+                task: {"open": dict(sorted(phases.items())), "ended": dict(sorted(ended.items()))}
+                for task, (phases, ended) in sorted(self._driver.counts().items())
+            },
+            "refused": {kind.name: count for kind, count in sorted(self._refused().items(), key=lambda item: item[0].value)},
         }
 
     def collect(self) -> Iterator[Metric]:
@@ -75,9 +94,19 @@ class StatusPage:
             for outcome, total in totals.items():
                 reports.add_metric([task_id.short, outcome.name], total)
         refused = CounterMetricFamily("shoal_shuffler_refused", "Refused submissions by kind", labels=["kind"])
-        for kind, count in self._ingress.refused.items():
+        for kind, count in self._refused().items():
             refused.add_metric([kind.name], count)
-        yield from (windows, reports, refused)
+        phases = GaugeMetricFamily("shoal_shuffler_open_rounds", "Rounds under way by phase", labels=["task", "phase"])
+        ended = CounterMetricFamily("shoal_shuffler_rounds", "Rounds that ended, by how", labels=["task", "end"])
+        for task, (open_rounds, ends) in self._driver.counts().items():
+            for phase, count in open_rounds.items():
+                phases.add_metric([task, phase], count)
+            for end, count in ends.items():
+                ended.add_metric([task, end], count)
+        yield from (windows, reports, refused, phases, ended)
+
+    def _refused(self) -> Counter[Kind]:
+        return self._ingress.refused + self._rounds.refused
 
     def _by_task(self) -> dict[TaskId, dict[int, WindowRecord]]:
         grouped: dict[TaskId, dict[int, WindowRecord]] = {}
