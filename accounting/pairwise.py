@@ -17,6 +17,7 @@ from typing import Protocol
 from shoal.accounting.certificate import RELATION, check_delta, check_honest, check_n, count_honest
 from shoal.accounting.laplace_sum import laplace_epsilon, laplace_lower
 from shoal.accounting.skellam import skellam_epsilon
+from shoal.accounting.skellam_tail import skellam_lower
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.noise.polya import LEAST_SCALE, MOST_SCALE
 from shoal.mechanisms.noise.skellam import MOST_RATE
@@ -215,7 +216,7 @@ def _find(spec: MechanismSpec, shift: Shift, honest: int, delta: float) -> _Foun
     if spec.name == SKELLAM:
         whole = _at_least_one(spec, "variance")
         upper, alone = (skellam_epsilon(Fraction(whole * k, shares), shift.l1, shift.l2_squared, delta) for k in (honest, 1))
-        return _Found(upper, 0.0, alone, SKELLAM_RDP)
+        return _Found(upper, _skellam_lower(Fraction(whole * honest, shares), shift, delta), alone, SKELLAM_RDP)
     scale = _at_least_one(spec, "scale")
     upper, alone = (laplace_epsilon(scale, Fraction(k, shares), shift.l1, shift.dimension) for k in (honest, 1))
     # More shares than r = 1 are a post-processing of it: what is refuted there need not be refuted here.
@@ -228,9 +229,19 @@ def spread(shift: Shift, coordinates: int) -> int:
     return 2 * min(shift.linf // 2, shift.l1 // (2 * coordinates), math.isqrt(shift.l2_squared // (4 * coordinates)))
 
 
+def _counts(shift: Shift) -> set[int]:
+    """Of how many coordinates the examples move: few, many and in between."""
+    return {min(1 << power, shift.dimension) for power in range(shift.dimension.bit_length() + 1)}
+
+
+def _skellam_lower(variance: Fraction, shift: Shift, delta: float) -> float:
+    """m coordinates moved by c each, and their sum looked at: Skellam noise of m times the variance, moved by m c."""
+    best = max(_counts(shift), key=lambda count: (count * spread(shift, count) ** 2, -count))
+    return max(skellam_lower(float(count * variance), count * spread(shift, count), delta) for count in {1, best})
+
+
 def _laplace_lower(scale: int, shift: Shift, delta: float) -> float:
-    counts = {min(1 << power, shift.dimension) for power in range(13)}
-    return max(laplace_lower(scale, (count, spread(shift, count)), delta) for count in counts)
+    return max(laplace_lower(scale, (count, spread(shift, count)), delta) for count in _counts(shift))
 
 
 def _smallest(enough: Callable[[int], bool], low: int, high: int) -> int:
