@@ -36,6 +36,10 @@ from shoal.task import Admission, Task
 
 UNIT = "one report of one device in one window"
 OPEN_ADMISSION = "admission is open: nothing enforces the honest fraction, it is an assumption about every batch"
+ENROLLED_ADMISSION = (
+    "admission is enrolled: every certified device counts at most once in a window; the honest fraction is an assumption about enrolled"
+    " devices"
+)
 COMPOSED = (
     "the cumulative figures compose every batch that this analyzer opened so far, withheld ones too, as if the same devices had"
     " answered in all of them, each time with fresh randomness"
@@ -193,7 +197,7 @@ def _loss_law(law: bytes | None, epsilon: float | None, delta: float | None) -> 
 
 
 def _assumptions(task: Task) -> list[str]:
-    return [*([OPEN_ADMISSION] if task.admission is Admission.OPEN else []), COMPOSED]
+    return [OPEN_ADMISSION if task.admission is Admission.OPEN else ENROLLED_ADMISSION, COMPOSED]
 
 
 def decode_release(data: bytes) -> release_pb2.Release:

@@ -16,10 +16,10 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import ACTION_OF, Action, Assignment, State, pause, prepare, window_at
+from shoal.clients.core import ACTION_OF, Action, Assignment, State, identity_for, pause, prepare, window_at
 from shoal.clients.delivery import attempt, give_up, on
 from shoal.clients.outbox import Entry, Outbox, Record
 from shoal.clients.policy import check
@@ -32,6 +32,9 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.log import get_log
 from shoal.task import Task
+
+if TYPE_CHECKING:
+    from shoal.crypto.enrolment import DeviceIdentity
 
 log = get_log("agent")
 _NO_HURRY = 60  # as if after so many attempts: the longest pause
@@ -103,9 +106,12 @@ class Agent:
         self._wake = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
         self._outbox: Outbox | None = None
+        self._identity: DeviceIdentity | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the outbox, read the tasks, start sending. Raises CONFIG."""
+        """Read the device's identity, open the outbox, read the tasks, start sending. Raises CONFIG, KEY_FILE."""
+        if self._config.enrolment is not None:
+            self._identity = await asyncio.to_thread(self._config.enrolment.load)
         self._outbox = await asyncio.to_thread(open_outbox, self._config)
         self.tasks = TaskBook(self._config.tasks, self._config.policy, self._outbox)
         try:
@@ -140,16 +146,19 @@ class Agent:
         """Answer a task in its current window, durably, and (``send``) make one attempt to deliver it.
 
         A window is answered once: a second call in it, even after a restart, ignores its value and returns the standing
-        of the first. Raises UNKNOWN_TASK or what is wrong with the task's files; REFUSED by the owner's policy; TOO_EARLY,
-        WINDOW_CLOSED by the clock; OVERLOADED when the outbox or the disk is full. Nothing is stored or sent then.
+        of the first. Raises UNKNOWN_TASK or what is wrong with the task's files; REFUSED by the owner's policy; CONFIG if the
+        task wants an enrolled device and this one is not; TOO_EARLY, WINDOW_CLOSED by the clock; OVERLOADED when the outbox
+        or the disk is full. Nothing is stored or sent then.
         """
         assignment = self.tasks.find(name)
         check(self._config.policy, assignment.trusted, assignment.epsilon0)
-        window = window_at(assignment.task.name, assignment.task.windows, self._clock.now())
+        now = self._clock.now()
+        identity = identity_for(assignment.task, self._identity, now)
+        window = window_at(assignment.task.name, assignment.task.windows, now)
         task_id = assignment.task_id
 
         def claim() -> tuple[Record, bool]:
-            return self._box.claim(task_id, window, lambda: prepare(assignment, window, value, self._entropy))
+            return self._box.claim(task_id, window, lambda: prepare(assignment, window, value, self._entropy, identity))
 
         record, fresh = await asyncio.to_thread(claim)
         failure: ShoalError | None = None
@@ -187,6 +196,7 @@ class Agent:
         refusal = ""
         try:
             check(policy, assignment.trusted, assignment.epsilon0)
+            identity_for(task, self._identity, self._clock.now())
         except ShoalError as error:
             refusal = error.message
         return TaskStatus(assignment, policy.consent(task.purpose), refusal, task.windows.current(self._clock.now()))

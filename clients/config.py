@@ -5,14 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.clients.policy import Consent, Policy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.toml import read_toml
 
+if TYPE_CHECKING:
+    from shoal.crypto.enrolment import DeviceIdentity
+
 _MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolmentFiles:
+    """Where a device's certificate (SignedCertificate bytes) and its signing key (PKCS #8 PEM, mode 0600) are."""
+
+    certificate: Path
+    key: Path
+
+    def load(self) -> DeviceIdentity:
+        """Raises KEY_FILE for the key, CONFIG for the certificate, or if the two don't belong together."""
+        from shoal.crypto.enrolment import SIGNED_CERTIFICATE_SIZE, DeviceIdentity
+        from shoal.crypto.keyfiles import load_signing_key
+
+        key = load_signing_key(self.key)
+        try:
+            with self.certificate.open("rb") as file:
+                certificate = file.read(SIGNED_CERTIFICATE_SIZE + 1)
+        except OSError as error:
+            raise ShoalError(
+                Kind.CONFIG, f"enrolment.certificate: cannot read {self.certificate.name}: {error.strerror or 'unreadable'}"
+            ) from None
+        try:
+            return DeviceIdentity(key, certificate)
+        except ShoalError as error:
+            raise ShoalError(Kind.CONFIG, f"enrolment: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +50,8 @@ class AgentConfig:
 
     ``tasks``: folder of NAME.task and NAME.keys. ``outbox``: the SQLite file of reports that wait. ``policy``: the owner's.
     ``deadline_s``: seconds per attempt. ``retry_first_s``, ``retry_most_s``: bounds of the pause after a failed attempt.
-    ``outbox_rows``: reports that may wait. insecure: no TLS, loopback alone. Raises CONFIG naming the key.
+    ``outbox_rows``: reports that may wait. insecure: no TLS, loopback alone. ``enrolment``: who the device is, for tasks that
+    admit enrolled devices alone. Raises CONFIG naming the key.
     """
 
     tasks: Path
@@ -32,6 +62,7 @@ class AgentConfig:
     retry_most_s: float = LIMITS.retry_most_s
     outbox_rows: int = LIMITS.outbox_rows
     insecure: bool = False
+    enrolment: EnrolmentFiles | None = None
 
     def __post_init__(self) -> None:
         _range("send.deadline_s", self.deadline_s, 1.0, 600.0, "seconds")
@@ -61,10 +92,21 @@ class AgentConfig:
             retry_most_s=send.number("retry_most_s", LIMITS.retry_most_s),
             outbox_rows=top.take("outbox_rows", int, LIMITS.outbox_rows),
             insecure=send.take("insecure", bool, False),
+            enrolment=_enrolment(top, base),
         )
         for table in (top, policy, send):
             table.end()
         return config
+
+
+def _enrolment(top: _Table, base: Path) -> EnrolmentFiles | None:
+    values: dict[str, Any] = top.take("enrolment", dict, {})
+    if not values:
+        return None
+    table = _Table("enrolment", values)
+    files = EnrolmentFiles(base / table.take("certificate", str), base / table.take("key", str))
+    table.end()
+    return files
 
 
 def _policy(table: _Table) -> Policy:

@@ -16,11 +16,13 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.privacy import epsilon0_upper
+from shoal.task import Admission
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from shoal.crypto.enrolment import DeviceIdentity
     from shoal.crypto.trust import TrustedSchedule, TrustedTask
     from shoal.mechanisms.base import Mechanism
     from shoal.task import Task, WindowPlan
@@ -166,13 +168,38 @@ class Prepared:
     expires_s: int
 
 
-def prepare(assignment: Assignment, window: int, value: Value, entropy: Entropy = SYSTEM) -> Prepared:
+def identity_for(task: Task, identity: DeviceIdentity | None, now: float) -> DeviceIdentity | None:
+    """Who this device is to the task's shuffler: None where anybody is admitted, whoever it is.
+
+    Raises CONFIG if the task admits enrolled devices alone and this one is not, or not now: nothing may be randomized then.
+    """
+    if task.admission is not Admission.ENROLLED:
+        return None
+    if identity is None:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"task {task.name} admits enrolled devices alone: have this device enrolled, and name its certificate and key under "
+            "[enrolment] in its configuration",
+        )
+    from shoal.crypto.enrolment import verify_certificate
+
+    try:
+        verify_certificate(identity.certificate, task.enrolment_key, now)
+    except ShoalError as error:
+        raise ShoalError(Kind.CONFIG, f"task {task.name} admits enrolled devices alone: {error}") from None
+    return identity
+
+
+def prepare(
+    assignment: Assignment, window: int, value: Value, entropy: Entropy = SYSTEM, identity: DeviceIdentity | None = None
+) -> Prepared:
     """Encode, randomize once, seal for the analyzer, seal for the shuffler.
 
     Call it once per task and window, inside ``Outbox.claim``: a second call for the same window would be a second draw.
-    The value leaves no trace in the result but through the randomizer. Raises INVALID for a window the task hasn't.
+    ``identity`` from ``identity_for``. The value leaves no trace in the result but through the randomizer. Raises INVALID for
+    a window the task hasn't.
     """
-    return seal(assignment, window, randomize(assignment, [value], entropy)[0], entropy)
+    return seal(assignment, window, randomize(assignment, [value], entropy)[0], entropy, identity)
 
 
 def randomize(assignment: Assignment, values: Sequence[Value], entropy: Entropy = SYSTEM) -> NDArray[np.uint8]:
@@ -183,15 +210,25 @@ def randomize(assignment: Assignment, values: Sequence[Value], entropy: Entropy 
     return assignment.mechanism.randomize(np.array(cells, dtype=np.int64), entropy)
 
 
-def seal(assignment: Assignment, window: int, report: NDArray[np.uint8], entropy: Entropy = SYSTEM) -> Prepared:
-    """Seal one report, uint8[messages, report_size], in both layers. Raises INVALID for a window the task hasn't."""
+def seal(
+    assignment: Assignment, window: int, report: NDArray[np.uint8], entropy: Entropy = SYSTEM, identity: DeviceIdentity | None = None
+) -> Prepared:
+    """Seal one report, uint8[messages, report_size], in both layers; with ``identity`` prove that it is this device's.
+
+    Only the shuffler sees the proof, which is made once and sent again with the frame. Raises INVALID for a window the task hasn't.
+    """
     task, task_id, keys = assignment.task, assignment.task_id, assignment.keys
     if not 0 <= window < len(keys.analyzer_keys):
         raise ShoalError(Kind.INVALID, f"task {task.name} has no window {window}: it has 0 to {len(keys.analyzer_keys) - 1}")
     config = keys.analyzer_keys[window]
     sealed = tuple([seal_report(config, task_id, window, entropy.bytes(NONCE_SIZE), message.tobytes()) for message in report])
     ack_key = entropy.bytes(ACK_KEY_SIZE)
-    content = HopContent(task_id, window, ack_key, config.key_id, b"", sealed)
+    admission = b""
+    if identity is not None:
+        from shoal.crypto.enrolment import prove
+
+        admission = prove(identity, task_id, window, sealed)
+    content = HopContent(task_id, window, ack_key, config.key_id, admission, sealed)
     return Prepared(task_id, window, seal_frame(keys.hop_keys[window], content), ack_key, expiry(task, window))
 
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shoal import codec
-from shoal.clients.core import Assignment, State, assign, pause, randomize, seal, window_at
+from shoal.clients.core import Assignment, State, assign, identity_for, pause, randomize, seal, window_at
 from shoal.clients.delivery import attempt, give_up, settle
 from shoal.clients.outbox import Entry, MemoryOutbox, Record
 from shoal.clients.transport import BatchTransport, Receipt
 from shoal.crypto.envelope import verify_receipt
-from shoal.crypto.signing import SigningContext, verify
+from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Value
 from shoal.entropy import SYSTEM
@@ -31,6 +31,9 @@ from shoal.limits import LIMITS
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from shoal.crypto.enrolment import DeviceIdentity
+    from shoal.task import Task
 
 ACKED = 0  # codes of the outcome history: 0, the number of the refusing kind, or 255
 UNKNOWN = 255
@@ -62,6 +65,7 @@ class Share:
     rate: float | None
     patience_s: float
     deadline_s: float
+    enrolment_roots: tuple[bytes, ...] = field(default=(), repr=False)  # PEM; private keys, for simulations alone
 
     @property
     def devices(self) -> int:
@@ -100,6 +104,8 @@ class Simulation:
         self._devices: Iterator[int] = iter(range(share.devices))
         self._draws: list[dict[int, NDArray[np.uint8]]] = [{} for _ in share.tasks]
         self._known: dict[int, tuple[Assignment, codec.Signed, codec.Signed]] = {}
+        self._roots = {key.public: key for key in map(SigningKey.from_pem, share.enrolment_roots)}
+        self._enrolled: tuple[int, dict[bytes, DeviceIdentity]] = (-1, {})  # a device, and who it is to each authority
 
     async def run(self) -> ShareResult:
         work = self._relay if self.share.relay else self._direct
@@ -118,7 +124,9 @@ class Simulation:
             window = self.share.tasks[task].window
             if window is None:
                 window = window_at(assignment.task.name, assignment.task.windows, time.time())
-            outbox.claim(assignment.task_id, window, lambda: seal(assignment, window, self._drawn(assignment, task, device)))
+            identity = self._identity(assignment.task, device)
+            report = self._drawn(assignment, task, device)
+            outbox.claim(assignment.task_id, window, lambda: seal(assignment, window, report, identity=identity))
             return outbox.load(assignment.task_id, window)
         except ShoalError as error:
             self._refused(task, device, error)
@@ -141,6 +149,23 @@ class Simulation:
         verify(signed_task.authority, SigningContext.TASK, signed_task.data, signed_task.signature)
         verify(signed_schedule.authority, SigningContext.KEY_SCHEDULE, signed_schedule.data, signed_schedule.signature)
         return assignment
+
+    def _identity(self, task: Task, device: int) -> DeviceIdentity | None:
+        """Enrolled on the spot, for as long as the task runs, and the same for all of a device's tasks of one authority.
+
+        Raises CONFIG for a task of an authority whose key the simulation was not given.
+        """
+        root = self._roots.get(task.enrolment_key)
+        if root is None:
+            return identity_for(task, None, 0.0)
+        from shoal.crypto.enrolment import enrol
+
+        if self._enrolled[0] != device:
+            self._enrolled = (device, {})
+        known, plan = self._enrolled[1], task.windows
+        if root.public not in known:
+            known[root.public] = enrol(root, plan.start_s - plan.skew_s, plan.deadline_of(plan.count - 1))
+        return known[root.public]
 
     def _drawn(self, assignment: Assignment, task: int, device: int) -> NDArray[np.uint8]:
         """This device's randomized report. Drawn with its neighbours' in one vectorised call, each draw taken once."""

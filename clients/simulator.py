@@ -38,7 +38,8 @@ class SimulationPlan:
     trust. ``processes``: 0 = one per core. ``channels``: TLS connections per process. ``in_flight``: devices (with relay:
     batches) under way per process. ``relay``: submit through SubmitBatch. ``rate``: reports per second over all, None = as
     fast as they go. ``address``: instead of the tasks' own. ``patience_s``: how long a
-    report is tried again after a retryable failure. Raises INVALID.
+    report is tried again after a retryable failure. ``enrolment_roots``: private keys (PEM) of enrolment authorities, with which
+    the processes enrol their devices: for tasks that admit enrolled devices alone. Raises INVALID.
     """
 
     tasks: tuple[SimulatedTask, ...]
@@ -52,6 +53,7 @@ class SimulationPlan:
     insecure: bool = False
     patience_s: float = 60.0
     deadline_s: float = LIMITS.send_deadline_s
+    enrolment_roots: tuple[bytes, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         def require(condition: bool, message: str) -> None:
@@ -156,6 +158,7 @@ class _Worker:
             plan.rate,
             plan.patience_s,
             plan.deadline_s,
+            plan.enrolment_roots,
         )
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()

@@ -103,6 +103,12 @@ def issue(root: SigningKey, device_key: bytes, not_before_s: int, not_after_s: i
     return _join_certificate(data, root.sign(SigningContext.ENROLMENT, data))
 
 
+def enrol(root: SigningKey, not_before_s: int, not_after_s: int) -> DeviceIdentity:
+    """A new device: its key, made here, and its certificate. For a fleet's factory, simulations and tests. Raises INVALID."""
+    key = SigningKey.generate()
+    return DeviceIdentity(key, issue(root, key.public, not_before_s, not_after_s))
+
+
 def verify_certificate(signed: bytes, enrolment_key: bytes, now: float) -> Certificate:
     """The certificate, if ``enrolment_key`` signed it and it holds at ``now`` (Unix seconds). Else raises UNAUTHENTICATED.
 

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.config import AgentConfig
+from shoal.clients.config import AgentConfig, EnrolmentFiles
+from shoal.crypto.enrolment import enrol
+from shoal.crypto.keyfiles import save_signing_key
+from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,6 +31,9 @@ deadline_s = 5
 retry_first_s = 0.5
 retry_most_s = 60.0
 insecure = true
+[enrolment]
+certificate = "device.cert"
+key = "keys/device.key"
 """.format(key="ab" * 32)
 
 
@@ -47,6 +53,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         60.0,
         True,
     )
+    assert config.enrolment == EnrolmentFiles(tmp_path / "device.cert", tmp_path / "keys" / "device.key")
     policy = config.policy
     assert (policy.authorities, policy.max_epsilon0, policy.min_batch_floor) == (frozenset({b"\xab" * 32}), 4.0, 1000)
     assert dict(policy.purposes) == {"Planning": "allowed", "Advertising": "denied"}
@@ -59,7 +66,9 @@ def test_the_sample_is_complete_and_its_comments_state_the_defaults(tmp_path: Pa
     full = load(tmp_path, re.sub(r"^# ([a-z_0-9]+ = )", r"\1", text, flags=re.MULTILINE))
     names = ("deadline_s", "retry_first_s", "retry_most_s", "outbox_rows", "insecure")
     assert [getattr(plain, name) for name in names] == [getattr(full, name) for name in names]
-    for name in (*names, "tasks", "outbox", "authorities", "max_epsilon0", "min_batch_floor"):
+    assert plain.enrolment is None  # an empty table is none
+    assert full.enrolment == EnrolmentFiles(Path("/etc/shoal/device.cert"), Path("/etc/shoal/device.key"))
+    for name in (*names, "tasks", "outbox", "authorities", "max_epsilon0", "min_batch_floor", "certificate", "key"):
         assert re.search(rf"^(# )?{name} = ", text, re.MULTILINE), name
     assert dict(plain.policy.purposes) == {}
 
@@ -96,6 +105,10 @@ def test_the_sample_is_complete_and_its_comments_state_the_defaults(tmp_path: Pa
         ("insecure = true", "insecure = 1", "send.insecure: must be true or false"),
         ("insecure = true", "speed = 1", "send.speed: no such key"),
         ("[send]", "[sending]", "sending: no such key"),
+        ('certificate = "device.cert"', "", "enrolment.certificate: required"),
+        ('key = "keys/device.key"', "", "enrolment.key: required"),
+        ('key = "keys/device.key"', "key = 7", "enrolment.key: must be a text"),
+        ('key = "keys/device.key"', 'key = "a"\nroot = "b"', "enrolment.root: no such key"),
         ("[send]", "[send", "Expected ']'"),
         ("[policy]", "[police]", "policy.authorities: required"),
     ],
@@ -130,3 +143,29 @@ def test_a_file_nested_too_deeply_is_one_line(tmp_path: Path) -> None:
         AgentConfig.load(path)
     assert refused.value.kind is Kind.CONFIG
     assert "nested too deeply" in refused.value.message
+
+
+def test_the_files_of_an_identity(tmp_path: Path) -> None:
+    """Read, and every mistake named. Planted: certificate and key not compared -> the last fails."""
+    root = SigningKey.generate()
+    mine, other = (enrol(root, 1_800_000_000, 1_900_000_000) for _ in range(2))
+    save_signing_key(tmp_path / "device.key", mine.key)
+    files = EnrolmentFiles(tmp_path / "device.cert", tmp_path / "device.key")
+    for content, kind, words in (
+        (None, Kind.CONFIG, "cannot read device.cert"),
+        (b"", Kind.CONFIG, "no signed certificate"),
+        (mine.certificate + b"\n", Kind.CONFIG, "no signed certificate"),
+        (other.certificate, Kind.CONFIG, "another device key"),
+    ):
+        if content is not None:
+            files.certificate.write_bytes(content)
+        with pytest.raises(ShoalError, match=words) as caught:
+            files.load()
+        assert caught.value.kind is kind
+        assert caught.value.message.startswith("enrolment")
+    files.certificate.write_bytes(mine.certificate)
+    assert files.load().key.public == mine.key.public
+    files.key.chmod(0o644)
+    with pytest.raises(ShoalError, match="mode 0644") as caught:
+        files.load()
+    assert caught.value.kind is Kind.KEY_FILE
