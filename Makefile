@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full bench lint format proto links constraints wheel clean distclean
+.PHONY: help demo test test-full bench flower lint format proto links constraints wheel clean distclean
 
 PYTHON ?=
 JOBS ?= 2
@@ -30,6 +30,8 @@ test-full: $(DEV) ## run the tests at full counts; takes long
 
 bench: $(SERVER) ## measure against bare limits on this machine (ARGS="--quick", ARGS="unary batch --json out.json")
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+flower: .venv-flower/.made ## an environment of its own for Flower, which `make bench ARGS=secagg` then measures beside ours
 
 lint: $(DEV) ## ruff and mypy --strict
 	@$(BIN)/python -m ruff check .
@@ -61,7 +63,14 @@ clean: ## remove what was built and cached, and the demo's output
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv too
-	@rm -rf $(VENV)
+	@rm -rf $(VENV) .venv-flower
+
+# Flower pins other versions of our dependencies: it can't share our environment.
+.venv-flower/.made: benchmarks/flower.txt
+	@echo "installing Flower into .venv-flower"
+	@python="$(PYTHON)"; "$${python:-$$(tools/python.sh)}" -m venv --clear .venv-flower
+	@.venv-flower/bin/python -m pip --disable-pip-version-check --quiet install -r benchmarks/flower.txt
+	@touch $@
 
 # A virtual environment that works is kept, whoever made it.
 $(VENV)/.made-$(HERE):
