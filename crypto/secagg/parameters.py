@@ -2,37 +2,40 @@
 
 The devices stand on a ring in random order (``shoal.crypto.secagg.ring``); each shares pads and secrets with the k/2 next ones on
 either side. C = floor(gamma n) of them are corrupt and tell what they know, D = floor(delta n) are lost. The smallest even k is
-taken for which some t meets all three conditions:
+taken for which some t meets all these conditions:
 
 (1) *Connectivity*: n (n - k - 1) / 2 * prod_{i<k} (C + D - i) / (n - i) < 2^-(sigma+1).
     The ring falls apart only where two disjoint runs of k/2 neighbours are all corrupt or lost. The bound adds up all pairs of runs.
-    Against: the pads between two halves are all known, so two sums come out, of fewer devices each than the noise was made for
+    Against: the pads between two parts are all known, so two sums come out, each of fewer devices than the noise was made for
     (in the worst case of one).
 (2) *Privacy*: n P[X >= x] <= 2^-(sigma+1), X hypergeometric: corrupt ones among k neighbours, drawn from n with C corrupt.
     SEMI_HONEST, x = t: a device with t corrupt neighbours has told them both its secrets, the self mask's seed and the pad key.
-    SEMI_MALICIOUS, x = 2t - k: whoever tells one half of the neighbours that a device is lost and the other half that it is alive gets
-    both kinds of shares, one kind from each honest neighbour and both from each corrupt one: k + X shares, of which 2t are needed.
+    SEMI_MALICIOUS, x = 2t - k: whoever tells some neighbours that a device is lost and others that it is alive gets both kinds
+    of shares, one kind from each honest neighbour and both from each corrupt one: k + X shares, of which 2t are needed.
 (3) *Correctness*: n P[Y < t] <= 2^-eta, Y hypergeometric: survivors among k neighbours, drawn from n with n - D surviving.
     Against: a round in which some secret cannot be opened any more. It is lost, not wrong.
+(4) *No tear opens*, for COLLUDING (which is SEMI_MALICIOUS besides): n^2 / 2 * P[X1 >= r] P[X2 >= r | X1 = r] < 2^-(sigma+1),
+    r = t - k/2, X1 and X2 corrupt ones in two disjoint runs of k/2.
+    Against: shuffler and analyzer together know the ring and *say* of chosen devices that they are lost, so that two runs tear
+    the ring. (1) counts on losses that do not depend on the ring. But a device beside a tear has at most k/2 neighbours on the
+    other side, and the corrupt ones in the torn run, that give shares of its seed, and t are needed; a part between
+    two tears has such a device at both. So both runs must hold r corrupt devices. The more the first holds the fewer the
+    second one does, so P[X1 >= r, X2 >= r] <= P[X1 >= r] P[X2 >= r | X1 = r].
 
 A fixed position's k neighbours are a uniform k-subset of all n, so the hypergeometric laws with n (not n - 1) are exact, and the
-factor n is a union over all positions. (1) and (2) fail together with probability below 2^-sigma. Among the t that (1)-(3) allow,
-the smallest is taken, at least 2: the least that devices must answer; more corrupt ones than it takes into account are excluded by (2).
+factor n is a union over all positions. The privacy conditions fail together with probability below 2^-sigma: (1) and (2), or for COLLUDING
+(2) and (4), which makes (1) a matter of lost rounds. Of the t that are allowed the smallest is taken, at least 2.
+
+(1) and (3) hold for D lost and no more. So a round of which more than D are lost must end without a sum: ``survivors_needed``.
 
 *Complete graph*, k = n - 1, for n <= COMPLETE_MOST or where no sparse k fits. Nothing is left to chance: of the n - 1 holders at most C are
 corrupt, and at least n - 1 - D are left for a device that is alive itself. So max(2, C + 1) <= t <= n - 1 - D, in strict mode
 2t > n - 1 + C. t is taken in the middle: a few more corrupt or a few more lost devices than promised do no harm.
 
-What (1) takes for granted: who is lost does not depend on the ring, whose seed is made of both nonces. In strict mode shuffler and
-analyzer together could *say* of chosen devices that they are lost. (2) with 2t > k + X stands against that too: a device where the
-ring is torn has at most k/2 + X' neighbours that hold a share for it, X' the corrupt ones in the torn run of k/2, and its seed
-opens for t. So two disjoint runs would have to hold t - k/2 corrupt devices each; the tests compute how unlikely that is for what
-strict mode uses.
-
-Source: Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (CCS 2020, eprint
-2020/704), sections 3 and 4 (random Harary graphs, conditions on k and t, semi-malicious variant; recalled, the paper could not be
-read here). The finite-n form with hypergeometric tails is that of the parameter finder in google-parfait/federated-compute
-(fcp/secagg/server/graph_parameter_finder), read for its comments and known answers; the code is not used.
+Sources: (1) to (3) are those of Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic
+Overhead" (CCS 2020, eprint 2020/704), sections 3 and 4 (recalled: the paper could not be read here), in the form with exact tails that
+the parameter finder of google-parfait/federated-compute has (fcp/secagg/server/graph_parameter_finder.cc, read at its source, and its
+known answers; no code of it is used). (4) is ours.
 
 *Determinism.* Devices, shuffler and analyzer compute (k, t) each by itself and must agree. Every comparison is between integers
 (denominators are cleared), so no rounding and no mathematics library takes part.
@@ -41,6 +44,8 @@ read here). The finite-n form with hypergeometric tails is that of the parameter
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, unique
 from fractions import Fraction
@@ -56,10 +61,11 @@ SIGMA = {Mode.DEFAULT: 40, Mode.STRICT: 80}  # bits of privacy
 
 @unique
 class Corruption(Enum):
-    """Against whom: see condition (2)."""
+    """What is done with the corrupt devices' knowledge: see conditions (2) and (4)."""
 
-    SEMI_HONEST = "semi-honest"
-    SEMI_MALICIOUS = "semi-malicious"
+    SEMI_HONEST = "semi-honest"  # records are made as the protocol says
+    SEMI_MALICIOUS = "semi-malicious"  # devices are told different things
+    COLLUDING = "colluding"  # and it is chosen, with the ring in view, who is said to be lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +84,24 @@ class GraphParameters:
 
 
 def parameters_for(plan: PairwisePlan, honest_fraction_ppm: int, n: int) -> GraphParameters:
-    """Of a round of ``n`` devices under this plan: sigma 40 semi-honest in default mode, 80 semi-malicious in strict mode.
+    """Of a round of ``n`` devices under this plan: SEMI_HONEST with sigma 40 in default mode, COLLUDING with sigma 80 in strict mode.
 
-    ``honest_fraction_ppm``: the task's, in millionths. Raises INVALID for helper mode, which has no graph, and if nothing fits.
+    Strict mode has more bits because there both nonces are known to whoever attacks, who may try many lists of devices until a ring
+    suits: 2^40 trials leave 2^-40. ``honest_fraction_ppm``: the task's, in millionths. Raises INVALID for helper mode, which has no
+    graph, and if nothing fits.
     """
     if plan.mode is Mode.HELPER:
         raise ShoalError(Kind.INVALID, "helper mode has no neighbours and no threshold")
-    corruption = Corruption.SEMI_MALICIOUS if plan.mode is Mode.STRICT else Corruption.SEMI_HONEST
+    corruption = Corruption.COLLUDING if plan.mode is Mode.STRICT else Corruption.SEMI_HONEST
     return graph_parameters(n, Fraction(PPM - honest_fraction_ppm, PPM), plan.dropout, corruption, SIGMA[plan.mode])
+
+
+def survivors_needed(plan: PairwisePlan, n: int) -> int:
+    """Vectors that must be in the sum of a round of ``n`` devices: U_min, and at least n - D, because (k, t) are made for D lost.
+
+    With fewer, condition (1) says nothing: an analyzer that calls rows unusable until only U_min are left could tear the ring.
+    """
+    return max(plan.survivors_min, n - math.floor(plan.dropout * n))
 
 
 @lru_cache(maxsize=4096)
@@ -106,11 +122,20 @@ def graph_parameters(n: int, corrupt: Fraction, dropout: Fraction, corruption: C
 
 
 def _sparse(n: int, bad: int, lost: int, corruption: Corruption, sigma: int, eta: int) -> GraphParameters | None:
-    for k in range(2, n - 1, 2):
-        if connected(n, bad + lost, k, sigma):
-            threshold = threshold_for(n, bad, lost, k, corruption, sigma, eta)
-            if threshold is not None:
-                return GraphParameters(k, threshold, complete=False)
+    """The smallest k that fits, or None. Values of k that cannot fit are passed over.
+
+    t has a least value from (2) and (4) and a most from (3). Both least and k - most never fall as k grows (a larger sample holds
+    more corrupt and more lost ones), so most - least gains at most 2 per step of 2: what it lacks says how far to go.
+    """
+    k = 2
+    while k < n - 1:
+        least, most = private_from(n, bad, k, corruption, sigma), correct_to(n, lost, k, eta)
+        if least <= most and connected(n, bad + lost, k, sigma):
+            if corruption is Corruption.COLLUDING:
+                least = max(least, k // 2 + tear_from(n, bad, k // 2, sigma))
+            if least <= most:
+                return GraphParameters(k, least, complete=False)
+        k += 2 * max(1, (least - most + 1) // 2)
     return None
 
 
@@ -119,32 +144,51 @@ def connected(n: int, removed: int, k: int, sigma: int) -> bool:
     return n * (n - k - 1) * math.perm(removed, k) << sigma < math.perm(n, k)
 
 
-def threshold_for(n: int, bad: int, lost: int, k: int, corruption: Corruption, sigma: int, eta: int) -> int | None:
-    """The smallest t of 2 .. k that meets conditions (2) and (3) for k neighbours; None if there is none."""
-    private = tail_start(n, bad, k, sigma + 1)  # smallest x with n P[X >= x] <= 2^-(sigma+1)
-    least = max(2, private if corruption is Corruption.SEMI_HONEST else (k + private + 1) // 2)
-    if least > k:
-        return None
-    # Y < t means that more than k - t neighbours are lost. Z = k - Y is hypergeometric with D lost ones.
-    return least if k - least + 1 >= tail_start(n, lost, k, eta) else None
+def private_from(n: int, bad: int, k: int, corruption: Corruption, sigma: int) -> int:
+    """The smallest threshold, 2 or more, that meets condition (2) for k neighbours."""
+    x = _least_x(n, bad, k, sigma + 1)
+    return max(2, x if corruption is Corruption.SEMI_HONEST else (k + x + 1) // 2)
 
 
-def tail_start(n: int, marked: int, k: int, bits: int) -> int:
-    """The smallest x with n P[X >= x] <= 2^-bits, X ~ Hypergeometric(n, marked, k): exact. At most min(marked, k) + 1.
+def correct_to(n: int, lost: int, k: int, eta: int) -> int:
+    """The largest threshold that meets condition (3). Y < t means that more than k - t are lost, a hypergeometric number too."""
+    return k + 1 - _least_x(n, lost, k, eta)
 
-    P[X = x] = C(marked, x) C(n - marked, k - x) / C(n, k). The terms are added from the largest x down, each made from the one before
-    by a division that leaves no remainder.
+
+def tear_from(n: int, bad: int, run: int, sigma: int) -> int:
+    """The smallest r that meets condition (4) for runs of ``run`` devices, 2 run < n."""
+    ways = math.comb(n, run) * math.comb(n - run, run)
+
+    def safe(r: int) -> bool:
+        first = sum(_ways(n, bad, run, r))
+        there = max(r, bad - (n - run))  # fewer than this the first run cannot hold
+        return n * n * first * sum(_ways(n - run, bad - there, run, r)) << sigma < ways
+
+    return bisect_left(range(min(run, bad) + 1), True, key=safe)  # if none of these, the next one: nobody holds as many
+
+
+def _ways(n: int, marked: int, k: int, least: int) -> Iterator[int]:
+    """C(marked, x) C(n - marked, k - x) for x = min(marked, k) down to ``least``, while above 0: C(n, k) P[X = x], X hypergeometric.
+
+    Each is made from the one before by a division that leaves no remainder.
     """
     x = min(marked, k)
-    term = math.comb(marked, x) * math.comb(n - marked, k - x)
-    total, most = 0, math.comb(n, k)
-    while term:
-        total += term
-        if n * total << bits > most:
-            return x + 1
-        term = term * x * (n - marked - k + x) // ((marked - x + 1) * (k - x + 1))
+    ways = math.comb(marked, x) * math.comb(n - marked, k - x)
+    while x >= least and ways:
+        yield ways
+        ways = ways * x * (n - marked - k + x) // ((marked - x + 1) * (k - x + 1))
         x -= 1
-    return 0
+
+
+def _least_x(n: int, marked: int, k: int, bits: int) -> int:
+    """The smallest x with n P[X >= x] <= 2^-bits, X ~ Hypergeometric(n, marked, k): exact, at most min(marked, k) + 1."""
+    x, total, whole = min(marked, k) + 1, 0, math.comb(n, k)
+    for ways in _ways(n, marked, k, 0):
+        total += ways
+        if n * total << bits > whole:
+            return x
+        x -= 1
+    return x
 
 
 def _complete(n: int, bad: int, lost: int, corruption: Corruption) -> GraphParameters:
@@ -154,9 +198,9 @@ def _complete(n: int, bad: int, lost: int, corruption: Corruption) -> GraphParam
     if least <= most:
         return GraphParameters(holders, (least + most + 1) // 2, complete=True)
     room = holders - least
-    less = f"plan for at most {room} lost of {n}" if room >= 0 else "raise the honest fraction"
+    less = f"plan for at most {room} lost devices, " if room >= 0 else ""
     raise ShoalError(
         Kind.INVALID,
-        f"no threshold fits a round of {n} devices with {bad} corrupt and {lost} lost: {least} must answer and {most} may be left; "
-        f"{less}, raise the honest fraction, or begin rounds with more devices",
+        f"no threshold fits a round of {n} devices with {bad} corrupt and {lost} lost: {least} of a device's neighbours must answer, "
+        f"but as few as {most} may be left; {less}raise the honest fraction, or begin rounds with more devices",
     )
