@@ -1,7 +1,8 @@
-"""``shoal keys``: signing keys, HPKE keys of a role, key schedules, and certificates for TLS."""
+"""``shoal keys``: signing keys, HPKE keys of a role, key schedules, device certificates, and certificates for TLS."""
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 from shoal import codec
 from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
 from shoal.crypto import hpke, keyfiles, tlscerts
+from shoal.crypto.enrolment import issue
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import trust_schedule, trust_task
@@ -20,6 +22,7 @@ from shoal.protos import keys_pb2
 from shoal.task import KeySchedule, WindowKeys
 
 keys = typer.Typer(no_args_is_help=True, help="Make keys, key schedules and certificates.")
+_BACKDATED_S = 3_600  # a device certificate holds from an hour ago: clocks differ
 
 
 class Role(StrEnum):
@@ -132,6 +135,41 @@ def _role_keys(path: Path, role: str) -> list[bytes]:
     if message.version != codec.VERSION or message.role != role or not message.keys:
         raise ShoalError(Kind.CONFIG, f"{path} holds no public keys of the {role}: make them with shoal keys hpke --role {role}")
     return list(message.keys)
+
+
+@keys.command()
+def enrol(
+    root: Annotated[Path, typer.Option(help="Signing key of the enrolment authority; its public key stands in tasks as keys.enrolment.")],
+    out: Annotated[Path, typer.Option(help="Folder for device.key (mode 0600) and device.cert, or device-1.key, device-1.cert, ...")],
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="Devices to enrol.")] = 1,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Days from now for which the certificates hold.")] = 365,
+    device_key: Annotated[
+        str, typer.Option(metavar="HEX", help="Public key that a device made itself: certify that one, and see no private key.")
+    ] = "",
+) -> None:
+    """Enrol devices, for tasks with admission = "enrolled" that name this authority. Prints the public key of each.
+
+    A device best makes its key itself, and hands out the public half: shoal keys signing --out device.key
+
+    Example: shoal keys enrol --root enrolment.key --out devices --count 100 --days 365
+    """
+    if device_key and count != 1:
+        raise ShoalError(Kind.CONFIG, "--device-key certifies one device: leave --count out")
+    authority = keyfiles.load_signing_key(root)
+    now = int(time.time())
+    _folder(out)
+    for number in range(1, count + 1):
+        name = f"device-{number}" if count > 1 else "device"
+        public = public_key(device_key, "--device-key") if device_key else _device_key(out / f"{name}.key")
+        write_new(out / f"{name}.cert", issue(authority, public, now - _BACKDATED_S, now + days * 86_400))
+        say(public.hex())
+
+
+def _device_key(path: Path) -> bytes:
+    """Make a device's private key file; its public key."""
+    key = SigningKey.generate()
+    keyfiles.save_signing_key(path, key)
+    return key.public
 
 
 @keys.command()

@@ -19,8 +19,9 @@ from shoal.cli.counted import Counted, Counter
 from shoal.cli.output import console, emit_json, public_key, read_bytes, say, stderr
 from shoal.clients.core import window_at
 from shoal.clients.simulator import SimulatedTask, SimulationPlan, SimulationResult, simulate
+from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask, serve_task
-from shoal.domain import Categories, Domain, Numeric, Value, YesNo
+from shoal.domain import Categories, Domain, Numeric, Value, Vector, YesNo
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 
@@ -47,6 +48,12 @@ def load(
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Shuffler to submit to; default: the tasks' own.")] = None,
     authority: Annotated[
         list[str] | None, typer.Option(metavar="HEX", help="Public key that devices trust; default: whoever signed the first task.")
+    ] = None,
+    enrolment: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="ROOT.key", help="Signing key of a task's enrolment authority: enrols the simulated devices. For tests alone."
+        ),
     ] = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds for which a report is tried again after a retryable failure.")] = 60.0,
     analyzer_status: Annotated[
@@ -85,6 +92,7 @@ def load(
         rate=rate,
         address=address,
         patience_s=patience,
+        enrolment_roots=_roots(enrolment or [], [one for one, _ in served]),
     )
     result = asyncio.run(_run(plan))
     counts = [None] * len(served) if counter is None else _count(counter, [one for one, _ in served], windows, wait)
@@ -146,6 +154,18 @@ def _tasks(paths: list[Path], folder: Path | None, authorities: list[bytes]) -> 
     return found
 
 
+def _roots(paths: list[Path], served: list[ServedTask]) -> tuple[bytes, ...]:
+    """Private keys (PEM) of the enrolment authorities that the tasks name. Raises CONFIG if one is missing."""
+    found = {key.public: key for key in map(load_signing_key, paths)}
+    wanted = {one.task.enrolment_key: one.task.name for one in served if one.task.enrolment_key}
+    for key, name in wanted.items():
+        if key not in found:
+            raise ShoalError(
+                Kind.CONFIG, f"task {name} admits enrolled devices alone: give its enrolment authority's signing key, --enrolment ROOT.key"
+            )
+    return tuple(found[key].to_pem() for key in wanted)
+
+
 def _check_open(counter: Counter, served: list[ServedTask], windows: list[int]) -> None:
     for one, window, counted in zip(served, windows, counter.read(_wanted(served, windows)), strict=True):
         if counted is not None:
@@ -181,6 +201,8 @@ def _values(domain: Domain) -> list[Value]:
             return list(domain.lower_bounds or domain.names)
         case Numeric():
             return [domain.low + level * domain.step for level in range(domain.levels)]
+        case Vector():
+            raise ShoalError(Kind.CONFIG, "a vector is summed in rounds: shoal load sends reports of shuffled tasks alone")
 
 
 async def _run(plan: SimulationPlan) -> SimulationResult:

@@ -133,6 +133,7 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
         "key_authority": made.key_authority.hex(),
         "shuffler_key": made.shuffler_key.hex(),
         "analyzer_key": made.analyzer_key.hex(),
+        "enrolment_key": made.enrolment_key.hex(),
     }
 
 

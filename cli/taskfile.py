@@ -13,7 +13,7 @@ from shoal.cli.output import public_key, read_bytes
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create, design
-from shoal.task import PPM, MechanismSpec, Task, WindowPlan
+from shoal.task import PPM, Admission, MechanismSpec, Task, WindowPlan
 from shoal.toml import read_toml
 
 SUITES = {"x25519-aes128": 1, "x25519-chacha20": 2, "mlkem768-x25519-aes128": 3}
@@ -30,6 +30,7 @@ honest_fraction = 0.9               # default 1.0: share of honest, independent 
 delta = 1e-8                        # required: of the central guarantee
 target_epsilon = 0.5                # required: a release with a larger guaranteed central epsilon is withheld
 retention_s = 1209600               # required, seconds from a window's start: the window, its grace, and time to deliver
+admission = "open"                  # default: anybody may report; "enrolled": certified devices alone, each once per window
 suite = "x25519-aes128"             # default; or "x25519-chacha20", "mlkem768-x25519-aes128" (post-quantum, larger)
 
 [domain]
@@ -51,18 +52,20 @@ skew_s = 300                        # default 0, seconds that a device's clock m
 key_authority = ""                  # required: signs the key schedule
 shuffler = ""                       # required: signs manifests
 analyzer = ""                       # required: signs acknowledgements and releases
+enrolment = ""                      # required with admission = "enrolled": signs device certificates, `shoal keys enrol`
 
 [shuffler]
 address = "shuffler.example.org:7443"  # required: where devices submit
 ca = "ca.pem"                       # required: PEM file that the shuffler's certificate chains to
 """
 
-_TOP = {"name", "purpose", "question", "min_batch", "max_batch", "honest_fraction", "delta", "target_epsilon", "retention_s", "suite"}
+_TOP = {"name", "purpose", "question", "min_batch", "max_batch", "honest_fraction", "delta", "target_epsilon", "retention_s"}
+_TOP |= {"admission", "suite"}
 _TABLES = {
     "domain": {"kind", "labels", "lower_bounds", "low", "high", "levels", "clip", "unit"},
     "mechanism": {"name", "epsilon0", "parameters"},
     "windows": {"start", "length_s", "count", "grace_s", "skew_s"},
-    "keys": {"key_authority", "shuffler", "analyzer"},
+    "keys": {"key_authority", "shuffler", "analyzer", "enrolment"},
     "shuffler": {"address", "ca"},
 }
 
@@ -145,6 +148,7 @@ def _build(path: Path, top: _Reader, tables: dict[str, _Reader]) -> Task:
     suite = top.get("suite", str, "x25519-aes128")
     if suite not in SUITES:
         raise top.error("suite", f"one of {', '.join(SUITES)}")
+    admission, enrolment_key = _admission(top, keys)
     fraction = float(top.get("honest_fraction", (int, float), 1.0))
     if not 0 < fraction <= 1:
         raise top.error("honest_fraction", "above 0 and at most 1")
@@ -170,7 +174,20 @@ def _build(path: Path, top: _Reader, tables: dict[str, _Reader]) -> Task:
         report_size=mechanism.report_size,
         messages=mechanism.messages,
         suite=SUITES[suite],
+        admission=admission,
+        enrolment_key=enrolment_key,
     )
+
+
+def _admission(top: _Reader, keys: _Reader) -> tuple[Admission, bytes]:
+    """Who may report, and the key that certifies them: empty where that is anybody."""
+    words = {"open": Admission.OPEN, "enrolled": Admission.ENROLLED}
+    name, key = top.get("admission", str, "open"), keys.get("enrolment", str, "")
+    if name not in words:
+        raise top.error("admission", f"one of {', '.join(words)}")
+    if name == "open" and key:
+        raise keys.error("enrolment", 'only with admission = "enrolled": set that too, or leave the key out')
+    return words[name], public_key(key, f"{keys.file}: keys.enrolment") if name == "enrolled" else b""
 
 
 def _domain(table: _Reader) -> Domain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ import pytest
 from shoal.cli import load
 from shoal.cli.counted import Counted, Counter
 from shoal.clients.simulator import SimulationPlan
+from shoal.crypto.keyfiles import save_signing_key
+from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import serve_task
 from shoal.domain import Numeric, YesNo
 from shoal.errors import Kind, ShoalError
+from shoal.task import Admission
 from tests.clients_world import VISITS, make_world
 
 
@@ -72,6 +76,9 @@ def test_a_window_that_closes_too_late_is_refused_before_anything_is_sent() -> N
         ({"task": [Path("x.task")], "authority": ["zz"]}, "--authority"),
         ({"task": ["visits", "visits"]}, "given twice"),
         ({"task": ["visits"], "authority": ["00" * 32]}, "authority is not among"),
+        ({"task": ["enrolled"]}, "task enrolled admits enrolled devices alone: give"),
+        ({"task": ["enrolled"], "enrolment": ["other.key"]}, "task enrolled admits enrolled devices alone: give"),
+        ({"task": ["enrolled"], "enrolment": ["none.key"]}, "does not exist"),
         ({"task": ["visits"], "analyzer_status": "127.0.0.1:7446"}, "an address like http://"),
         ({"task": ["visits"], "analyzer_status": "http://127.0.0.1:1"}, "no analyzer answers"),
     ],
@@ -85,6 +92,11 @@ def test_wrong_requests_are_one_line_and_nothing_is_sent(
     monkeypatch.setattr(load, "_run", sent)
     world = make_world(start=int(time.time()) - 10)
     world.write(tmp_path)
+    certified = replace(world.task, name="enrolled", admission=Admission.ENROLLED, enrolment_key=SigningKey.generate().public)
+    replace(world, task=certified).write(tmp_path)
+    save_signing_key(tmp_path / "other.key", SigningKey.generate())
+    if isinstance(keys := choices.get("enrolment"), list):
+        choices = {**choices, "enrolment": [tmp_path / key for key in keys]}
     if isinstance(names := choices.get("task"), list):
         choices = {**choices, "task": [tmp_path / f"{name}.task" if isinstance(name, str) else name for name in names]}
     values: dict[str, object] = {
@@ -98,6 +110,7 @@ def test_wrong_requests_are_one_line_and_nothing_is_sent(
         "channels": 1,
         "address": None,
         "authority": None,
+        "enrolment": None,
         "patience": 1.0,
         "analyzer_status": None,
         "shuffler_status": None,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from shoal.cli.main import main
+from shoal.clients.config import EnrolmentFiles
+from shoal.crypto.enrolment import verify_certificate
 from shoal.crypto.trust import load_task_folder
 from shoal.protos import keys_pb2
 
@@ -109,6 +112,9 @@ def test_lint_refuses_what_cannot_hold(desk: Path, capsys: Capture) -> None:
         ("count = 3", "count = 0", "windows"),
         ('address = "shuffler.example.org:7443"', 'address = "shuffler"', "HOST:PORT"),
         ('"tls/ca.pem"', '"tls/none.pem"', "none.pem"),
+        ('admission = "open"', 'admission = "token"', "admission: one of open, enrolled"),
+        ('admission = "open"', 'admission = "enrolled"', "keys.enrolment is an Ed25519 public key"),
+        ('enrolment = ""', f'enrolment = "{"ab" * 32}"', 'keys.enrolment: only with admission = "enrolled"'),
         ("[windows]", "[window]", "window"),
         ("delta = 1e-8", "delta = = 1", "visits.toml"),
     ],
@@ -120,6 +126,36 @@ def test_a_bad_task_is_one_line_that_names_the_key(desk: Path, capsys: Capture, 
     _, error = run(capsys, "task", "lint", "visits.toml", status=2)
     assert names in error
     assert error.count("\n") == 1
+
+
+def test_devices_are_enrolled_and_a_task_names_their_authority(desk: Path, capsys: Capture) -> None:
+    """Three with keys made here, one that made its key itself; a signed task shows who certifies. Nothing is overwritten.
+
+    Planted: the certificate of another key written, or of no backdating -> fails.
+    """
+    root = bytes.fromhex(run(capsys, "keys", "signing", "--out", "enrolment.key")[0].strip())
+    enrol = ("keys", "enrol", "--root", "enrolment.key", "--days", "30")
+    printed = run(capsys, *enrol, "--out", "devices", "--count", "3")[0].split()
+    now = time.time()
+    for number, public in enumerate(printed, 1):
+        identity = EnrolmentFiles(desk / f"devices/device-{number}.cert", desk / f"devices/device-{number}.key").load()
+        certificate = verify_certificate(identity.certificate, root, now)
+        assert certificate.device_key == identity.key.public == bytes.fromhex(public)
+        assert certificate.not_before_s <= now - 3_599
+        assert abs(certificate.not_after_s - now - 30 * 86_400) < 60
+        assert (desk / f"devices/device-{number}.key").stat().st_mode & 0o777 == 0o600
+    own = run(capsys, "keys", "signing", "--out", "mine/device.key")[0].strip()
+    assert run(capsys, *enrol, "--out", "issued", "--device-key", own)[0].strip() == own
+    assert [path.name for path in (desk / "issued").iterdir()] == ["device.cert"]
+    assert EnrolmentFiles(desk / "issued/device.cert", desk / "mine/device.key").load().key.public.hex() == own
+    assert "exists" in run(capsys, *enrol, "--out", "issued", "--device-key", own, status=2)[1]
+    assert "--count" in run(capsys, *enrol, "--out", "issued", "--device-key", own, "--count", "2", status=2)[1]
+    assert "--device-key" in run(capsys, *enrol, "--out", "more", "--device-key", own[:-2], status=2)[1]
+    text = Path("visits.toml").read_text().replace('admission = "open"', 'admission = "enrolled"')
+    Path("visits.toml").write_text(text.replace('enrolment = ""', f'enrolment = "{root.hex()}"'))
+    sign(capsys)
+    shown = json.loads(run(capsys, "task", "show", "tasks/visits.task", "--json")[0])
+    assert (shown["admission"], shown["enrolment_key"]) == ("enrolled", root.hex())
 
 
 def test_the_number_of_keys_must_fit_the_windows(desk: Path, capsys: Capture) -> None:
