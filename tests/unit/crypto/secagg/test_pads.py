@@ -143,7 +143,7 @@ def test_every_bit_of_a_stream_key_changes_the_pad() -> None:
 @pytest.mark.parametrize("length", [0, 31, 33])
 def test_wrong_lengths_are_refused(length: int) -> None:
     wrong = bytes(length)
-    refused(agree, PRIVATE[0], wrong)
+    assert "32 bytes" in refused(agree, PRIVATE[0], wrong)
     refused(sign_of, PUBLIC[0], wrong)
     refused(sign_of, wrong, PUBLIC[0])
     refused(pair_stream_key, wrong, ROUND, PUBLIC[0], PUBLIC[1])
