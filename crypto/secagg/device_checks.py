@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from shoal.crypto.enrolment import verify_certificate
 from shoal.crypto.secagg import ring
+from shoal.crypto.secagg.parameters import survivors_needed
 from shoal.crypto.secagg.records import Commit, Offer, Start, Status, nonce_commitment, offer_id, round_id, verify_both
 from shoal.crypto.secagg.ring import Seat
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE
@@ -79,11 +80,11 @@ def check_started(terms: RoundTerms, offered: Offered, own: OwnKeys, started: pa
     """Where the round puts this device, and who its neighbours are.
 
     In this order: both signatures (BAD_SIGNATURE); well-formed (INVALID); the offer that was joined, and the nonces that it committed
-    to (MISMATCH); so many devices as the plan allows (MISMATCH); graph parameters, computed here (INVALID if nothing fits); own position
-    and number of neighbours (MISMATCH); every certificate, valid at ``now`` (UNAUTHENTICATED); the seats that follow from them, with this
-    device's own in its place, rise along the arc and lead to the ring's root, and no device or key, its own included, is there twice
-    (INVALID, BAD_SIGNATURE: ``ring.verify_arc``); every neighbour's signature over its keys (BAD_SIGNATURE). Whether the keys are points
-    that give a secret, in their one spelling, is found out when they are used (``pads.agree``).
+    to (MISMATCH); so many devices as the plan allows (MISMATCH); graph parameters, computed here (INVALID if nothing fits); number of
+    neighbours (MISMATCH); a position on the ring (INVALID); every certificate, valid at ``now`` (UNAUTHENTICATED); the seats that follow
+    from them, with this device's own in its place, rise along the arc and lead to the ring's root, and no device or key, its own
+    included, is there twice (INVALID, BAD_SIGNATURE: ``ring.verify_arc``); every neighbour's signature over its keys (BAD_SIGNATURE).
+    Whether the keys are points that give a secret, in their one spelling, is found out when they are used (``pads.agree``).
     """
     record = started.start
     _verify_both(terms, SigningContext.ROUND_START, record.record, record.shuffler_signature, record.analyzer_signature)
@@ -94,10 +95,9 @@ def check_started(terms: RoundTerms, offered: Offered, own: OwnKeys, started: pa
     least, most = terms.plan.cohort_min, terms.plan.cohort_max
     _match(least <= start.devices <= most, f"a round of this task has {least} to {most} devices, this one has {start.devices}")
     graph = terms.parameters(start.devices)
-    _match(started.position < start.devices, "the device's position lies outside the ring")
     _match(len(started.neighbours) == graph.neighbours, f"a device of this round has {graph.neighbours} neighbours")
-    devices = [verify_certificate(peer.certificate, terms.enrolment_key, now).device_key for peer in started.neighbours]
     places = ring.neighbour_positions(start.devices, graph.neighbours, started.position)
+    devices = [verify_certificate(peer.certificate, terms.enrolment_key, now).device_key for peer in started.neighbours]
     _check_arc(offered.offer_id, start, started, own, devices, places, graph.neighbours)
     for device, peer in zip(devices, started.neighbours, strict=True):
         verify(device, SigningContext.ROUND_KEYS, round_keys(offered.offer_id, peer.pad_key, peer.share_key), peer.signature)
@@ -121,7 +121,7 @@ def check_commit(terms: RoundTerms, circle: Circle, shared: Sequence[bool], sign
     """Who is in the sum, if this device may act on it. ``shared``: what the roster said of each neighbour.
 
     In this order: both signatures (BAD_SIGNATURE); well-formed, each status one of three (INVALID); this round, one status per position
-    (MISMATCH); this device itself in the sum, ``survivors_min`` devices or more, ``threshold`` neighbours or more (ABORTED); nobody
+    (MISMATCH); this device itself in the sum, ``survivors_needed`` devices or more, ``threshold`` neighbours or more (ABORTED); nobody
     shared who did not, and the reverse (CONFLICT): pads were added with exactly those whom the roster named.
     """
     _verify_both(terms, SigningContext.ROUND_COMMIT, signed.record, signed.shuffler_signature, signed.analyzer_signature)
@@ -129,7 +129,7 @@ def check_commit(terms: RoundTerms, circle: Circle, shared: Sequence[bool], sign
     _match(commit.round_id == circle.round_id, "the commit is of another round")
     _match(len(commit.statuses) == circle.devices, f"the commit speaks of {len(commit.statuses)} devices, not of {circle.devices}")
     _enough(commit.statuses[circle.position] == Status.ALIVE, "this device's vector is not in the sum")
-    least = terms.plan.survivors_min
+    least = survivors_needed(terms.plan, circle.devices)
     _enough(commit.alive >= least, f"{commit.alive} vectors are in the sum, {least} are needed")
     alive = sum(commit.statuses[peer.position] == Status.ALIVE for peer in circle.peers)
     _enough(alive >= circle.threshold, f"{alive} neighbours are in the sum, {circle.threshold} are needed")
