@@ -1,0 +1,71 @@
+"""One step of a device, sealed once and sent until it is answered: every attempt has the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from shoal import codec
+from shoal.clients.rounds_transport import RoundTransport
+from shoal.clock import Clock
+from shoal.crypto.secagg.exchange import open_reply, seal_request
+from shoal.crypto.suites import PublicKeyConfig
+from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import RETRYABLE, Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.protos import pairwise_pb2
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0  # between two attempts to send the same bytes
+_KINDS = {kind.value: kind for kind in Kind}
+# What a shuffler says of a frame that no repetition mends; of a step it says so in its answer.
+FINAL_OF_CALL = frozenset({Kind.INVALID, Kind.OVERSIZE, Kind.UNKNOWN_KEY, Kind.UNKNOWN_TASK, Kind.WINDOW_CLOSED, Kind.CONFIG})
+Sleep = Callable[[float], Awaitable[object]]
+
+
+def kind_of(answer: pairwise_pb2.Answer) -> Kind | None:
+    """Why the step was refused, or the round is over; None for neither. An unknown number is INTERNAL."""
+    return _KINDS.get(answer.kind, Kind.INTERNAL) if answer.kind else None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A device's line to its shuffler. ``deadline``: Unix seconds after which nothing is sent. ``sleep``: tests shorten it."""
+
+    hop: PublicKeyConfig
+    transport: RoundTransport
+    clock: Clock
+    deadline: float
+    entropy: Entropy = SYSTEM
+    sleep: Sleep = asyncio.sleep
+    send_deadline_s: float = LIMITS.send_deadline_s
+
+    async def send(self, step: pairwise_pb2.Step) -> pairwise_pb2.Answer:
+        """The shuffler's answer, which may be a refusal.
+
+        Raises DEADLINE when the time is over, and what the shuffler says of a frame that no repetition mends (``FINAL_OF_CALL``).
+        """
+        request = seal_request(self.hop, step.SerializeToString(), self.entropy)
+        pause = _FIRST_PAUSE_S
+        while True:
+            self.in_time()
+            try:
+                sealed = await self.transport.exchange(request.frame, self.send_deadline_s)
+                answer = codec.parse(pairwise_pb2.Answer, open_reply(request.reply_key, sealed), "answer")
+                kind = kind_of(answer)
+                if kind is Kind.TOO_EARLY or kind not in RETRYABLE:
+                    return answer
+            except ShoalError as error:
+                if error.kind in FINAL_OF_CALL:
+                    raise
+            await self.sleep(pause * self.spread())
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def in_time(self) -> None:
+        """Raises DEADLINE when the time is over."""
+        if self.clock.now() >= self.deadline:
+            raise ShoalError(Kind.DEADLINE, "it was not over in time: this device gave it up")
+
+    def spread(self) -> float:
+        """Uniform on [0.75, 1.25), from the CSPRNG: devices that were told the same don't come back at once."""
+        return 0.75 + int.from_bytes(self.entropy.bytes(4), "big") / (1 << 33)

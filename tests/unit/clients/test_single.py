@@ -1,0 +1,148 @@
+"""A device in helper mode: sent once, whatever is lost on the way, and counted once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.clients.exchange import Line
+from shoal.clients.rounds import RoundState
+from shoal.clients.rounds_ledger import MemoryLedger, Standing
+from shoal.clients.single import send_single
+from shoal.crypto.enrolment import DeviceIdentity, issue
+from shoal.crypto.hpke import generate
+from shoal.crypto.secagg.coordinator import refusal
+from shoal.crypto.secagg.exchange import open_request, seal_reply
+from shoal.crypto.secagg.terms import RoundTerms
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.suites import SuiteId
+from shoal.entropy import SeededEntropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
+from shoal.protos import pairwise_pb2
+from shoal.secagg import Mode, PairwisePlan
+from shoal.shuffler.core import WindowId
+from shoal.shuffler.single_store import SingleStore
+from shoal.shuffler.singles import Singles
+
+NOW = 1_800_000_000.0
+ROOT, HOP, KEY = SigningKey.generate(), generate(SuiteId.X25519_AES128), generate(SuiteId.X25519_AES128)
+DIMENSION = 140_000  # three chunks
+TERMS = RoundTerms(
+    TaskId(bytes(32)),
+    0,
+    PairwisePlan(Mode.HELPER, 4, 100, 3, 200_000, 32),
+    900_000,
+    DIMENSION,
+    bytes([1]) * 32,
+    bytes([2]) * 32,
+    ROOT.public,
+    KEY.config,
+    Digest(bytes([3]) * 32),
+)
+WINDOW = WindowId(TERMS.task_id, 0)
+
+
+class Clock:
+    """Moves on when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.time = NOW
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Shuffler:
+    """The shuffler's end, in process. ``lose``: numbers of calls whose answer is lost; ``away``: of calls that don't arrive."""
+
+    def __init__(self, folder: Path, lose: set[int] = frozenset(), away: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+        self.folder, self.lose, self.away, self.calls, self.frames = folder, lose, away, 0, list[bytes]()
+        self.store = SingleStore(folder)
+        self.singles = Singles(self.store)
+        self.open = True
+
+    async def exchange(self, frame: bytes, deadline_s: float) -> bytes:
+        number, self.calls = self.calls, self.calls + 1
+        self.frames.append(frame)
+        if number in self.away:
+            raise ShoalError(Kind.UNAVAILABLE, "away")
+        data, reply_key = open_request(HOP, frame)
+        step = pairwise_pb2.Step.FromString(data)
+        try:
+            answer = await self.singles.step(TERMS, step, NOW, open_=self.open)
+        except ShoalError as error:
+            answer = refusal(error)
+        if number in self.lose:
+            raise ShoalError(Kind.UNAVAILABLE, "lost")
+        return seal_reply(reply_key, answer.SerializeToString())
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def identity() -> DeviceIdentity:
+    key = SigningKey.generate()
+    return DeviceIdentity(key, issue(ROOT, key.public, int(NOW) - 10, int(NOW) + 1_000))
+
+
+def line(shuffler: Shuffler, clock: Clock, entropy: int = 1) -> Line:
+    return Line(HOP.config, shuffler, clock, NOW + 300, SeededEntropy(entropy), clock.sleep)
+
+
+@pytest.mark.parametrize("lost", [set[int](), *({n} for n in range(6)), {0, 2, 4}, set(range(1, 6))], ids=str)
+async def test_whatever_is_lost_the_vector_is_stored_once(tmp_path: Path, lost: set[int]) -> None:
+    """Planted: no second pass after a forgotten upload -> the case of the lost last answer is ABORTED."""
+    shuffler, clock, ledger = Shuffler(tmp_path, lose=lost), Clock(), MemoryLedger()
+    outcome = await send_single(TERMS, identity(), np.ones(DIMENSION, np.int64), ledger, line(shuffler, clock))
+    assert (outcome.state, outcome.charged, outcome.kind) == (RoundState.COUNTED, True, None)
+    assert shuffler.store.count(WINDOW) == 1
+    (entry,) = ledger.answers()
+    assert entry.standing is Standing.COUNTED
+
+
+async def test_a_retry_is_the_same_bytes(tmp_path: Path) -> None:
+    """Planted: the step sealed anew for each attempt -> this fails."""
+    shuffler, clock = Shuffler(tmp_path, away={1, 2}), Clock()
+    await send_single(TERMS, identity(), np.ones(DIMENSION, np.int64), MemoryLedger(), line(shuffler, clock))
+    assert shuffler.frames[1] == shuffler.frames[2] == shuffler.frames[3]
+    assert clock.time > NOW
+
+
+async def test_time_runs_out(tmp_path: Path) -> None:
+    """Planted: no look at the clock -> this never ends."""
+    shuffler, clock, ledger = Shuffler(tmp_path, away=set(range(1_000))), Clock(), MemoryLedger()
+    outcome = await send_single(TERMS, identity(), np.ones(DIMENSION, np.int64), ledger, line(shuffler, clock))
+    assert (outcome.state, outcome.kind, outcome.charged) == (RoundState.LOST, Kind.DEADLINE, True)
+    assert ledger.answers()[0].standing is Standing.LOST
+
+
+async def test_a_refusal_is_final(tmp_path: Path) -> None:
+    shuffler, clock, ledger = Shuffler(tmp_path), Clock(), MemoryLedger()
+    shuffler.open = False
+    outcome = await send_single(TERMS, identity(), np.ones(DIMENSION, np.int64), ledger, line(shuffler, clock))
+    assert (outcome.state, outcome.kind) == (RoundState.ABORTED, Kind.WINDOW_CLOSED)
+    assert ledger.answers()[0].standing is Standing.ABORTED
+
+
+async def test_a_window_is_answered_once(tmp_path: Path) -> None:
+    shuffler, clock, ledger, device = Shuffler(tmp_path), Clock(), MemoryLedger(), identity()
+    await send_single(TERMS, device, np.ones(DIMENSION, np.int64), ledger, line(shuffler, clock))
+    calls = shuffler.calls
+    with pytest.raises(ShoalError) as error:
+        await send_single(TERMS, device, np.ones(DIMENSION, np.int64), ledger, line(shuffler, clock, 2))
+    assert (error.value.kind, shuffler.calls) == (Kind.CONFLICT, calls)
+
+
+async def test_a_stranger_is_told(tmp_path: Path) -> None:
+    shuffler, clock = Shuffler(tmp_path), Clock()
+    key = SigningKey.generate()
+    stranger = DeviceIdentity(key, issue(SigningKey.generate(), key.public, int(NOW) - 10, int(NOW) + 1_000))
+    outcome = await send_single(TERMS, stranger, np.ones(DIMENSION, np.int64), MemoryLedger(), line(shuffler, clock))
+    assert (outcome.state, outcome.kind) == (RoundState.ABORTED, Kind.UNAUTHENTICATED)
+    assert shuffler.store.count(WINDOW) == 0
