@@ -131,9 +131,10 @@ def enforce(vector: NDArray[np.int64], domain: Vector) -> NDArray[np.int64]:
             largest = int(np.argmax(np.abs(vector)))
             value = int(vector[largest])
             vector[largest] = int(math.copysign(max(abs(value) - excess, 0), value))
-    if domain.norm is Norm.L2:
-        while sum_of_squares(vector) > most.l2_squared:
-            vector -= np.sign(vector)
+    if domain.norm is Norm.L2 and (squares := sum_of_squares(vector)) > most.l2_squared:
+        # Shrunk by less than sqrt(bound / squares), then rounded toward zero: ||q|| a / b < a <= sqrt(bound).
+        a, b = math.isqrt(most.l2_squared), math.isqrt(squares) + 1
+        vector[:] = [q * a // b if q >= 0 else -(-q * a // b) for q in vector.tolist()]
     return vector
 
 
