@@ -1,0 +1,265 @@
+"""Rounds of secure aggregation between real services: shuffler and analyzer in this process, TLS on real sockets, devices as their owners run them.
+
+``running`` starts both services over one clock that tests move by hand. Phases end because everybody came, or because a test moves
+the clock; nothing here waits for time to pass, only for what is going to happen (``until``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.config import Tls as AnalyzerTls
+from shoal.analyzer.service import AnalyzerService
+from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.sums import StoredSum, SumStore
+from shoal.clients.rounds import RoundOutcome, RoundPlace, take_part
+from shoal.clients.rounds_ledger import MemoryLedger
+from shoal.clients.rounds_transport import GrpcRoundTransport, RoundTransport
+from shoal.clock import FakeClock
+from shoal.crypto import keyfiles
+from shoal.crypto.enrolment import DeviceIdentity, issue
+from shoal.crypto.secagg.terms import RoundTerms
+from shoal.crypto.signing import SigningKey
+from shoal.domain import Norm, Vector
+from shoal.entropy import SYSTEM
+from shoal.errors import Kind, ShoalError
+from shoal.secagg import Mode, PairwisePlan
+from shoal.service import DataFolder
+from shoal.shuffler.core import WindowId
+from shoal.shuffler.round_driver import WindowRounds
+from shoal.shuffler.service import Shuffler
+from shoal.task import Admission, Aggregator, MechanismSpec, Task, honest
+from tests.analyzer_service import shared_pool
+from tests.shuffler_world import CA, LENGTH, SHUFFLER_NAME, START, Published
+from tests.shuffler_world import World as ShufflerWorld
+from tests.shuffler_world import _ANALYZER as ANALYZER_IDENTITY
+
+DAY = 86_400
+TICK_S = 0.02  # between two looks of the services at their clock
+POLL_S = 0.01  # what a device's waits are cut to
+PATIENCE_S = 60.0  # real seconds after which a test gives up waiting for what must happen
+DIMENSION = 7
+
+
+@dataclass
+class Device:
+    """One enrolled device. ``ledger`` outlives its processes."""
+
+    identity: DeviceIdentity
+    vector: NDArray[np.int64]
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+
+
+class World:
+    """A task that is summed in rounds, the folders of both services, and enrolled devices."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.folder, self.shuffler = folder, ShufflerWorld(folder / "shuffler")
+        self.enrolment = SigningKey.generate()
+        self.published: Published = self.shuffler.publish(self.task(**changes))
+        home = folder / "analyzer"
+        (home / "keys").mkdir(parents=True)
+        for key in self.published.analyzer_keys:
+            keyfiles.save_hpke_key(home / "keys" / f"{key.config.key_id.hex}.key", key)
+        keyfiles.save_signing_key(home / "signing.key", self.shuffler.analyzer)
+        (home / "tls.pem").write_bytes(ANALYZER_IDENTITY.cert_pem)
+        keyfiles.save_private_pem(home / "tls.key", ANALYZER_IDENTITY.key_pem)
+        (home / "ca.pem").write_bytes(CA.cert_pem)
+
+    def task(
+        self,
+        *,
+        devices: int = 12,
+        cohort_min: int = 0,
+        survivors_min: int = 0,
+        mode: Mode = Mode.DEFAULT,
+        dimension: int = DIMENSION,
+        word_bits: int = 32,
+        dropout_ppm: int = 250_000,
+        honest_ppm: int = 900_000,
+        **changes: Any,
+    ) -> Task:
+        """``devices``: cohort_max, so that a cohort that is complete begins at once."""
+        least = cohort_min or devices
+        survivors = survivors_min or max(3, least * 2 // 3)
+        plan = PairwisePlan(mode, least, devices, survivors, dropout_ppm, word_bits, 30, 60, 120, 60)
+        domain = Vector(dimension, Norm.COORDINATE, 1.0, 16)
+        spec = MechanismSpec.of("skellam", variance=4096, shares=honest(survivors, honest_ppm))
+        return self.shuffler.task(
+            name="weights",
+            domain=domain,
+            mechanism=spec,
+            min_batch=survivors,
+            honest_fraction_ppm=honest_ppm,
+            target_epsilon=50.0,
+            admission=Admission.ENROLLED,
+            enrolment_key=self.enrolment.public,
+            aggregator=Aggregator.PAIRWISE,
+            pairwise=plan,
+            report_size=plan.vector_bytes(dimension),
+            **changes,
+        )
+
+    @property
+    def terms(self) -> RoundTerms:
+        return RoundTerms.served(self.published.served, 0)
+
+    def place(self, window: int = 0) -> RoundPlace:
+        return RoundPlace(RoundTerms.served(self.published.served, window), self.published.served.keys.hop_keys[window])
+
+    def device(self, vector: Sequence[int] | None = None, root: SigningKey | None = None) -> Device:
+        """Enrolled for a year; by another root: a stranger."""
+        key = SigningKey.generate()
+        identity = DeviceIdentity(key, issue(root or self.enrolment, key.public, START - DAY, START + 365 * DAY))
+        values = np.frombuffer(secrets.token_bytes(2 * self.terms.dimension), dtype="<i2") if vector is None else vector
+        return Device(identity, np.array(values, dtype=np.int64))
+
+    def devices(self, count: int) -> list[Device]:
+        return [self.device() for _ in range(count)]
+
+    def analyzer_config(self, port: int = 0) -> AnalyzerConfig:
+        return AnalyzerConfig(
+            listen=f"127.0.0.1:{port}",
+            admin_listen="127.0.0.1:0",
+            data_dir=Path("data"),
+            tasks_dir=self.shuffler.tasks_dir,
+            keys_dir=Path("keys"),
+            signing_key=Path("signing.key"),
+            authorities=[self.shuffler.authority.public.hex()],
+            allowed_shufflers=[SHUFFLER_NAME],
+            tls=AnalyzerTls(certificate=Path("tls.pem"), key=Path("tls.key"), client_ca=Path("ca.pem")),
+            open_workers=1,
+            base_dir=self.folder / "analyzer",
+        )
+
+
+class Running:
+    """Both services. ``restart_*`` end one and start it again from its folder, on the same port."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.clock = world, FakeClock(START + 1.0)
+        self._ends: dict[str, contextlib.AsyncExitStack] = {}
+        self._transports: list[RoundTransport] = []
+        self.analyzer_port = 0
+        self.store: Store
+        self.analyzer: AnalyzerService
+        self.shuffler: Shuffler
+
+    # --- services -----------------------------------------------------------------------------------------------------
+
+    async def start_analyzer(self) -> None:
+        stack = self._ends["analyzer"] = contextlib.AsyncExitStack()
+        config = self.world.analyzer_config(self.analyzer_port)
+        data = stack.enter_context(DataFolder(config.data_dir))
+        self.store = Store(data / FILE_NAME)
+        stack.callback(self.store.close)
+        self.analyzer = AnalyzerService(config, data, self.store, clock=self.clock, pool=shared_pool())
+        stack.push_async_callback(self.analyzer.stop)
+        self.analyzer_port, _ = await self.analyzer.start()
+
+    async def start_shuffler(self) -> None:
+        stack = self._ends["shuffler"] = contextlib.AsyncExitStack()
+        config = self.world.shuffler.config(f"localhost:{self.analyzer_port}", delivery_delay_max_s=0.0)
+        self.shuffler = await stack.enter_async_context(Shuffler(config, clock=self.clock, tick_s=TICK_S))
+        await self.until(lambda: self.shuffler.rounds.window(self.window()) is not None)
+
+    async def stop(self, name: str) -> None:
+        stack = self._ends.pop(name, None)
+        if stack is not None:
+            await stack.aclose()
+
+    async def close(self) -> None:
+        for transport in self._transports:
+            await transport.close()
+        await self.stop("shuffler")
+        await self.stop("analyzer")
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def window(self, number: int = 0) -> WindowId:
+        return WindowId(self.world.published.task_id, number)
+
+    @property
+    def rounds(self) -> WindowRounds:
+        rounds = self.shuffler.rounds.window(self.window())
+        assert rounds is not None
+        return rounds
+
+    def sums(self, window: int = 0) -> list[StoredSum]:
+        return SumStore(self.store).of(self.world.published.task_id, window)
+
+    def counts(self) -> dict[str, int]:
+        """Of the one round under way."""
+        live = [live for live, _ in self.rounds._rounds]  # to see how far it is
+        return live[-1].coordinator.counts() if live else {}
+
+    def phase(self) -> str:
+        return next(iter(self.rounds.phases()), "")
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        """Wait for what is going to happen."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not happened():
+                await asyncio.sleep(TICK_S / 4)
+
+    async def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        await asyncio.sleep(0)
+
+    # --- devices ------------------------------------------------------------------------------------------------------
+
+    def transport(self) -> GrpcRoundTransport:
+        made = GrpcRoundTransport(f"localhost:{self.shuffler.port}", CA.cert_pem, private_pool=True)
+        self._transports.append(made)
+        return made
+
+    async def take_part(
+        self, device: Device, transport: RoundTransport | None = None, *, window: int = 0, deadline: float | None = None
+    ) -> RoundOutcome:
+        return await take_part(
+            self.world.place(window),
+            device.identity,
+            device.vector,
+            device.ledger,
+            transport or self.transport(),
+            deadline=deadline or START + LENGTH * 3.0,
+            clock=self.clock,
+            sleep=brief,
+            send_deadline_s=5.0,
+        )
+
+    def begin(self, devices: Sequence[Device], transport: RoundTransport | None = None) -> list[asyncio.Task[RoundOutcome]]:
+        shared = transport or self.transport()
+        return [asyncio.create_task(self.take_part(device, shared)) for device in devices]
+
+
+async def brief(seconds: float) -> None:
+    """A device's pause, cut short."""
+    await asyncio.sleep(min(seconds, POLL_S))
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[Running]:
+    one = Running(world)
+    try:
+        await one.start_analyzer()
+        await one.start_shuffler()
+        yield one
+    finally:
+        await one.close()
+
+
+def total(devices: Sequence[Device]) -> list[int]:
+    return np.sum([device.vector for device in devices], axis=0).tolist()  # type: ignore[no-any-return]
