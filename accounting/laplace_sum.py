@@ -38,6 +38,8 @@ from shoal.accounting.skellam import round_up
 UNIT = 1 << 16
 _EXACT_STEPS = 64
 _SAFE = 1e-12
+# 2^512 is beyond every delta: so many coordinates are never all <= 0 often enough.
+_MOST_COORDINATES = 512
 
 
 def laplace_epsilon(scale: int, r: Fraction, d1: int, dimension: int) -> float:
@@ -76,8 +78,8 @@ def laplace_lower(scale: int, shifts: tuple[int, int], delta: float) -> float:
     coordinates, by = shifts
     u = Fraction(UNIT, scale)
     p = math.exp(-float(u)) if u < 700 else 0.0
-    spent = delta * (1.0 + p) ** min(coordinates, 4096)
-    if coordinates > 4096 or not spent < 0.5:
+    spent = delta * (1.0 + p) ** min(coordinates, _MOST_COORDINATES)
+    if coordinates > _MOST_COORDINATES or spent > 0.5:
         return 0.0
     loss, cost = float(coordinates * by * u), math.log1p(-spent * (1.0 + _SAFE))
     return max(0.0, loss + cost - _SAFE * (loss - cost))

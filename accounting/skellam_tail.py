@@ -28,13 +28,17 @@ _LEFT_OUT = 60.0
 _IMAGES = 40.0
 _RELATIVE = 1e-14
 _LARGEST = 2.0**52
+# Below e^-680 a tail is only said to be below 1e-290.
+_NOTHING = -680.0
+_TINY = 1e-290
 _GROWTH = 1.5
 
 
 def skellam_tail(variance: float, t: int) -> tuple[float, float]:
     """(low, high) around P(X >= t) for Skellam noise of this variance > 0. Directions: proven from below and from above.
 
-    Some 1e-12 apart, relative, for tails down to 1e-100; (0.0, 1.0), which says nothing, for |t| or a variance above 2^52.
+    Some 1e-10 apart, relative, for tails down to 1e-290, below which they are (0.0, 1e-290) and the like; (0.0, 1.0), which says nothing,
+    for |t| or a variance above 2^52.
     """
     if not 0.0 < variance <= _LARGEST or abs(t) > _LARGEST:
         return 0.0, 1.0
@@ -50,6 +54,8 @@ def _upper_tail(v: float, t: int) -> tuple[float, float]:
     # The saddle point; near the middle a steeper tilt, for which few periods are enough.
     a = math.asinh(max(t, 3.0 * deviation) / v)
     k = _cumulant(v, a)
+    if k - a * t < _NOTHING:  # by Chernoff's inequality
+        return 0.0, _TINY
     period, images = _period(v, a, k, t)
     spread = v * math.cosh(a)
     decay = 8.0 * spread / (period * period)
