@@ -18,6 +18,7 @@ from shoal.analyzer.rounds import Rounds
 from shoal.analyzer.shredding import Shredder
 from shoal.analyzer.spool import Spools
 from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.sum_release import conclude_sums
 from shoal.analyzer.sums import SumStore
 from shoal.analyzer.tasks import TaskFolder
 from shoal.clock import Clock, SystemClock
@@ -83,7 +84,7 @@ class AnalyzerService:
             tasks=self._tasks,
             keys=keys,
             signing_key=signing_key,
-            conclude=_conclude,
+            conclude=conclude_sums,
             shred=shredder.summed,
             clock=clock,
         )
@@ -135,12 +136,6 @@ class AnalyzerService:
         if self._own_pool:
             await asyncio.to_thread(self._pool.close)
         log.info("stopped")
-
-
-def _conclude(*arguments: Any) -> Any:
-    from shoal.analyzer.sum_release import conclude_sums
-
-    return conclude_sums(*arguments)
 
 
 def _check_keys(store: Store, keys: KeyFolder, clock: Clock, served: ServedTask) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from shoal.accounting.sum_task import check_sum
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask, load_task_folder
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
@@ -122,8 +123,6 @@ class TaskFolder:
                 f"task {task.name}: its analyzer_key is not the public key of our signing_key: remove the task, or mend the key",
             )
         if task.pairwise is not None:
-            from shoal.accounting.sum_task import check_sum
-
             check_sum(task)
             return
         mechanism = create(task.mechanism, task.domain)

@@ -239,7 +239,7 @@ class _Part:
             outcome = self._outcome(RoundState.COUNTED)
             self.device.end()
             return _OverError(outcome)
-        return self._over(RoundState.LOST, ShoalError(Kind.WINDOW_CLOSED, "the round ended before this device had done its part"))
+        return self._over(self._gone(), ShoalError(Kind.WINDOW_CLOSED, "the round ended before this device had done its part"))
 
     # --- sending ------------------------------------------------------------------------------------------------------
 

@@ -117,6 +117,8 @@ class Rounds:
 
     async def _step(self, rounds: WindowRounds, live: LiveRound, step: pairwise_pb2.Step) -> None:
         coordinator, session, now = live.coordinator, step.session, self._clock.now()
+        if coordinator.ended:  # a repeated last step is told how the round ended, not that it comes too late
+            return
         match step.WhichOneof("step"):
             case "shares":
                 coordinator.shares(session, step.shares, now)

@@ -1,4 +1,4 @@
-"""Rounds of secure aggregation between real services: shuffler and analyzer in this process, TLS on real sockets, devices as their owners run them.
+"""Rounds of secure aggregation between real services: shuffler and analyzer in this process, TLS on real sockets, real devices.
 
 ``running`` starts both services over one clock that tests move by hand. Phases end because everybody came, or because a test moves
 the clock; nothing here waits for time to pass, only for what is going to happen (``until``).
@@ -12,7 +12,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,6 @@ from shoal.crypto.enrolment import DeviceIdentity, issue
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.domain import Norm, Vector
-from shoal.entropy import SYSTEM
-from shoal.errors import Kind, ShoalError
 from shoal.secagg import Mode, PairwisePlan
 from shoal.service import DataFolder
 from shoal.shuffler.core import WindowId
@@ -42,9 +39,9 @@ from shoal.shuffler.round_driver import WindowRounds
 from shoal.shuffler.service import Shuffler
 from shoal.task import Admission, Aggregator, MechanismSpec, Task, honest
 from tests.analyzer_service import shared_pool
+from tests.shuffler_world import _ANALYZER as ANALYZER_IDENTITY
 from tests.shuffler_world import CA, LENGTH, SHUFFLER_NAME, START, Published
 from tests.shuffler_world import World as ShufflerWorld
-from tests.shuffler_world import _ANALYZER as ANALYZER_IDENTITY
 
 DAY = 86_400
 TICK_S = 0.02  # between two looks of the services at their clock
@@ -169,9 +166,9 @@ class Running:
         stack.push_async_callback(self.analyzer.stop)
         self.analyzer_port, _ = await self.analyzer.start()
 
-    async def start_shuffler(self) -> None:
+    async def start_shuffler(self, port: int = 0) -> None:
         stack = self._ends["shuffler"] = contextlib.AsyncExitStack()
-        config = self.world.shuffler.config(f"localhost:{self.analyzer_port}", delivery_delay_max_s=0.0)
+        config = self.world.shuffler.config(f"localhost:{self.analyzer_port}", listen=f"127.0.0.1:{port}")
         self.shuffler = await stack.enter_async_context(Shuffler(config, clock=self.clock, tick_s=TICK_S))
         await self.until(lambda: self.shuffler.rounds.window(self.window()) is not None)
 
@@ -211,7 +208,7 @@ class Running:
     async def until(self, happened: Callable[[], bool]) -> None:
         """Wait for what is going to happen."""
         async with asyncio.timeout(PATIENCE_S):
-            while not happened():
+            while not happened():  # noqa: ASYNC110 - the services tell nobody how far they are
                 await asyncio.sleep(TICK_S / 4)
 
     async def advance(self, seconds: float) -> None:
