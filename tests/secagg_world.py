@@ -14,13 +14,14 @@ from functools import lru_cache
 from unittest import mock
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from shoal.crypto import hpke, signing
 from shoal.crypto.enrolment import DeviceIdentity, issue
 from shoal.crypto.secagg import collector as collecting
 from shoal.crypto.secagg import coordinator as coordinating
-from shoal.crypto.secagg import device_checks, records, seating
+from shoal.crypto.secagg import device_checks, pads, records, seating
 from shoal.crypto.secagg.collector import Collector
 from shoal.crypto.secagg.coordinator import AskCommit, AskStart, AskUnmask, Coordinator, Deliver, Effect, End, countersign, open_request
 from shoal.crypto.secagg.device import DeviceRound
@@ -336,4 +337,29 @@ def remembered_signatures() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module in (device_checks, records, seating, coordinating, collecting):
             stack.enter_context(mock.patch.object(module, "verify", verified))
+        yield
+
+
+@contextlib.contextmanager
+def remembered_agreements() -> Iterator[None]:
+    """Agree once per pair of keys: both ends get the same shared secret (RFC 7748), and here both ends are in one process.
+
+    Real X25519 for the first of the two; errors are never remembered.
+    """
+    agree, known = pads.agree, dict[tuple[bytes, bytes], bytes]()
+    publics: dict[X25519PrivateKey, bytes] = {}
+
+    def agreed(private: X25519PrivateKey, public: bytes) -> bytes:
+        if private not in publics:
+            if len(publics) > 4_096:
+                publics.clear()
+                known.clear()
+            publics[private] = private.public_key().public_bytes_raw()
+        own = publics[private]
+        pair = (own, public) if own < public else (public, own)
+        if pair not in known:
+            known[pair] = agree(private, public)
+        return known[pair]
+
+    with mock.patch.object(pads, "agree", agreed):
         yield
