@@ -6,44 +6,23 @@ them. Warnings are lawful but rarely meant; the person who signs should read the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from shoal.accounting.certificate import Certificate
+from shoal.accounting.findings import Finding, LintResult
 from shoal.accounting.guarantee import guaranteed
 from shoal.accounting.meaning import bound_text
+from shoal.accounting.sum_lint import lint_sum
 from shoal.errors import ShoalError
 from shoal.mechanisms import create
 from shoal.privacy import epsilon0_upper
-from shoal.task import Task
+from shoal.task import Aggregator, Task
 
 # Above this a single report says next to nothing against its receiver: the odds between two answers move by more than 400.
 _WEAK_EPSILON0 = 6.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    error: bool
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class LintResult:
-    """``certificate`` is None where the mechanism itself is wrong."""
-
-    findings: tuple[Finding, ...]
-    certificate: Certificate | None
-
-    @property
-    def errors(self) -> tuple[str, ...]:
-        return tuple(finding.message for finding in self.findings if finding.error)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return tuple(finding.message for finding in self.findings if not finding.error)
-
-
 def lint(task: Task) -> LintResult:
     """Check a task against its mechanism and the accountant."""
+    if task.aggregator is Aggregator.PAIRWISE:
+        return lint_sum(task)
     try:
         mechanism = create(task.mechanism, task.domain)
     except ShoalError as error:

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from shoal import codec
-from shoal.accounting.lint import LintResult, lint
+from shoal.accounting.findings import LintResult
+from shoal.accounting.lint import lint
 from shoal.accounting.meaning import bound_text
+from shoal.cli import pairwise_show
 from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
 from shoal.cli.taskfile import read_task, sample
 from shoal.crypto.keyfiles import load_signing_key
@@ -30,12 +32,13 @@ def register(app: typer.Typer) -> None:
 def new(
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("task.toml"),
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fill in a value; repeat for several.")] = None,
+    pairwise: Annotated[bool, typer.Option("--pairwise", help="A vector that is summed by secure aggregation.")] = False,
 ) -> None:
     """Write a commented sample of a task, to fill in.
 
     Example: shoal task new --out visits.toml --set max_batch=12000 --set keys.shuffler=HEX
     """
-    write_new(out, sample(settings or []).encode())
+    write_new(out, sample(settings or [], pairwise=pairwise).encode())
     say(f"wrote {out}: fill it in, then shoal task lint {out}")
 
 
@@ -48,12 +51,16 @@ def lint_command(
 
     Exit status 2 if anything is refused. Example: shoal task lint visits.toml
     """
-    result = lint(read_task(file))
+    made = read_task(file)
+    result = _lint(made)
     if as_json:
         certificate = result.certificate.to_json() if result.certificate else None
-        emit_json({"errors": list(result.errors), "warnings": list(result.warnings), "certificate": certificate})
+        rounds = {} if made.pairwise is None or result.errors else {"rounds": pairwise_show.derived(made)}
+        emit_json({"errors": list(result.errors), "warnings": list(result.warnings), "certificate": certificate, **rounds})
     else:
         _show_findings(file.name, result)
+        if not result.errors:
+            pairwise_show.show(made)
     if result.errors:
         raise ShoalError(Kind.CONFIG, f"{file.name}: refused: {result.errors[0]}")
 
@@ -69,13 +76,17 @@ def sign(
     Example: shoal task sign visits.toml --key authority.key --out visits.task
     """
     made = read_task(file)
-    result = lint(made)
+    result = _lint(made)
     _show_findings(file.name, result)
     if result.errors:
         raise ShoalError(Kind.CONFIG, f"{file.name}: not signed: {result.errors[0]}")
     signed = sign_task(made, load_signing_key(key))
     write_new(out, signed)
     say(f"task {trust_task(signed, {codec.decode_signed_task(signed).authority}).task_id.hex} in {out}")
+
+
+def _lint(made: Task) -> LintResult:
+    return pairwise_show.with_graph(made, lint(made))
 
 
 def sign_task(made: Task, signer: SigningKey) -> bytes:
@@ -104,14 +115,14 @@ def show(
 def describe(trusted: TrustedTask) -> dict[str, Any]:
     """A task's fields for people and programs."""
     made, plan = trusted.task, trusted.task.windows
-    result = lint(made)
-    certificate = result.certificate
+    certificate = lint(made).certificate
     return {
         "task_id": trusted.task_id.hex,
         "name": made.name,
         "purpose": made.purpose,
         "question": made.question,
         "cells": list(made.domain.labels),
+        **({"rounds": pairwise_show.derived(made)} if made.pairwise else {}),
         "mechanism": made.mechanism.name,
         "parameters": dict(made.mechanism.parameters),
         "epsilon0": certificate.epsilon0 if certificate else None,

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from shoal.cli.output import public_key, read_bytes
+from shoal.cli.pairwisefile import DOMAIN_KEYS, PAIRWISE_KEYS, read_sum
+from shoal.cli.pairwisefile import SAMPLE as PAIRWISE_SAMPLE
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create, design
-from shoal.task import PPM, Admission, MechanismSpec, Task, WindowPlan
+from shoal.task import PPM, Admission, Aggregator, MechanismSpec, Task, WindowPlan
 from shoal.toml import read_toml
 
 SUITES = {"x25519-aes128": 1, "x25519-chacha20": 2, "mlkem768-x25519-aes128": 3}
@@ -60,9 +62,10 @@ ca = "ca.pem"                       # required: PEM file that the shuffler's cer
 """
 
 _TOP = {"name", "purpose", "question", "min_batch", "max_batch", "honest_fraction", "delta", "target_epsilon", "retention_s"}
-_TOP |= {"admission", "suite"}
+_TOP |= {"admission", "suite", "aggregator"}
 _TABLES = {
-    "domain": {"kind", "labels", "lower_bounds", "low", "high", "levels", "clip", "unit"},
+    "domain": {"kind", "labels", "lower_bounds", "low", "high", "levels", "clip", "unit"} | DOMAIN_KEYS,
+    "pairwise": PAIRWISE_KEYS,
     "mechanism": {"name", "epsilon0", "parameters"},
     "windows": {"start", "length_s", "count", "grace_s", "skew_s"},
     "keys": {"key_authority", "shuffler", "analyzer", "enrolment"},
@@ -70,12 +73,12 @@ _TABLES = {
 }
 
 
-def sample(settings: list[str]) -> str:
+def sample(settings: list[str], *, pairwise: bool = False) -> str:
     """The commented sample, beginning today, with ``settings`` ("max_batch=12000", "keys.shuffler=...") filled in.
 
     Raises CONFIG for a key that the sample does not have.
     """
-    text = SAMPLE.replace("{start}", datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"))
+    text = (PAIRWISE_SAMPLE if pairwise else SAMPLE).replace("{start}", datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"))
     for setting in settings:
         path, separator, value = setting.partition("=")
         table, _, key = path.rpartition(".")
@@ -101,7 +104,7 @@ def _replaced(text: str, table: str, key: str, value: str) -> tuple[str, bool]:
     return "\n".join(lines) + "\n", found
 
 
-class _Reader:
+class Reader:
     """Typed access to a TOML table; every failure names file and key."""
 
     def __init__(self, file: str, table: dict[str, Any], prefix: str = "") -> None:
@@ -127,11 +130,17 @@ class _Reader:
 
 def read_task(path: Path) -> Task:
     """The Task of a TOML file, with a fresh salt. Raises CONFIG, INVALID with the file's and the key's name."""
-    top = _Reader(path.name, read_toml(path))
+    top = Reader(path.name, read_toml(path))
     top.only(_TOP | _TABLES.keys())
-    tables = {name: _Reader(path.name, top.get(name, dict), f"{name}.") for name in _TABLES}
-    for name, known in _TABLES.items():
-        tables[name].only(known)
+    summed = top.get("aggregator", str, "shuffled") == "pairwise"
+    wanted = [name for name in _TABLES if name != ("mechanism" if summed else "pairwise")]
+    if set(top.table) & ({"mechanism"} if summed else {"pairwise"}):
+        raise top.error(
+            "mechanism" if summed else "pairwise", f'not with aggregator = "{"pairwise" if summed else "shuffled"}": leave it out'
+        )
+    tables = {name: Reader(path.name, top.get(name, dict), f"{name}.") for name in wanted}
+    for name, reader in tables.items():
+        reader.only(_TABLES[name])
     try:
         return _build(path, top, tables)
     except ShoalError as error:
@@ -140,10 +149,7 @@ def read_task(path: Path) -> Task:
         raise ShoalError(Kind.CONFIG, f"{path.name}: {error}") from None
 
 
-def _build(path: Path, top: _Reader, tables: dict[str, _Reader]) -> Task:
-    domain = _domain(tables["domain"])
-    spec = _mechanism(tables["mechanism"], domain)
-    mechanism = create(spec, domain)
+def _build(path: Path, top: Reader, tables: dict[str, Reader]) -> Task:
     keys, shuffler = tables["keys"], tables["shuffler"]
     suite = top.get("suite", str, "x25519-aes128")
     if suite not in SUITES:
@@ -152,34 +158,54 @@ def _build(path: Path, top: _Reader, tables: dict[str, _Reader]) -> Task:
     fraction = float(top.get("honest_fraction", (int, float), 1.0))
     if not 0 < fraction <= 1:
         raise top.error("honest_fraction", "above 0 and at most 1")
+    honest_ppm = int(fraction * PPM + 1e-6)  # downward: a smaller honest fraction is the safe side
+    delta, epsilon = float(top.get("delta", (int, float))), float(top.get("target_epsilon", (int, float)))
+    asked = _asked(top, tables, honest_ppm, epsilon, delta)
     return Task(
         salt=os.urandom(16),
         name=top.get("name", str),
         purpose=top.get("purpose", str),
         question=top.get("question", str),
-        domain=domain,
-        mechanism=spec,
         windows=_windows(tables["windows"]),
         min_batch=top.get("min_batch", int),
         max_batch=top.get("max_batch", int, 0),
-        honest_fraction_ppm=int(fraction * PPM + 1e-6),  # downward: a smaller honest fraction is the safe side
-        delta=float(top.get("delta", (int, float))),
-        target_epsilon=float(top.get("target_epsilon", (int, float))),
+        honest_fraction_ppm=honest_ppm,
+        delta=delta,
+        target_epsilon=epsilon,
         key_authority=public_key(keys.get("key_authority", str), f"{path.name}: keys.key_authority"),
         shuffler_key=public_key(keys.get("shuffler", str), f"{path.name}: keys.shuffler"),
         analyzer_key=public_key(keys.get("analyzer", str), f"{path.name}: keys.analyzer"),
         shuffler_address=shuffler.get("address", str),
         shuffler_ca=read_bytes(path.parent / shuffler.get("ca", str), 64 * 1024),
         retention_s=top.get("retention_s", int),
-        report_size=mechanism.report_size,
-        messages=mechanism.messages,
         suite=SUITES[suite],
         admission=admission,
         enrolment_key=enrolment_key,
+        **asked,
     )
 
 
-def _admission(top: _Reader, keys: _Reader) -> tuple[Admission, bytes]:
+def _asked(top: Reader, tables: dict[str, Reader], honest_ppm: int, epsilon: float, delta: float) -> dict[str, Any]:
+    """The fields of a Task that say what is asked and how it is aggregated."""
+    aggregator = top.get("aggregator", str, "shuffled")
+    if aggregator == "pairwise":
+        made = read_sum(tables["domain"], tables["pairwise"], honest_fraction_ppm=honest_ppm, epsilon=epsilon, delta=delta)
+        return {
+            "domain": made.domain,
+            "mechanism": made.mechanism,
+            "report_size": made.plan.vector_bytes(made.domain.dimension),
+            "aggregator": Aggregator.PAIRWISE,
+            "pairwise": made.plan,
+        }
+    if aggregator != "shuffled":
+        raise top.error("aggregator", "one of shuffled, pairwise")
+    domain = _domain(tables["domain"])
+    spec = _mechanism(tables["mechanism"], domain)
+    mechanism = create(spec, domain)
+    return {"domain": domain, "mechanism": spec, "report_size": mechanism.report_size, "messages": mechanism.messages}
+
+
+def _admission(top: Reader, keys: Reader) -> tuple[Admission, bytes]:
     """Who may report, and the key that certifies them: empty where that is anybody."""
     words = {"open": Admission.OPEN, "enrolled": Admission.ENROLLED}
     name, key = top.get("admission", str, "open"), keys.get("enrolment", str, "")
@@ -190,7 +216,7 @@ def _admission(top: _Reader, keys: _Reader) -> tuple[Admission, bytes]:
     return words[name], public_key(key, f"{keys.file}: keys.enrolment") if name == "enrolled" else b""
 
 
-def _domain(table: _Reader) -> Domain:
+def _domain(table: Reader) -> Domain:
     kind = table.get("kind", str)
     match kind:
         case "yes_no":
@@ -206,10 +232,12 @@ def _domain(table: _Reader) -> Domain:
             table.only({"kind", "low", "high", "levels", "clip", "unit"})
             low, high = table.get("low", (int, float)), table.get("high", (int, float))
             return Numeric(float(low), float(high), table.get("levels", int), table.get("clip", bool, True), table.get("unit", str, ""))
+    if kind == "vector":
+        raise table.error("kind", 'a vector is summed by secure aggregation alone: set aggregator = "pairwise"')
     raise table.error("kind", "one of yes_no, categories, numeric")
 
 
-def _mechanism(table: _Reader, domain: Domain) -> MechanismSpec:
+def _mechanism(table: Reader, domain: Domain) -> MechanismSpec:
     name = table.get("name", str)
     if ("epsilon0" in table.table) == ("parameters" in table.table):
         raise table.error("epsilon0", "give either epsilon0 or parameters")
@@ -221,7 +249,7 @@ def _mechanism(table: _Reader, domain: Domain) -> MechanismSpec:
     return MechanismSpec.of(name, **parameters)
 
 
-def _windows(table: _Reader) -> WindowPlan:
+def _windows(table: Reader) -> WindowPlan:
     start = table.get("start", datetime)
     if start.tzinfo is None:
         raise table.error("start", "give a time zone, for example 2026-01-01T00:00:00Z")

@@ -1,0 +1,189 @@
+"""From the sums of a window's rounds to the signed release: totals with error bars, and what the noise guarantees.
+
+Every round's sum carries noise for its own guaranteed survivors, and the analyzer sees each of them: the certificate is that of one
+round. A device is in one round of a window, so rounds do not add up; what they add is noise to the total, and the release says
+how much.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.accounting.pairwise import PairwiseCertificate, certify_sum
+from shoal.accounting.sum_task import check_sum
+from shoal.analyzer import core
+from shoal.analyzer.release import COMPOSED, compose_spendings
+from shoal.analyzer.store import Outcome, Spending
+from shoal.codec import VERSION
+from shoal.crypto.signing import SigningContext, SigningKey
+from shoal.crypto.trust import ServedTask
+from shoal.domain import Vector
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest
+from shoal.mechanisms.noise.registry import create_noise
+from shoal.mechanisms.quantize import bounds, rounding_variance
+from shoal.protos import delivery_pb2, release_pb2
+from shoal.task import Task
+
+UNIT = "one vector of one device in one window"
+NO_SUMS = "no round of this window ended with a sum"
+_Z95 = 1.959963984540054  # the normal quantile of 97.5 %
+
+
+class Sum(Protocol):
+    """One finished round as it is stored: ``vector`` int64[d] in grid steps, over ``survivors`` devices."""
+
+    @property
+    def round_id(self) -> Digest: ...
+
+    @property
+    def survivors(self) -> int: ...
+
+    @property
+    def vector(self) -> NDArray[np.int64]: ...
+
+
+def sums_hash(sums: Sequence[Sum]) -> Digest:
+    """What stands where a shuffled release has its manifest's hash: SHA-256 over the sorted round ids."""
+    return Digest(hashlib.sha256(b"shoal/v1/secagg/window\x00" + b"".join(sorted(one.round_id.raw for one in sums))).digest())
+
+
+def conclude_sums(
+    served: ServedTask, window: int, sums: Sequence[Sum], aborted: Mapping[str, int], earlier: Sequence[Spending], key: SigningKey
+) -> Outcome:
+    """The signed bytes of the release of a window. ``aborted``: rounds that ended without a sum, by reason.
+
+    ``earlier``: what every batch and window before this one cost. Withheld when fewer than min_batch survivors were summed, or the
+    certificate is above the target. A window is charged even when it is withheld: the analyzer has seen its sums.
+    """
+    task = served.task
+    certificate = check_sum(task)
+    survivors = sum(one.survivors for one in sums)
+    withheld = NO_SUMS if not sums else core.withheld(survivors, task.min_batch, certificate.epsilon_upper, task.target_epsilon)
+    charge = Spending(served.task_id, certificate.epsilon_upper, task.delta)
+    release = release_pb2.Release(
+        version=VERSION,
+        task_id=served.task_id.raw,
+        name=task.name,
+        window=window,
+        n=survivors,
+        estimates=[] if withheld else _estimates(task, sums, survivors),
+        privacy=_privacy(task, certificate, _received(task, sums), [*earlier, charge]),
+        manifest_hash=sums_hash(sums).raw,
+        withheld=withheld or "",
+        rounds=_rounds(task, certificate, sums, aborted, survivors),
+    ).SerializeToString(deterministic=True)
+    ack = delivery_pb2.Ack(version=VERSION, manifest_hash=sums_hash(sums).raw).SerializeToString(deterministic=True)
+    return Outcome(
+        release=release,
+        release_signature=key.sign(SigningContext.RELEASE, release),
+        ack=ack,
+        ack_signature=key.sign(SigningContext.ACK, ack),
+        tally=None,
+        spending=charge,
+    )
+
+
+def total(sums: Sequence[Sum], domain: Vector) -> NDArray[np.float64]:
+    """float64[d] in the task's unit: the rounds' sums added as Python integers, so that many 64-bit sums can't wrap."""
+    added = [0] * domain.dimension
+    for one in sums:
+        added = [a + b for a, b in zip(added, one.vector.tolist(), strict=True)]
+    step = Fraction(domain.clip) / domain.grid
+    return np.array([float(value * step) for value in added], dtype=np.float64)
+
+
+def standard_errors(task: Task, survivors: int) -> tuple[float, float]:
+    """(of the noise, of the rounding at most) of each total over that many devices, in the task's unit.
+
+    Every device that is in the sum has added a whole share, so the noise is that of all survivors, not of the guaranteed ones.
+    """
+    domain = _domain(task)
+    step = domain.clip / domain.grid
+    noise = math.sqrt(survivors * float(create_noise(task.mechanism).variance)) * step
+    rounding = math.sqrt(survivors * rounding_variance(domain)) * step
+    return noise, rounding
+
+
+def _domain(task: Task) -> Vector:
+    if not isinstance(task.domain, Vector):
+        raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
+    return task.domain
+
+
+def _estimates(task: Task, sums: Sequence[Sum], survivors: int) -> list[release_pb2.Estimate]:
+    domain = _domain(task)
+    stderr = math.hypot(*standard_errors(task, survivors))
+    reach = _Z95 * stderr
+    return [
+        release_pb2.Estimate(label=label, value=value, stderr=stderr, ci_low=value - reach, ci_high=value + reach)
+        for label, value in zip(domain.labels, total(sums, domain).tolist(), strict=True)
+    ]
+
+
+def _received(task: Task, sums: Sequence[Sum]) -> PairwiseCertificate:
+    """The certificate at the survivors of the smallest round that came: not guaranteed."""
+    domain = _domain(task)
+    if not sums:
+        return check_sum(task)
+    plan = task.pairwise
+    if plan is None:
+        raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
+    return certify_sum(
+        task.mechanism,
+        bounds(domain),
+        domain.dimension,
+        survivors=max(plan.survivors_min, min(one.survivors for one in sums)),
+        honest_fraction=task.honest_fraction,
+        delta=task.delta,
+        mode=plan.mode,
+    )
+
+
+def _privacy(
+    task: Task, certificate: PairwiseCertificate, received: PairwiseCertificate, spendings: Sequence[Spending]
+) -> release_pb2.Privacy:
+    composed = compose_spendings(spendings)
+    return release_pb2.Privacy(
+        epsilon0=certificate.epsilon0,
+        epsilon_upper=certificate.epsilon_upper,
+        epsilon_lower=certificate.epsilon_lower,
+        delta=certificate.delta,
+        n_certified=certificate.honest,
+        honest_fraction=float(task.honest_fraction),
+        relation=certificate.relation,
+        method=certificate.method,
+        assumptions=[*certificate.assumptions, COMPOSED],
+        epsilon_at_received_n=received.epsilon_upper,
+        unit=UNIT,
+        epsilon_cumulative_upper=composed.epsilon_upper,
+        delta_cumulative=composed.delta,
+        windows_composed=len(spendings),
+        tasks_composed=len({spending.task_id for spending in spendings}),
+    )
+
+
+def _rounds(
+    task: Task, certificate: PairwiseCertificate, sums: Sequence[Sum], aborted: Mapping[str, int], survivors: int
+) -> release_pb2.RoundsReport:
+    noise, rounding = standard_errors(task, survivors)
+    plan = task.pairwise
+    return release_pb2.RoundsReport(
+        mode=plan.mode.name.lower() if plan else "",
+        rounds=len(sums),
+        aborted=[release_pb2.Rejected(reason=reason, count=count) for reason, count in sorted(Counter(aborted).items())],
+        noise_stderr=noise,
+        # One round of all these devices would have as many times the guaranteed survivors, each with a smaller share.
+        one_round_noise_stderr=noise / math.sqrt(len(sums)) if sums else 0.0,
+        rounding_stderr=rounding,
+        epsilon_analyzer=certificate.epsilon_analyzer,
+        epsilon_together=certificate.epsilon_together,
+    )

@@ -1,0 +1,72 @@
+"""What a pairwise task comes to: the numbers that are computed from it, for people and programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from shoal.accounting.findings import Finding, LintResult
+from shoal.cli.output import say
+from shoal.crypto.secagg.parameters import parameters_for
+from shoal.domain import Vector
+from shoal.errors import ShoalError
+from shoal.mechanisms.noise.registry import create_noise
+from shoal.mechanisms.quantize import bounds
+from shoal.secagg import Mode
+from shoal.task import Task, honest
+
+
+def derived(task: Task) -> dict[str, Any] | None:
+    """None for a shuffled task. Raises INVALID where no round can be laid out."""
+    plan, domain = task.pairwise, task.domain
+    if plan is None or not isinstance(domain, Vector):
+        return None
+    step = domain.clip / domain.grid
+    noise = create_noise(task.mechanism)
+    shown: dict[str, Any] = {
+        "mode": plan.mode.name.lower(),
+        "devices_per_round": [plan.cohort_min, plan.cohort_max],
+        "survivors_min": plan.survivors_min,
+        "honest_survivors": honest(plan.survivors_min, task.honest_fraction_ppm),
+        "dropout": float(plan.dropout),
+        "word_bits": plan.word_bits,
+        "vector_bytes": task.report_size,
+        "grid": domain.grid,
+        "largest_coordinate": bounds(domain).linf,
+        "noise_stderr_per_round": math.sqrt(plan.survivors_min * float(noise.variance)) * step,
+    }
+    if plan.mode is not Mode.HELPER:
+        small, large = (parameters_for(plan, task.honest_fraction_ppm, n) for n in (plan.cohort_min, plan.cohort_max))
+        shown["neighbours"] = [small.neighbours, large.neighbours]
+        shown["threshold"] = [small.threshold, large.threshold]
+    return shown
+
+
+def with_graph(task: Task, result: LintResult) -> LintResult:
+    """The findings, and whether rounds of every size from cohort_min to cohort_max can be laid out."""
+    plan = task.pairwise
+    if plan is None or plan.mode is Mode.HELPER:
+        return result
+    step = max(1, (plan.cohort_max - plan.cohort_min) // 8)
+    try:
+        for devices in {*range(plan.cohort_min, plan.cohort_max + 1, step), plan.cohort_max}:
+            parameters_for(plan, task.honest_fraction_ppm, devices)
+    except ShoalError as error:
+        return LintResult((*result.findings, Finding(True, str(error))), result.certificate)
+    return result
+
+
+def show(task: Task) -> None:
+    """A few lines below a certificate."""
+    shown = derived(task)
+    if shown is None:
+        return
+    low, high = shown["devices_per_round"]
+    say(
+        f"mode {shown['mode']}: rounds of {low} to {high} devices, of which {shown['survivors_min']} must survive; noise for "
+        f"{shown['honest_survivors']} honest ones, standard error {shown['noise_stderr_per_round']:.4g} per total and round"
+    )
+    if "neighbours" in shown:
+        (k_low, k_high), (t_low, t_high) = shown["neighbours"], shown["threshold"]
+        say(f"neighbours {k_low} to {k_high}, threshold {t_low} to {t_high}")
+    say(f"words of {shown['word_bits']} bits, {shown['vector_bytes']:,} bytes per device and window")
