@@ -5,10 +5,11 @@ every forgery that two corrupt servers could make.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from shoal.crypto.enrolment import Certificate, DeviceIdentity, issue
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import merkle, pads, shamir, words
-from shoal.crypto.secagg.device import DeviceRound
+from shoal.crypto.secagg.device import DeviceRound, DeviceState
 from shoal.crypto.secagg.exchange import shares_info, vector_info
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.records import Commit, Offer, Start, Status, nonce_commitment, offer_id, round_id
@@ -281,7 +282,7 @@ class Relay:
         return words.decode_signed(total[: self.terms.dimension])
 
     def expected(self) -> NDArray[np.int64]:
-        return np.sum([self.vectors[p] for p in self.sealed], axis=0, dtype=np.int64)
+        return np.array(sum(self.vectors[p] for p in self.sealed), np.int64)
 
 
 def sign(context: SigningContext, data: bytes) -> pairwise_pb2.SignedRecord:
@@ -306,15 +307,16 @@ def vector_of(position: int, dimension: int) -> NDArray[np.int64]:
     return values
 
 
+def one_time_key(name: object) -> bytes:
+    return X25519PrivateKey.from_private_bytes(SeededEntropy(f"key {name}").bytes(32)).public_key().public_bytes_raw()
+
+
 def make_join(
     offer: Digest, name: object, *, who: DeviceIdentity | None = None, pad_key: bytes = b"", share_key: bytes = b"", signature: bytes = b""
 ) -> pairwise_pb2.Join:
     """A join as a device would send it, or with any part forged."""
     who = who or identity(name)
-    fresh = (
-        X25519PrivateKey.from_private_bytes(SeededEntropy(f"key {name} {i}").bytes(32)).public_key().public_bytes_raw() for i in (0, 1)
-    )
-    pad_key, share_key = (given or made for given, made in zip((pad_key, share_key), fresh, strict=True))
+    pad_key, share_key = pad_key or one_time_key(f"pad {name}"), share_key or one_time_key(f"share {name}")
     return pairwise_pb2.Join(
         offer_id=offer.raw,
         certificate=who.certificate,
@@ -322,3 +324,35 @@ def make_join(
         share_key=share_key,
         signature=signature or who.key.sign(SigningContext.ROUND_KEYS, offer.raw + pad_key + share_key),
     )
+
+
+def refused(kind: Kind, step: Callable[..., object], *given: object, text: str = "") -> None:
+    """The device's step is refused for good: typed error, state ABORTED with the same line, no keys, and no further step."""
+    device = getattr(step, "__self__", None)
+    assert isinstance(device, DeviceRound)
+    with pytest.raises(ShoalError) as error:
+        step(*given)
+    assert (error.value.kind, text in error.value.message) == (kind, True), error.value.message
+    assert device.state is DeviceState.ABORTED
+    assert device.reason == error.value.message
+    assert "\n" not in device.reason
+    assert not list(reachable(device))
+    with pytest.raises(ShoalError) as again:
+        step(*given)
+    assert again.value.kind is Kind.ABORTED
+
+
+def reachable(device: DeviceRound) -> Iterator[object]:
+    """Every bytes object and private key that the device holds, beyond its terms and identity and its session."""
+    waiting: list[object] = [device._stage, device._answers]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, bytes | X25519PrivateKey):
+            yield one
+        elif isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, tuple | list):
+            waiting += one
+        else:
+            slots = {name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())}
+            waiting += [getattr(one, name) for name in slots if hasattr(one, name)]
