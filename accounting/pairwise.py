@@ -17,7 +17,7 @@ from typing import Protocol
 from shoal.accounting.certificate import RELATION, check_delta, check_honest, check_n, count_honest
 from shoal.accounting.laplace_sum import laplace_epsilon, laplace_lower
 from shoal.accounting.skellam import skellam_epsilon
-from shoal.accounting.skellam_tail import skellam_lower
+from shoal.accounting.skellam_tail import skellam_lower, skellam_one
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.noise.polya import LEAST_SCALE, MOST_SCALE
 from shoal.mechanisms.noise.skellam import MOST_RATE
@@ -29,6 +29,7 @@ LAPLACE = "discrete_laplace"
 
 # Methods, as they appear in certificates.
 SKELLAM_RDP = "skellam-rdp"
+SKELLAM_EXACT = "skellam-exact"
 PURE = "discrete-laplace"
 
 _WHO = {
@@ -201,7 +202,7 @@ def calibrate(
     shift = Shift.of(bounds, dimension)
     if name == SKELLAM:
         most = min((1 << 64) - 1, 2 * honest * MOST_RATE)
-        variance = _smallest(lambda value: skellam_epsilon(Fraction(value), shift.l1, shift.l2_squared, delta) <= epsilon, 1, most)
+        variance = _smallest(lambda value: _skellam_upper(Fraction(value), shift, delta)[0] <= epsilon, 1, most)
         return MechanismSpec.of(name, variance=variance, shares=honest)
     if name == LAPLACE:
         scale = _smallest(lambda value: laplace_epsilon(value, Fraction(1), shift.l1, dimension) <= epsilon, LEAST_SCALE, MOST_SCALE)
@@ -215,8 +216,10 @@ def _find(spec: MechanismSpec, shift: Shift, honest: int, delta: float) -> _Foun
     shares = _at_least_one(spec, "shares")
     if spec.name == SKELLAM:
         whole = _at_least_one(spec, "variance")
-        upper, alone = (skellam_epsilon(Fraction(whole * k, shares), shift.l1, shift.l2_squared, delta) for k in (honest, 1))
-        return _Found(upper, _skellam_lower(Fraction(whole * honest, shares), shift, delta), alone, SKELLAM_RDP)
+        together = Fraction(whole * honest, shares)
+        upper, method = _skellam_upper(together, shift, delta)
+        alone = max(upper, _skellam_upper(Fraction(whole, shares), shift, delta)[0])  # equal for a single honest device
+        return _Found(upper, _skellam_lower(together, shift, delta), alone, method)
     scale = _at_least_one(spec, "scale")
     upper, alone = (laplace_epsilon(scale, Fraction(k, shares), shift.l1, shift.dimension) for k in (honest, 1))
     # More shares than r = 1 are a post-processing of it: what is refuted there need not be refuted here.
@@ -234,10 +237,19 @@ def _counts(shift: Shift) -> set[int]:
     return {min(1 << power, shift.dimension) for power in range(shift.dimension.bit_length() + 1)}
 
 
+def _skellam_upper(variance: Fraction, shift: Shift, delta: float) -> tuple[float, str]:
+    """(epsilon, method): by Renyi divergence, and for a single coordinate also by the divergence of that law itself."""
+    renyi = skellam_epsilon(variance, shift.l1, shift.l2_squared, delta)
+    exact = skellam_one(math.nextafter(float(variance), 0.0), shift.l1, delta) if shift.dimension == 1 else math.inf
+    return (exact, SKELLAM_EXACT) if exact < renyi else (renyi, SKELLAM_RDP)
+
+
 def _skellam_lower(variance: Fraction, shift: Shift, delta: float) -> float:
     """m coordinates moved by c each, and their sum looked at: Skellam noise of m times the variance, moved by m c."""
     best = max(_counts(shift), key=lambda count: (count * spread(shift, count) ** 2, -count))
-    return max(skellam_lower(float(count * variance), count * spread(shift, count), delta) for count in {1, best})
+    # More noise refutes less: the variance is rounded up.
+    more = [(math.nextafter(float(count * variance), math.inf), count * spread(shift, count)) for count in {1, best}]
+    return max(skellam_lower(noise, moved, delta) for noise, moved in more)
 
 
 def _laplace_lower(scale: int, shift: Shift, delta: float) -> float:

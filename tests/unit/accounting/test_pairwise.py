@@ -83,6 +83,8 @@ def test_skellam_against_every_pair_of_vectors(bounds: Given, dimension: int, de
     assert truth <= certificate.epsilon_upper
     if dimension == 1:
         assert certificate.epsilon_lower >= truth * (1 - 1e-6)
+        assert certificate.epsilon_upper <= truth * (1 + 1e-6)
+    assert certificate.method == ("skellam-exact" if dimension == 1 else "skellam-rdp")
 
 
 @pytest.mark.parametrize(("bounds", "dimension"), SMALL)
