@@ -46,7 +46,7 @@ from tests.shuffler_world import World as ShufflerWorld
 DAY = 86_400
 TICK_S = 0.02  # between two looks of the services at their clock
 POLL_S = 0.01  # what a device's waits are cut to
-PATIENCE_S = 60.0  # real seconds after which a test gives up waiting for what must happen
+PATIENCE_S = 8.0  # real seconds after which a test gives up waiting for what must happen
 DIMENSION = 7
 
 
@@ -149,7 +149,7 @@ class Running:
         self.world, self.clock = world, FakeClock(START + 1.0)
         self._ends: dict[str, contextlib.AsyncExitStack] = {}
         self._transports: list[RoundTransport] = []
-        self.analyzer_port = 0
+        self.analyzer_port = self.analyzer_admin_port = 0
         self.store: Store
         self.analyzer: AnalyzerService
         self.shuffler: Shuffler
@@ -164,13 +164,12 @@ class Running:
         stack.callback(self.store.close)
         self.analyzer = AnalyzerService(config, data, self.store, clock=self.clock, pool=shared_pool())
         stack.push_async_callback(self.analyzer.stop)
-        self.analyzer_port, _ = await self.analyzer.start()
+        self.analyzer_port, self.analyzer_admin_port = await self.analyzer.start()
 
     async def start_shuffler(self, port: int = 0) -> None:
         stack = self._ends["shuffler"] = contextlib.AsyncExitStack()
         config = self.world.shuffler.config(f"localhost:{self.analyzer_port}", listen=f"127.0.0.1:{port}")
         self.shuffler = await stack.enter_async_context(Shuffler(config, clock=self.clock, tick_s=TICK_S))
-        await self.until(lambda: self.shuffler.rounds.window(self.window()) is not None)
 
     async def stop(self, name: str) -> None:
         stack = self._ends.pop(name, None)
@@ -253,6 +252,7 @@ async def running(world: World) -> AsyncIterator[Running]:
     try:
         await one.start_analyzer()
         await one.start_shuffler()
+        await one.until(lambda: one.shuffler.rounds.window(one.window()) is not None)
         yield one
     finally:
         await one.close()
