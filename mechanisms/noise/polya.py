@@ -2,8 +2,8 @@
 
 NB(r, p) has pmf(k) = (1 - p)^r p^k r (r + 1) ... (r + k - 1) / k!, and NB(r, p) + NB(s, p) is NB(r + s, p). So the sum of
 ``shares`` devices that each add NB(1 / shares, p) - NB(1 / shares, p) is the difference of two geometric variables: the
-discrete Laplace law P(x) = (1 - p) / (1 + p) p^|x|, of variance 2 p / (1 - p)^2 (Goryczka and Xiong, "A Comprehensive
-Comparison of Multiparty Secure Additions with Differential Privacy", 2017). More devices add more independent noise.
+discrete Laplace law P(x) = (1 - p) / (1 + p) p^|x|, of variance 2 p / (1 - p)^2 (the decomposition is that of Harrison and
+Manurangsi, "Infinitely Divisible Noise for Differential Privacy", 2025). More devices add more independent noise.
 """
 
 from __future__ import annotations
