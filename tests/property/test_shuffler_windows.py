@@ -2,11 +2,11 @@
 
 The model is the law, not the implementation: a report that was acknowledged is delivered exactly once, with its window, iff
 the window had min_batch distinct reports; nothing refused for good is delivered; no batch is smaller than min_batch; a
-window is delivered at most once; a window closes by the clock or by being full. A crash abandons all objects between two
-steps (within a step: tests/faults).
+window is delivered at most once; no device has two reports in a window; a window closes by the clock or by being full. A crash abandons
+all objects between two steps (within a step: tests/faults).
 
 Planted, each caught: equal neighbours delivered; ``append`` blind to the state; ``verdict`` always ENOUGH; a batch shredded after
-its first attempt; a new secret when an inbox is opened again.
+its first attempt; a new secret when an inbox is opened again; tags kept in memory alone; tags added before their commit.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from tests.shuffler_world import GRACE, LENGTH, START, World
 from tests.sizes import FULL, size
 
 MIN, MAX, WINDOWS = 3, 6, 3
+POOL, DEVICES = 11, 8  # reports that may come, and their senders: three of these have two each
 POINTS = ["inbox.insert", "inbox.commit", "inbox.committed", "state.open", "state.closing", "seal.write", "seal.rename", "state.sealed"]
 POINTS += ["inbox.unlink", "state.delivering", "state.acknowledged", "batch.unlink", "state.shredded", "state.lapse", "writer.append"]
 
@@ -61,7 +62,8 @@ class Machine(RuleBasedStateMachine):
         self.answers = list(answers)
         self.published = self.world.publish(count=WINDOWS, min_batch=MIN, max_batch=MAX if limited else 0)
         self.limited = limited
-        self.pool = [self.published.sealed() for _ in range(8)]
+        self.pool = [self.published.sealed() for _ in range(POOL)]
+        self.owner = {report: bytes([number % DEVICES]) * 32 for number, report in enumerate(self.pool)}
         self.start()
 
     def start(self) -> None:
@@ -89,25 +91,29 @@ class Machine(RuleBasedStateMachine):
 
     # --- what may happen ------------------------------------------------------------------------------------------
 
-    @rule(window=st.integers(0, WINDOWS - 1), picks=st.lists(st.integers(0, 7), min_size=1, max_size=3))
+    @rule(window=st.integers(0, WINDOWS - 1), picks=st.lists(st.integers(0, POOL - 1), min_size=1, max_size=3))
     def submit_few(self, window: int, picks: list[int]) -> None:
         self.submit(window, picks)
 
-    @rule(window=st.integers(0, WINDOWS - 1), picks=st.lists(st.integers(0, 7), min_size=3, max_size=8))
+    @rule(window=st.integers(0, WINDOWS - 1), picks=st.lists(st.integers(0, POOL - 1), min_size=3, max_size=8))
     def submit_many(self, window: int, picks: list[int]) -> None:
         self.submit(window, picks)
 
     def submit(self, window: int, picks: list[int]) -> None:
-        """Any mixture of new reports and repeats."""
+        """Any mixture of new reports, repeats, and second reports of a device."""
         reports = [self.pool[pick] for pick in picks]
         one = WindowId(self.published.task_id, window)
         try:
-            outcomes = self.loop.run_until_complete(self.writer.submit([Submission(one, (report,)) for report in reports]))
+            group = [Submission(one, (report,), self.owner[report]) for report in reports]
+            outcomes = self.loop.run_until_complete(self.writer.submit(group))
         except ShoalError:
             outcomes = [Kind.INTERNAL] * len(reports)
         for report, outcome in zip(reports, outcomes, strict=True):
             if outcome is None:
                 self.acked[window].add(report)
+            elif outcome is Kind.CONFLICT:
+                others = (self.acked[window] | self.unsure[window]) - {report}
+                assert self.owner[report] in {self.owner[other] for other in others}
             elif outcome in (Kind.INTERNAL, Kind.OVERLOADED):
                 self.unsure[window].add(report)
         if self.limited:
@@ -157,6 +163,7 @@ class Machine(RuleBasedStateMachine):
             assert len(rows) >= MIN
             assert len(rows) == len(set(rows))
             assert not self.limited or len(rows) <= MAX
+            assert len({self.owner[row] for row in rows}) == len(rows)
 
     @invariant()
     def windows_close_by_rule(self) -> None:
