@@ -17,6 +17,7 @@ from shoal import codec
 from shoal.analyzer.core import retention_over
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.release import decode_release
+from shoal.analyzer.singles import Singles
 from shoal.analyzer.store import Outcome, Spending, Store
 from shoal.analyzer.sums import StoredSum, SumStore
 from shoal.analyzer.tasks import TaskFolder
@@ -102,6 +103,7 @@ class Rounds:
     ) -> None:
         self._store, self._sums, self._tasks, self._keys = store, SumStore(store), tasks, keys
         self._signing_key, self._conclude, self._shred, self._clock, self._entropy = signing_key, conclude, shred, clock, entropy
+        self._singles = Singles(self._sums, keys, self._window)
         self._offers: dict[tuple[TaskId, int, bytes], _Round] = {}
         self._by_offer: dict[bytes, _Round] = {}
         self._by_round: dict[bytes, _Round] = {}
@@ -118,6 +120,8 @@ class Rounds:
             "UnmaskRound": Method(_UNMASK_BYTES, handler=self.unmask_round),
             "EndRound": Method(KIB, handler=self.end_round),
             "FinishWindow": Method(KIB, handler=self.finish_window),
+            "DeliverSingles": Method(_CHUNK_BYTES, stream_handler=self._singles.deliver),
+            "SumSingles": Method(_CHUNK_BYTES, stream_handler=self._singles.sum),
         }
         return Service(SERVICE, methods, peers)
 

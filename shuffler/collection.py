@@ -20,6 +20,7 @@ from shoal.shuffler.vectors import VectorSpool
 
 _SERVICE = "/shoal.v1.Collection"
 _STREAM_DEADLINE_S = 300.0
+_SINGLES_DEADLINE_S = 3_600.0  # a whole window of helper mode in one call
 _STREAM_BYTES = 64 << 20  # a call is bounded in time, and the rows that it brought are kept
 M = TypeVar("M", bound=Message)
 
@@ -40,6 +41,8 @@ class Collection(Protocol):
     async def end(self, request: pairwise_pb2.EndRoundRequest) -> None: ...
 
     async def finish(self, window: WindowId) -> bool: ...
+
+    async def stream(self, method: str, messages: AsyncIterator[bytes]) -> bytes: ...
 
 
 class GrpcCollection:
@@ -68,6 +71,11 @@ class GrpcCollection:
         """Whether the window is released."""
         request = pairwise_pb2.FinishWindowRequest(task_id=window.task_id.raw, window=window.window)
         return (await self._unary("FinishWindow", request, pairwise_pb2.FinishWindowReply, _STREAM_DEADLINE_S)).released
+
+    async def stream(self, method: str, messages: AsyncIterator[bytes]) -> bytes:
+        """One call that streams messages up; the reply's bytes."""
+        failpoints.hit(f"rounds.{method}")
+        return await call_stream(self._channel, f"{_SERVICE}/{method}", messages, _SINGLES_DEADLINE_S, peer="analyzer")
 
     async def deliver(self, round_id: Digest, spool: VectorSpool, rows: Sequence[bytes], row_bytes: int) -> pairwise_pb2.VectorsReply:
         """All rows in this order, in several calls of whole rows; the last reply says which are unusable."""

@@ -29,6 +29,7 @@ from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.collection import Collection
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.live_round import TICK_S, GaveUpError, LiveRound, ask, fraction
+from shoal.shuffler.singles import Singles
 from shoal.shuffler.tasks import TaskBook
 
 log = get_log("shuffler")
@@ -73,6 +74,11 @@ class WindowRounds:
         """Whether a round that begins now can end within the window."""
         plan = self.served.task.windows
         return plan.start_of(self.window.window) - plan.skew_s <= now <= plan.deadline_of(self.window.window) - self.terms.plan.seconds
+
+    def takes_singles(self, now: float) -> bool:
+        """Helper mode: whether the window takes vectors now."""
+        plan = self.served.task.windows
+        return plan.start_of(self.window.window) - plan.skew_s <= now < plan.deadline_of(self.window.window)
 
     def invite(self, now: float) -> pairwise_pb2.Answer:
         """To Ask: the offer that takes devices, or when to ask again. Raises TOO_EARLY, WINDOW_CLOSED."""
@@ -203,6 +209,7 @@ class RoundDriver:
         book: TaskBook,
         admissions: Admissions,
         collection: Collection,
+        singles: Singles,
         signing_key: SigningKey,
         folder: Path,
         clock: Clock,
@@ -212,6 +219,7 @@ class RoundDriver:
     ) -> None:
         self._book, self._admissions, self._collection, self._signing_key = book, admissions, collection, signing_key
         self._folder, self._clock, self._entropy, self._decide, self._tick_s = folder, clock, entropy, decide, tick_s
+        self._singles = singles
         self._windows: dict[WindowId, WindowRounds] = {}
         self._tasks: dict[WindowId, asyncio.Task[None]] = {}
         self.ended: dict[str, Counter[str]] = {}  # rounds of finished windows by task (short id) and how they ended
@@ -267,6 +275,8 @@ class RoundDriver:
         rounds = self._windows[window]
         try:
             await rounds.run()
+            if rounds.terms.plan.mode is Mode.HELPER:
+                await self._until_done(served, window, lambda: self._concluded(rounds))
             await self._finish(served, window)
         except Exception as error:  # noqa: BLE001 - a bug in one window must not stop the others; the next tick begins it anew
             log.error("unexpected failure", task=window.task_id, window=window.window, error=error)
@@ -275,12 +285,28 @@ class RoundDriver:
             del self._windows[window], self._tasks[window]
             self.ended.setdefault(window.task_id.short, Counter()).update(rounds.ended)
 
+    async def _concluded(self, rounds: WindowRounds) -> bool:
+        """Helper mode: whether the analyzer has the window's sum, or there is none for good."""
+        reason = await self._singles.conclude(rounds.terms, self._collection.stream)
+        if reason:
+            log.info("round aborted", task=rounds.window.task_id, window=rounds.window.window, reason=reason)
+        rounds.ended[reason or "done"] += 1
+        return True
+
     async def _finish(self, served: ServedTask, window: WindowId) -> None:
         """Ask the analyzer to release until it has, or the task's retention is over; then decide the window here."""
+        await self._until_done(served, window, lambda: self._collection.finish(window))
+        await asyncio.to_thread(self._admissions.forget, window)
+        await asyncio.to_thread(self._singles.forget, window)
+        await self._decide(window)
+        log.info("window of rounds finished", task=window.task_id, window=window.window)
+
+    async def _until_done(self, served: ServedTask, window: WindowId, attempt_once: Callable[[], Awaitable[bool]]) -> None:
+        """Ask the analyzer until it has done its part, or the task's retention is over."""
         pause, attempt = _FINISH_PAUSE_S, 0
         while not core.expired(served.task, window.window, self._clock.now()):
             try:
-                if await self._collection.finish(window):
+                if await attempt_once():
                     break
                 failure: ShoalError | None = None
             except ShoalError as error:
@@ -296,6 +322,3 @@ class RoundDriver:
         else:
             log.error("retention ended before the analyzer finished the window", task=window.task_id, window=window.window)
         self.failing.pop(window, None)
-        await asyncio.to_thread(self._admissions.forget, window)
-        await self._decide(window)
-        log.info("window of rounds finished", task=window.task_id, window=window.window)

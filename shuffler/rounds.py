@@ -26,6 +26,7 @@ from shoal.secagg import Mode
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.live_round import LiveRound
 from shoal.shuffler.round_driver import RoundDriver, WindowRounds
+from shoal.shuffler.singles import Singles
 from shoal.shuffler.tasks import TaskBook
 
 log = get_log("shuffler")
@@ -36,8 +37,8 @@ _IN_THREAD = 16 * KIB  # bytes of a frame from which opening it leaves the event
 class Rounds:
     """The service's handler. ``refused`` counts refusals by kind, for metrics."""
 
-    def __init__(self, book: TaskBook, driver: RoundDriver, clock: Clock, entropy: Entropy = SYSTEM) -> None:
-        self._book, self._driver, self._clock, self._entropy = book, driver, clock, entropy
+    def __init__(self, book: TaskBook, driver: RoundDriver, singles: Singles, clock: Clock, entropy: Entropy = SYSTEM) -> None:
+        self._book, self._driver, self._singles, self._clock, self._entropy = book, driver, singles, clock, entropy
         self.refused: Counter[Kind] = Counter()
 
     def service(self) -> Service:
@@ -75,6 +76,9 @@ class Rounds:
         if len(step.session) != SESSION_SIZE:
             raise ShoalError(Kind.INVALID, f"a session is {SESSION_SIZE} random bytes")
         rounds = self._rounds_of(step, key_id)
+        if rounds.terms.plan.mode is Mode.HELPER:
+            now = self._clock.now()
+            return await self._singles.step(rounds.terms, step, now, open_=rounds.takes_singles(now))
         match step.WhichOneof("step"):
             case "ask":
                 return rounds.invite(self._clock.now())
@@ -96,8 +100,6 @@ class Rounds:
         plan, windows = served.task.pairwise, served.task.windows
         if plan is None:
             raise ShoalError(Kind.INVALID, "this task is not summed in rounds: submit reports")
-        if plan.mode is Mode.HELPER:
-            raise ShoalError(Kind.INVALID, "this task is in helper mode: it has no rounds")
         if step.window >= windows.count:
             raise ShoalError(Kind.INVALID, f"the task has windows 0 to {windows.count - 1}: read the task again")
         if key_id != served.keys.hop_keys[step.window].key_id:

@@ -30,6 +30,8 @@ from shoal.shuffler.live_round import TICK_S
 from shoal.shuffler.opening import Opener
 from shoal.shuffler.round_driver import RoundDriver
 from shoal.shuffler.rounds import Rounds
+from shoal.shuffler.single_store import SingleStore
+from shoal.shuffler.singles import Singles
 from shoal.shuffler.sqlite_store import SqliteStore
 from shoal.shuffler.status import StatusPage
 from shoal.shuffler.tasks import TaskBook
@@ -112,6 +114,10 @@ class Shuffler:
         ingress = Ingress(self.book, self.store, writer, opener, self._clock)
         admissions = Admissions(folder, self._entropy)
         self._stack.callback(admissions.close)
+        single_store = SingleStore(folder, self._entropy)
+        self._stack.callback(single_store.close)
+        singles = Singles(single_store, self._entropy)
+        self._stack.push_async_callback(singles.close)
 
         async def decide(window: WindowId) -> None:
             await writer.run(lambda: self.store.lapse([window]))
@@ -121,6 +127,7 @@ class Shuffler:
             self.book,
             admissions,
             GrpcCollection(channel),
+            singles,
             signing_key,
             folder,
             self._clock,
@@ -128,7 +135,7 @@ class Shuffler:
             decide,
             self._tick_s,
         )
-        rounds = Rounds(self.book, self.rounds, self._clock, self._entropy)
+        rounds = Rounds(self.book, self.rounds, singles, self._clock, self._entropy)
         page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping, self.rounds, rounds)
         self.registry = CollectorRegistry()
         self.registry.register(page)

@@ -136,6 +136,10 @@ class Singles:
                 if not future.done():
                     future.set_result(outcome)
 
+    def forget(self, window: WindowId) -> None:
+        """The window is over and released: destroy what is kept of it. Blocks; may be repeated."""
+        self._store.forget(window)
+
     async def close(self) -> None:
         """Commit what waits. The store is closed by whoever opened it."""
         if self._flush is not None:

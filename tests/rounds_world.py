@@ -86,6 +86,7 @@ class World:
         word_bits: int = 32,
         dropout_ppm: int = 250_000,
         honest_ppm: int = 900_000,
+        target_epsilon: float = 50.0,
         **changes: Any,
     ) -> Task:
         """``devices``: cohort_max, so that a cohort that is complete begins at once."""
@@ -100,7 +101,7 @@ class World:
             mechanism=spec,
             min_batch=survivors,
             honest_fraction_ppm=honest_ppm,
-            target_epsilon=50.0,
+            target_epsilon=target_epsilon,
             admission=Admission.ENROLLED,
             enrolment_key=self.enrolment.public,
             aggregator=Aggregator.PAIRWISE,

@@ -1,0 +1,100 @@
+"""Helper mode between real services: one visit per device, services restarted in the middle, an exact sum and one release."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from shoal.analyzer.release import decode_release, to_json
+from shoal.clients.exchange import Line
+from shoal.clients.rounds import RoundOutcome, RoundState
+from shoal.clients.single import send_single
+from shoal.crypto.signing import SigningKey
+from shoal.errors import Kind
+from shoal.secagg import Mode
+from tests.rounds_world import Device, Running, World, brief, running, total
+from tests.shuffler_world import GRACE, LENGTH, START
+
+DIMENSION = 70_000  # an upload of two pieces
+
+
+def world_of(folder: Path, **changes: float) -> World:
+    return World(
+        folder,
+        mode=Mode.HELPER,
+        dimension=DIMENSION,
+        **{"devices": 8, "cohort_min": 4, "survivors_min": 4, "target_epsilon": 1e9, **changes},
+    )
+
+
+async def send(one: Running, device: Device) -> RoundOutcome:
+    place = one.world.place()
+    line = Line(place.hop, one.transport(), one.clock, START + LENGTH * 3.0, sleep=brief, send_deadline_s=5.0)
+    return await send_single(place.terms, device.identity, device.vector, device.ledger, line)
+
+
+async def end_of_window(one: Running) -> dict[str, object]:
+    """The release of window 0."""
+    one.clock.advance(LENGTH + GRACE + 1)
+    await one.until(lambda: one.store.released(one.world.published.task_id, 0))
+    (stored,) = [stored for stored in one.store.releases() if stored.window == 0]
+    return to_json(decode_release(stored.release))
+
+
+async def test_every_vector_is_summed_once(tmp_path: Path) -> None:
+    """Also after both services were restarted before the window ended. Planted: seeds kept in memory alone -> no sum after the restart."""
+    world = world_of(tmp_path)
+    devices = world.devices(6)
+    async with running(world) as one:
+        outcomes = await asyncio.gather(*(send(one, device) for device in devices[:3]))
+        await one.stop("shuffler")
+        await one.stop("analyzer")
+        await one.start_analyzer()
+        await one.start_shuffler()
+        await one.until(lambda: one.shuffler.rounds.window(one.window()) is not None)
+        outcomes += await asyncio.gather(*(send(one, device) for device in devices[3:]))
+        assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
+        release = await end_of_window(one)
+        (found,) = one.sums()
+        assert found.vector.tolist() == total(devices)
+        assert found.survivors == release["n"] == 6
+        rounds = release["rounds"]
+        assert isinstance(rounds, dict)
+        assert (rounds["mode"], rounds["rounds"], rounds["aborted"]) == ("helper", 1, {})
+        await one.until(lambda: not list((tmp_path / "shuffler").rglob("singles-*")))  # nothing is left of the window
+
+
+async def test_too_few_give_no_sum(tmp_path: Path) -> None:
+    """Planted: no look at survivors_min at the shuffler -> the analyzer refuses the delivery for ever, and no release comes."""
+    world = world_of(tmp_path)
+    async with running(world) as one:
+        await asyncio.gather(*(send(one, device) for device in world.devices(3)))
+        release = await end_of_window(one)
+        assert (release["withheld"], release["n"], one.sums()) == ("no round of this window ended with a sum", 0, [])
+
+
+async def test_strangers_and_late_vectors_are_refused(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    async with running(world) as one:
+        outcome = await send(one, world.device(root=SigningKey.generate()))
+        assert (outcome.state, outcome.kind) == (RoundState.ABORTED, Kind.UNAUTHENTICATED)
+        await asyncio.gather(*(send(one, device) for device in world.devices(4)))
+        await end_of_window(one)
+        late = await send(one, world.device())
+        assert (late.state, late.kind) == (RoundState.ABORTED, Kind.WINDOW_CLOSED)
+
+
+@pytest.mark.parametrize("service", ["analyzer", "shuffler"])
+async def test_a_service_that_is_away_at_the_end_loses_nothing(tmp_path: Path, service: str) -> None:
+    """The window's end is met by whoever comes back."""
+    world = world_of(tmp_path)
+    devices = world.devices(5)
+    async with running(world) as one:
+        await asyncio.gather(*(send(one, device) for device in devices))
+        await one.stop(service)
+        one.clock.advance(LENGTH + GRACE + 1)
+        await (one.start_analyzer() if service == "analyzer" else one.start_shuffler())
+        await one.until(lambda: one.store.released(world.published.task_id, 0))
+        assert one.sums()[0].vector.tolist() == total(devices)
