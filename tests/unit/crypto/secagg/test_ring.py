@@ -127,6 +127,10 @@ def test_swapped_missing_and_added_leaves(k: int, position: int) -> None:
     refused(Kind.INVALID, ring, k, position, leaves=leaves[:-1])
     refused(Kind.INVALID, ring, k, position, leaves=[*leaves, leaves[0]])
     refused(Kind.INVALID, ring, k, position, leaves=leaves[::-1])
+    if k == 4:  # one true leaf more, with the right proof of all six: still not the arc
+        start = (position - 2) % 12
+        six = [ring.order[(start + i) % 12] for i in range(6)]
+        refused(Kind.INVALID, ring, k, position, leaves=six, proof=merkle.range_proof([one.leaf for one in ring.order], start, 6))
 
 
 def test_a_shuffler_picks_no_neighbour() -> None:
