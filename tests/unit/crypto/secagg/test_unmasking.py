@@ -249,9 +249,9 @@ def test_exactly_as_many_bundles_as_the_threshold() -> None:
     assert Reason.behind(caught.value) is Reason.TOO_FEW_SHARES
 
 
-@pytest.mark.parametrize("liars", [(1,), (0, 6), (0, 1, 2), (8, 9, 10)])
+@pytest.mark.parametrize("liars", [(1,), (0, 6), (0, 1, 2), (2, 5, 9), (8, 9, 10)])
 def test_wrong_shares_are_outvoted_and_blamed(liars: tuple[int, ...]) -> None:
-    """Up to floor((m - t) / 2) wrong holders of every secret do no harm.
+    """Up to floor((m - t) / 2) wrong holders of every secret do no harm, also where every run of t neighbours has one, as with (2, 5, 9).
 
     Planted: ``_fits`` that is always true; ``decode`` that finds nothing -> each fails.
     """
