@@ -202,7 +202,7 @@ def calibrate(
     shift = Shift.of(bounds, dimension)
     if name == SKELLAM:
         most = min((1 << 64) - 1, 2 * honest * MOST_RATE)
-        variance = _smallest(lambda value: _skellam_upper(Fraction(value), shift, delta)[0] <= epsilon, 1, most)
+        variance = _smallest(lambda value: _skellam_proves(Fraction(value), shift, delta, epsilon), 1, most)
         return MechanismSpec.of(name, variance=variance, shares=honest)
     if name == LAPLACE:
         scale = _smallest(lambda value: laplace_epsilon(value, Fraction(1), shift.l1, dimension) <= epsilon, LEAST_SCALE, MOST_SCALE)
@@ -242,6 +242,15 @@ def _skellam_upper(variance: Fraction, shift: Shift, delta: float) -> tuple[floa
     renyi = skellam_epsilon(variance, shift.l1, shift.l2_squared, delta)
     exact = skellam_one(math.nextafter(float(variance), 0.0), shift.l1, delta) if shift.dimension == 1 else math.inf
     return (exact, SKELLAM_EXACT) if exact < renyi else (renyi, SKELLAM_RDP)
+
+
+def _skellam_proves(variance: Fraction, shift: Shift, delta: float, epsilon: float) -> bool:
+    """Whether ``_skellam_upper`` is at most ``epsilon``; quicker where the Renyi bound is enough, or epsilon is refuted."""
+    if skellam_epsilon(variance, shift.l1, shift.l2_squared, delta) <= epsilon:
+        return True
+    if shift.dimension > 1 or _skellam_lower(variance, shift, delta) > epsilon:
+        return False
+    return _skellam_upper(variance, shift, delta)[0] <= epsilon
 
 
 def _skellam_lower(variance: Fraction, shift: Shift, delta: float) -> float:

@@ -118,12 +118,12 @@ def skellam_one(variance: float, shift: int, delta: float) -> float:
         return math.inf
     for step in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3):
         epsilon = max(0.0, start) * (1.0 + step) + step * 1e-2
-        if epsilon < _LARGEST_EXPONENT and _divergence(variance, shift, epsilon, t) <= delta:
+        if epsilon < _LARGEST_EXPONENT and skellam_divergence(variance, shift, epsilon, t) <= delta:
             return epsilon
     return math.inf
 
 
-def _divergence(v: float, shift: int, epsilon: float, near: int) -> float:
+def skellam_divergence(v: float, shift: int, epsilon: float, near: int) -> float:
     """sup over t of f(t) = P(X >= t - shift) - e^epsilon P(X >= t): the divergence of the pair. ``near``: where it may be. Upper bound.
 
     Smaller shifts have smaller f, and the other direction is the mirror image. f(t + 1) - f(t) = P(t) (e^epsilon - r(t)), where
