@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,12 +85,20 @@ def exp_floor(numerator: int, denominator: int, bits: int) -> int:
         guard *= 2
 
 
+@lru_cache(maxsize=8)
+def _sampler(shares: int, scale: int) -> ExactSampler:
+    return ExactSampler(Polya(shares, scale))
+
+
 @dataclass(frozen=True, slots=True)
 class PolyaShare:
     """One device's share: NB - NB. Immutable; ``variance`` is that of the share, in grid steps squared."""
 
     spec: MechanismSpec
-    sampler: ExactSampler
+
+    @property
+    def sampler(self) -> ExactSampler:
+        return _sampler(self.shares, self.spec.get("scale"))
 
     @property
     def name(self) -> str:
@@ -112,4 +121,4 @@ class PolyaShare:
 
 def create(spec: MechanismSpec) -> PolyaShare:
     """From the integers ``scale`` and ``shares``, in range."""
-    return PolyaShare(spec, ExactSampler(Polya(spec.get("shares"), spec.get("scale"))))
+    return PolyaShare(spec)

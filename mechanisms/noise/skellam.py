@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,13 +76,21 @@ def _downward(weight: int, mode: int, a: int, b: int) -> list[int]:
     return found
 
 
+@lru_cache(maxsize=8)
+def _sampler(rate: Fraction) -> ExactSampler:
+    return ExactSampler(Poisson(rate))
+
+
 @dataclass(frozen=True, slots=True)
 class SkellamShare:
     """One device's share: Poisson - Poisson. Immutable; ``variance`` is that of the share, in grid steps squared."""
 
     spec: MechanismSpec
     rate: Fraction
-    sampler: ExactSampler
+
+    @property
+    def sampler(self) -> ExactSampler:
+        return _sampler(self.rate)
 
     @property
     def name(self) -> str:
@@ -107,4 +116,4 @@ def create(spec: MechanismSpec) -> SkellamShare:
         raise invalid(
             'skellam: the parameter "variance" is at most 2^34 times "shares": choose a coarser grid, or more survivors per round'
         )
-    return SkellamShare(spec, rate, ExactSampler(Poisson(rate)))
+    return SkellamShare(spec, rate)

@@ -71,8 +71,9 @@ def holds(vector: NDArray[np.int64], most: SensitivityBounds) -> bool:
 def test_every_finite_vector_keeps_the_bounds(values: list[float], norm: Norm, clip: float, grid: int, word: int) -> None:
     """Huge, subnormal, one coordinate, at the clip's edge; with the words that round up most. No overflow, no warning.
 
-    Planted: no clipping; a norm computed without scaling by the largest (1e308 squared is infinite); bounds without sqrt(d)
-    for L2; independent rounding in L1 -> each fails.
+    Planted: no clipping; a norm computed without scaling by the largest (1e308 squared is infinite); scaling before
+    clipping -> each fails. (L2 bounds without sqrt(d) and independent rounding in L1 are caught by the tests below: here
+    ``enforce`` would hide them.)
     """
     domain = Vector(len(values), norm, clip, grid)
     made = quantize(values, domain, Constant(word))
