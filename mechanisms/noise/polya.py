@@ -21,7 +21,7 @@ from shoal.task import MechanismSpec
 
 NAME = "discrete_laplace"
 UNIT = 1 << 16  # a scale of 65536 is b = 1: p = exp(-1 / b)
-# b from 1/16, where p is 1e-7 and nobody is protected any more, to 32768, where the table has 1.4 million entries.
+# b from 1/16, where p is 1e-7 and nobody is protected any more, to 32768, where the table has 1.2 million entries and takes seconds.
 LEAST_SCALE, MOST_SCALE = UNIT >> 4, UNIT << 15
 _SPREAD = 48  # bits: covers what rounding down takes from a weight, summed over a table
 
