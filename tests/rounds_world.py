@@ -23,7 +23,8 @@ from shoal.analyzer.config import Tls as AnalyzerTls
 from shoal.analyzer.service import AnalyzerService
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.analyzer.sums import StoredSum, SumStore
-from shoal.clients.rounds import RoundOutcome, RoundPlace, take_part
+from shoal.clients.exchange import Line
+from shoal.clients.rounds import RoundOutcome, take_part
 from shoal.clients.rounds_ledger import MemoryLedger
 from shoal.clients.rounds_transport import GrpcRoundTransport, RoundTransport
 from shoal.clock import FakeClock
@@ -113,9 +114,6 @@ class World:
     @property
     def terms(self) -> RoundTerms:
         return RoundTerms.served(self.published.served, 0)
-
-    def place(self, window: int = 0) -> RoundPlace:
-        return RoundPlace(RoundTerms.served(self.published.served, window), self.published.served.keys.hop_keys[window])
 
     def device(self, vector: Sequence[int] | None = None, root: SigningKey | None = None) -> Device:
         """Enrolled for a year; by another root: a stranger."""
@@ -222,20 +220,15 @@ class Running:
         self._transports.append(made)
         return made
 
-    async def take_part(
-        self, device: Device, transport: RoundTransport | None = None, *, window: int = 0, deadline: float | None = None
-    ) -> RoundOutcome:
-        return await take_part(
-            self.world.place(window),
-            device.identity,
-            device.vector,
-            device.ledger,
-            transport or self.transport(),
-            deadline=deadline or START + LENGTH * 3.0,
-            clock=self.clock,
-            sleep=brief,
-            send_deadline_s=5.0,
-        )
+    def line(self, transport: RoundTransport | None = None, *, window: int = 0, deadline: float = START + LENGTH * 3.0) -> Line:
+        """A device's way to the shuffler; its pauses are cut short."""
+        hop = self.world.published.served.keys.hop_keys[window]
+        return Line(hop, transport or self.transport(), self.clock, deadline, sleep=brief, send_deadline_s=5.0)
+
+    async def take_part(self, device: Device, transport: RoundTransport | None = None, **changes: Any) -> RoundOutcome:
+        """``changes``: of ``line``."""
+        terms = RoundTerms.served(self.world.published.served, changes.get("window", 0))
+        return await take_part(terms, device.identity, device.vector, device.ledger, self.line(transport, **changes))
 
     def begin(self, devices: Sequence[Device], transport: RoundTransport | None = None) -> list[asyncio.Task[RoundOutcome]]:
         shared = transport or self.transport()

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from shoal.analyzer.release import decode_release, to_json
-from shoal.clients.exchange import Line
 from shoal.clients.rounds import RoundOutcome, RoundState
 from shoal.clients.single import send_single
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind
 from shoal.secagg import Mode
-from tests.rounds_world import Device, Running, World, brief, running, total
-from tests.shuffler_world import GRACE, LENGTH, START
+from tests.rounds_world import Device, Running, World, running, total
+from tests.shuffler_world import GRACE, LENGTH
 
 DIMENSION = 70_000  # an upload of two pieces
 
@@ -30,9 +29,7 @@ def world_of(folder: Path, **changes: float) -> World:
 
 
 async def send(one: Running, device: Device) -> RoundOutcome:
-    place = one.world.place()
-    line = Line(place.hop, one.transport(), one.clock, START + LENGTH * 3.0, sleep=brief, send_deadline_s=5.0)
-    return await send_single(place.terms, device.identity, device.vector, device.ledger, line)
+    return await send_single(one.world.terms, device.identity, device.vector, device.ledger, one.line())
 
 
 async def end_of_window(one: Running) -> dict[str, object]:
