@@ -171,8 +171,9 @@ class Vector:
     def __post_init__(self) -> None:
         if not 1 <= self.dimension <= LIMITS.vector_words:
             raise _bad(f"a vector has 1 to {LIMITS.vector_words} coordinates")
-        if not (self.clip > 0 and math.isfinite(self.clip)):
-            raise _bad("the clip of a vector is a finite number above 0")
+        # Within these no total, and no square of one, leaves the range of a float.
+        if not 1e-100 <= self.clip <= 1e100:
+            raise _bad("the clip of a vector is a number above 0, from 1e-100 to 1e100")
         if not 1 <= self.grid < 1 << 48:
             raise _bad("the grid of a vector is 1 to 2^48 - 1 steps")
         if self.names and (len(self.names) != self.dimension or len(set(self.names)) != self.dimension):

@@ -140,7 +140,9 @@ class Task:
                 len(text.strip()) > 0 and len(text) <= LIMITS.text_chars,
                 f"a task's {what} is 1 to {LIMITS.text_chars} characters long",
             )
-        shown = (self.purpose, self.question, *self.domain.labels, getattr(self.domain, "unit", ""))
+        # Of a vector the names alone: numbers that stand for them are no text of the task, and there may be a million.
+        labels = self.domain.names if isinstance(self.domain, Vector) else self.domain.labels
+        shown = (self.purpose, self.question, *labels, getattr(self.domain, "unit", ""))
         _require(not any(map(_UNSAFE_TEXT.search, shown)), "the texts of a task are one line each, without control characters")
         _require(2 <= self.min_batch <= LIMITS.batch_rows, f"min_batch is 2 to {LIMITS.batch_rows} reports")
         _require(
