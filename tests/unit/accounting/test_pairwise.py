@@ -74,8 +74,7 @@ SMALL = [
 @pytest.mark.parametrize(("bounds", "dimension"), SMALL)
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
 def test_skellam_against_every_pair_of_vectors(bounds: Given, dimension: int, delta: float) -> None:
-    """lower <= truth <= upper, with the noise of the honest survivors. Planted: sensitivity not doubled, the noise of all 20
-    survivors counted, natural logarithms exchanged for those of base 2 -> this fails."""
+    """lower <= truth <= upper, with the noise of the honest survivors. Planted: sensitivity not doubled -> this fails."""
     certificate = certified(skellam(6, 36), bounds, dimension, delta=delta)
     law = np.exp(skellam_log_pmf(6 * 18 / 36, 34))
     truth = worst(law, bounds, dimension, delta)

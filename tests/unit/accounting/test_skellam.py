@@ -153,7 +153,7 @@ def test_both_ends_of_one_coordinate(variance: float, shift: int, delta: float) 
 def test_one_coordinate_with_blocks(variance: float, ratio: float) -> None:
     """With blocks of many points: above the lower end, within 1e-4 of it, and below the Renyi bound. More noise, smaller shifts: less.
 
-    Planted: blocks four times as long -> too far from the lower end.
+    Planted: blocks twenty times as long -> too far from the lower end.
     """
     shift = max(1, round(ratio * math.sqrt(variance)))
     lower, upper = skellam_lower(variance, shift, 1e-6), skellam_one(variance, shift, 1e-6)
@@ -168,7 +168,7 @@ def test_one_coordinate_with_blocks(variance: float, ratio: float) -> None:
 def test_divergence_of_one_coordinate(variance: float, shift: int, ratio: float, away: int) -> None:
     """Never below the sum over the whole table, and close, or 1: wherever the search begins. Blocks of one point and of four.
 
-    Planted: only edges below the top looked at, e^epsilon 0.1 % too large, growth within blocks left out -> this fails.
+    Planted: only edges below the top looked at, e^epsilon 0.1 % too large -> this fails. (Growth within blocks is of second order.)
     """
     law = np.exp(skellam_log_pmf(variance, 80 + math.ceil(11 * math.sqrt(variance))))
     epsilon = ratio * shift / math.sqrt(variance)
