@@ -25,6 +25,14 @@ from shoal.domain import Categories, Domain, Numeric, Value, Vector, YesNo
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 
+Roots = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="ROOT.key", help="Signing key of a task's enrolment authority: enrols the simulated devices. For tests alone."),
+]
+AnalyzerStatus = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The analyzer's admin address, for example http://127.0.0.1:7446: counts after the window."),
+]
 _MOST_DEVICES = 50_000_000
 _START_S = 30.0  # a service that was started just now may take this long to answer
 
@@ -49,17 +57,9 @@ def load(
     authority: Annotated[
         list[str] | None, typer.Option(metavar="HEX", help="Public key that devices trust; default: whoever signed the first task.")
     ] = None,
-    enrolment: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="ROOT.key", help="Signing key of a task's enrolment authority: enrols the simulated devices. For tests alone."
-        ),
-    ] = None,
+    enrolment: Roots = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds for which a report is tried again after a retryable failure.")] = 60.0,
-    analyzer_status: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="The analyzer's admin address, for example http://127.0.0.1:7446: counts after the window."),
-    ] = None,
+    analyzer_status: AnalyzerStatus = None,
     shuffler_status: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The shuffler's admin address, for example http://127.0.0.1:7444: also counts withheld windows."),

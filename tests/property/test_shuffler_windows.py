@@ -6,7 +6,7 @@ window is delivered at most once; no device has two reports in a window; a windo
 all objects between two steps (within a step: tests/faults).
 
 Planted, each caught: equal neighbours delivered; ``append`` blind to the state; ``verdict`` always ENOUGH; a batch shredded after
-its first attempt; a new secret when an inbox is opened again; tags kept in memory alone; tags added before their commit.
+its first attempt; a new secret when an inbox is opened again; tags kept in memory alone.
 """
 
 from __future__ import annotations
