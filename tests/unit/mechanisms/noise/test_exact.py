@@ -80,12 +80,12 @@ LAWS: list[Poisson | Polya] = [
     Poisson(Fraction(7, 3)),
     Poisson(Fraction(39)),
     Poisson(Fraction(10**6, 1440)),
-    Poisson(Fraction(10 ** size(4, 8) + 1, 3)),
+    Poisson(Fraction(10 ** size(4, 6) + 1, 3)),
     Polya(1, 65_536),
     Polya(60, 65_536),
     Polya(7, 4_096),
     Polya(720, 65_536 * 20),
-    Polya(10**6, 65_536 * size(30, 3_000) + 1),
+    Polya(10**6, 65_536 * size(30, 200) + 1),
 ]
 
 
