@@ -167,7 +167,7 @@ class DeviceRound(_Secret):
         asked = _digest(offer.offer)
         if (said := self._said("join", asked)) is not None:
             return pairwise_pb2.Join.FromString(said)
-        self._expect("join", _New, DeviceState.NEW)
+        self._expect("join", _New)
         with self._guard():
             offered = device_checks.check_offer(self._terms, offer)
             verify_certificate(self._identity.certificate, self._terms.enrolment_key, now)
@@ -193,7 +193,7 @@ class DeviceRound(_Secret):
         asked = _digest(started.SerializeToString(deterministic=True))
         if (said := self._said("share", asked)) is not None:
             return pairwise_pb2.Shares.FromString(said)
-        stage = self._expect("share", _Joined, DeviceState.JOINED)
+        stage = self._expect("share", _Joined)
         with self._guard():
             circle = device_checks.check_started(self._terms, stage.offered, stage.own, started, now)
             seed = self._entropy.bytes(32)
@@ -229,7 +229,7 @@ class DeviceRound(_Secret):
         asked = _digest(roster.SerializeToString(deterministic=True), np.ascontiguousarray(vector).data)
         if (said := self._said("mask", asked)) is not None:
             return said
-        stage = self._expect("mask", _Shared, DeviceState.SHARED)
+        stage = self._expect("mask", _Shared)
         circle, bits = stage.circle, self._terms.plan.word_bits
         masked = words.append_checks(vector, words.check_constants(circle.round_id.raw, bits), bits)
         with self._guard():
@@ -261,7 +261,7 @@ class DeviceRound(_Secret):
         asked = _digest(commit.record)
         if (said := self._said("endorse", asked)) is not None:
             return pairwise_pb2.Endorse.FromString(said)
-        stage = self._expect("endorse", _Masked, DeviceState.MASKED)
+        stage = self._expect("endorse", _Masked)
         with self._guard():
             checked = device_checks.check_commit(self._terms, stage.circle, stage.shared, commit)
             answer = pairwise_pb2.Endorse(signature=self._identity.key.sign(SigningContext.ROUND_ENDORSE, commit.record))
@@ -284,7 +284,7 @@ class DeviceRound(_Secret):
             self._said("endorse", asked)
         if (said := self._said("unmask", asked)) is not None:
             return pairwise_pb2.Unmask.FromString(said)
-        stage = self._expect("unmask", _Masked, DeviceState.MASKED, DeviceState.ENDORSED)
+        stage = self._expect("unmask", _Masked)
         circle = stage.circle
         with self._guard():
             checked = stage.commit or device_checks.check_commit(self._terms, circle, stage.shared, commit)
@@ -323,14 +323,12 @@ class DeviceRound(_Secret):
                 raise ShoalError(Kind.CONFLICT, _SECOND[step])
         return said
 
-    def _expect(self, step: str, stage: type[S], *states: DeviceState) -> S:
+    def _expect(self, step: str, stage: type[S]) -> S:
         """What is known before this step. Raises ABORTED or INTERNAL if it is not this step's turn; nothing changes."""
         if self.state is DeviceState.ABORTED:
             raise ShoalError(Kind.ABORTED, f"this round was given up: {self.reason}")
-        if self.state not in states or not isinstance(self._stage, stage):
-            raise ShoalError(
-                Kind.INTERNAL, f"the step {step} comes when a device's round is {states[0].value}; this one is {self.state.value}"
-            )
+        if not isinstance(self._stage, stage):
+            raise ShoalError(Kind.INTERNAL, f"the step {step} has no place where this device's round is {self.state.value}")
         return self._stage
 
     @contextmanager
