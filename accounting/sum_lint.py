@@ -49,8 +49,9 @@ def lint_sum(task: Task) -> LintResult:
         "survivors_min equals cohort_min: one lost device, and the smallest round has no sum",
     )
     add(
-        task.min_batch < 2 * plan.survivors_min and task.min_batch > plan.cohort_max,
-        False,
-        "min_batch wants more than one round: a window with a single finished round is withheld",
+        plan.mode is Mode.HELPER and task.min_batch > plan.cohort_max,
+        True,
+        f"min_batch is {task.min_batch}, but the one sum of a window in mode helper has {plan.cohort_max} devices at most: no window "
+        "could be released, lower min_batch or raise cohort_max",
     )
     return LintResult(tuple(findings), certificate)

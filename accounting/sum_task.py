@@ -7,7 +7,7 @@ is the same question asked of a task that somebody signed: devices, analyzer and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -17,7 +17,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.noise.width import noise_tail, word_bits_for
 from shoal.mechanisms.quantize import bounds, default_grid
-from shoal.secagg import Mode, PairwisePlan
+from shoal.secagg import WORD_BITS, Mode, PairwisePlan
 from shoal.task import PPM, MechanismSpec, Task, honest
 
 # What a round should lose little to: of cohort_max devices that could join, this share is enough to begin.
@@ -59,15 +59,17 @@ def design_sum(
     """
     least = cohort_min if cohort_min is not None else max(2, -(-cohort_max * _COHORT_MIN.numerator // _COHORT_MIN.denominator))
     survivors = least - least * dropout_ppm // PPM
+    if survivors < 2:
+        raise ShoalError(Kind.INVALID, f"of cohort_min = {least} devices dropout leaves {survivors}: raise cohort_min or lower dropout")
+    # With the widest word first: what is wrong with the sizes is said before anything is computed from them.
+    widest = PairwisePlan(mode, least, cohort_max, survivors, dropout_ppm, WORD_BITS[-1], *phases)
     domain = Vector(dimension, norm, clip, grid if grid is not None else default_grid(norm, clip, dimension), tuple(names), unit)
     limits = bounds(domain)
     spec = calibrate(
         noise, limits, dimension, epsilon=epsilon, delta=delta, survivors=survivors, honest_fraction=Fraction(honest_fraction_ppm, PPM)
     )
     bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
-    join_s, share_s, mask_s, unmask_s = phases
-    plan = PairwisePlan(mode, least, cohort_max, survivors, dropout_ppm, bits, join_s, share_s, mask_s, unmask_s)
-    return SumDesign(domain, spec, plan)
+    return SumDesign(domain, spec, replace(widest, word_bits=bits))
 
 
 @lru_cache(maxsize=64)

@@ -228,9 +228,9 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
             "relation": privacy.relation,
             "method": privacy.method,
             "assumptions": list(privacy.assumptions),
-            "epsilon_at_received_n": privacy.epsilon_at_received_n,
+            "epsilon_at_received_n": _finite(privacy.epsilon_at_received_n),
             "unit": privacy.unit,
-            "epsilon_cumulative_upper": privacy.epsilon_cumulative_upper,
+            "epsilon_cumulative_upper": _finite(privacy.epsilon_cumulative_upper),
             "delta_cumulative": privacy.delta_cumulative,
             "windows_composed": privacy.windows_composed,
             "tasks_composed": privacy.tasks_composed,
@@ -250,7 +250,7 @@ def _rounds_json(rounds: release_pb2.RoundsReport) -> dict[str, Any]:
         "noise_stderr": rounds.noise_stderr,
         "one_round_noise_stderr": rounds.one_round_noise_stderr,
         "rounding_stderr": rounds.rounding_stderr,
-        "epsilon_analyzer": rounds.epsilon_analyzer,
+        "epsilon_analyzer": _finite(rounds.epsilon_analyzer),
         "epsilon_together": _finite(rounds.epsilon_together),
     }
 

@@ -22,6 +22,7 @@ from shoal.analyzer.plots import Plot, number, plot
 from shoal.task import PPM
 
 TEMPLATE = "report.html.j2"
+MOST_ROWS = 2_000  # of one list of estimates: browsers draw no more with comfort, and programs read CSV
 _MEAN = "mean"  # in the domain's unit, while other estimates count devices: it gets an axis of its own
 Truths = Mapping[str, Mapping[str, float]]
 
@@ -35,6 +36,7 @@ class Estimates:
     plot: Plot
     rows: tuple[dict[str, Any], ...]
     has_truth: bool
+    left_out: int  # rows of a long list that the page does not show
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
         epsilons=_epsilons(sections),
         composed=None if last is None else last["privacy"],
         tasks=len({release["task_id"] for release in releases}),
+        shuffled=any("rounds" not in release for release in releases),
+        summed=any("rounds" in release for release in releases),
     )
 
 
@@ -75,10 +79,13 @@ def _words(release: Mapping[str, Any]) -> list[str]:
     privacy, rounds = release["privacy"], release.get("rounds")
     if rounds is None:
         return sentences(_certificate(privacy))
+    words = sum_sentences(privacy["epsilon_upper"], privacy["delta"], privacy["n_certified"], rounds["epsilon_together"], rounds["mode"])
+    if release["withheld"]:
+        return words
     noise, one_round, rounding = (number(rounds[key]) for key in ("noise_stderr", "one_round_noise_stderr", "rounding_stderr"))
     return [
-        *sum_sentences(privacy["epsilon_upper"], privacy["delta"], privacy["n_certified"], rounds["epsilon_together"], rounds["mode"]),
-        f"{rounds['rounds']} rounds were added: each total has a standard error of {noise} from their noise, where one round of the same "
+        *words,
+        f"Rounds added: {rounds['rounds']}. Each total has a standard error of {noise} from their noise, where one round of the same "
         f"devices would have {one_round}, and at most {rounding} from rounding.",
     ]
 
@@ -90,7 +97,7 @@ def _title(release: Mapping[str, Any]) -> str:
 def _estimates(title: str, rows: Sequence[Mapping[str, Any]], truth: Mapping[str, float]) -> Estimates:
     shown = []
     marks = []
-    for row in rows:
+    for row in rows[:MOST_ROWS]:
         true = truth.get(row["label"])
         inside = None if true is None else bool(row["ci_low"] <= true <= row["ci_high"])
         shown.append(
@@ -99,8 +106,9 @@ def _estimates(title: str, rows: Sequence[Mapping[str, Any]], truth: Mapping[str
         known = {} if true is None else {"truth": true}
         marks.append((str(row["label"]), {"value": row["value"], "low": row["ci_low"], "high": row["ci_high"], **known}))
     summary = "; ".join(f"{row['label']}: {number(row['value'])}, from {number(row['low'])} to {number(row['high'])}" for row in shown[:12])
-    more = f"; and {len(shown) - 12} more" if len(shown) > 12 else ""
-    return Estimates(title, summary + more, plot(marks), tuple(shown), any(row["truth"] is not None for row in shown))
+    more = f"; and {len(rows) - 12} more" if len(rows) > 12 else ""
+    has_truth = any(row["truth"] is not None for row in shown)
+    return Estimates(title, summary + more, plot(marks), tuple(shown), has_truth, len(rows) - len(shown))
 
 
 def _epsilons(sections: Sequence[Section]) -> Plot:

@@ -23,6 +23,7 @@ Config = Annotated[Path | None, typer.Option(help="The analyzer's configuration 
 Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 EMPTY = "nothing has been released yet"
+MOST_ROWS = 1_000  # of one table on a terminal
 COLUMNS = (
     *("task_id", "name", "window", "n", "rejected", "withheld", "label", "value", "stderr", "ci_low", "ci_high", "epsilon0"),
     *("epsilon_upper", "epsilon_lower", "delta", "n_certified", "epsilon_at_received_n", "epsilon_cumulative_upper", "delta_cumulative"),
@@ -176,39 +177,46 @@ def _show(release: dict[str, Any]) -> None:
     privacy = release["privacy"]
     say(f"{release['name']}, window {release['window']} (task {release['task_id']})")
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in release["rejected"].items())
-    say(f"{release['n']:,} valid, distinct reports; rejected: {rejected or 'none'}")
+    rounds = release.get("rounds")
+    what, honest, received = ("valid, distinct reports", "honest reports", "at the received n")
+    if rounds is not None:
+        what, honest, received = ("devices in the sums", "honest devices of each round", "with the devices of the smallest round that came")
+    say(f"{release['n']:,} {what}; rejected: {rejected or 'none'}")
     if release["withheld"]:
         say(f"withheld: {release['withheld']}")
     else:
         table = plain_table("answer", "estimate", "standard error", "95 % interval from", "to")
-        for row in release["estimates"]:
+        for row in release["estimates"][:MOST_ROWS]:
             table.add_row(escape(row["label"]), *(f"{row[key]:,.6g}" for key in ("value", "stderr", "ci_low", "ci_high")))
         console.print(table)
+        if len(release["estimates"]) > MOST_ROWS:
+            say(f"and {len(release['estimates']) - MOST_ROWS:,} more: shoal results export --format csv has them all")
     say(
         f"central epsilon <= {_up(privacy['epsilon_upper'])} (and >= {_down(privacy['epsilon_lower'])}) at delta = {privacy['delta']:g},"
-        f" guaranteed for {privacy['n_certified']:,} honest reports; epsilon0 = {_up(privacy['epsilon0'])}"
+        f" guaranteed for {privacy['n_certified']:,} {honest}; epsilon0 = {_up(privacy['epsilon0'])}"
     )
-    say(f"at the received n: {_up(privacy['epsilon_at_received_n'])} (not guaranteed)")
+    say(f"{received}: {_up(privacy['epsilon_at_received_n'])} (not guaranteed)")
     say(
         f"together with all that was opened before (windows: {privacy['windows_composed']}, tasks: {privacy['tasks_composed']}):"
         f" epsilon <= {_up(privacy['epsilon_cumulative_upper'])} at delta = {privacy['delta_cumulative']:g}"
     )
-    if "rounds" in release:
-        _show_rounds(release["rounds"])
+    if rounds is not None:
+        _show_rounds(rounds, released=not release["withheld"])
     say("this stands on:")
     for line in privacy["assumptions"]:
         say(f"  - {line}")
     say("")
 
 
-def _show_rounds(rounds: dict[str, Any]) -> None:
+def _show_rounds(rounds: dict[str, Any], *, released: bool) -> None:
     aborted = ", ".join(f"{count} {reason}" for reason, count in rounds["aborted"].items()) or "none"
     together = "nothing is promised" if rounds["epsilon_together"] is None else f"epsilon <= {_up(rounds['epsilon_together'])}"
     say(f"secure aggregation, mode {rounds['mode']}: {rounds['rounds']} rounds added; ended without a sum: {aborted}")
-    say(
-        f"standard error of each total: {rounds['noise_stderr']:.4g} of the noise (one round of all devices would have "
-        f"{rounds['one_round_noise_stderr']:.4g}), at most {rounds['rounding_stderr']:.4g} of rounding"
-    )
+    if released:
+        say(
+            f"standard error of each total: {rounds['noise_stderr']:.4g} of the noise (one round of all devices would have "
+            f"{rounds['one_round_noise_stderr']:.4g}), at most {rounds['rounding_stderr']:.4g} of rounding"
+        )
     say(f"against the analyzer alone: epsilon <= {_up(rounds['epsilon_analyzer'])}; shuffler and analyzer together: {together}")
 
 

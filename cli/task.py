@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from shoal.cli.taskfile import read_task, sample
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import TrustedTask, trust_task
+from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
 
@@ -108,7 +110,8 @@ def show(
     if as_json:
         emit_json(shown)
     else:
-        for name, value in shown.items():
+        rounds = shown.pop("rounds", {})
+        for name, value in {**shown, **rounds}.items():
             say(f"{name.replace('_', ' '):>22}  {value}")
 
 
@@ -121,11 +124,12 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
         "name": made.name,
         "purpose": made.purpose,
         "question": made.question,
-        "cells": list(made.domain.labels),
+        # The coordinates of a vector that have no names are their numbers: not listed, there may be a million.
+        "cells": list(made.domain.names if isinstance(made.domain, Vector) else made.domain.labels),
         **({"rounds": pairwise_show.derived(made)} if made.pairwise else {}),
         "mechanism": made.mechanism.name,
         "parameters": dict(made.mechanism.parameters),
-        "epsilon0": certificate.epsilon0 if certificate else None,
+        "epsilon0": certificate.epsilon0 if certificate and math.isfinite(certificate.epsilon0) else None,
         "guaranteed_epsilon": certificate.epsilon_upper if certificate else None,
         "delta": made.delta,
         "target_epsilon": made.target_epsilon,
