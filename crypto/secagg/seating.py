@@ -102,8 +102,8 @@ class Seating:
         return device_key
 
     def seats(self) -> list[Seat]:
-        """Sorted by pseudonym, which says nothing about who came first."""
-        return sorted((member.seat for member in self.members.values()), key=lambda seat: seat.seat)
+        """In order of arrival, for ``encode_seats`` and ``Ring``, whose orders say nothing about who came first."""
+        return [member.seat for member in self.members.values()]
 
     def lay(self, ring: Ring, graph: GraphParameters) -> None:
         """Fix everybody's position."""

@@ -403,7 +403,7 @@ def test_aborting() -> None:
 
 
 def test_seats_come_sorted_whoever_was_first() -> None:
-    """The analyzer cannot tell the order of joining. Planted: seats in order of joining -> refused, so no round starts."""
+    """The analyzer cannot tell the order of joining. Planted: an ``encode_seats`` that does not sort -> fails."""
     play = Play(WORLD)
     for number in (3, 1, 4, 0, 2):
         play.join(number)

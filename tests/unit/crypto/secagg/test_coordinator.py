@@ -107,7 +107,9 @@ def test_one_seat_per_device_session_and_key() -> None:
     play.join(0)
     join, again = a_join(play), a_join(play)
     assert play.coordinator.join(session(play), again, NOW) == identity(0).key.public  # the same bytes, the same answer
-    assert kind_of(play.coordinator.join, bytes(16), join, NOW) is Kind.CONFLICT  # another session of the device
+    fresh = DeviceRound(WORLD.terms, identity(0), SeededEntropy("fresh keys")).join(play.offer, NOW)
+    for twice in (join, fresh):  # another session of the device
+        assert kind_of(play.coordinator.join, bytes(16), twice, NOW) is Kind.CONFLICT
     other = a_join(play, 1)
     assert kind_of(play.coordinator.join, session(play), other, NOW) is Kind.CONFLICT  # another Join of the session
     for stolen in ({"pad_key": join.pad_key}, {"share_key": join.share_key}, {"pad_key": join.share_key}):
