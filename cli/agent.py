@@ -130,7 +130,7 @@ def _line(outcome: Outcome, *, reporting: bool = False) -> str:
     reason = outcome.message or (outcome.kind.name.lower().replace("_", " ") if outcome.kind else "")
     text = {
         State.QUEUED: "queued" + (f", not sent yet ({reason})" if reason else ", will be sent"),
-        State.ACKED: "delivered, the shuffler has it on disk",
+        State.ACKED: outcome.message or "delivered, the shuffler has it on disk",
         State.REFUSED: f"refused: {reason}",
         State.UNKNOWN: f"its fate is unknown, it counts once or not at all: {reason}",
     }[outcome.state]

@@ -34,12 +34,15 @@ from shoal.log import get_log
 from shoal.task import Task
 
 if TYPE_CHECKING:
+    from shoal.clients.rounds_agent import RoundsAgent, VectorValue
+    from shoal.clients.rounds_ledger import Answered
     from shoal.crypto.enrolment import DeviceIdentity
 
 log = get_log("agent")
 _NO_HURRY = 60  # as if after so many attempts: the longest pause
 _SENDERS = 4  # attempts under way at once
 TransportFactory = Callable[[Task, bool], Transport]  # task, insecure
+RoundsFactory = Callable[[AgentConfig, Clock, Entropy], "RoundsAgent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,18 @@ def open_outbox(config: AgentConfig) -> Outbox:
     return SqliteOutbox(config.outbox, config.outbox_rows)
 
 
+def open_rounds(config: AgentConfig, clock: Clock, entropy: Entropy) -> RoundsAgent:
+    """The default way to take part in rounds. numpy and gRPC are imported with the first vector."""
+    from shoal.clients.rounds_agent import RoundsAgent
+
+    return RoundsAgent(config, clock, entropy)
+
+
 class Agent:
     """One device. Use as an async context manager; every method is for the event loop that entered it.
 
-    ``background``: send what waits without being asked, pausing after failures. clock, entropy, transports: for tests and
-    for other transports.
+    ``background``: send what waits without being asked, pausing after failures. clock, entropy, transports, rounds: for tests
+    and for other transports.
     """
 
     def __init__(
@@ -97,6 +107,7 @@ class Agent:
         clock: Clock | None = None,
         entropy: Entropy = SYSTEM,
         transports: TransportFactory = grpc_transport,
+        rounds: RoundsFactory = open_rounds,
     ) -> None:
         self._config, self._background = config, background
         self._clock, self._entropy, self._make_transport = clock or SystemClock(), entropy, transports
@@ -107,6 +118,9 @@ class Agent:
         self._sender: asyncio.Task[None] | None = None
         self._outbox: Outbox | None = None
         self._identity: DeviceIdentity | None = None
+        self._make_rounds = rounds
+        self._rounds: RoundsAgent | None = None
+        self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         """Read the device's identity, open the outbox, read the tasks, start sending. Raises CONFIG, KEY_FILE."""
@@ -132,6 +146,8 @@ class Agent:
                 await self._sender
         for transport in self._transports.values():
             await transport.close()
+        if self._rounds is not None:
+            await self._rounds.close()
         await asyncio.to_thread(self._box.close)
 
     @property
@@ -142,23 +158,30 @@ class Agent:
 
     # --- reporting ----------------------------------------------------------------------------------------------------
 
-    async def report(self, name: str, value: Value, *, send: bool = True) -> Outcome:
+    async def report(self, name: str, value: VectorValue, *, send: bool = True) -> Outcome:
         """Answer a task in its current window, durably, and (``send``) make one attempt to deliver it.
 
         A window is answered once: a second call in it, even after a restart, ignores its value and returns the standing
         of the first. Raises UNKNOWN_TASK or what is wrong with the task's files; REFUSED by the owner's policy; CONFIG if the
         task wants an enrolled device and this one is not; TOO_EARLY, WINDOW_CLOSED by the clock; OVERLOADED when the outbox
         or the disk is full. Nothing is stored or sent then.
+
+        A task that is summed in rounds wants a vector, and this device until the round has ended: the call returns then.
         """
         assignment = self.tasks.find(name)
         check(self._config.policy, assignment.trusted, assignment.epsilon0)
         now = self._clock.now()
         identity = identity_for(assignment.task, self._identity, now)
+        if assignment.task.pairwise is not None and identity is not None:
+            return await self._take_part(assignment, identity, value, send)
+        if value is not None and not isinstance(value, bool | int | float | str):
+            raise ShoalError(Kind.INVALID, f"task {assignment.task.name} asks for one answer, not for a vector")
+        answer: Value = value
         window = window_at(assignment.task.name, assignment.task.windows, now)
         task_id = assignment.task_id
 
         def claim() -> tuple[Record, bool]:
-            return self._box.claim(task_id, window, lambda: prepare(assignment, window, value, self._entropy, identity))
+            return self._box.claim(task_id, window, lambda: prepare(assignment, window, answer, self._entropy, identity))
 
         record, fresh = await asyncio.to_thread(claim)
         failure: ShoalError | None = None
@@ -167,6 +190,23 @@ class Agent:
             record = await self._find(record)
         self._wake.set()
         return _outcome(assignment.task.name, record, fresh, failure)
+
+    async def _take_part(self, assignment: Assignment, identity: DeviceIdentity, value: VectorValue, send: bool) -> Outcome:
+        from shoal.clients.rounds_agent import standing_of
+
+        if not send:
+            raise ShoalError(Kind.CONFIG, f"task {assignment.task.name} is summed in rounds: a vector can't wait in a queue, send it now")
+        rounds = await self._sums()
+        window, one, fresh = await rounds.report(assignment, identity, value)
+        state, kind, message = standing_of(one)
+        return Outcome(assignment.task.name, assignment.task_id, window, state, fresh, int(fresh), kind, message)
+
+    async def _sums(self) -> RoundsAgent:
+        """Made with the first vector: most devices have none."""
+        async with self._opening:
+            if self._rounds is None:
+                self._rounds = await asyncio.to_thread(self._make_rounds, self._config, self._clock, self._entropy)
+            return self._rounds
 
     async def flush(self) -> list[Outcome]:
         """Try every report that waits once, now; the standing of each. Never raises for a report that could not be sent."""
@@ -183,9 +223,17 @@ class Agent:
         return list(outcomes)
 
     async def outcomes(self) -> list[Outcome]:
-        """The standing of every report that this device ever made."""
+        """The standing of every report that this device ever made, and of every window that it answered with a vector."""
         records = await asyncio.to_thread(self._box.records)
-        return [_outcome(self._name(record), record, False, None) for record in records]
+        reports = [_outcome(self._name(record), record, False, None) for record in records]
+        if self._rounds is None and not self._config.ledger.is_file():
+            return reports
+        from shoal.clients.rounds_agent import standing_of
+
+        answers = await (await self._sums()).answers()
+        shown = [(one, *standing_of(one)) for one in answers]
+        vectors = [Outcome(self._name(one), one.task_id, one.window, state, False, 1, kind, message) for one, state, kind, message in shown]
+        return [*reports, *vectors]
 
     def status(self) -> list[TaskStatus]:
         """Every known task: the owner's answer, why it would be refused, the window that the clock names."""
@@ -201,7 +249,7 @@ class Agent:
             refusal = error.message
         return TaskStatus(assignment, policy.consent(task.purpose), refusal, task.windows.current(self._clock.now()))
 
-    def _name(self, record: Record) -> str:
+    def _name(self, record: Record | Answered) -> str:
         known = self.tasks.get(record.task_id)
         return known.task.name if known else record.task_id.short
 

@@ -70,6 +70,11 @@ class AgentConfig:
         _range("send.retry_most_s", self.retry_most_s, self.retry_first_s, 86_400.0, "seconds, not below retry_first_s")
         _range("outbox_rows", self.outbox_rows, 1, LIMITS.outbox_rows, "reports")
 
+    @property
+    def ledger(self) -> Path:
+        """SQLite file of the windows that were answered in rounds of secure aggregation: beside the outbox, and kept like it."""
+        return self.outbox.with_name(self.outbox.name + ".rounds")
+
     @classmethod
     def load(cls, path: Path) -> AgentConfig:
         """Read and check a file; relative paths in it are relative to it. Raises CONFIG."""

@@ -109,12 +109,16 @@ def judge(kind: Kind, doubtful: bool) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A verified task with its verified keys and its randomizer: everything that a report needs but the value."""
+    """A verified task with its verified keys and its randomizer: everything that a report needs but the value.
+
+    ``epsilon0``: of one report, rounded up. A task that is summed in rounds has no randomizer (``mechanism`` None): no device's vector
+    is published, and ``epsilon0`` is the certificate of a round's sum, which stands as long as the task's mode says.
+    """
 
     trusted: TrustedTask
     keys: TrustedSchedule
-    mechanism: Mechanism
-    epsilon0: float  # of one report, rounded up
+    mechanism: Mechanism | None
+    epsilon0: float
 
     @property
     def task(self) -> Task:
@@ -130,6 +134,10 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
     from shoal.mechanisms import create
 
     task = trusted.task
+    if task.pairwise is not None:
+        from shoal.accounting.sum_task import check_sum
+
+        return Assignment(trusted, keys, None, check_sum(task).epsilon_upper)
     mechanism = create(task.mechanism, task.domain)
     if (mechanism.messages, mechanism.report_size) != (task.messages, task.report_size):
         raise ShoalError(
@@ -206,6 +214,8 @@ def randomize(assignment: Assignment, values: Sequence[Value], entropy: Entropy 
     """uint8[n, messages, report_size]: one report per value, each an independent draw. A device passes one value."""
     import numpy as np
 
+    if assignment.mechanism is None:
+        raise ShoalError(Kind.INVALID, f"task {assignment.task.name} is summed in rounds: it has no reports to randomize")
     cells = [assignment.task.domain.encode(value, entropy) for value in values]
     return assignment.mechanism.randomize(np.array(cells, dtype=np.int64), entropy)
 

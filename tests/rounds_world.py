@@ -30,9 +30,11 @@ from shoal.clients.rounds_transport import GrpcRoundTransport, RoundTransport
 from shoal.clock import FakeClock
 from shoal.crypto import keyfiles
 from shoal.crypto.enrolment import DeviceIdentity, issue
+from shoal.crypto.secagg.exchange import open_reply, open_request
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.domain import Norm, Vector
+from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode, PairwisePlan
 from shoal.service import DataFolder
 from shoal.shuffler.core import WindowId
@@ -233,6 +235,44 @@ class Running:
     def begin(self, devices: Sequence[Device], transport: RoundTransport | None = None) -> list[asyncio.Task[RoundOutcome]]:
         shared = transport or self.transport()
         return [asyncio.create_task(self.take_part(device, shared)) for device in devices]
+
+
+class Wire:
+    """A transport that reads along (tests hold the hop key): ``kinds`` of steps that passed, and where this device falls silent.
+
+    ``stop``: the kind of step from which nothing is heard of the device any more; ``after``: that step still arrives.
+    ``twice``: every frame is sent twice, and both answers kept.
+    """
+
+    def __init__(self, inner: RoundTransport, world: World, stop: str = "", *, after: bool = False, twice: bool = False) -> None:
+        self.inner, self.world, self.stop, self.after, self.twice = inner, world, stop, after, twice
+        self.kinds: list[str] = []
+        self.frames: list[bytes] = []
+        self.answers: list[tuple[pairwise_pb2.Answer, pairwise_pb2.Answer]] = []
+        self.silent = asyncio.Event()
+
+    async def exchange(self, frame: bytes, deadline_s: float) -> bytes:
+        data, key = open_request(self.world.published.hop, frame)
+        kind = pairwise_pb2.Step.FromString(data).WhichOneof("step") or ""
+        self.kinds.append(kind)
+        self.frames.append(frame)
+        if kind == self.stop and not self.after:
+            await self._silence()
+        sealed = await self.inner.exchange(frame, deadline_s)
+        if self.twice:
+            again = await self.inner.exchange(frame, deadline_s)
+            first, second = (pairwise_pb2.Answer.FromString(open_reply(key, one)) for one in (sealed, again))
+            self.answers.append((first, second))
+        if kind == self.stop:
+            await self._silence()
+        return sealed
+
+    async def _silence(self) -> None:
+        self.silent.set()
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        await self.inner.close()
 
 
 async def brief(seconds: float) -> None:

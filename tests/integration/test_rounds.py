@@ -11,12 +11,11 @@ import pytest
 
 from shoal.clients.rounds import RoundOutcome, RoundState
 from shoal.clients.rounds_ledger import MemoryLedger, Standing
-from shoal.clients.rounds_transport import RoundTransport
 from shoal.crypto.secagg.exchange import open_reply, open_request
 from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
-from tests.rounds_world import Running, World, running, total
+from tests.rounds_world import Running, Wire, World, running, total
 from tests.sizes import size
 
 
@@ -24,44 +23,6 @@ from tests.sizes import size
 async def two(tmp_path: Path) -> AsyncIterator[Running]:
     async with running(World(tmp_path)) as one:
         yield one
-
-
-class Wire:
-    """A transport that reads along (tests hold the hop key): ``kinds`` of steps that passed, and where this device falls silent.
-
-    ``stop``: the kind of step from which nothing is heard of the device any more; ``after``: that step still arrives.
-    ``twice``: every frame is sent twice, and both answers kept.
-    """
-
-    def __init__(self, inner: RoundTransport, world: World, stop: str = "", *, after: bool = False, twice: bool = False) -> None:
-        self.inner, self.world, self.stop, self.after, self.twice = inner, world, stop, after, twice
-        self.kinds: list[str] = []
-        self.frames: list[bytes] = []
-        self.answers: list[tuple[pairwise_pb2.Answer, pairwise_pb2.Answer]] = []
-        self.silent = asyncio.Event()
-
-    async def exchange(self, frame: bytes, deadline_s: float) -> bytes:
-        data, key = open_request(self.world.published.hop, frame)
-        kind = pairwise_pb2.Step.FromString(data).WhichOneof("step") or ""
-        self.kinds.append(kind)
-        self.frames.append(frame)
-        if kind == self.stop and not self.after:
-            await self._silence()
-        sealed = await self.inner.exchange(frame, deadline_s)
-        if self.twice:
-            again = await self.inner.exchange(frame, deadline_s)
-            first, second = (pairwise_pb2.Answer.FromString(open_reply(key, one)) for one in (sealed, again))
-            self.answers.append((first, second))
-        if kind == self.stop:
-            await self._silence()
-        return sealed
-
-    async def _silence(self) -> None:
-        self.silent.set()
-        await asyncio.Event().wait()
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 async def end(tasks: list[asyncio.Task[RoundOutcome]]) -> None:

@@ -1,0 +1,166 @@
+"""The agent's part in sums by secure aggregation: from an owner's vector to the outcome of a round.
+
+Unlike a report, a vector can't wait in a queue: a round wants this device to be there until it ends, and its keys live in memory
+alone. So ``report`` returns when the window's round is over for this device, and only what was answered is kept on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.clients.config import AgentConfig
+from shoal.clients.core import Assignment, State, window_at
+from shoal.clients.exchange import Line, Sleep
+from shoal.clients.rounds import RoundOutcome, RoundState, take_part
+from shoal.clients.rounds_ledger import Answered, SqliteLedger, Standing
+from shoal.clients.rounds_transport import GrpcRoundTransport, RoundTransport
+from shoal.clients.single import send_single
+from shoal.clock import Clock
+from shoal.crypto.enrolment import DeviceIdentity
+from shoal.crypto.secagg.terms import RoundTerms
+from shoal.domain import Value, Vector
+from shoal.entropy import Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.log import get_log
+from shoal.mechanisms.noise.registry import create_noise
+from shoal.mechanisms.quantize import quantize
+from shoal.secagg import Mode
+from shoal.task import Task
+
+log = get_log("agent")
+VectorValue = Value | Sequence[float] | NDArray[np.float64]
+TransportFactory = Callable[[Task, bool], RoundTransport]  # task, insecure
+
+TAKEN = "taken for the sum of its window"
+_STATES = {
+    Standing.MASKED: State.UNKNOWN,
+    Standing.COUNTED: State.ACKED,
+    Standing.ABORTED: State.REFUSED,
+    Standing.LOST: State.UNKNOWN,
+}
+_WORDS = {
+    Standing.MASKED: "the round is under way in another program, or this device lost it in a restart",
+    Standing.COUNTED: TAKEN,
+    Standing.ABORTED: "the round ended without a sum: nothing of it is counted, and the window is answered",
+    Standing.LOST: "this device lost sight of the round: its vector is in the sum, or not",
+}
+
+
+def grpc_round_transport(task: Task, insecure: bool) -> RoundTransport:
+    """The default way to a task's shuffler."""
+    return GrpcRoundTransport(task.shuffler_address, task.shuffler_ca, insecure=insecure)
+
+
+class RoundsAgent:
+    """For the event loop that uses it. ``sleep``: tests shorten it."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        clock: Clock,
+        entropy: Entropy,
+        transports: TransportFactory = grpc_round_transport,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """Raises CONFIG if the ledger can't be opened."""
+        self._config, self._clock, self._entropy, self._make_transport, self._sleep = config, clock, entropy, transports, sleep
+        self._ledger = SqliteLedger(config.ledger)
+        self._transports: dict[tuple[str, bytes], RoundTransport] = {}
+        self._locks: dict[tuple[TaskId, int], asyncio.Lock] = {}
+
+    async def report(
+        self, assignment: Assignment, identity: DeviceIdentity, value: VectorValue
+    ) -> tuple[int, Answered | RoundOutcome, bool]:
+        """Take part in rounds of the current window until one has this device's vector, or the window is over.
+
+        Returns the window, where its answer stands, and whether this call made it. A round that ends before the vector was made leaves
+        the window open: the next one is tried, with the same quantized and noised vector. Raises TOO_EARLY, WINDOW_CLOSED by the clock,
+        INVALID for a vector that does not fit, OVERLOADED (disk): nothing is sent then.
+        """
+        task = assignment.task
+        window = window_at(task.name, task.windows, self._clock.now())
+        key = (assignment.task_id, window)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            known = await asyncio.to_thread(self._ledger.find, *key)
+            if known is not None:
+                return window, known, False
+            vector = await asyncio.to_thread(noisy, task, value, self._entropy)
+            return window, await self._answer(assignment, identity, window, vector), True
+
+    async def _answer(self, assignment: Assignment, identity: DeviceIdentity, window: int, vector: NDArray[np.int64]) -> RoundOutcome:
+        task = assignment.task
+        terms = RoundTerms.of(task, assignment.task_id, assignment.keys, window)
+        line = Line(
+            assignment.keys.hop_keys[window],
+            self._transport(task),
+            self._clock,
+            float(task.windows.deadline_of(window)),
+            self._entropy,
+            self._sleep,
+            self._config.deadline_s,
+        )
+        if terms.plan.mode is Mode.HELPER:
+            return await send_single(terms, identity, vector, self._ledger, line)
+        while True:
+            outcome = await take_part(terms, identity, vector, self._ledger, line)
+            again = outcome.state is RoundState.ABORTED and not outcome.charged and outcome.kind is Kind.ABORTED
+            if not again:
+                return outcome
+            log.info("round ended without a sum: the next one is tried", task=assignment.task_id, window=window)
+
+    async def answers(self) -> list[Answered]:
+        """Every window that this device has answered in a round."""
+        return await asyncio.to_thread(self._ledger.answers)
+
+    def _transport(self, task: Task) -> RoundTransport:
+        way = (task.shuffler_address, task.shuffler_ca)
+        if way not in self._transports:
+            self._transports[way] = self._make_transport(task, self._config.insecure)
+        return self._transports[way]
+
+    async def close(self) -> None:
+        for transport in self._transports.values():
+            await transport.close()
+        await asyncio.to_thread(self._ledger.close)
+
+
+def standing_of(one: Answered | RoundOutcome) -> tuple[State, Kind | None, str]:
+    """How the agent shows it: state, kind and one line."""
+    if isinstance(one, Answered):
+        return _STATES[one.standing], one.kind, _WORDS[one.standing]
+    if one.state is RoundState.COUNTED:
+        return State.ACKED, None, TAKEN
+    state = State.UNKNOWN if one.state is RoundState.LOST else State.REFUSED
+    return state, one.kind, one.message
+
+
+def noisy(task: Task, value: VectorValue, entropy: Entropy) -> NDArray[np.int64]:
+    """int64[d]: the vector clipped and rounded to the grid, plus this device's share of the noise. Raises INVALID.
+
+    The value leaves no trace in the result but through clipping, rounding and noise.
+    """
+    if not isinstance(task.domain, Vector):
+        raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
+    quantized = quantize(read_vector(value), task.domain, entropy).vector
+    return quantized + create_noise(task.mechanism).sample(task.domain.dimension, entropy)
+
+
+def read_vector(value: VectorValue) -> Sequence[float] | NDArray[np.float64] | None:
+    """A vector as the owner gives it: numbers, their text as a JSON list, or None for no answer. Raises INVALID."""
+    given: object = value
+    if isinstance(value, str):
+        try:
+            given = json.loads(value)
+        except (ValueError, RecursionError):
+            given = value
+    if given is None:
+        return None
+    if isinstance(given, np.ndarray) or (isinstance(given, Sequence) and not isinstance(given, str | bytes)):
+        return given
+    raise ShoalError(Kind.INVALID, "this task asks for a vector: give a list of numbers, as text [1.5, 0, -2]")
