@@ -37,7 +37,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 EXTREME = st.sampled_from(
     [0.0, -0.0, 5e-324, -5e-324, 2.2e-308, 1e-17, 0.5, -1.0, 1.0, 1e9, 1.7e308, -1.7e308, 1 / 3, 1 - 2**-53, 1 + 2**-52]
 )
-CLIPS = st.one_of(st.sampled_from([5e-324, 1e-300, 1e-9, 0.1, 1.0, 3.0, 1e9, 1.7e308]), st.floats(min_value=1e-12, max_value=1e12))
+CLIPS = st.one_of(st.sampled_from([1e-100, 1e-9, 0.1, 1.0, 3.0, 1e9, 1e100]), st.floats(min_value=1e-12, max_value=1e12))
 GRIDS = st.one_of(st.sampled_from([1, 2, 3, 1000, (1 << 48) - 1]), st.integers(1, (1 << 48) - 1))
 
 
@@ -286,7 +286,7 @@ def test_the_input_is_left_alone_and_private() -> None:
     assert repr(made) == "Quantized(3 coordinates)"
 
 
-@pytest.mark.parametrize("clip", [1e-300, 0.1, 1.0, 7.0, 1e300])
+@pytest.mark.parametrize("clip", [1e-100, 0.1, 1.0, 7.0, 1e100])
 def test_back_to_the_unit(clip: float) -> None:
     """A sum of n quantized vectors returns to the sum of values within rounding: half a step per device would be 5 sigma here."""
     domain = Vector(3, Norm.COORDINATE, clip, 1_000)
