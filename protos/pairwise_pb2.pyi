@@ -78,7 +78,7 @@ class ExchangeReply(_message.Message):
 
     SEALED_FIELD_NUMBER: _builtins.int
     sealed: _builtins.bytes
-    """AES-256-GCM under the request's reply_key, nonce 0, of Answer"""
+    """random nonce (12), AES-256-GCM under the request's reply_key of Answer"""
     def __init__(
         self,
         *,

@@ -163,7 +163,7 @@ class Collector:
         """Sign who is in the sum: as many as usable rows came; once.
 
         Raises TOO_EARLY, BAD_SIGNATURE, INVALID, MISMATCH (round, counts, rows left out), CONFLICT (another commit was signed), ABORTED
-        (with fewer than survivors_min the round ends).
+        (with fewer than must survive the round ends).
         """
         self._not_aborted()
         begun = self._running()
@@ -184,7 +184,7 @@ class Collector:
         )
         shared = [status != Status.NEVER_SHARED for status in commit.statuses]
         _require(shared == [any(one) for one in commitments], "who shared has a commitment, and nobody else")
-        if commit.alive < self.terms.plan.survivors_min:
+        if commit.alive < self.terms.survivors(size):
             self.abort(Reason.TOO_FEW_VECTORS)
             raise Reason.TOO_FEW_VECTORS.error
         reply = pairwise_pb2.CommitRoundReply(analyzer_signature=self._key.sign(SigningContext.ROUND_COMMIT, request.commit))

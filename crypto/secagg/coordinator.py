@@ -3,7 +3,7 @@
 The states, each with what ends it (``tick`` looks; times are the plan's)::
 
     JOIN      cohort_max seats, or join_s; fewer than cohort_min abort      -> STARTING   StartRound at the analyzer
-    SHARE     all have shared, or share_s; fewer than survivors_min abort   -> MASK
+    SHARE     all have shared, or share_s; fewer than must survive abort    -> MASK
     MASK      all who shared have uploaded, or mask_s; the same minimum     -> DELIVERING DeliverVectors, then COMMITTING CommitRound
     ENDORSE   (strict mode) all alive have signed the commit, or half of unmask_s
     UNMASK    all alive have answered, or unmask_s (strict mode: the other half of it) -> SUMMING UnmaskRound -> DONE
@@ -294,7 +294,7 @@ class Coordinator:
             case State.JOIN if over or len(seats) >= plan.cohort_max:
                 return self._ask_start() if len(seats) >= plan.cohort_min else self.failed(Reason.TOO_FEW_JOINED)
             case State.SHARE if over or all(m.shares for m in seats):
-                if sum(m.shares is not None for m in seats) < plan.survivors_min:
+                if sum(m.shares is not None for m in seats) < self.terms.survivors(len(seats)):
                     return self.failed(Reason.TOO_FEW_SHARED)
                 self._enter(State.MASK, now + plan.mask_s)
             case State.MASK if over or all(m.upload for m in seats if m.shares):
@@ -341,7 +341,7 @@ class Coordinator:
             if index not in unusable:
                 self._seating.members[session].status = Status.ALIVE
         commit = Commit(self.round_id, self._seating.statuses)
-        if commit.alive < self.terms.plan.survivors_min:
+        if commit.alive < self.terms.survivors(len(self._seating)):
             return self.failed(Reason.TOO_FEW_VECTORS)
         self._commit = self._signed(SigningContext.ROUND_COMMIT, commit.encode(), b"")
         self._enter(State.COMMITTING)
@@ -410,7 +410,7 @@ class Coordinator:
 
     def _deliver(self) -> list[Effect]:
         rows = [member.session for member in self._seating if member.upload is not None]
-        if len(rows) < self.terms.plan.survivors_min:
+        if len(rows) < self.terms.survivors(len(self._seating)):
             return self.failed(Reason.TOO_FEW_VECTORS)
         self._rows = tuple(_shuffled(rows, self._entropy))
         self._enter(State.DELIVERING)

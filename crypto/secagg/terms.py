@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.crypto.secagg.parameters import GraphParameters, parameters_for
+from shoal.crypto.secagg.parameters import GraphParameters, parameters_for, survivors_needed
 from shoal.crypto.suites import PublicKeyConfig
 from shoal.crypto.trust import ServedTask, TrustedSchedule
 from shoal.domain import Vector
@@ -57,6 +57,10 @@ class RoundTerms:
     def parameters(self, devices: int) -> GraphParameters:
         """Neighbours and threshold of a round of that many devices. Raises INVALID if nothing fits."""
         return parameters_for(self.plan, self.honest_fraction_ppm, devices)
+
+    def survivors(self, devices: int) -> int:
+        """Vectors that must be in the sum of a round of that many devices."""
+        return survivors_needed(self.plan, devices)
 
     @property
     def vector_bytes(self) -> int:

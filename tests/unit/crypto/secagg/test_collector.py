@@ -235,7 +235,7 @@ def resigned(request: Any, statuses: bytes, round_id: Digest | None = None, **fi
 
 def test_what_is_not_committed() -> None:
     """Planted: each comparison of ``commit`` left out -> fails."""
-    play = held_at(AskCommit, [Step.SHARE, Step.MASK, Step.NONE, Step.NONE, Step.NONE])
+    play = held_at(AskCommit, [Step.SHARE, Step.MASK, Step.NONE, Step.NONE, Step.NONE], replace(WORLD, dropout_ppm=400_000))
     one, request = play.collector, play.held.request
     commit = Commit.decode(request.commit)
     assert sorted(commit.statuses) == [0, 1, 2, 2, 2]
