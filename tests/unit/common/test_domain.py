@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
-from shoal.domain import NO_ANSWER, Categories, Numeric, Value, YesNo
+from shoal.domain import NO_ANSWER, Categories, Norm, Numeric, Value, Vector, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from tests.tapes import Tape
 
 VISITS = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
@@ -204,3 +206,56 @@ def test_numbers_use_the_same_randomness_whatever_they_are(clip: bool) -> None:
         assert tape.done(), value
         known = isinstance(value, int | float) and math.isfinite(value) and (clip or 0 <= value <= 20)
         assert cell == (int(min(max(float(value or 0), 0), 20)) if known else 21)
+
+
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+def test_vectors_within_their_limits() -> None:
+    """The last good values of each field, and what they are called. Planted: ``<`` for ``<=`` in any limit -> this fails."""
+    assert Vector(1, Norm.L1, 1e-100, 1).labels == ("0",)
+    assert Vector(LIMITS.vector_words, Norm.L2, 1e100, (1 << 48) - 1).size == LIMITS.vector_words
+    assert Vector(2, Norm.COORDINATE, 1.0, 1, ("a", "x" * 64), "u" * 64).labels == ("a", "x" * 64)
+    assert Vector(12, Norm.L2, 1.0, 1).labels[10:] == ("10", "11")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"dimension": 0}, "coordinates"),
+        ({"dimension": -1}, "coordinates"),
+        ({"dimension": LIMITS.vector_words + 1}, "coordinates"),
+        ({"clip": 0.0}, "clip"),
+        ({"clip": -1.0}, "clip"),
+        ({"clip": math.nan}, "clip"),
+        ({"clip": math.inf}, "clip"),
+        ({"clip": 1.1e100}, "clip"),
+        ({"clip": 5e-324}, "clip"),
+        ({"grid": 0}, "grid"),
+        ({"grid": 1 << 48}, "grid"),
+        ({"names": ("a",)}, "names"),
+        ({"names": ("a", "b", "c")}, "names"),
+        ({"names": ("a", "a")}, "distinct"),
+        ({"names": ("a", "")}, "names"),
+        ({"names": ("a", "x" * 65)}, "names"),
+        ({"unit": "x" * 65}, "unit"),
+    ],
+)
+def test_bad_vectors_are_refused(changes: dict[str, Any], named: str) -> None:
+    """A clip of 1e308 would make totals of infinity, of which no release could be written; a clip of 5e-324 has no steps.
+
+    Planted: any one check of ``Vector`` removed -> its line fails.
+    """
+    fields: dict[str, Any] = {"dimension": 2, "norm": Norm.L2, "clip": 1.0, "grid": 100, **changes}
+    with pytest.raises(ShoalError) as caught:
+        Vector(**fields)
+    assert caught.value.kind is Kind.INVALID
+    assert named in caught.value.message
+
+
+def test_a_vector_has_no_cells() -> None:
+    """Whatever asks for one is told where vectors go, and no randomness is drawn."""
+    for value in (None, 1, 0.5, "a"):
+        with pytest.raises(ShoalError, match="secure aggregation") as caught:
+            Vector(2, Norm.L2, 1.0, 100).encode(value, word(0))
+        assert caught.value.kind is Kind.INVALID

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from shoal.domain import Categories, Numeric
+from shoal.domain import Categories, Norm, Numeric, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.task import Admission, Aggregator, KeySchedule, MechanismSpec, WindowKeys, honest, split_address
-from tests.tasks import TASK, WINDOWS, task, window_plan
+from tests.tasks import PAIRWISE, PLAN, TASK, WINDOWS, pairwise, pairwise_plan, task, window_plan
 
 WIDE = "x" * 2_001
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -228,3 +228,68 @@ def test_a_task_never_changes() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         TASK.min_batch = 2  # type: ignore[misc]  # that is the point
     assert hash(TASK) == hash(task())
+
+
+# --- tasks that are summed ------------------------------------------------------------------------------------------------
+
+HUGE = Vector(LIMITS.vector_words, Norm.L2, 1.0, 1_000)
+BAD_SUMS: list[tuple[dict[str, Any], str]] = [
+    ({"pairwise": None}, "settings of its rounds"),
+    ({"domain": YesNo()}, "vector domain"),
+    ({"aggregator": Aggregator.SHUFFLED}, "pairwise alone"),
+    ({"aggregator": Aggregator.SHUFFLED, "pairwise": None}, "pairwise alone"),
+    ({"aggregator": Aggregator.SHUFFLED, "domain": YesNo()}, "pairwise alone"),
+    ({"admission": Admission.OPEN, "enrolment_key": b""}, "admission enrolled"),
+    ({"admission": Admission.OPEN}, "enrolment_key"),
+    ({"enrolment_key": b""}, "enrolment_key"),
+    ({"enrolment_key": bytes(31)}, "enrolment_key"),
+    ({"report_size": PAIRWISE.report_size + 1}, f"{PAIRWISE.report_size} bytes"),
+    ({"report_size": 12}, f"{PAIRWISE.report_size} bytes"),
+    ({"messages": 2}, "one per report"),
+    ({"max_batch": 1_000}, "max_batch must be 0"),
+    ({"min_batch": 79}, "min_batch is at least survivors_min"),
+    ({"windows": window_plan(length_s=200, grace_s=69, skew_s=0)}, "270 seconds"),
+    ({"domain": Vector(3, Norm.L2, 10.0, 1_000, ("a", "b\x1b", "c"))}, "control characters"),
+    ({"domain": Vector(3, Norm.L2, 10.0, 1_000, unit="\u202e")}, "control characters"),
+]
+
+
+@pytest.mark.parametrize(("changes", "named"), BAD_SUMS, ids=lambda part: next(iter(part)) if isinstance(part, dict) else None)
+def test_each_bad_field_of_a_sum_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
+    """Planted: removing any one ``_require`` of ``_check_aggregator``, or the names from the texts that are shown -> its line fails."""
+    with pytest.raises(ShoalError) as caught:
+        pairwise(**changes)
+    assert caught.value.kind is Kind.INVALID
+    assert named in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_the_last_good_sums_are_taken() -> None:
+    """A round that just fits its window, the smallest min_batch, the widest vector that fits a report."""
+    pairwise(windows=window_plan(length_s=200, grace_s=70, skew_s=0))
+    pairwise(min_batch=80)
+    for dimension in (1, LIMITS.vector_words):
+        size = PLAN.vector_bytes(dimension)
+        assert pairwise(domain=Vector(dimension, Norm.L1, 1.0, 1_000), report_size=size).report_size == size
+    widest = dataclasses.replace(PLAN, word_bits=64)
+    assert pairwise(domain=HUGE, pairwise=widest, report_size=widest.vector_bytes(HUGE.dimension)).domain.size == LIMITS.vector_words
+
+
+def test_settings_of_rounds_change_the_task() -> None:
+    """Every setting is part of equality, and so of what is remembered by task. Planted: ``compare=False`` on a field -> this fails."""
+    others = [
+        pairwise_plan(**{name: value})
+        for name, value in {
+            "mode": PLAN.mode.__class__(2),
+            "cohort_min": 101,
+            "cohort_max": 121,
+            "survivors_min": 79,
+            "dropout_ppm": 1,
+            "word_bits": 64,
+            "join_s": 31,
+            "share_s": 31,
+            "mask_s": 31,
+            "unmask_s": 31,
+        }.items()
+    ]
+    assert len({PAIRWISE, *others}) == 11

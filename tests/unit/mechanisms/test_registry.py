@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import shoal.mechanisms
-from shoal.domain import Categories, YesNo
+from shoal.domain import Categories, Norm, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.task import MechanismSpec
@@ -77,3 +77,13 @@ assert callable(create) and callable(design) and REGISTRY
     assert all(getattr(shoal.mechanisms, name) is not None for name in shoal.mechanisms.__all__)
     with pytest.raises(AttributeError):
         _ = shoal.mechanisms.nothing
+
+
+@pytest.mark.parametrize("name", [*sorted(REGISTRY), "skellam", "nothing"])
+def test_vectors_are_not_randomized_cell_by_cell(name: str) -> None:
+    """Whatever the mechanism's name: the reader is told where vectors go. Planted: no such check -> krr asks for k = 2 cells, and fails."""
+    domain = Vector(2, Norm.L2, 1.0, 100)
+    for attempt in (lambda: create(MechanismSpec.of(name, k=2, uniform=1), domain), lambda: design(name, domain, 1.0)):
+        with pytest.raises(ShoalError, match="aggregator pairwise") as caught:
+            attempt()
+        assert caught.value.kind is Kind.INVALID
