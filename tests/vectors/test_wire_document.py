@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from shoal.clients.core import ACTION_OF
+from shoal.crypto.enrolment import ADMISSION_SIZE, CERTIFICATE_SIZE, SIGNED_CERTIFICATE_SIZE
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info, sealed_size
 from shoal.crypto.keyfiles import HPKE_LABEL
 from shoal.crypto.signing import SigningContext
@@ -15,6 +16,7 @@ from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
 from shoal.mechanisms import REGISTRY
 from shoal.rpc.status import KIND_KEY
+from shoal.shuffler import inbox
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "WIRE.md").read_text()
 
@@ -49,6 +51,17 @@ def test_contexts_and_mechanisms() -> None:
     assert [row[0] for row in table("context")] == [context.value for context in SigningContext]
     rows = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[2])) for row in table("mechanism")}
     assert rows == {name: {parameter.name for parameter in family.parameters} for name, family in REGISTRY.items()}
+
+
+def test_enrolment() -> None:
+    """Planted: another length of a certificate or a proof, or another label of a tag, in the code -> this fails."""
+    assert [(row[0].strip("`"), int(row[1])) for row in table("message")] == [
+        ("Certificate", CERTIFICATE_SIZE),
+        ("SignedCertificate", SIGNED_CERTIFICATE_SIZE),
+        ("AdmissionProof", ADMISSION_SIZE),
+    ]
+    assert f'"{inbox._ADMITTED[:-1].decode()}" || 0x00 || device_key' in PAGE
+    assert f"the {ADMISSION_SIZE} bytes of section 10" in PAGE
 
 
 def test_layouts_and_limits() -> None:

@@ -40,7 +40,7 @@ def test_signs_and_verifies(context: SigningContext) -> None:
 
 @pytest.mark.parametrize(("signed", "claimed"), list(itertools.permutations(SigningContext, 2)))
 def test_no_context_stands_for_another(signed: SigningContext, claimed: SigningContext) -> None:
-    """Planted: the context left out of ``signed_input`` -> all 30 pairs fail."""
+    """Planted: the context left out of ``signed_input`` -> every pair fails."""
     key = SigningKey.generate()
     refused(key.public, claimed, DATA, key.sign(signed, DATA))
 
