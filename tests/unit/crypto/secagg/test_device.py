@@ -259,6 +259,10 @@ def test_a_vector_of_another_shape_or_type_changes_nothing(vector: np.ndarray) -
     assert error.value.kind is Kind.INVALID
     assert (relay.devices[0].state, relay.ledgers[0].entries) == (DeviceState.SHARED, [])
     relay.mask_one(0)
+    with pytest.raises(ShoalError) as error:
+        relay.devices[0].mask(relay.roster(0), vector, relay.ledgers[0])
+    assert error.value.kind is Kind.INVALID
+    assert relay.devices[0].state is DeviceState.MASKED
 
 
 def test_a_vector_that_is_not_contiguous_is_masked_like_its_copy() -> None:

@@ -11,10 +11,10 @@ from functools import partial
 
 import pytest
 
-from shoal.crypto.secagg.device import DeviceRound, DeviceState
+from shoal.crypto.secagg.device import DeviceRound, DeviceState, _release
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.records import Status
-from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, ShareKind, bundle_size
+from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, ShareKind, SharePair, bundle_size
 from shoal.entropy import SeededEntropy, uniform_below
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
@@ -72,6 +72,17 @@ def test_whatever_is_committed_no_neighbour_gives_both_shares_away() -> None:
                     given_away[peer].add(kind)
             assert all(len(kinds) <= 1 for kinds in given_away.values())
     assert min(answered, refusals) > size(12, 200)  # both happen, often
+
+
+def test_a_status_opens_one_share_or_none() -> None:
+    """1. Also where the checks before it would have failed already. Planted: NEVER_SHARED gives the pad key's share -> this fails."""
+    pair = SharePair(bytes(33), bytes(32) + b"\x01")
+    assert [_release(status, pair) for status in Status] == [
+        (ShareKind.NONE, b""),
+        (ShareKind.PAD_KEY, pair.s),
+        (ShareKind.SELF_SEED, pair.b),
+    ]
+    assert {_release(status, None) for status in Status} == {(ShareKind.NONE, b"")}
 
 
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
