@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Protocol
@@ -69,18 +70,30 @@ class _OverError(Exception):
         self.outcome = outcome
 
 
-async def take_part(terms: RoundTerms, identity: DeviceIdentity, vector: NDArray[np.int64], ledger: Ledger, line: Line) -> RoundOutcome:
+def _unwatched(device: DeviceRound) -> None:
+    """Nobody looks."""
+
+
+async def take_part(
+    terms: RoundTerms,
+    identity: DeviceIdentity,
+    vector: NDArray[np.int64],
+    ledger: Ledger,
+    line: Line,
+    watch: Callable[[DeviceRound], None] = _unwatched,
+) -> RoundOutcome:
     """One round of the window: asked for, joined, and gone through to its end, before ``line.deadline``.
 
     ``vector``: int64[d], quantized and with this device's noise share, in grid steps. Never raises for what happened to the round: the
     outcome says it. Raises INVALID for a vector of the wrong shape or type, and CONFLICT if the window was answered already; nothing is
-    sent then. Cancelled: the keys are dropped, and a vector that was made counts as answered.
+    sent then. Cancelled: the keys are dropped, and a vector that was made counts as answered. ``watch`` sees the machine after every step
+    that was answered; what it raises ends this device's part as a cancellation does.
     """
     if vector.dtype != np.int64 or vector.shape != (terms.dimension,):
         raise ShoalError(Kind.INVALID, f"a vector of this task is int64[{terms.dimension}]")
     if await asyncio.to_thread(ledger.find, terms.task_id, terms.window) is not None:
         raise ShoalError(Kind.CONFLICT, "this device has answered the window before: a window is answered once")
-    part = _Part(terms, identity, vector, ledger, line)
+    part = _Part(terms, identity, vector, ledger, line, watch)
     outcome = RoundOutcome(RoundState.LOST)
     try:
         outcome = await part.run()
@@ -103,7 +116,16 @@ _STANDING = {
 class _Part:
     """One device's way through one round."""
 
-    def __init__(self, terms: RoundTerms, identity: DeviceIdentity, vector: NDArray[np.int64], ledger: Ledger, line: Line) -> None:
+    def __init__(
+        self,
+        terms: RoundTerms,
+        identity: DeviceIdentity,
+        vector: NDArray[np.int64],
+        ledger: Ledger,
+        line: Line,
+        watch: Callable[[DeviceRound], None],
+    ) -> None:
+        self._watch = watch
         self._terms, self._identity, self._vector, self._ledger, self._line = terms, identity, vector, ledger, line
         self.device = DeviceRound(terms, identity, line.entropy)
         self._sealed = b""

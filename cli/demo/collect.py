@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
@@ -12,21 +14,21 @@ from rich.progress import Progress
 from shoal.analyzer.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.cli.demo.processes import Process
-from shoal.cli.demo.workspace import Workspace
 from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
 
 _PATIENCE_S = 600.0
 
 
-async def released(workspace: Workspace, progress: Progress) -> list[dict[str, Any]]:
-    """One release per task, in the tasks' order. Raises UNAVAILABLE if they don't come."""
-    bar = progress.add_task("batches are released", total=len(workspace.pairs))
+async def released(data: Path, tasks: Sequence[TaskId], progress: Progress) -> list[dict[str, Any]]:
+    """One release per task, in the tasks' order, from the analyzer's folder. Raises UNAVAILABLE if they don't come."""
+    bar = progress.add_task("batches are released", total=len(tasks))
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
-        found = await asyncio.to_thread(_read, workspace)
+        found = await asyncio.to_thread(_read, data)
         progress.update(bar, completed=len(found))
-        if len(found) == len(workspace.pairs):
-            return [found[pair.task_id.hex] for pair in workspace.pairs]
+        if len(found) == len(tasks):
+            return [found[task_id.hex] for task_id in tasks]
         await asyncio.sleep(0.2)
     raise ShoalError(Kind.UNAVAILABLE, f"no release after {_PATIENCE_S:.0f} s: see shuffler.log and analyzer.log with --keep DIR")
 
@@ -43,10 +45,10 @@ async def shredded(shuffler: Process, tasks: int) -> None:
     raise ShoalError(Kind.UNAVAILABLE, f"the shuffler still holds batches after {_PATIENCE_S:.0f} s: see shuffler.log with --keep DIR")
 
 
-def _read(workspace: Workspace) -> dict[str, dict[str, Any]]:
+def _read(data: Path) -> dict[str, dict[str, Any]]:
     """Releases by task id; nothing while the analyzer hasn't made its store yet."""
     with contextlib.suppress(ShoalError, FileNotFoundError):
-        store = Store(workspace.analyzer_data / FILE_NAME, read_only=True)
+        store = Store(data / FILE_NAME, read_only=True)
         try:
             releases = [to_json(decode_release(stored.release)) for stored in store.releases()]
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import shutil
 import signal
@@ -13,12 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from shoal.analyzer.report_page import render_report
-from shoal.cli.demo import show
+from shoal.cli.demo import show, show_sums
 from shoal.cli.demo.collect import released, shredded
-from shoal.cli.demo.processes import Process, cpu_count, supervise
+from shoal.cli.demo.processes import Process, cpu_count, progress_bars, running, until
+from shoal.cli.demo.secagg_run import run_secagg
 from shoal.cli.demo.survey import load_visits, questions
 from shoal.cli.demo.workspace import Workspace, build
 from shoal.cli.output import console, stderr
@@ -46,8 +46,13 @@ def demo(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for report.html and results.json.")] = Path("shoal-demo"),
     workers: Annotated[int | None, typer.Option(min=1, max=64, help="Processes that simulate devices. Default: one per core.")] = None,
+    secagg: Annotated[
+        bool, typer.Option("--secagg", help="Sum a vector per device by secure aggregation instead; default 200 devices.")
+    ] = False,
 ) -> None:
     """Run the whole pipeline on this machine, on real survey answers: devices, shuffler, analyzer, certified releases.
+
+    With --secagg, devices mask vectors, 15 % of them are killed at every stage, and every sum is held against the exact integers.
 
     Nothing leaves the machine: the services are real processes that speak TLS on loopback addresses.
 
@@ -59,7 +64,8 @@ def demo(
         _make(place)  # now, not after a minute of work
     folder = _folder(keep)
     try:
-        results, page = asyncio.run(_stopped_by_sigterm(_run(folder, devices, workers or cpu_count(), screen)))
+        work = run_secagg(folder, devices, screen) if secagg else _run(folder, devices, workers or cpu_count(), screen)
+        results, page = asyncio.run(_stopped_by_sigterm(work))
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -70,9 +76,12 @@ def demo(
         typer.echo(text, nl=False)
     elif json_path is not None:
         _write(json_path, text)
-    show.tables(screen, results)
-    for sentence in show.meaning(results):
-        screen.print(sentence + "\n")
+    if secagg:
+        show_sums.everything(screen, results)
+    else:
+        show.tables(screen, results)
+        for sentence in show.meaning(results):
+            screen.print(sentence + "\n")
     screen.print(f"{time.monotonic() - started:.0f} s. Report: {out / 'report.html'}   Results: {out / 'results.json'}", soft_wrap=True)
     if keep is not None:
         screen.print(f"Kept: {keep}", soft_wrap=True)
@@ -122,42 +131,12 @@ async def _run(folder: Path, devices: int | None, workers: int, screen: Any) -> 
         Process("shuffler", workspace.shuffler_config, workspace.shuffler_admin),
     ]
     screen.print(f"{len(visits):,} devices, {len(workspace.pairs)} tasks; shuffler and analyzer are starting ...", soft_wrap=True)
-    guard: asyncio.Task[None] | None = None
-    try:
-        for service in services:
-            service.start()
-        for service in services:
-            await service.ready()
-        guard = asyncio.create_task(supervise(services, screen.print))
-        with _progress(screen) as progress:
-            outcome = await _until(guard, _simulate(workspace, visits, workers, progress))
-            releases = await _until(guard, released(workspace, progress))
-            await _until(guard, shredded(services[1], len(workspace.pairs)))
-    finally:
-        if guard is not None:
-            guard.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ShoalError):
-                await guard
-        for service in reversed(services):
-            service.stop()
+    async with running(services, screen.print) as guard:
+        with progress_bars(screen) as progress:
+            outcome = await until(guard, _simulate(workspace, visits, workers, progress))
+            releases = await until(guard, released(workspace.analyzer_data, [pair.task_id for pair in workspace.pairs], progress))
+            await until(guard, shredded(services[1], len(workspace.pairs)))
     return _results(workspace, visits, releases, outcome)
-
-
-async def _until(guard: asyncio.Task[None], work: Any) -> Any:
-    """The result of ``work``, or the guard's failure if that comes first."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait({task, guard}, return_when=asyncio.FIRST_COMPLETED)
-        if guard.done() and not task.done():
-            await guard
-        return await task
-    finally:
-        task.cancel()
-
-
-def _progress(screen: Any) -> Progress:
-    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=screen, transient=False)
 
 
 async def _simulate(workspace: Workspace, visits: Any, workers: int, progress: Progress) -> SimulationResult:

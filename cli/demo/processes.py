@@ -14,9 +14,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from shoal.errors import Kind, ShoalError
 
@@ -126,6 +129,43 @@ async def supervise(processes: list[Process], said: Callable[[str], None]) -> No
             if process.revive():  # one that dies while it starts is met in the next round
                 said(f"the {process.role} died and was started again")
         await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def running(services: list[Process], said: Callable[[str], None]) -> AsyncIterator[asyncio.Task[None]]:
+    """The services, ready and watched; stopped in the end, last first. Gives the watching task: it fails if one can't be kept alive."""
+    guard: asyncio.Task[None] | None = None
+    try:
+        for service in services:
+            service.start()
+        for service in services:
+            await service.ready()
+        guard = asyncio.create_task(supervise(services, said))
+        yield guard
+    finally:
+        if guard is not None:
+            guard.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ShoalError):
+                await guard
+        for service in reversed(services):
+            service.stop()
+
+
+async def until(guard: asyncio.Task[None], work: Any) -> Any:
+    """The result of ``work``, or the guard's failure if that comes first."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task, guard}, return_when=asyncio.FIRST_COMPLETED)
+        if guard.done() and not task.done():
+            await guard
+        return await task
+    finally:
+        task.cancel()
+
+
+def progress_bars(screen: Any) -> Progress:
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=screen, transient=False)
 
 
 def cpu_count() -> int:

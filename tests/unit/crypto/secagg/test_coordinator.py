@@ -483,3 +483,15 @@ def test_refusal() -> None:
     answer = refusal(ShoalError(Kind.CONFLICT, "no"))
     assert (answer.phase, answer.kind, answer.reason) == (pairwise_pb2.PHASE_UNSPECIFIED, Kind.CONFLICT.value, "no")
     assert refusal(Reason.RESTARTED.error).phase == pairwise_pb2.PHASE_ABORTED
+
+
+@pytest.mark.parametrize("lost", [Step.SHARE, Step.MASK])
+def test_a_round_that_loses_more_than_its_share_ends_before_the_commit(lost: Step) -> None:
+    """k and t are made for floor(.2 * 10) = 2 lost, whatever survivors_min says. Planted: survivors_min alone looked at -> TOO_FEW_SHARES.
+
+    Devices would refuse to unmask; here nobody signs a commit that they refuse.
+    """
+    play = Play(World(devices=10), [lost] * 3 + [Step.NONE] * 7).run()
+    assert not play.check()
+    assert play.coordinator.reason is (Reason.TOO_FEW_SHARED if lost is Step.SHARE else Reason.TOO_FEW_VECTORS)
+    assert Play(World(devices=10), [lost] * 2 + [Step.NONE] * 8).run().check()
