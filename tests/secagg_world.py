@@ -320,7 +320,7 @@ class Play:
             assert self.collector.reason is self.coordinator.reason
             return False
         assert self.coordinator.phase == pairwise_pb2.PHASE_DONE
-        assert result.survivors == len(self.uploaded) >= self.world.plan.survivors_min
+        assert result.survivors == len(self.uploaded) >= self.world.terms.survivors(self.coordinator.counts()["joined"])
         assert result.vector.dtype == np.int64
         np.testing.assert_array_equal(result.vector, self.vectors[self.uploaded].sum(axis=0))
         return True

@@ -83,7 +83,7 @@ def test_a_sample_with_low_thresholds(mode: Mode, n: int) -> None:
     """Thresholds as low as they can be (t = 2), so that rounds end with a sum after many losses; nobody is lost before the start."""
     entropy = SeededEntropy(f"sample {n} {mode}")
     world = replace(small(n, mode), dropout_ppm=(n - 3) * 10**6 // n) if mode is Mode.DEFAULT else small(n, mode)
-    for _ in range(size(40, 800)):
+    for _ in range(size(25, 800)):
         fates = _within(n, uniform_below(n, entropy), ALL[mode][1:-1], entropy)
         assert checked(world, fates) is None or not must_end_well(world, fates), fates
 
@@ -110,12 +110,12 @@ def _within(n: int, lost: int, steps: Sequence[Step], entropy: SeededEntropy) ->
 
 @pytest.mark.timeout(7_200)
 def test_random_rounds() -> None:
-    """16 rounds by default, 10,000 in full: as many lost as the plan allows, or fewer, at any steps after joining. A sum, always.
+    """10 rounds by default, 10,000 in full: as many lost as the plan allows, or fewer, at any steps after joining. A sum, always.
 
     A quarter of the rounds lose all at one step. Word widths, plans and dropout shares vary. Failure rate: see FAILURES_MOST.
     """
     entropy, aborted = SeededEntropy("random rounds"), 0
-    rounds = size(16, 10_000)
+    rounds = size(10, 10_000)
     for number in range(rounds):
         n = _devices(entropy) if FULL or number % 8 else 51
         dropout = (100_000, 200_000, 300_000)[uniform_below(3, entropy)]
@@ -139,7 +139,7 @@ def test_random_strict_rounds() -> None:
 def test_random_rounds_beyond_the_plan() -> None:
     """Up to everybody lost: a sum or an abort, and the sum is exact. Both happen."""
     entropy, seen = SeededEntropy("beyond"), Counter[bool]()
-    for number in range(size(8, 400)):
+    for number in range(size(6, 400)):
         n = 20 + uniform_below(40, entropy)
         world = World(n, dimension=3, survivors_min=3, seed=f"beyond {number}")
         fates = _within(n, uniform_below(n + 1, entropy), ALL[Mode.DEFAULT][:-1], entropy)
