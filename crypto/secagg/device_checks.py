@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from shoal.crypto.enrolment import verify_certificate
 from shoal.crypto.secagg import ring
-from shoal.crypto.secagg.parameters import survivors_needed
 from shoal.crypto.secagg.records import Commit, Offer, Start, Status, nonce_commitment, offer_id, round_id, verify_both
 from shoal.crypto.secagg.ring import Seat
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE
@@ -121,7 +120,7 @@ def check_commit(terms: RoundTerms, circle: Circle, shared: Sequence[bool], sign
     """Who is in the sum, if this device may act on it. ``shared``: what the roster said of each neighbour.
 
     In this order: both signatures (BAD_SIGNATURE); well-formed, each status one of three (INVALID); this round, one status per position
-    (MISMATCH); this device itself in the sum, ``survivors_needed`` devices or more, ``threshold`` neighbours or more (ABORTED); nobody
+    (MISMATCH); this device itself in the sum, ``terms.survivors`` devices or more, ``threshold`` neighbours or more (ABORTED); nobody
     shared who did not, and the reverse (CONFLICT): pads were added with exactly those whom the roster named.
     """
     _verify_both(terms, SigningContext.ROUND_COMMIT, signed.record, signed.shuffler_signature, signed.analyzer_signature)
@@ -129,7 +128,7 @@ def check_commit(terms: RoundTerms, circle: Circle, shared: Sequence[bool], sign
     _match(commit.round_id == circle.round_id, "the commit is of another round")
     _match(len(commit.statuses) == circle.devices, f"the commit speaks of {len(commit.statuses)} devices, not of {circle.devices}")
     _enough(commit.statuses[circle.position] == Status.ALIVE, "this device's vector is not in the sum")
-    least = survivors_needed(terms.plan, circle.devices)
+    least = terms.survivors(circle.devices)
     _enough(commit.alive >= least, f"{commit.alive} vectors are in the sum, {least} are needed")
     alive = sum(commit.statuses[peer.position] == Status.ALIVE for peer in circle.peers)
     _enough(alive >= circle.threshold, f"{alive} neighbours are in the sum, {circle.threshold} are needed")
