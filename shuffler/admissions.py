@@ -29,22 +29,31 @@ class Admissions:
     """One SQLite file in the data folder, which belongs to this process. Methods block and may be called by any thread."""
 
     def __init__(self, folder: Path, entropy: Entropy = SYSTEM) -> None:
-        """Raises CONFIG if the file can't be used."""
+        """The file is made when there is something to remember. Raises CONFIG if it is there and can't be used."""
         self._folder, self._entropy = folder, entropy
         self._lock = threading.Lock()
-        path = folder / FILE_NAME
-        try:
-            self._db = disk.connect(path)
+        self._secrets: dict[tuple[bytes, int], bytes] = {}
+        self._db: sqlite3.Connection | None = None
+        if (folder / FILE_NAME).exists():
+            try:
+                self._open()
+            except (OSError, sqlite3.Error) as error:
+                raise ShoalError(
+                    Kind.CONFIG, f"{folder / FILE_NAME}: cannot be used ({type(error).__name__}): check rights and space, or restore it"
+                ) from None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            path = self._folder / FILE_NAME
+            db = disk.connect(path)
             path.chmod(0o600)
-            self._db.execute("PRAGMA secure_delete = ON")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            disk.migrate(self._db, "rounds")
-            rows = self._db.execute("SELECT task_id, window, secret FROM secret").fetchall()
-        except (OSError, sqlite3.Error) as error:
-            raise ShoalError(
-                Kind.CONFIG, f"{path}: cannot be used ({type(error).__name__}): check rights and space, or restore it"
-            ) from None
-        self._secrets: dict[tuple[bytes, int], bytes] = {(task_id, window): secret for task_id, window, secret in rows}
+            db.execute("PRAGMA secure_delete = ON")
+            db.execute("PRAGMA foreign_keys = ON")
+            disk.migrate(db, "rounds")
+            rows = db.execute("SELECT task_id, window, secret FROM secret").fetchall()
+            self._secrets = {(task_id, window): secret for task_id, window, secret in rows}
+            self._db = db
+        return self._db
 
     def answered(self, window: WindowId, device_key: bytes) -> bool:
         """Whether a complete vector of this device is, or was, here."""
@@ -52,22 +61,27 @@ class Admissions:
             secret = self._secrets.get(_key(window))
             if secret is None:
                 return False
-            found = self._db.execute(
-                "SELECT 1 FROM admitted WHERE task_id = ? AND window = ? AND device = ?", (*_key(window), _hash(secret, device_key))
-            ).fetchone()
+            found = (
+                self._open()
+                .execute(
+                    "SELECT 1 FROM admitted WHERE task_id = ? AND window = ? AND device = ?", (*_key(window), _hash(secret, device_key))
+                )
+                .fetchone()
+            )
             return found is not None
 
     def remember(self, window: WindowId, device_key: bytes) -> None:
         """This device's vector is complete. Durable on return; may be repeated. Raises OVERLOADED or INTERNAL: say nothing to it then."""
         with self._lock, self._typed():
+            db = self._open()
             known = self._secrets.get(_key(window))
             secret = known or self._entropy.bytes(_SECRET_SIZE)
-            self._db.execute("BEGIN IMMEDIATE")
+            db.execute("BEGIN IMMEDIATE")
             if known is None:
-                self._db.execute("INSERT INTO secret VALUES (?, ?, ?)", (*_key(window), secret))
-            self._db.execute("INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)", (*_key(window), _hash(secret, device_key)))
+                db.execute("INSERT INTO secret VALUES (?, ?, ?)", (*_key(window), secret))
+            db.execute("INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)", (*_key(window), _hash(secret, device_key)))
             failpoints.hit("rounds.admitted")
-            self._db.execute("COMMIT")
+            db.execute("COMMIT")
             self._secrets[_key(window)] = secret
 
     def forget(self, window: WindowId) -> None:
@@ -75,13 +89,14 @@ class Admissions:
         with self._lock, self._typed():
             if _key(window) not in self._secrets:
                 return
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute("DELETE FROM admitted WHERE task_id = ? AND window = ?", _key(window))
-            self._db.execute("DELETE FROM secret WHERE task_id = ? AND window = ?", _key(window))
+            db = self._open()
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("DELETE FROM admitted WHERE task_id = ? AND window = ?", _key(window))
+            db.execute("DELETE FROM secret WHERE task_id = ? AND window = ?", _key(window))
             failpoints.hit("rounds.forgotten")
-            self._db.execute("COMMIT")
+            db.execute("COMMIT")
             del self._secrets[_key(window)]
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log would keep the secret
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log would keep the secret
 
     def windows(self) -> set[WindowId]:
         """Windows of which something is remembered."""
@@ -90,7 +105,8 @@ class Admissions:
 
     def close(self) -> None:
         with self._lock:
-            self._db.close()
+            if self._db is not None:
+                self._db.close()
 
     @contextmanager
     def _typed(self) -> Iterator[None]:
@@ -98,7 +114,8 @@ class Admissions:
         try:
             yield
         except BaseException as error:
-            disk.rollback(self._db)
+            if self._db is not None:
+                disk.rollback(self._db)
             if not isinstance(error, OSError | sqlite3.Error):
                 raise
             kind = disk.kind_of(error, self._folder)

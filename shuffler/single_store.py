@@ -48,19 +48,32 @@ class SingleStore:
     """One SQLite file and one file of vectors per window in the data folder, which belongs to this process. Methods block."""
 
     def __init__(self, folder: Path, entropy: Entropy = SYSTEM) -> None:
-        """Raises CONFIG if the file can't be used."""
+        """The file is made when there is something to keep. Raises CONFIG if it is there and can't be used."""
         self._folder, self._entropy = folder, entropy
         self._lock = threading.Lock()
-        path = folder / FILE_NAME
-        try:
-            self._db = disk.connect(path)
+        self._held: sqlite3.Connection | None = None
+        if (folder / FILE_NAME).exists():
+            try:
+                self._open()
+            except (OSError, sqlite3.Error) as error:
+                raise ShoalError(
+                    Kind.CONFIG, f"{folder / FILE_NAME}: cannot be used ({type(error).__name__}): check rights and space, or restore it"
+                ) from None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._held is None:
+            path = self._folder / FILE_NAME
+            db = disk.connect(path)
             path.chmod(0o600)
-            self._db.execute("PRAGMA secure_delete = ON")
-            disk.migrate(self._db, "singles")
-        except (OSError, sqlite3.Error) as error:
-            raise ShoalError(
-                Kind.CONFIG, f"{path}: cannot be used ({type(error).__name__}): check rights and space, or restore it"
-            ) from None
+            db.execute("PRAGMA secure_delete = ON")
+            disk.migrate(db, "singles")
+            self._held = db
+        return self._held
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        """Of a method that has something to keep, or knows that something is kept."""
+        return self._open()
 
     def add(self, arrivals: Sequence[Arrival]) -> list[Kind | None]:
         """Store them in one commit; per arrival None = on disk, now or before, or why not.
@@ -110,12 +123,16 @@ class SingleStore:
 
     def count(self, window: WindowId) -> int:
         with self._lock, self._typed():
+            if self._held is None:
+                return 0
             (count,) = self._db.execute("SELECT count(*) FROM single WHERE task_id = ? AND window = ?", _key(window)).fetchone()
             return int(count)
 
     def rows(self, window: WindowId) -> list[Row]:
         """Those that are (to be) in the sum, in order of the devices' hashes."""
         with self._lock, self._typed():
+            if self._held is None:
+                return []
             found = self._db.execute(
                 "SELECT place, seed FROM single WHERE task_id = ? AND window = ? AND NOT left_out ORDER BY device", _key(window)
             ).fetchall()
@@ -123,6 +140,8 @@ class SingleStore:
 
     def is_fixed(self, window: WindowId) -> bool:
         with self._lock, self._typed():
+            if self._held is None:
+                return False
             row = self._db.execute("SELECT fixed FROM single_window WHERE task_id = ? AND window = ?", _key(window)).fetchone()
             return row is not None and row[0] == 1
 
@@ -152,6 +171,8 @@ class SingleStore:
     def forget(self, window: WindowId) -> None:
         """The window is over: destroy vectors, seeds and hashes. May be repeated."""
         with self._lock, self._typed():
+            if self._held is None:
+                return
             self._db.execute("BEGIN IMMEDIATE")
             self._db.execute("DELETE FROM single WHERE task_id = ? AND window = ?", _key(window))
             self._db.execute("DELETE FROM single_window WHERE task_id = ? AND window = ?", _key(window))
@@ -163,12 +184,15 @@ class SingleStore:
     def windows(self) -> set[WindowId]:
         """Windows of which something is kept."""
         with self._lock, self._typed():
+            if self._held is None:
+                return set()
             found = self._db.execute("SELECT task_id, window FROM single_window").fetchall()
             return {WindowId(TaskId(task_id), window) for task_id, window in found}
 
     def close(self) -> None:
         with self._lock:
-            self._db.close()
+            if self._held is not None:
+                self._held.close()
 
     def _path(self, window: WindowId) -> Path:
         return self._folder / f"singles-{window.task_id.hex[:32]}-{window.window}.vectors"
@@ -179,7 +203,8 @@ class SingleStore:
         try:
             yield
         except BaseException as error:
-            disk.rollback(self._db)
+            if self._held is not None:
+                disk.rollback(self._held)
             if not isinstance(error, OSError | sqlite3.Error):
                 raise
             raise ShoalError(disk.kind_of(error, self._folder), "a vector could not be kept or read: try again later") from None
