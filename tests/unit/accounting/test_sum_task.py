@@ -66,7 +66,7 @@ DESIGNS = [
     {"norm": Norm.COORDINATE, "grid": 1, "epsilon": 4.0},
     {"dimension": 1, "epsilon": 0.3, "delta": 1e-6},
     {"honest_fraction_ppm": 1_000_000, "dropout_ppm": 0},
-    {"grid": 1 << 17, "dimension": 1},
+    {"grid": 1 << 16, "dimension": 1},
 ]
 
 
