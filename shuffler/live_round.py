@@ -121,13 +121,9 @@ class LiveRound:
         finally:
             self.spool.close()
         reason = self.coordinator.reason
-        log.info(
-            "round ended",
-            task=self.window.task_id,
-            window=self.window.window,
-            n=self.coordinator.counts()["joined"],
-            reason=reason.value if reason else "done",
-        )
+        # How many there were is said of a cohort alone: of a few who came too early or too late it would tell when.
+        count = self.coordinator.counts()["joined"] if reason is None else None
+        log.info("round ended", task=self.window.task_id, window=self.window.window, n=count, reason=reason.value if reason else "done")
 
     async def _perform(self, effects: Sequence[Effect]) -> None:
         todo = deque(effects)

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import grpc
 
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
+from shoal.limits import KIB, LIMITS
 from shoal.rpc.address import is_loopback, parse_address
 from shoal.rpc.status import from_rpc_error
 from shoal.rpc.tls import TlsIdentity, read_certificates
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_send_message_length", LIMITS.batch_bytes + 1024),
+    ("grpc.max_send_message_length", LIMITS.batch_bytes + 64 * KIB),  # 1 MiB of many small pieces, with protobuf around each
     ("grpc.max_receive_message_length", LIMITS.reply_bytes + 1024),
     ("grpc.enable_retries", 0),  # retries are ours: identical bytes, counted, with jitter
     ("grpc.max_metadata_size", LIMITS.metadata_bytes),

@@ -60,8 +60,7 @@ async def test_the_sum_of_a_round_is_exact(tmp_path: Path, mode: Mode) -> None:
 async def test_devices_may_be_lost_at_every_stage(tmp_path: Path) -> None:
     """One after it joined, one after it shared, one in the middle of its upload, one after it: the last one is in the sum, the rest is not.
 
-    Planted: partial uploads are delivered too -> the analyzer calls them unusable and the device count is the same, but a spool that
-    hands out incomplete rows raises; a device lost before its upload counted as alive -> the sum does not check and nothing is stored.
+    Planted: vectors that are not complete delivered with the rest -> the spool refuses to hand them out, and the round has no end.
     """
     world = World(tmp_path, devices=14, survivors_min=8, dropout_ppm=400_000, dimension=70_000)  # two chunks of a vector
     devices = world.devices(14)
@@ -266,7 +265,7 @@ async def test_an_analyzer_that_is_away_for_a_moment_ends_no_round(two: Running,
 
 
 async def test_every_frame_twice_changes_nothing(two: Running) -> None:
-    """A retry, or somebody who replays. Planted: a second Join of a session takes another seat -> CONFLICT, and the round lacks devices."""
+    """A retry, or somebody who replays. Planted: a piece of a vector that came before refused (VectorSpool.write) -> INVALID."""
     devices = two.world.devices(12)
     wires = [Wire(two.transport(), two.world, twice=True) for _ in devices]
     outcomes = await asyncio.gather(*(two.take_part(device, wire) for device, wire in zip(devices, wires, strict=True)))
@@ -278,7 +277,10 @@ async def test_every_frame_twice_changes_nothing(two: Running) -> None:
 
 
 async def test_frames_replayed_after_the_round_find_it_over(two: Running) -> None:
-    """Old frames of every kind, sent again by somebody who kept them: nobody gets a seat, a share or another answer by it."""
+    """Old frames of every kind, sent again by somebody who kept them: nobody gets a seat, a share or another answer by it.
+
+    Planted: steps of an ended round judged like others (Rounds._step) -> a device whose last answer was lost is told that it is late.
+    """
     devices = two.world.devices(12)
     wire = Wire(two.transport(), two.world)
     outcomes = await asyncio.gather(*two.begin(devices, wire))
