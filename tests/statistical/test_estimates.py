@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import Categories, Numeric, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms import create, design
 from shoal.mechanisms.binary_rr import two_coin
@@ -52,7 +52,7 @@ LEVELS = Numeric(0, 20, 21, unit="visits")
 class Setup:
     name: str
     spec: MechanismSpec
-    domain: Domain
+    domain: YesNo | Categories | Numeric
 
     def devices(self) -> np.ndarray:
         """int64[cells]: how many devices hold each cell."""

@@ -50,7 +50,7 @@ def test_windows_share_no_hash_and_no_key_is_on_disk(tmp_path: Path, admissions:
     """Planted: one secret for all windows -> a device has the same hash twice; the bare key stored -> it is found in the file."""
     admissions.remember(FIRST, DEVICE)
     admissions.remember(SECOND, DEVICE)
-    hashes = {row[0] for row in admissions._db.execute("SELECT device FROM admitted")}  # to see everything
+    hashes = {row[0] for row in admissions._open().execute("SELECT device FROM admitted")}  # to see everything
     assert len(hashes) == 2
     admissions.close()
     assert all(DEVICE not in path.read_bytes() for path in tmp_path.iterdir())
@@ -61,7 +61,7 @@ def test_a_window_that_is_over_leaves_no_trace(tmp_path: Path, admissions: Admis
     admissions.remember(FIRST, DEVICE)
     admissions.remember(SECOND, DEVICE)
     secret = admissions._secrets[FIRST.task_id.raw, 0]
-    stored = admissions._db.execute("SELECT device FROM admitted WHERE window = 0").fetchone()[0]
+    stored = admissions._open().execute("SELECT device FROM admitted WHERE window = 0").fetchone()[0]
     admissions.forget(FIRST)
     admissions.forget(FIRST)
     assert admissions.windows() == {SECOND}
