@@ -53,7 +53,7 @@ def with_graph(task: Task, result: LintResult) -> LintResult:
         return result
     step = max(1, (plan.cohort_max - plan.cohort_min) // 8)
     try:
-        for devices in {*range(plan.cohort_min, plan.cohort_max + 1, step), plan.cohort_max}:
+        for devices in (*range(plan.cohort_min, plan.cohort_max, step), plan.cohort_max):
             parameters_for(plan, task.honest_fraction_ppm, devices)
     except ShoalError as error:
         return LintResult((*result.findings, Finding(True, str(error))), result.certificate)

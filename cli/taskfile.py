@@ -189,6 +189,8 @@ def _asked(top: Reader, tables: dict[str, Reader], honest_ppm: int, epsilon: flo
     """The fields of a Task that say what is asked and how it is aggregated."""
     aggregator = top.get("aggregator", str, "shuffled")
     if aggregator == "pairwise":
+        if not 1e-100 <= delta < 1:
+            raise top.error("delta", "at least 1e-100 and below 1: 1e-6 or less is usual")
         made = read_sum(tables["domain"], tables["pairwise"], honest_fraction_ppm=honest_ppm, epsilon=epsilon, delta=delta)
         return {
             "domain": made.domain,
