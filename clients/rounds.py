@@ -139,7 +139,7 @@ class _Part:
         except _OverError as over:
             return over.outcome
         except ShoalError as error:  # the machine found something wrong, or the ledger could not be written: nothing more is sent
-            return self._outcome(RoundState.ABORTED, error)
+            return self._outcome(RoundState.LOST if self._sealed else RoundState.ABORTED, error)
 
     # --- joining ------------------------------------------------------------------------------------------------------
 

@@ -264,13 +264,15 @@ async def test_an_analyzer_that_is_away_for_a_moment_ends_no_round(two: Running,
     assert all(count >= 4 for count in flaky.calls.values())
 
 
-async def test_every_frame_twice_changes_nothing(two: Running) -> None:
+async def test_every_frame_twice_changes_nothing(tmp_path: Path) -> None:
     """A retry, or somebody who replays. Planted: a piece of a vector that came before refused (VectorSpool.write) -> INVALID."""
-    devices = two.world.devices(12)
-    wires = [Wire(two.transport(), two.world, twice=True) for _ in devices]
-    outcomes = await asyncio.gather(*(two.take_part(device, wire) for device, wire in zip(devices, wires, strict=True)))
-    assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
-    assert summed(two) == [(12, total(devices))]
+    world = World(tmp_path, dimension=70_000)  # two pieces
+    devices = world.devices(12)
+    async with running(world) as one:
+        wires = [Wire(one.transport(), world, twice=True) for _ in devices]
+        outcomes = await asyncio.gather(*(one.take_part(device, wire) for device, wire in zip(devices, wires, strict=True)))
+        assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
+        assert summed(one) == [(12, total(devices))]
     for wire in wires:
         assert {"join", "shares", "upload", "unmask"} <= set(wire.kinds)
         assert all(answer.kind == 0 for pair in wire.answers for answer in pair)
