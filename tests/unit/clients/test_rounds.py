@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from shoal.clients.exchange import Line
 from shoal.clients.rounds import RoundOutcome, RoundState, take_part
@@ -49,6 +51,10 @@ class Scripted:
     async def close(self) -> None: ...
 
 
+def always(answer: pairwise_pb2.Answer) -> Script:
+    return lambda _, __: answer
+
+
 async def part(script: Script, deadline: float = 100.0, ledger: MemoryLedger | None = None) -> tuple[RoundOutcome, Scripted, list[float]]:
     """The outcome, what was sent, and the pauses; a pause lets its time pass at once."""
     clock, pauses, wire = FakeClock(NOW), list[float](), Scripted(script)
@@ -85,14 +91,13 @@ async def test_every_attempt_sends_the_same_bytes() -> None:
 
 async def test_a_device_asks_as_often_as_it_is_told_and_not_after_its_deadline() -> None:
     """Planted: no deadline -> it asks for ever; no bounds of a shuffler's wish -> it sleeps for a month."""
-    outcome, wire, pauses = await part(lambda _, __: NONE, deadline=10.0)
+    outcome, wire, pauses = await part(always(NONE), deadline=10.0)
     assert (outcome.state, outcome.kind, outcome.charged) == (RoundState.NONE, Kind.DEADLINE, False)
     assert set(wire.kinds) == {"ask"}
     assert len(wire.kinds) <= 14
     assert all(0.75 <= pause <= 1.25 for pause in pauses)
     for wish, least, most in ((0, 0.03, 0.07), (1 << 31, 45.0, 75.0)):
-        answer = pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_NONE, wait_ms=wish)
-        _, _, pauses = await part(lambda _, __, answer=answer: answer, deadline=1.0)
+        _, _, pauses = await part(always(pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_NONE, wait_ms=wish)), deadline=1.0)
         assert all(least <= pause <= most for pause in pauses)
 
 
@@ -128,13 +133,13 @@ async def test_a_window_that_was_answered_sends_nothing() -> None:
     ledger = MemoryLedger()
     ledger.masked(TERMS.task_id, TERMS.window, Digest(bytes(32)), Digest(bytes(32)))
     with pytest.raises(ShoalError) as error:
-        await part(lambda _, __: NONE, ledger=ledger)
+        await part(always(NONE), ledger=ledger)
     assert error.value.kind is Kind.CONFLICT
 
 
 @pytest.mark.parametrize("vector", [np.zeros(4, dtype=np.int64), np.zeros(5, dtype=np.float64), np.zeros((1, 5), dtype=np.int64)])
-async def test_a_vector_that_is_none_of_this_task_sends_nothing(vector: np.ndarray) -> None:  # type: ignore[type-arg]
-    wire = Scripted(lambda _, __: NONE)
+async def test_a_vector_that_is_none_of_this_task_sends_nothing(vector: NDArray[Any]) -> None:
+    wire = Scripted(always(NONE))
     line = Line(HOP.config, wire, FakeClock(NOW), NOW + 10)
     with pytest.raises(ShoalError) as error:
         await take_part(TERMS, identity(0), vector, MemoryLedger(), line)
