@@ -37,6 +37,7 @@ from shoal.task import Task, honest
 UNIT = "one vector of one device in one window"
 NO_SUMS = "no round of this window ended with a sum"
 TOO_FEW_SURVIVORS = "a sum has fewer survivors than the noise is made for"
+TOO_MANY_SURVIVORS = "a sum has more devices than its words are made for: it may have wrapped"
 _Z95 = 1.959963984540054  # the normal quantile of 97.5 %
 _CHEBYSHEV = math.sqrt(20.0)  # standard deviations that any law exceeds with 5 % at most
 
@@ -66,8 +67,9 @@ def conclude_sums(
     """The signed bytes of the release of a window. ``aborted``: rounds that ended without a sum, by reason.
 
     ``earlier``: what every batch and window before this one cost. Withheld when fewer than min_batch survivors were summed, the
-    certificate is above the target, or a sum has fewer survivors than the certificate is about (no honest party makes one). A window is
-    charged even when it is withheld: the analyzer has seen its sums, and where one was too small it is charged by what came.
+    certificate is above the target, or a sum has fewer survivors than the certificate is about (no honest party makes one), or more
+    than its words hold. A window is charged even when it is withheld: the analyzer has seen its sums, and where one was too small it is
+    charged by what came.
     """
     task = served.task
     certificate = check_sum(task)
@@ -105,6 +107,8 @@ def _withheld(task: Task, certificate: PairwiseCertificate, sums: Sequence[Sum],
         return NO_SUMS
     if min(one.survivors for one in sums) < certificate.survivors:
         return TOO_FEW_SURVIVORS
+    if task.pairwise is None or max(one.survivors for one in sums) > task.pairwise.cohort_max:
+        return TOO_MANY_SURVIVORS
     return core.withheld(survivors, task.min_batch, certificate.epsilon_upper, task.target_epsilon)
 
 

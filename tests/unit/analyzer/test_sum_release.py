@@ -183,7 +183,9 @@ def assert_withheld(release: dict[str, Any], made: Outcome, reason: str) -> None
     assert made.spending.epsilon_upper >= GUARANTEED.epsilon_upper  # the analyzer has seen the sums
 
 
-@pytest.mark.parametrize(("sizes", "withheld"), [((100, 99), True), ((100, 100), False), ((199,), True), ((80,), True)])
+@pytest.mark.parametrize(
+    ("sizes", "withheld"), [((100, 99), True), ((100, 100), False), ((119,), True), ((80,), True), ((80, 119), True), ((80, 120), False)]
+)
 def test_fewer_survivors_than_min_batch_are_withheld(sizes: tuple[int, ...], withheld: bool) -> None:
     """min_batch is 200, of all rounds together. Planted: ``<=``, or the largest round alone counted -> this fails."""
     made, release = outcome(rounds(*sizes)), shown(rounds(*sizes))
@@ -227,6 +229,12 @@ def test_a_sum_of_too_few_is_never_published_and_charged_by_what_it_was(least: i
     assert release["privacy"]["epsilon_cumulative_upper"] >= charged
     if least == 1:
         assert charged == GUARANTEED.epsilon0
+
+
+def test_a_sum_of_too_many_for_its_words_is_never_published() -> None:
+    """121 of at most 120: the total may have wrapped without anybody noticing. Planted: ``>=``, or no such check -> this fails."""
+    assert shown(rounds(120, 120))["withheld"] is None
+    assert_withheld(shown(rounds(120, 121)), outcome(rounds(120, 121)), sum_release.TOO_MANY_SURVIVORS)
 
 
 def test_a_task_that_does_not_hold_is_not_released() -> None:
