@@ -101,11 +101,20 @@ def test_designs_hold_together(changes: dict[str, Any]) -> None:
 def test_words_hold_every_sum_and_no_bit_more(changes: dict[str, Any]) -> None:
     """All of cohort_max at their bound, with their noise, fit with their sign; in the next narrower word they do not.
 
-    Planted: survivors_min in place of cohort_max, or the sign's bit forgotten -> this fails.
+    Planted: words of 64 bits for every task -> this fails.
     """
     made = designed(**changes)
     most = made.plan.cohort_max * bounds(made.domain).linf + noise_tail(made.mechanism, made.domain.dimension, made.plan.cohort_max)
     assert next(bits for bits in WORD_BITS if most < 1 << bits - 1) == made.plan.word_bits
+
+
+@pytest.mark.parametrize(("grid", "bits"), [(200, 16), (290, 32)])
+def test_the_width_is_that_of_the_largest_round(grid: int, bits: int) -> None:
+    """Near the edge of 16 bits: 120 devices at their bound fit and 240 would not; 120 do not fit and 80 would.
+
+    Planted: survivors_min or twice cohort_max in the width of a design -> this fails.
+    """
+    assert designed(norm=Norm.COORDINATE, dimension=1, epsilon=50.0, grid=grid).plan.word_bits == bits
 
 
 def test_a_cohort_is_four_fifths_at_least_unless_told() -> None:

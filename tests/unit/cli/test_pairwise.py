@@ -196,6 +196,16 @@ def test_a_bad_task_is_one_line_that_names_the_key(desk: Path, capsys: Capture, 
     assert not Path("sums.task").exists()
 
 
+def test_phases_longer_than_a_window_are_refused(desk: Path, capsys: Capture) -> None:
+    """At the second: 270 fit, 269 do not, and the message says how long a round may take."""
+    for old, new in (("length_s = 604800", "length_s = 270"), ("grace_s = 86400", "grace_s = 0"), ("skew_s = 300", "skew_s = 0")):
+        edit(old, new)
+    run(capsys, "task", "lint", "sums.toml")
+    edit("length_s = 270", "length_s = 269")
+    _, error = run(capsys, "task", "lint", "sums.toml", status=2)
+    assert "a round may take 270 seconds" in error
+
+
 def test_a_shuffled_task_takes_no_vector(desk: Path, capsys: Capture) -> None:
     """And the error says what to set."""
     edit('aggregator = "pairwise"', "")
