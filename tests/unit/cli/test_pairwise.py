@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,6 +17,7 @@ from shoal.cli.main import main
 from shoal.cli.pairwise_show import derived, with_graph
 from shoal.cli.taskfile import read_task, sample
 from shoal.codec import decode_signed_task, decode_task
+from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.secagg.parameters import parameters_for
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
@@ -36,16 +38,26 @@ def run(capsys: Capture, *arguments: str, status: int = 0) -> tuple[str, str]:
     return shown.out, shown.err
 
 
-@pytest.fixture
-def desk(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with keys and a filled-in sums.toml, made by the commands that an operator uses."""
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path_factory.mktemp("made")
     roles = {"key_authority": "authority", "shuffler": "shuffler", "analyzer": "analyzer", "enrolment": "enrolment"}
-    values = {f"keys.{name}": run(capsys, "keys", "signing", "--out", f"{role}.key")[0].strip() for name, role in roles.items()}
-    (tmp_path / "ca.pem").write_bytes(TASK.shuffler_ca)
+    for role in roles.values():
+        assert main(["keys", "signing", "--out", str(folder / f"{role}.key")]) == 0
+    values = {f"keys.{name}": load_signing_key(folder / f"{role}.key").public.hex() for name, role in roles.items()}
+    (folder / "ca.pem").write_bytes(TASK.shuffler_ca)
     values |= {"windows.count": "3", "windows.start": "2026-01-01T00:00:00Z", "pairwise.cohort_max": "120", "min_batch": "200"}
     settings = (part for item in values.items() for part in ("--set", "=".join(item)))
-    run(capsys, "task", "new", "--pairwise", "--out", "sums.toml", *settings)
+    assert main(["task", "new", "--pairwise", "--out", str(folder / "sums.toml"), *settings]) == 0
+    return folder
+
+
+@pytest.fixture
+def desk(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that folder, and the working directory."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
