@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from shoal.rpc.channel import build_channel, call
 from shoal.rpc.tls import TlsIdentity
 from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.core import WindowState
-from tests.rounds_world import Running, World, running, total
+from tests.rounds_world import TICK_S, Running, World, running, total
 from tests.shuffler_world import CA, LENGTH, submit
 from tests.sizes import size
 
@@ -258,6 +260,50 @@ async def test_an_analyzer_that_is_down_at_the_end_gets_the_window_later(tmp_pat
         assert decode_release(one.store.releases()[0].release).n == 12
 
 
+async def test_nobody_asks_and_no_round_is_opened(one: Running) -> None:
+    """A window without devices: nothing is opened, nothing aborted, and its release is withheld with no round in it.
+
+    Planted: an offer opened without an Ask (WindowRounds.run) -> "too few devices joined" every half minute.
+    """
+    for _ in range(3):
+        await one.advance(31)
+        for _ in range(5):
+            await asyncio.sleep(TICK_S)
+    assert one.analyzer._rounds.counts() == {"open": 0}
+    await one.advance(LENGTH + 601)
+    await one.until(lambda: one.store.released(one.window().task_id, 0))
+    release = decode_release(one.store.releases()[0].release)
+    assert (release.n, len(release.rounds.aborted), release.withheld != "") == (0, 0, True)
+
+
+async def test_an_analyzer_that_will_not_finish_a_window_makes_the_shuffler_unready(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers, and refuses: somebody has to look. Planted: failures not counted -> ready."""
+    monkeypatch.setattr("shoal.shuffler.round_driver._FINISH_PAUSE_S", 0.001)
+
+    async def refuse(_: object) -> bool:
+        raise ShoalError(Kind.INTERNAL, "internal error, incident 1")
+
+    monkeypatch.setattr(one.shuffler.rounds._collection, "finish", refuse)
+    await one.advance(LENGTH + 601)
+    await one.until(lambda: one.shuffler.rounds.failing[one.window()] >= 5)
+    assert "can't be finished" in await ready(one)
+    monkeypatch.undo()
+    await one.until(lambda: one.store.released(one.window().task_id, 0))
+    await one.until(lambda: not one.shuffler.rounds.failing)
+    assert "can't be finished" not in await ready(one)
+
+
+async def ready(one: Running) -> str:
+    def read() -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{one.shuffler.admin_port}/readyz") as page:
+                return str(page.read().decode())
+        except urllib.error.HTTPError as error:
+            return str(error.read().decode())
+
+    return await asyncio.to_thread(read)
+
+
 async def test_a_round_that_is_under_way_at_the_deadline_ends_first(tmp_path: Path) -> None:
     """It began in time; the window waits for it."""
     world = World(tmp_path, devices=6, survivors_min=4)
@@ -298,8 +344,6 @@ async def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
 
 async def test_status_and_metrics_count_rounds_and_nobody_in_them(one: Running) -> None:
-    import urllib.request
-
     await asyncio.gather(*one.begin(one.world.devices(12)))
     await one.until(lambda: not one.rounds.phases())
     wanted = {one.shuffler.admin_port: "shoal_shuffler_rounds_total", one.analyzer_admin_port: "shoal_analyzer_rounds_total"}
