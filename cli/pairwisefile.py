@@ -76,7 +76,6 @@ def read_sum(domain: Reader, pairwise: Reader, *, honest_fraction_ppm: int, epsi
     if domain.get("kind", str) != "vector":
         raise domain.error("kind", 'with aggregator = "pairwise" it is "vector"')
     domain.only(DOMAIN_KEYS)
-    pairwise.only(PAIRWISE_KEYS)
     names = domain.get("names", list, [])
     if not all(isinstance(name, str) for name in names):
         raise domain.error("names", "a list of texts, one per coordinate")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -107,6 +108,22 @@ def test_every_key_of_the_sample_can_be_set_or_is_a_comment() -> None:
             sample([setting], pairwise=True)
     with pytest.raises(ShoalError, match="no such key in the sample"):
         sample(["pairwise.mode=strict"])
+
+
+def test_what_the_sample_calls_a_default_is_one(desk: Path) -> None:
+    """With those lines left out, and with the commented ones written out, it is the same task but for its salt.
+
+    Planted: another default for mask_s, dropout or the unit -> this fails.
+    """
+    text = Path("sums.toml").read_text()
+    same = [replace(read_task(Path("sums.toml")), salt=bytes(16))]
+    bare = "\n".join(line for line in text.splitlines() if not re.match("(mode|noise|dropout|unit) = ", line))
+    full = re.sub(r"^# ((join|share|mask|unmask)_s = )", r"\1", text, flags=re.MULTILINE)
+    for one in (bare, full):
+        assert one != text
+        Path("sums.toml").write_text(one)
+        same.append(replace(read_task(Path("sums.toml")), salt=bytes(16)))
+    assert len(set(same)) == 1
 
 
 @pytest.mark.parametrize("mode", ["default", "strict", "helper"])
