@@ -20,11 +20,11 @@ from shoal.crypto.tlscerts import issue, make_authority
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
-from shoal.rpc.channel import build_channel, call
+from shoal.rpc.channel import build_channel, call, call_stream
 from shoal.rpc.tls import TlsIdentity
 from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.core import WindowState
-from tests.rounds_world import TICK_S, Running, World, running, total
+from tests.rounds_world import TICK_S, Running, Wire, World, running, total
 from tests.shuffler_world import CA, LENGTH, submit
 from tests.sizes import size
 
@@ -186,6 +186,45 @@ async def test_hostile_calls_of_a_shuffler_are_typed_at_the_analyzer(one: Runnin
             await call(channel, f"{COLLECTION}/{method}", data, 5.0)
         assert refused.value.kind is kind, (method, request)
     assert one.analyzer._rounds.open_rounds == 0
+
+
+async def test_deliveries_that_do_not_fit_are_refused_and_the_round_goes_on(one: Running) -> None:
+    """Nothing of a refused chunk is counted. Planted: the offset of a chunk unchecked (Rounds._deliver) -> a gap passes."""
+    devices = one.world.devices(12)
+    wire = Wire(one.transport(), one.world, "upload")
+    held = asyncio.create_task(one.take_part(devices[0], wire))
+    rest = one.begin(devices[1:])
+    await one.until(lambda: one.counts().get("uploaded") == 11)
+    (live, _), *_ = one.rounds._rounds
+    round_id, size = live.coordinator.round_id, one.world.terms.sealed_vector_bytes
+    assert round_id is not None
+    channel = one.shuffler.rounds._collection._channel  # type: ignore[attr-defined]  # the shuffler's own
+    cases: list[tuple[list[dict[str, object]], Kind]] = [
+        ([], Kind.INVALID),
+        ([{"round_id": bytes(32), "data": bytes(size)}], Kind.NOT_FOUND),
+        ([{"round_id": b"x", "data": bytes(size)}], Kind.NOT_FOUND),
+        ([{"offset": 1, "data": bytes(size)}], Kind.INVALID),
+        ([{"offset": size, "data": bytes(size)}], Kind.INVALID),
+        ([{"data": b""}], Kind.INVALID),
+        ([{"data": bytes(size - 1)}], Kind.INVALID),
+        ([{"data": bytes(size - 1)}, {"offset": size, "data": b"x"}], Kind.INVALID),
+        ([{"data": b"x"}, {"round_id": bytes(32), "offset": 1, "data": b"x"}], Kind.INVALID),
+        ([{"data": bytes(260 * 1024)}], Kind.OVERSIZE),
+    ]
+    for chunks, kind in cases:
+        with pytest.raises(ShoalError) as refused:
+            await call_stream(channel, f"{COLLECTION}/DeliverVectors", _stream(round_id.raw, chunks), 5.0)
+        assert refused.value.kind is kind, chunks
+    held.cancel()
+    await one.advance(121)
+    outcomes = await asyncio.gather(*rest)
+    assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
+    assert [stored.vector.tolist() for stored in one.sums()] == [total(devices[1:])]
+
+
+async def _stream(round_id: bytes, chunks: list[dict[str, object]]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield pairwise_pb2.VectorChunk(**{"round_id": round_id, "rows": 1, **chunk}).SerializeToString()  # type: ignore[arg-type]
 
 
 # --- the end of a window ----------------------------------------------------------------------------------------------
