@@ -17,6 +17,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from vectors_hpke import seal_fixed
+from vectors_rings import bad_arcs, bad_lists, bad_records, check_constants, parameters, record_vectors, rings
+from vectors_rounds import a_round, singles
 from vectors_tasks import Json, fixed, hpke_key
 
 from shoal.crypto.secagg.exchange import exchange_info, seal_reply, shares_info, single_info, vector_info
@@ -386,6 +388,12 @@ def make() -> Json:
         "bundles": bundles(),
         "infos": infos(),
         "exchanges": exchanges(),
+        "records": record_vectors(),
+        "rings": rings(),
+        "parameters": parameters(),
+        "check_constants": check_constants(),
+        "round": a_round(),
+        "singles": singles(),
         "refuse": {
             "keys": bad_keys(),
             "shamir": bad_shares(),
@@ -393,6 +401,9 @@ def make() -> Json:
             "bundles": bad_bundles(),
             "exchanges": bad_exchanges(),
             "replies": bad_replies(),
+            "records": bad_records(),
+            "arcs": bad_arcs(),
+            "lists": bad_lists(),
         },
     }
 
