@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,9 +161,18 @@ def _task_lines(status: TaskStatus) -> str:
             f"task {task.name} ({status.assignment.task_id.short}): {task.question}",
             f"  purpose: {task.purpose}",
             f"  consent: {status.consent}; {answer}",
-            f"  epsilon0 {status.assignment.epsilon0:.4g} per report, batches of at least {task.min_batch}; {window}",
+            f"  {_epsilons(status)}, batches of at least {task.min_batch}; {window}",
         )
     )
+
+
+def _epsilons(status: TaskStatus) -> str:
+    one = status.assignment
+    if one.apart is None:
+        return f"epsilon0 {one.epsilon0:.4g} per report"
+    if one.epsilon0 <= one.apart:
+        return f"epsilon {one.apart:.4g} per sum, even if shuffler and analyzer work together"
+    return f"epsilon {one.apart:.4g} per sum while shuffler and analyzer do not work together ({one.epsilon0:.4g} if they do)"
 
 
 def _task_json(status: TaskStatus) -> dict[str, Any]:
@@ -175,7 +185,8 @@ def _task_json(status: TaskStatus) -> dict[str, Any]:
         "consent": status.consent,
         "refusal": status.refusal or None,
         "window": status.window,
-        "epsilon0": status.assignment.epsilon0,
+        "epsilon0": status.assignment.epsilon0 if math.isfinite(status.assignment.epsilon0) else None,
+        "epsilon_apart": status.assignment.apart,
         "min_batch": task.min_batch,
     }
 

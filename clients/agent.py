@@ -169,7 +169,7 @@ class Agent:
         A task that is summed in rounds wants a vector, and this device until the round has ended: the call returns then.
         """
         assignment = self.tasks.find(name)
-        check(self._config.policy, assignment.trusted, assignment.epsilon0)
+        check(self._config.policy, assignment.trusted, assignment.epsilon0, assignment.apart)
         now = self._clock.now()
         identity = identity_for(assignment.task, self._identity, now)
         if assignment.task.pairwise is not None and identity is not None:
@@ -243,7 +243,7 @@ class Agent:
         policy, task = self._config.policy, assignment.task
         refusal = ""
         try:
-            check(policy, assignment.trusted, assignment.epsilon0)
+            check(policy, assignment.trusted, assignment.epsilon0, assignment.apart)
             identity_for(task, self._identity, self._clock.now())
         except ShoalError as error:
             refusal = error.message
@@ -281,7 +281,7 @@ class Agent:
             name = entry.record.task_id.short
             return ShoalError(Kind.UNKNOWN_TASK, f"the task of this report (id {name}) left the tasks folder: put it back")
         try:
-            check(self._config.policy, assignment.trusted, assignment.epsilon0)  # consent may have been withdrawn since
+            check(self._config.policy, assignment.trusted, assignment.epsilon0, assignment.apart)  # consent may have been withdrawn since
             transport = self._transport(assignment.task)
         except ShoalError as error:
             return error

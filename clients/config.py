@@ -126,8 +126,9 @@ def _policy(table: _Table) -> Policy:
             )
         answers[purpose] = answer
     max_epsilon0, floor = table.number("max_epsilon0"), table.take("min_batch_floor", int)
+    sums_if_apart = table.take("sums_if_apart", bool, False)
     try:
-        return Policy(frozenset(keys), max_epsilon0, floor, answers)
+        return Policy(frozenset(keys), max_epsilon0, floor, answers, sums_if_apart)
     except ShoalError as error:
         raise ShoalError(Kind.CONFIG, f"policy.{error}") from None
 

@@ -111,14 +111,15 @@ def judge(kind: Kind, doubtful: bool) -> Verdict:
 class Assignment:
     """A verified task with its verified keys and its randomizer: everything that a report needs but the value.
 
-    ``epsilon0``: of one report, rounded up. A task that is summed in rounds has no randomizer (``mechanism`` None): no device's vector
-    is published, and ``epsilon0`` is the certificate of a round's sum, which stands as long as the task's mode says.
+    ``epsilon0``: of one report, rounded up: what holds even if shuffler and analyzer work together. A task that is summed in rounds has no
+    randomizer (``mechanism`` None); ``apart`` is then the certificate of a round's sum, which holds while they don't.
     """
 
     trusted: TrustedTask
     keys: TrustedSchedule
     mechanism: Mechanism | None
     epsilon0: float
+    apart: float | None = None
 
     @property
     def task(self) -> Task:
@@ -137,7 +138,8 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
     if task.pairwise is not None:
         from shoal.accounting.sum_task import check_sum
 
-        return Assignment(trusted, keys, None, check_sum(task).epsilon_upper)
+        certificate = check_sum(task)
+        return Assignment(trusted, keys, None, certificate.epsilon_together, certificate.epsilon_upper)
     mechanism = create(task.mechanism, task.domain)
     if (mechanism.messages, mechanism.report_size) != (task.messages, task.report_size):
         raise ShoalError(

@@ -22,13 +22,15 @@ class Policy:
     ``authorities``: Ed25519 public keys (32 bytes each) whose tasks are trusted. ``max_epsilon0``: largest local epsilon of
     one report, above 0. ``min_batch_floor``: smallest min_batch of a task, in reports, at least 2. ``purposes``: the
     owner's answer per purpose, by the task's exact words; a purpose that is absent was not asked, and nothing is sent
-    for it. Raises CONFIG for anything else.
+    for it. ``sums_if_apart``: whether sums are accepted that protect a vector only while shuffler and analyzer do not work together.
+    Raises CONFIG for anything else.
     """
 
     authorities: frozenset[bytes]
     max_epsilon0: float
     min_batch_floor: int
     purposes: Mapping[str, Consent] = field(default_factory=dict)
+    sums_if_apart: bool = False
 
     def __post_init__(self) -> None:
         if not self.authorities or any(len(key) != 32 for key in self.authorities):
@@ -46,9 +48,11 @@ class Policy:
         return self.purposes.get(purpose, "not asked")
 
 
-def check(policy: Policy, trusted: TrustedTask, epsilon0: float) -> None:
+def check(policy: Policy, trusted: TrustedTask, epsilon0: float, apart: float | None = None) -> None:
     """Return if the owner allows this task, ``epsilon0`` being its local epsilon rounded up; else raise REFUSED.
 
+    ``apart``, of a sum by secure aggregation: what holds while shuffler and analyzer do not work together. It takes the place of
+    ``epsilon0``, which is what holds if they do, where the owner accepts such sums.
     The message says why in one line, and what the owner could change. Nothing was sent, nothing was randomized.
     """
     task = trusted.task
@@ -59,7 +63,15 @@ def check(policy: Policy, trusted: TrustedTask, epsilon0: float) -> None:
             raise _refused(task.name, 'its purpose is denied: set it to "allowed" under purposes to change your mind')
         case "not asked":
             raise _refused(task.name, 'its purpose was never agreed to: put it under purposes as "allowed" or "denied"')
-    if not epsilon0 <= policy.max_epsilon0:
+    if apart is not None and not policy.sums_if_apart and not epsilon0 <= policy.max_epsilon0:
+        raise _refused(
+            task.name,
+            f"if shuffler and analyzer worked together, epsilon0 = {epsilon0:.4g} would remain, more than max_epsilon0 = "
+            f"{policy.max_epsilon0:g} allows: sums_if_apart = true accepts sums that are protected while they don't",
+        )
+    if apart is not None and not min(apart, epsilon0) <= policy.max_epsilon0:
+        raise _refused(task.name, f"its sums have epsilon = {apart:.4g}, more than max_epsilon0 = {policy.max_epsilon0:g} allows")
+    if apart is None and not epsilon0 <= policy.max_epsilon0:
         raise _refused(task.name, f"one report has epsilon0 = {epsilon0:.4g}, more than max_epsilon0 = {policy.max_epsilon0:g} allows")
     if task.min_batch < policy.min_batch_floor:
         raise _refused(task.name, f"its min_batch is {task.min_batch}, below min_batch_floor = {policy.min_batch_floor}")

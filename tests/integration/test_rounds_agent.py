@@ -40,7 +40,7 @@ def config(one: Running, folder: Path, device: Device, **changes: object) -> Age
     shutil.copytree(one.world.shuffler.tasks_dir, folder / "tasks")
     (folder / "device.cert").write_bytes(device.identity.certificate)
     keyfiles.save_signing_key(folder / "device.key", device.identity.key)
-    policy = Policy(frozenset({one.world.shuffler.authority.public}), 60.0, 2, {"testing": "allowed"})
+    policy = Policy(frozenset({one.world.shuffler.authority.public}), 60.0, 2, {"testing": "allowed"}, sums_if_apart=True)
     made = AgentConfig(
         folder / "tasks", folder / "outbox.db", policy, enrolment=EnrolmentFiles(folder / "device.cert", folder / "device.key")
     )

@@ -89,3 +89,30 @@ def test_a_policy_cannot_be_changed_through_the_mapping_that_made_it() -> None:
     policy = _policy(make_world(), purposes=purposes)
     purposes["to plan clinics"] = "allowed"
     assert policy.consent("to plan clinics") == "denied"
+
+
+@pytest.mark.parametrize(
+    ("together", "apart", "accepts", "allowed"),
+    [
+        (2.0, 2.0, False, True),  # strict mode: the same holds if shuffler and analyzer work together
+        (23.0, 2.0, False, False),  # the default: only while they don't
+        (float("inf"), 2.0, False, False),
+        (23.0, 2.0, True, True),
+        (float("inf"), 2.0, True, True),
+        (23.0, 3.5, True, False),
+        (4.0, 3.5, True, False),
+        (float("nan"), 2.0, False, False),
+    ],
+)
+def test_sums_that_stand_on_two_parties_apart_want_the_owner_to_say_so(together: float, apart: float, accepts: bool, allowed: bool) -> None:
+    """max_epsilon0 is about shuffler and analyzer together. Planted: the certificate of the sum compared in every mode -> fails."""
+    world = make_world()
+    trusted, _ = _trusted(world)
+    policy = _policy(world, sums_if_apart=accepts)
+    if allowed:
+        check(policy, trusted, together, apart)
+        return
+    with pytest.raises(ShoalError) as caught:
+        check(policy, trusted, together, apart)
+    assert caught.value.kind is Kind.REFUSED
+    assert ("sums_if_apart" in caught.value.message) == (not accepts)
