@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import pytest
+
 from shoal.clients.core import ACTION_OF
+from shoal.clients.exchange import FINAL_OF_CALL
 from shoal.crypto.enrolment import ADMISSION_SIZE, CERTIFICATE_SIZE, SIGNED_CERTIFICATE_SIZE
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info, sealed_size
 from shoal.crypto.keyfiles import HPKE_LABEL
+from shoal.crypto.secagg import exchange, pads, parameters, shamir, shares
+from shoal.crypto.secagg.records import Reason, Status
+from shoal.crypto.secagg.ring import LEAF_SIZE
 from shoal.crypto.signing import SigningContext
 from shoal.crypto.suites import SuiteId
-from shoal.errors import STATUS_OF, Kind
-from shoal.ids import KeyId, TaskId
+from shoal.domain import Norm
+from shoal.errors import RETRYABLE, STATUS_OF, Kind
+from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
 from shoal.mechanisms import REGISTRY
+from shoal.mechanisms.noise import polya, skellam
+from shoal.mechanisms.noise.registry import REGISTRY as NOISES
+from shoal.mechanisms.noise.width import TAIL_BITS
+from shoal.protos import pairwise_pb2
 from shoal.rpc.status import KIND_KEY
+from shoal.secagg import CHECK_WORDS, PairwisePlan
 from shoal.shuffler import inbox
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "WIRE.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "WIRE.md").read_text()
 
 
 def table(first_header: str) -> list[list[str]]:
@@ -89,3 +103,112 @@ def test_layouts_and_limits() -> None:
         f"min({LIMITS.retry_most_s / 3600:g} h, {LIMITS.retry_first_s:g} s * 2^(attempts - 1))",
     ):
         assert text in PAGE, text
+
+
+# --- rounds of secure aggregation ---------------------------------------------------------------------------------------
+
+
+def labels(header: str, column: int) -> list[str]:
+    """The labels in one column of a table."""
+    return [found for row in table(header) for found in re.findall(r'"shoal/v1/secagg/([a-z-]+)"', row[column])]
+
+
+def test_every_label_of_a_round_is_on_the_page_and_no_other() -> None:
+    """Planted: a label renamed in the code, one added there, or one struck from the page -> this fails."""
+    source = "".join(path.read_text() for path in sorted((ROOT / "crypto" / "secagg").glob("*.py")))
+    written = set(re.findall(r'b"shoal/v1/secagg/([a-z-]+)\\x00"', source)) | set(re.findall(r'_hash\(b?"([a-z-]+)"', source))
+    named = labels("hash label", 0) + labels("sealed", 1) + labels("key", 3)
+    assert len(set(named)) == len(named)
+    assert set(named) == written
+
+
+def test_what_a_round_hashes_and_derives() -> None:
+    """Inputs and lengths; the values are in the vectors. Planted: another length of a key or an info in the code -> this fails."""
+    assert [row[4] for row in table("key")] == [str(size) for size in (shares.KEY_SIZE, *[pads.STREAM_KEY_SIZE] * 3)]
+    round_id, key_id, task_id = Digest(bytes(32)), KeyId(bytes(8)), TaskId(bytes(32))
+    lengths = {"round_id": 32, "task_id": 32, "u32be(window)": 4, "key_id": 8}
+    made = {
+        "exchange": exchange.exchange_info(key_id),
+        "vector": exchange.vector_info(round_id, key_id),
+        "shares": exchange.shares_info(round_id, key_id),
+        "single": exchange.single_info(task_id, 0, key_id),
+    }
+    for row in table("sealed"):
+        label, parts = row[1].split(": ")
+        size = sum(lengths[part] for part in parts.split(r" \|\| "))
+        assert len(made[label.strip('"').rsplit("/", 1)[1]]) == len(label.strip('"')) + 1 + size
+
+
+def test_phases_reasons_and_statuses() -> None:
+    """Planted: a reason or a phase added to the code, or another wording -> this fails."""
+    phases = [name.removeprefix("PHASE_") for name in pairwise_pb2.Phase.keys() if name != "PHASE_UNSPECIFIED"]  # noqa: SIM118 - not a dict
+    assert [row[0] for row in table("phase")] == phases
+    assert [row[0] for row in table("reason")] == [reason.value for reason in Reason]
+    assert (Status.NEVER_SHARED, Status.DROPPED, Status.ALIVE) == (0, 1, 2)
+    steps = {name for row in table("phase") for name in re.findall(r"`([A-Z]\w+)`", row[2])}
+    fields = pairwise_pb2.Step.DESCRIPTOR.oneofs_by_name["step"].fields
+    assert steps | {"Poll", "Single"} == {field.message_type.name for field in fields if field.message_type}
+    answers = {name for row in table("phase") for name in re.findall(r"`(\w+)`", row[1])} - {"Ask"}
+    assert answers | {"phase", "wait_ms"} == {field.name for field in pairwise_pb2.Answer.DESCRIPTOR.fields}
+
+
+def test_what_a_device_does_when_refused() -> None:
+    """The kinds that end a part and those that are sent again. Planted: a kind moved in the code -> this fails."""
+    rows = table("refused")
+
+    def kinds(text: str) -> set[Kind]:
+        return {Kind[name] for name in re.findall(r"\b[A-Z_]{6,}\b", text)}
+
+    assert kinds(rows[0][0]) == FINAL_OF_CALL - {Kind.CONFIG}  # which no shuffler says
+    assert kinds(rows[1][0]) == RETRYABLE - {Kind.TOO_EARLY}
+    assert kinds(rows[2][0]) == {Kind.TOO_EARLY}
+
+
+def test_noise_and_norms() -> None:
+    rows = {row[0].strip("`"): row[1] for row in table("noise")}
+    assert {name: re.findall(r"`(\w+)`", text.split(":")[0]) for name, text in rows.items()} == {
+        name: sorted(parameter.name for parameter in family.parameters) for name, family in NOISES.items()
+    }
+    assert 2 * skellam.MOST_RATE == 2**34
+    assert (polya.LEAST_SCALE, polya.MOST_SCALE, polya.UNIT) == (4_096, 2**31, 65_536)
+    assert {row[0] for row in table("norm")} == {norm.name for norm in Norm}
+
+
+def test_sizes_and_constants_of_rounds() -> None:
+    """Planted: another limit, sigma, prime or number of check words in the code -> this fails."""
+    assert shamir.PRIME == 2**256 + 297
+    assert CHECK_WORDS == {16: 4, 32: 2, 64: 2}
+    assert [row[0] for row in table("place")] == ["0", "1", "2", str(exchange.HEADER_SIZE), f"{exchange.HEADER_SIZE} + enc"]
+    sigma = parameters.SIGMA
+    for text in (
+        f"sigma = {min(sigma.values())}, strict mode {max(sigma.values())}",
+        f"- n > {parameters.COMPLETE_MOST}: the smallest even k",
+        f"<= 2^-{parameters.ETA};",
+        f"<= 2^-{TAIL_BITS} for some r > 0",
+        f"w / 8 <= {LIMITS.vector_bytes:,}, with {CHECK_WORDS[16]} check words",
+        f"1 <= d <= {LIMITS.vector_words:,}",
+        f"`cohort_max` <= {LIMITS.cohort:,} (helper mode: {LIMITS.helper_cohort:,})",
+        f"1 to {LIMITS.phase_s:,} each",
+        f"at most {LIMITS.exchange_bytes // 1024 + 1} KiB.",
+        f"The frame is at most {LIMITS.exchange_bytes // 1024} KiB.",
+        f"`chunk` 1 to {LIMITS.upload_bytes:,} bytes",
+        f"nonce ({exchange.NONCE_SIZE}, random)",
+        f"{exchange.NONCE_SIZE + exchange.TAG_SIZE} bytes longer than it",
+        f"A share ciphertext is {shares.CIPHERTEXT_SIZE} bytes",
+        f"a share is {shamir.SHARE_SIZE} bytes, big-endian",
+        f"The list of seats is {LEAF_SIZE} bytes each",
+        f"{shares.bundle_size(0)} + {shares.bundle_size(1) - shares.bundle_size(0)} k bytes",
+    ):
+        assert text in PAGE, text
+
+
+@pytest.mark.parametrize("name", ["join_s", "share_s", "mask_s", "unmask_s", "survivors_min", "cohort_min", "cohort_max", "dropout_ppm"])
+def test_the_plans_fields_are_on_the_page(name: str) -> None:
+    assert name in PairwisePlan.__dataclass_fields__
+    assert f"`{name}`" in PAGE
+
+
+def test_the_vectors_table_names_what_the_file_holds() -> None:
+    """Planted: a part of the vectors without a row -> this fails."""
+    held = set(json.loads((ROOT / "tests" / "vectors" / "shoal_secagg_v1.json").read_text())) - {"provenance"}
+    assert {name for row in table("in secagg") for name in re.findall(r"`(\w+)`", row[0])} == held
