@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from shoal.clients.core import assign
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import merkle, records, words
 from shoal.crypto.secagg.collector import Collector
@@ -232,16 +233,12 @@ def tail(n: int, marked: int, k: int, least: int) -> Fraction:
 
 
 def fits(n: int, bad: int, lost: int, k: int, t: int, strict: bool) -> bool:
-    """The four conditions of the page, naively."""
-    half = Fraction(1, 2 ** ((80 if strict else 40) + 1))
-    torn = Fraction(n * (n - k - 1) * math.perm(bad + lost, k), 2 * math.perm(n, k)) < half
-    private = n * tail(n, bad, k, 2 * t - k if strict else t) <= half
-    correct = n * tail(n, lost, k, k - t + 1) <= Fraction(1, 2**20)
-    if strict:
-        r, run = t - k // 2, k // 2
-        second = max(0, bad - max(r, bad - (n - run)))
-        private = private and Fraction(n * n, 2) * tail(n, bad, run, r) * tail(n - run, second, run, r) < half
-    return torn and private and correct
+    """The three conditions of the page, naively."""
+    most = Fraction(1, 2 ** ((80 if strict else 40) + 1))
+    joined = Fraction(n * (n - k - 1) * math.perm(bad + lost, k), 2 * math.perm(n, k)) < most
+    x = next(x for x in range(k + 2) if n * tail(n, bad, k, x) <= most)
+    private = 3 * t > 2 * k + 2 * x if strict else t >= x
+    return joined and private and n * tail(n, lost, k, k - t + 1) <= Fraction(1, 2**20)
 
 
 @pytest.mark.parametrize("entry", VECTORS["parameters"], ids=lambda e: "-".join(str(v) for v in list(e.values())[:4]))
@@ -267,7 +264,7 @@ def test_parameters(entry: dict[str, Any]) -> None:
     assert n > 50
     assert fits(n, bad, lost, k, t, strict)
     assert t == 2 or not fits(n, bad, lost, k, t - 1, strict)
-    if k > 2 and n < 1_000:  # naive arithmetic takes seconds beyond
+    if k > 2 and k < 100:  # naive arithmetic takes seconds beyond
         assert not any(fits(n, bad, lost, k - 2, other, strict) for other in range(2, k - 1))
 
 
@@ -318,6 +315,16 @@ def sealed_share(sender: dict[str, Any], receiver: dict[str, Any]) -> bytes:
     key = derived(ROUND_ID, agreed(raw(sender, "share_private_key"), other), "share", own, other, size=32)
     plaintext = share_at(sender, raw(sender, "b"), "b", point) + share_at(sender, raw(sender, "pad_private_key"), "s", point)
     return AESGCM(key).encrypt(bytes(12), plaintext, ROUND_ID + u32(sender["position"]) + u32(receiver["position"]))
+
+
+@pytest.mark.parametrize("entry", [ROUND, SINGLES], ids=["round", "singles"])
+def test_a_device_accepts_the_tasks(entry: dict[str, Any]) -> None:
+    """Noise for exactly the honest survivors, words that can't wrap: everything that a device checks. Planted: shares = 3 -> this fails."""
+    documents = entry["documents"]
+    trusted = trust_task(raw(documents, "signed_task"), {raw(documents, "authority")})
+    assigned = assign(trusted, trust_schedule(raw(documents, "signed_schedule"), trusted))
+    assert assigned.task.mechanism.get("shares") == 2
+    assert assigned.mechanism is None
 
 
 def test_the_round_starts_as_the_page_says() -> None:

@@ -115,7 +115,8 @@ def labels(header: str, column: int) -> list[str]:
 
 def test_every_label_of_a_round_is_on_the_page_and_no_other() -> None:
     """Planted: a label renamed in the code, one added there, or one struck from the page -> this fails."""
-    source = "".join(path.read_text() for path in sorted((ROOT / "crypto" / "secagg").glob("*.py")))
+    files = [*sorted((ROOT / "crypto" / "secagg").glob("*.py")), ROOT / "analyzer" / "sum_release.py"]
+    source = "".join(path.read_text() for path in files)
     written = set(re.findall(r'b"shoal/v1/secagg/([a-z-]+)\\x00"', source)) | set(re.findall(r'_hash\(b?"([a-z-]+)"', source))
     named = labels("hash label", 0) + labels("sealed", 1) + labels("key", 3)
     assert len(set(named)) == len(named)
@@ -183,7 +184,7 @@ def test_sizes_and_constants_of_rounds() -> None:
     for text in (
         f"sigma = {min(sigma.values())}, strict mode {max(sigma.values())}",
         f"- n > {parameters.COMPLETE_MOST}: the smallest even k",
-        f"<= 2^-{parameters.ETA};",
+        f"> k - t] <= 2^-{parameters.ETA}.",
         f"<= 2^-{TAIL_BITS} for some r > 0",
         f"w / 8 <= {LIMITS.vector_bytes:,}, with {CHECK_WORDS[16]} check words",
         f"1 <= d <= {LIMITS.vector_words:,}",
