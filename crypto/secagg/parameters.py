@@ -14,17 +14,25 @@ taken for which some t meets all these conditions:
     of shares, one kind from each honest neighbour and both from each corrupt one: k + X shares, of which 2t are needed.
 (3) *Correctness*: n P[Y < t] <= 2^-eta, Y hypergeometric: survivors among k neighbours, drawn from n with n - D surviving.
     Against: a round in which some secret cannot be opened any more. It is lost, not wrong.
-(4) *No tear opens*, for COLLUDING (which is SEMI_MALICIOUS besides): n^2 / 2 * P[X1 >= r] P[X2 >= r | X1 = r] < 2^-(sigma+1),
-    r = t - k/2, X1 and X2 corrupt ones in two disjoint runs of k/2.
-    Against: shuffler and analyzer together know the ring and *say* of chosen devices that they are lost, so that two runs tear
-    the ring. (1) counts on losses that do not depend on the ring. But a device beside a tear has at most k/2 neighbours on the
-    other side, and the corrupt ones in the torn run, that give shares of its seed, and t are needed; a part between
-    two tears has such a device at both. So both runs must hold r corrupt devices. The more the first holds the fewer the
-    second one does, so P[X1 >= r, X2 >= r] <= P[X1 >= r] P[X2 >= r | X1 = r].
+(4) *One story*, for COLLUDING (which is SEMI_MALICIOUS besides): 3t > 2k + 2x, with x of condition (2): the number of corrupt
+    neighbours that nobody has.
+    Against: shuffler and analyzer together know the ring, sign two commits or more, and show each device the one that suits them.
+    Endorsements are of neighbours, so that far parts of the ring could act on different commits, each with D lost of its own: the one
+    sum that opens would then be of far fewer than n - D. And they *say* of chosen devices that they are lost, so that two runs of k/2 tear
+    the ring, which (1) does not count on: its losses do not depend on the ring.
+
+Why (4) is enough. X = x - 1 bounds the corrupt neighbours of every device. Look at all honest devices whose masked vectors stand in a
+sum that opens; each has t - X honest neighbours that gave a share of its seed. (a) No tear: a device beside a run of k/2 in which
+nobody honest gives such shares has at most k/2 + X that do, which is below t. (b) No two commits: say u acted on c, and w, the next on
+the ring that acted at all, on another one, g places on. The g - 1 between them gave nothing, so g - 1 <= k - t + X. Honest devices
+sign one commit, t - X neighbours of u signed c, t - X neighbours of w the other one, all among the k + g - 1 around u and w, and at
+most X corrupt ones count for both: 2t <= k + g - 1 + X. Together 3t <= 2k + 2X. The 2 that 2x adds is for rosters that lie: who is
+said not to have shared must be so in the commit that is acted on. So what opens is one sum, of all honest devices alive in one commit.
 
 A fixed position's k neighbours are a uniform k-subset of all n, so the hypergeometric laws with n (not n - 1) are exact, and the
 factor n is a union over all positions. The privacy conditions fail together with probability below 2^-sigma: (1) and (2), or for COLLUDING
-(2) and (4), which makes (1) a matter of lost rounds. Of the t that are allowed the smallest is taken, at least 2.
+that of x alone, which (2) and (4) share and which makes (1) a matter of lost rounds. Of the t that are allowed the smallest is taken, at
+least 2.
 
 (1) and (3) hold for D lost and no more. So a round of which more than D are lost must end without a sum: ``survivors_needed``.
 
@@ -44,7 +52,6 @@ known answers; no code of it is used). (4) is ours.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, unique
@@ -65,7 +72,7 @@ class Corruption(Enum):
 
     SEMI_HONEST = "semi-honest"  # records are made as the protocol says
     SEMI_MALICIOUS = "semi-malicious"  # devices are told different things
-    COLLUDING = "colluding"  # and it is chosen, with the ring in view, who is said to be lost
+    COLLUDING = "colluding"  # and they are shown different records, and it is chosen with the ring in view who is said to be lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +131,14 @@ def graph_parameters(n: int, corrupt: Fraction, dropout: Fraction, corruption: C
 def _sparse(n: int, bad: int, lost: int, corruption: Corruption, sigma: int, eta: int) -> GraphParameters | None:
     """The smallest k that fits, or None. Values of k that cannot fit are passed over.
 
-    t has a least value from (2) and (4) and a most from (3). Both least and k - most never fall as k grows (a larger sample holds
+    t has a least value from (2) and (4), and a most from (3). Both least and k - most never fall as k grows (a larger sample holds
     more corrupt and more lost ones), so most - least gains at most 2 per step of 2: what it lacks says how far to go.
     """
     k = 2
     while k < n - 1:
         least, most = private_from(n, bad, k, corruption, sigma), correct_to(n, lost, k, eta)
         if least <= most and connected(n, bad + lost, k, sigma):
-            if corruption is Corruption.COLLUDING:
-                least = max(least, k // 2 + tear_from(n, bad, k // 2, sigma))
-            if least <= most:
-                return GraphParameters(k, least, complete=False)
+            return GraphParameters(k, least, complete=False)
         k += 2 * max(1, (least - most + 1) // 2)
     return None
 
@@ -145,26 +149,20 @@ def connected(n: int, removed: int, k: int, sigma: int) -> bool:
 
 
 def private_from(n: int, bad: int, k: int, corruption: Corruption, sigma: int) -> int:
-    """The smallest threshold, 2 or more, that meets condition (2) for k neighbours."""
+    """The smallest threshold, 2 or more, that meets conditions (2) and (4) for k neighbours."""
     x = _least_x(n, bad, k, sigma + 1)
-    return max(2, x if corruption is Corruption.SEMI_HONEST else (k + x + 1) // 2)
+    match corruption:
+        case Corruption.SEMI_HONEST:
+            return max(2, x)
+        case Corruption.SEMI_MALICIOUS:
+            return max(2, (k + x + 1) // 2)
+        case Corruption.COLLUDING:  # meets (2) too: 2t > k + x - 1 follows
+            return (2 * k + 2 * x) // 3 + 1
 
 
 def correct_to(n: int, lost: int, k: int, eta: int) -> int:
     """The largest threshold that meets condition (3). Y < t means that more than k - t are lost, a hypergeometric number too."""
     return k + 1 - _least_x(n, lost, k, eta)
-
-
-def tear_from(n: int, bad: int, run: int, sigma: int) -> int:
-    """The smallest r that meets condition (4) for runs of ``run`` devices, 2 run < n."""
-    ways = math.comb(n, run) * math.comb(n - run, run)
-
-    def safe(r: int) -> bool:
-        first = sum(_ways(n, bad, run, r))
-        there = max(r, bad - (n - run))  # fewer than this the first run cannot hold
-        return n * n * first * sum(_ways(n - run, bad - there, run, r)) << sigma < ways
-
-    return bisect_left(range(min(run, bad) + 1), True, key=safe)  # if none of these, the next one: nobody holds as many
 
 
 def _ways(n: int, marked: int, k: int, least: int) -> Iterator[int]:

@@ -18,7 +18,6 @@ from shoal.crypto.secagg.parameters import (
     parameters_for,
     private_from,
     survivors_needed,
-    tear_from,
 )
 from shoal.crypto.secagg.ring import neighbour_positions
 from shoal.errors import Kind, ShoalError
@@ -86,9 +85,9 @@ def test_table(rates: tuple[str, str, Corruption], row: list[tuple[int, int]]) -
 
 
 def test_strict_mode_as_it_is_used() -> None:
-    """sigma 80 with condition (4), which costs at most 8 neighbours at n = 1000 over the semi-malicious (66, 49), (120, 87), (230, 151)."""
-    assert [fit(1000, *rates, BOTH, 80) for rates in ((".05", ".05"), (".1", ".1"), (".1", ".2"))] == [(68, 51), (126, 92), (234, 154)]
-    assert [fit(100, *rates, BOTH, 80) for rates in ((".05", ".05"), (".1", ".1"), (".1", ".2"))] == [(16, 11), (32, 22), (52, 32)]
+    """sigma 80 with condition (4), against the semi-malicious (66, 49), (120, 87), (230, 151) at n = 1000."""
+    assert [fit(1000, *rates, BOTH, 80) for rates in ((".05", ".05"), (".1", ".1"), (".1", ".2"))] == [(166, 140), (372, 307), (740, 561)]
+    assert [fit(100, *rates, BOTH, 80) for rates in ((".05", ".05"), (".1", ".1"), (".1", ".2"))] == [(28, 23), (54, 44), (84, 64)]
 
 
 # --- the formulas against enumeration -----------------------------------------------------------------------------------
@@ -188,27 +187,46 @@ def test_a_torn_part_opens_only_with_two_corrupt_runs(n: int, k: int) -> None:
             assert any(len(a & corrupt) >= r and len(b & corrupt) >= r for a, b in pairs)
 
 
-def test_tear_bound_is_above_the_joint_law() -> None:
-    """(4) against the exact probability that two runs of some place both hold r corrupt devices, and against all smaller r.
+def test_two_commits_find_no_two_quorums() -> None:
+    """Condition (4), over every way in which a ring of n can be split between two commits, and every t of strict mode.
 
-    Planted: the factor n^2 left out, or the second run's law taken without the first's corrupt devices given -> fails.
+    ``signed``: each honest device signs one commit, or is corrupt and signs both. Who has t such neighbours may act on its commit. Then
+    S and A make two sums of one round only if devices of both kinds act, and everybody has t neighbours that act or are corrupt.
+    Planted: 3t > 2k - 2 instead -> fails: (k, t) = (4, 3) acts on two commits with one corrupt device.
     """
-    for n, bad, run in [(60, 6, 10), (60, 20, 13), (100, 30, 17), (100, 60, 40), (1000, 100, 60)]:
-        whole = math.comb(n, run) * math.comb(n - run, run)
+    seen = set()
+    for n, k in [(n, k) for n in range(6, size(12, 14)) for k in (4, 6) if k < n - 1]:
+        around = [sum(1 << q for q in neighbour_positions(n, k, p)) for p in range(n)]
+        for spots in (0, 1, 1 | 1 << n // 2, 3):
+            bad = sum(1 << p for p in range(n) if spots >> p & 1)
+            x = 1 + max((one & bad).bit_count() for one in around)
+            for signed in range(1, 1 << n):
+                if signed & bad:
+                    continue
+                other = (1 << n) - 1 & ~signed & ~bad
+                mine = [(around[p] & (signed | bad)).bit_count() for p in range(n) if signed >> p & 1]
+                theirs = [(around[p] & (other | bad)).bit_count() for p in range(n) if other >> p & 1]
+                for t in range(k // 2 + 1, min(max(mine, default=0), max(theirs, default=0)) + 1):
+                    acts = bad
+                    for p in range(n):
+                        own = signed if signed >> p & 1 else other
+                        if not bad >> p & 1 and (around[p] & (own | bad)).bit_count() >= t:
+                            acts |= 1 << p
+                    if all((around[p] & acts).bit_count() >= t for p in range(n)):
+                        seen.add((k, t, x))
+                        assert 3 * t <= 2 * k + 2 * x
+    assert seen  # the attack is there for smaller t
 
-        def ways(x: int, y: int, n: int = n, bad: int = bad, run: int = run) -> int:
-            rest = n - run
-            return math.comb(bad, x) * math.comb(n - bad, run - x) * math.comb(bad - x, y) * math.comb(rest - bad + x, run - y)
 
-        for sigma in (10, 40, 80):
-            r = tear_from(n, bad, run, sigma)
-            pairs = [(x, y) for x in range(r, min(run, bad) + 1) for y in range(r, min(run, bad - x) + 1) if n - run - bad + x >= 0]
-            joint = Fraction(sum(ways(x, y) for x, y in pairs), whole)
-            assert joint * n * n / 2 <= Fraction(1, 2 ** (sigma + 1))
-            if r:  # not loose: two fewer would be too many
-                low = max(r - 2, 0)
-                pairs = [(x, y) for x in range(low, min(run, bad) + 1) for y in range(low, min(run, bad - x) + 1) if n - run - bad + x >= 0]
-                assert Fraction(sum(ways(x, y) for x, y in pairs), whole) * n * n / 2 > Fraction(1, 2 ** (sigma + 1))
+def test_strict_thresholds_rule_two_commits_out() -> None:
+    """3t > 2k + 2x with the x that nobody's corrupt neighbours reach, and what follows from it. Planted: (k + x + 1) // 2 -> fails."""
+    for n, bad, k in product((60, 200, 1000), (0, 3, 10), (10, 30, 50)):
+        for sigma in (10, 80):
+            x = private_from(n, bad, k, SEMI, sigma) if private_from(n, bad, k, SEMI, sigma) > 2 else 2
+            t = private_from(n, bad, k, BOTH, sigma)
+            assert 3 * t > 2 * k + 2 * (x if x > 2 else 1)
+            assert t >= private_from(n, bad, k, MAL, sigma)
+            assert t > k or t > k // 2 + x - 1  # no tear opens
 
 
 @pytest.mark.parametrize("corruption", Corruption)
@@ -221,8 +239,6 @@ def test_nothing_smaller_is_passed_over(corruption: Corruption) -> None:
             plain = None
             for k in range(2, n - 1, 2):
                 least, most = private_from(n, bad, k, corruption, 40), correct_to(n, lost, k, 20)
-                if corruption is BOTH:
-                    least = max(least, k // 2 + tear_from(n, bad, k // 2, 40))
                 if least <= most and connected(n, bad + lost, k, 40):
                     plain = GraphParameters(k, least, complete=False)
                     break
@@ -266,7 +282,7 @@ def plan(mode: Mode, **changes: int) -> PairwisePlan:
 
 def test_a_plan_says_which() -> None:
     assert parameters_for(plan(Mode.DEFAULT), 900_000, 1000) == GraphParameters(66, 31, complete=False)
-    assert parameters_for(plan(Mode.STRICT), 900_000, 1000) == GraphParameters(234, 154, complete=False)
+    assert parameters_for(plan(Mode.STRICT), 900_000, 1000) == GraphParameters(740, 561, complete=False)
     assert SIGMA == {Mode.DEFAULT: 40, Mode.STRICT: 80}
     with pytest.raises(ShoalError, match="helper mode") as caught:
         parameters_for(plan(Mode.HELPER), 900_000, 1000)
