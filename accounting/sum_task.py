@@ -18,7 +18,7 @@ from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.noise.width import noise_tail, word_bits_for
 from shoal.mechanisms.quantize import bounds, default_grid
 from shoal.secagg import WORD_BITS, Mode, PairwisePlan
-from shoal.task import PPM, MechanismSpec, Task, honest
+from shoal.task import PPM, MechanismSpec, Task
 
 # What a round should lose little to: of cohort_max devices that could join, this share is enough to begin.
 _COHORT_MIN = Fraction(4, 5)
@@ -63,11 +63,12 @@ def design_sum(
         raise ShoalError(Kind.INVALID, f"of cohort_min = {least} devices dropout leaves {survivors}: raise cohort_min or lower dropout")
     # With the widest word first: what is wrong with the sizes is said before anything is computed from them.
     widest = PairwisePlan(mode, least, cohort_max, survivors, dropout_ppm, WORD_BITS[-1], *phases)
+    if widest.honest_survivors(honest_fraction_ppm) < 1:
+        raise _hides_nobody()
     domain = Vector(dimension, norm, clip, grid if grid is not None else default_grid(norm, clip, dimension), tuple(names), unit)
     limits = bounds(domain)
-    spec = calibrate(
-        noise, limits, dimension, epsilon=epsilon, delta=delta, survivors=survivors, honest_fraction=Fraction(honest_fraction_ppm, PPM)
-    )
+    share = widest.honest_share(honest_fraction_ppm)
+    spec = calibrate(noise, limits, dimension, epsilon=epsilon, delta=delta, survivors=survivors, honest_fraction=share)
     bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
     return SumDesign(domain, spec, replace(widest, word_bits=bits))
 
@@ -83,9 +84,9 @@ def check_sum(task: Task) -> PairwiseCertificate:
     if plan is None or not isinstance(domain, Vector):
         raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
     create_noise(task.mechanism)
-    guaranteed = honest(plan.survivors_min, task.honest_fraction_ppm)
+    guaranteed = plan.honest_survivors(task.honest_fraction_ppm)
     if guaranteed < 2:
-        raise ShoalError(Kind.INVALID, "honest_fraction x survivors_min is below 2: a sum would hide nobody, raise the size of rounds")
+        raise _hides_nobody()
     if task.mechanism.get("shares") != guaranteed:
         made = task.mechanism.get("shares")
         raise ShoalError(
@@ -100,7 +101,15 @@ def check_sum(task: Task) -> PairwiseCertificate:
         limits,
         domain.dimension,
         survivors=plan.survivors_min,
-        honest_fraction=task.honest_fraction,
+        honest_fraction=plan.honest_share(task.honest_fraction_ppm),
         delta=task.delta,
         mode=plan.mode,
+    )
+
+
+def _hides_nobody() -> ShoalError:
+    return ShoalError(
+        Kind.INVALID,
+        "with this honest_fraction and dropout fewer than 2 honest devices are sure to survive a round: a sum would hide nobody, "
+        "raise the honest fraction or the size of rounds, or lower dropout",
     )

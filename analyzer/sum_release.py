@@ -32,7 +32,7 @@ from shoal.mechanisms.noise import polya
 from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.quantize import bounds, rounding_variance
 from shoal.protos import delivery_pb2, release_pb2
-from shoal.task import Task, honest
+from shoal.task import Task
 
 UNIT = "one vector of one device in one window"
 NO_SUMS = "no round of this window ended with a sum"
@@ -180,14 +180,15 @@ def _received(task: Task, certificate: PairwiseCertificate, sums: Sequence[Sum])
     if not sums or plan is None:
         return certificate.epsilon_upper
     least = min(one.survivors for one in sums)
-    if honest(least, task.honest_fraction_ppm) < 1:
+    share = plan.honest_share(task.honest_fraction_ppm)
+    if least * share < 1:
         return certificate.epsilon0
     came = certify_sum(
         task.mechanism,
         bounds(domain),
         domain.dimension,
         survivors=least,
-        honest_fraction=task.honest_fraction,
+        honest_fraction=share,
         delta=task.delta,
         mode=plan.mode,
     )

@@ -13,7 +13,7 @@ from shoal.errors import ShoalError
 from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.quantize import bounds
 from shoal.secagg import Mode
-from shoal.task import Task, honest
+from shoal.task import Task
 
 
 def derived(task: Task) -> dict[str, Any] | None:
@@ -27,7 +27,7 @@ def derived(task: Task) -> dict[str, Any] | None:
         "mode": plan.mode.name.lower(),
         "devices_per_round": [plan.cohort_min, plan.cohort_max],
         "survivors_min": plan.survivors_min,
-        "honest_survivors": honest(plan.survivors_min, task.honest_fraction_ppm),
+        "honest_survivors": plan.honest_survivors(task.honest_fraction_ppm),
         "dropout": float(plan.dropout),
         "word_bits": plan.word_bits,
         "vector_bytes": task.report_size,

@@ -6,6 +6,7 @@ What follows from these (neighbours, threshold, word width, noise) is computed, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum, unique
 from fractions import Fraction
@@ -63,6 +64,18 @@ class PairwisePlan:
     @property
     def dropout(self) -> Fraction:
         return Fraction(self.dropout_ppm, PPM)
+
+    def honest_share(self, honest_fraction_ppm: int) -> Fraction:
+        """Share of the survivors of every round that is honest, whoever is lost: 1 - gamma / (1 - dropout); may be 0 or less.
+
+        gamma = 1 - honest fraction is of those who begin. Corrupt devices stay while honest ones are lost, and the analyzer chooses
+        when it calls rows unusable. Of n at least (1 - dropout) n survive, so gamma n <= gamma survivors / (1 - dropout).
+        """
+        return 1 - Fraction(PPM - honest_fraction_ppm, PPM) / (1 - self.dropout)
+
+    def honest_survivors(self, honest_fraction_ppm: int) -> int:
+        """Honest survivors that every round has, whoever is lost: floor(honest share * survivors_min), 0 if that is below."""
+        return max(0, math.floor(self.survivors_min * self.honest_share(honest_fraction_ppm)))
 
     @property
     def seconds(self) -> int:

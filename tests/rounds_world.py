@@ -40,7 +40,7 @@ from shoal.service import DataFolder
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.round_driver import WindowRounds
 from shoal.shuffler.service import Shuffler
-from shoal.task import Admission, Aggregator, MechanismSpec, Task, honest
+from shoal.task import Admission, Aggregator, MechanismSpec, Task
 from tests.analyzer_service import shared_pool
 from tests.shuffler_world import _ANALYZER as ANALYZER_IDENTITY
 from tests.shuffler_world import CA, LENGTH, SHUFFLER_NAME, START, Published
@@ -97,7 +97,7 @@ class World:
         survivors = survivors_min or max(3, least * 2 // 3)
         plan = PairwisePlan(mode, least, devices, survivors, dropout_ppm, word_bits, 30, 60, 120, 60)
         domain = Vector(dimension, Norm.COORDINATE, 1.0, 16)
-        spec = MechanismSpec.of("skellam", variance=4096, shares=honest(survivors, honest_ppm))
+        spec = MechanismSpec.of("skellam", variance=4096, shares=plan.honest_survivors(honest_ppm))
         return self.shuffler.task(
             name="weights",
             domain=domain,

@@ -31,14 +31,14 @@ TASK = Task(
     retention_s=86_400,
     report_size=1,
 )
-# Summed by secure aggregation: 80 survivors of 100 devices at least, 72 of them honest. Epsilon 0.99 at delta 1e-8.
+# Summed by secure aggregation: of 100 devices at least 80 survive, and 70 of them are honest. Epsilon 0.99 at delta 1e-8.
 PLAN = PairwisePlan(Mode.DEFAULT, 100, 120, 80, 200_000, 32, 30, 60, 120, 60)
 PAIRWISE = replace(
     TASK,
     name="moments",
     question="Visits to a doctor this year, and their square",
     domain=Vector(3, Norm.L2, 10.0, 1_000, ("visits", "visits squared", "answers"), "visits"),
-    mechanism=MechanismSpec.of("skellam", shares=72, variance=118_000_000),
+    mechanism=MechanismSpec.of("skellam", shares=70, variance=118_000_000),
     min_batch=200,
     target_epsilon=1.0,
     admission=Admission.ENROLLED,

@@ -86,7 +86,7 @@ def test_show_says_what_was_summed_and_against_whom_it_holds(data: str, capsys: 
     out = " ".join(run(capsys, "show", "moments:0", "--data", data).split())
     assert "220 devices in the sums; rejected: none" in out
     assert "[bold]visits" in out
-    assert "guaranteed for 72 honest devices of each round" in out
+    assert "guaranteed for 70 honest devices of each round" in out
     assert "with the devices of the smallest round that came: " in out
     assert "mode default: 2 rounds added; ended without a sum: 1 too few joined" in out
     assert "standard error of each total" in out

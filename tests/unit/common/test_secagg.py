@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shoal.crypto.secagg.parameters import survivors_needed
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.secagg import CHECK_WORDS, WORD_BITS, Mode, PairwisePlan
@@ -64,3 +65,20 @@ def test_check_words_are_64_bits_or_more() -> None:
     for bits in WORD_BITS:
         assert CHECK_WORDS[bits] * bits >= 64
         assert plan(word_bits=bits).vector_bytes(10) == (10 + CHECK_WORDS[bits]) * bits // 8
+
+
+def test_honest_survivors_are_there_whoever_is_lost() -> None:
+    """Corrupt devices stay, honest ones are lost: counted for every size of a round. Exact at the smallest where nothing is rounded.
+
+    Planted: floor(honest fraction * survivors_min), 72 of 80 -> fails: of 100 devices 20 honest ones are lost, 10 corrupt ones stay.
+    """
+    made = [(100, 80, 200_000, 900_000), (96, 77, 200_000, 900_000), (30, 24, 200_000, 660_000), (100, 100, 300_000, 950_000)]
+    for least, survivors, dropout, honest in made:
+        one = PairwisePlan(Mode.DEFAULT, least, 1_000, survivors, dropout, 32)
+        sure = one.honest_survivors(honest)
+        for n in range(least, 1_001):
+            corrupt = n * (1_000_000 - honest) // 1_000_000
+            assert sure <= survivors_needed(one, n) - corrupt
+    assert PairwisePlan(Mode.DEFAULT, 100, 120, 80, 200_000, 32).honest_survivors(900_000) == 70
+    assert PairwisePlan(Mode.DEFAULT, 100, 120, 80, 200_000, 32).honest_survivors(1_000_000) == 80
+    assert PairwisePlan(Mode.DEFAULT, 100, 120, 50, 500_000, 32).honest_survivors(400_000) == 0
