@@ -165,11 +165,12 @@ class Singles:
         if not unusable <= set(range(len(order))):
             raise ShoalError(Kind.MISMATCH, "the analyzer names rows that it was not given")
         used = [row for index, row in enumerate(order) if index not in unusable]
-        if len(used) < terms.plan.survivors_min:
-            return "too few vectors came"
         if await asyncio.to_thread(self._store.is_fixed, window):
             if unusable:
                 raise ShoalError(Kind.CONFLICT, "the analyzer refuses rows that it took before: no other set of rows is summed")
+        # survivors_min alone would let an analyzer refuse the honest rows of a large window until one is left among corrupt ones.
+        elif len(used) < terms.survivors(len(rows)):
+            return "too few vectors came"
         else:
             await asyncio.to_thread(self._store.fix, window, [order[index].place for index in sorted(unusable)])
         pads = await asyncio.to_thread(sum_pads, terms, [row.seed for row in used])

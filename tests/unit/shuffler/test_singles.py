@@ -37,7 +37,7 @@ from shoal.shuffler.singles import Singles
 NOW = 1_800_000_000.0
 ROOT = SigningKey.generate()
 KEY = generate(SuiteId.X25519_AES128)
-PLAN = PairwisePlan(Mode.HELPER, 4, 100, 3, 200_000, 32)
+PLAN = PairwisePlan(Mode.HELPER, 4, 100, 3, 250_000, 32)
 DIMENSION = 70_000  # two chunks of an upload
 TERMS = RoundTerms(
     TaskId(bytes(32)), 0, PLAN, 900_000, DIMENSION, bytes([1]) * 32, bytes([2]) * 32, ROOT.public, KEY.config, Digest(bytes([3]) * 32)
@@ -236,6 +236,27 @@ async def test_a_set_below_the_least_is_not_summed(world: World) -> None:
         return pairwise_pb2.VectorsReply(unusable=[0, 1]).SerializeToString()
 
     assert await world.singles.conclude(TERMS, refusing) == "too few vectors came"
+
+
+@pytest.mark.parametrize(("refused", "reason"), [(2, ""), (3, "too few vectors came")])
+async def test_an_analyzer_refuses_no_more_rows_than_may_be_lost(world: World, refused: int, reason: str) -> None:
+    """Of 8 rows 2 may go, though survivors_min is 3: else it could leave one honest row among those of devices that it knows.
+
+    Planted: survivors_min as the only bound -> the pads of five rows go out.
+    """
+    for number in range(1, 9):
+        await world.arrive(device(number)[0])
+    summed: list[int] = []
+
+    async def refusing(method: str, messages: AsyncIterator[bytes]) -> bytes:
+        chunks = [message async for message in messages]
+        if method == "DeliverSingles":
+            return pairwise_pb2.VectorsReply(unusable=range(refused)).SerializeToString()
+        summed.append(pairwise_pb2.PadsChunk.FromString(chunks[0]).devices)
+        return pairwise_pb2.UnmaskRoundReply(done=True).SerializeToString()
+
+    assert await world.singles.conclude(TERMS, refusing) == reason
+    assert summed == ([] if reason else [6])
 
 
 async def test_an_empty_window_is_over_at_once(world: World) -> None:
