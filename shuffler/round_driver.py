@@ -34,7 +34,8 @@ from shoal.shuffler.tasks import TaskBook
 
 log = get_log("shuffler")
 MOST_ROUNDS = 16  # of one window under way at once: each may hold cohort_max vectors on disk
-_KEPT_ROUNDS = 1_000  # ended ones of a window whose devices still get told how they ended
+_KEPT_ROUNDS = 1_000  # ended ones of a window whose devices still get told how they ended ...
+_KEPT_SEATS = 50_000  # ... and as many devices of theirs at most: a seat is about 2 KiB
 _NONE_WAIT_MS = 1_000  # while a round is being opened
 _OPEN_PATIENCE_S = 30.0
 _FINISH_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0  # between two attempts to finish a window
@@ -164,7 +165,7 @@ class WindowRounds:
                 reason = live.coordinator.reason
                 self.ended[reason.value if reason else "done"] += 1
                 self._ended.append(live)
-        while len(self._ended) > _KEPT_ROUNDS:
+        while len(self._ended) > _KEPT_ROUNDS or sum(len(live.devices) for live in self._ended) > _KEPT_SEATS:
             old = self._ended.pop(0)
             for session, device_key in old.devices.items():
                 self._sessions.pop(session, None)

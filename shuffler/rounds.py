@@ -73,6 +73,7 @@ class Rounds:
 
     async def _answer(self, data: bytes, key_id: KeyId) -> pairwise_pb2.Answer:
         step = codec.parse(pairwise_pb2.Step, data, "step")
+        step.DiscardUnknownFields()  # a Join is kept with its seat: a device must not fill memory with what nobody reads
         if len(step.session) != SESSION_SIZE:
             raise ShoalError(Kind.INVALID, f"a session is {SESSION_SIZE} random bytes")
         rounds = self._rounds_of(step, key_id)

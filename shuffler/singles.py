@@ -22,6 +22,7 @@ from shoal.shuffler.core import WindowId
 from shoal.shuffler.single_store import Arrival, Row, SingleStore
 
 _STAGED_BYTES = 512 * 1024 * 1024  # of uploads under way, all windows together; beyond it OVERLOADED
+_SESSION_BYTES = 1024  # what an upload costs beside its bytes: else many of one byte each would fill the memory
 _COMMIT_S = 0.006  # submissions of so many seconds share a commit
 _TEXTS = {
     Kind.CONFLICT: "this device has another vector in this window: a vector is sealed once",
@@ -35,7 +36,11 @@ Send = Callable[[str, AsyncIterator[bytes]], Awaitable[bytes]]
 class _Upload:
     window: WindowId
     data: bytearray = field(repr=False)
-    seen: float = 0.0
+    begun: float
+
+    @property
+    def cost(self) -> int:
+        return _SESSION_BYTES + len(self.data)
 
 
 class Singles:
@@ -85,23 +90,25 @@ class Singles:
         if known != chunk.chunk[: len(known)]:
             raise ShoalError(Kind.CONFLICT, "these bytes of the vector came before, and were others: a vector is sealed once")
         fresh = chunk.chunk[len(known) :]
-        if self._staged + len(fresh) > _STAGED_BYTES:
-            self._drop_idle(now - terms.plan.mask_s)
-            if self._staged + len(fresh) > _STAGED_BYTES:
+        cost = len(fresh) + (0 if upload else _SESSION_BYTES)
+        if self._staged + cost > _STAGED_BYTES:
+            self._drop_slow(now - terms.plan.mask_s, session)
+            if self._staged + cost > _STAGED_BYTES:
                 raise ShoalError(Kind.OVERLOADED, "too many vectors are on their way: try again later")
-        upload = self._uploads.setdefault(session, _Upload(window, bytearray()))
+        if upload is None:
+            upload = self._uploads[session] = _Upload(window, bytearray(), now)
         upload.data += fresh
-        upload.seen = now
-        self._staged += len(fresh)
+        self._staged += cost
         return len(upload.data)
 
-    def _drop_idle(self, before: float) -> None:
-        for session in [session for session, upload in self._uploads.items() if upload.seen < before]:
+    def _drop_slow(self, before: float, but: bytes) -> None:
+        """Uploads that began before and are not complete yet. That they go on does not help: a byte now and then would hold the memory."""
+        for session in [session for session, upload in self._uploads.items() if upload.begun < before and session != but]:
             self._forget(session)
 
     def _forget(self, session: bytes) -> None:
         upload = self._uploads.pop(session, None)
-        self._staged -= len(upload.data) if upload else 0
+        self._staged -= upload.cost if upload else 0
 
     async def _single(self, terms: RoundTerms, window: WindowId, session: bytes, single: pairwise_pb2.Single, now: float) -> None:
         upload = self._uploads.get(session)

@@ -274,6 +274,7 @@ class Collector:
         self._nonce = b""
         if self._begun is not None:
             self._begun.total.fill(0)
+            self._begun.total = self._begun.total[:0].copy()  # an ended round is remembered for long: not with a vector
             self._begun.book = None
 
     def _running(self) -> _Begun:

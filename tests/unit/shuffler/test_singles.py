@@ -354,3 +354,27 @@ async def test_strangers_are_refused(world: World) -> None:
     with pytest.raises(ShoalError) as error:
         await world.step(pairwise_pb2.Step(session=one.session, single=one.single))  # nothing was uploaded
     assert error.value.kind is Kind.INVALID
+
+
+async def test_many_small_uploads_do_not_fill_the_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of one byte costs what it takes; what is too slow goes when room is short, though it goes on; a vector on its way stays.
+
+    Planted: bytes alone are counted -> the fifth is taken. Planted: the last chunk's time instead of the first's -> nothing is dropped.
+    """
+    monkeypatch.setattr("shoal.shuffler.singles._STAGED_BYTES", 4 * 1024 + 8)
+
+    async def byte(number: int, offset: int, now: float) -> int:
+        upload = pairwise_pb2.Upload(offset=offset, total=TERMS.sealed_vector_bytes, chunk=b"x")
+        answer = await world.singles.step(TERMS, pairwise_pb2.Step(session=bytes([number]) * 16, upload=upload), now, open_=True)
+        return answer.received
+
+    for number in range(4):
+        assert await byte(number, 0, NOW) == 1
+    for number in range(4):
+        assert await byte(number, 1, NOW + PLAN.mask_s) == 2
+    with pytest.raises(ShoalError) as error:
+        await byte(4, 0, NOW + PLAN.mask_s)
+    assert error.value.kind is Kind.OVERLOADED
+    assert await byte(4, 0, NOW + PLAN.mask_s + 1) == 1
+    assert await byte(0, 0, NOW + PLAN.mask_s + 1) == 1  # the slow ones begin again
+    assert world.singles._staged == 2 * 1025
