@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   shoal agent report --config agent.toml visits 3        answer the task "visits" in its current window
   echo 3 | shoal agent report --config agent.toml visits -   the same, with the value out of sight of other processes
+  shoal agent report --config agent.toml moments '[1.5, 2]'  take part in a sum: waits, often minutes, until the round is over
   shoal agent report --config agent.toml visits --no-answer  take part without an answer
   shoal agent flush --config agent.toml                  send what waits
   shoal agent status --config agent.toml --json          tasks, the owner's consent, and every report's standing
@@ -42,7 +43,8 @@ def _parser() -> argparse.ArgumentParser:
 
     report = _command(commands, "report", _report, "answer a task in its current window")
     report.add_argument("task", metavar="TASK", help="its name, or 8 or more hex digits of its id")
-    report.add_argument("value", metavar="VALUE", nargs="?", help='the true answer, as text or number; "-" reads it from standard input')
+    value = 'the true answer: text, a number, or a list of numbers as [1.5, 0]; "-" reads it from standard input'
+    report.add_argument("value", metavar="VALUE", nargs="?", help=value)
     report.add_argument("--no-answer", action="store_true", help="take part without an answer")
     report.add_argument("--queue", action="store_true", help="only queue it; send later with flush")
 
@@ -78,7 +80,7 @@ async def _report(arguments: argparse.Namespace) -> int:
     if value == "-":
         value = sys.stdin.readline().strip()
     async with _agent(arguments) as agent:
-        outcome = await agent.report(arguments.task, value, send=not arguments.queue)
+        outcome = await agent.report(arguments.task, value, send=not arguments.queue, tell=lambda line: _tell(arguments.task, line))
     if arguments.json:
         _print_json(_json(outcome))
     else:
@@ -194,6 +196,12 @@ def _task_json(status: TaskStatus) -> dict[str, Any]:
 def _print(text: str) -> None:
     """A line or more. Words of a task come from elsewhere: whatever could steer a terminal is shown as a question mark."""
     sys.stdout.write("".join(c if c.isprintable() or c == "\n" else "?" for c in text) + "\n")
+
+
+def _tell(task: str, line: str) -> None:
+    """Where a sum is, for an owner who waits minutes: on stderr, so that what stdout has stays one line, or JSON."""
+    text = f"shoal: task {task}: {line}"
+    print("".join(c if c.isprintable() else "?" for c in text), file=sys.stderr, flush=True)  # noqa: T201 - the command line's own output
 
 
 def _print_json(value: Any) -> None:

@@ -158,7 +158,7 @@ class Agent:
 
     # --- reporting ----------------------------------------------------------------------------------------------------
 
-    async def report(self, name: str, value: VectorValue, *, send: bool = True) -> Outcome:
+    async def report(self, name: str, value: VectorValue, *, send: bool = True, tell: Callable[[str], None] | None = None) -> Outcome:
         """Answer a task in its current window, durably, and (``send``) make one attempt to deliver it.
 
         A window is answered once: a second call in it, even after a restart, ignores its value and returns the standing
@@ -166,14 +166,15 @@ class Agent:
         task wants an enrolled device and this one is not; TOO_EARLY, WINDOW_CLOSED by the clock; OVERLOADED when the outbox
         or the disk is full. Nothing is stored or sent then.
 
-        A task that is summed in rounds wants a vector, and this device until the round has ended: the call returns then.
+        A task that is summed in rounds wants a vector, and this device until the round has ended: the call returns then, and ``tell``
+        gets a line for people at every stage, each once. A window without enough devices keeps the call waiting until it is over.
         """
         assignment = self.tasks.find(name)
         check(self._config.policy, assignment.trusted, assignment.epsilon0, assignment.apart)
         now = self._clock.now()
         identity = identity_for(assignment.task, self._identity, now)
         if assignment.task.pairwise is not None and identity is not None:
-            return await self._take_part(assignment, identity, value, send)
+            return await self._take_part(assignment, identity, value, send, tell)
         if value is not None and not isinstance(value, bool | int | float | str):
             raise ShoalError(Kind.INVALID, f"task {assignment.task.name} asks for one answer, not for a vector")
         answer: Value = value
@@ -191,13 +192,15 @@ class Agent:
         self._wake.set()
         return _outcome(assignment.task.name, record, fresh, failure)
 
-    async def _take_part(self, assignment: Assignment, identity: DeviceIdentity, value: VectorValue, send: bool) -> Outcome:
-        from shoal.clients.rounds_agent import standing_of
+    async def _take_part(
+        self, assignment: Assignment, identity: DeviceIdentity, value: VectorValue, send: bool, tell: Callable[[str], None] | None
+    ) -> Outcome:
+        from shoal.clients.rounds_agent import nobody, standing_of
 
         if not send:
             raise ShoalError(Kind.CONFIG, f"task {assignment.task.name} is summed in rounds: a vector can't wait in a queue, send it now")
         rounds = await self._sums()
-        window, one, fresh = await rounds.report(assignment, identity, value)
+        window, one, fresh = await rounds.report(assignment, identity, value, tell or nobody)
         state, kind, message = standing_of(one)
         return Outcome(assignment.task.name, assignment.task_id, window, state, fresh, int(fresh), kind, message)
 

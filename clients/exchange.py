@@ -28,9 +28,16 @@ def kind_of(answer: pairwise_pb2.Answer) -> Kind | None:
     return _KINDS.get(answer.kind, Kind.INTERNAL) if answer.kind else None
 
 
+def _unheard(_: ShoalError) -> None:
+    """Nobody asks why it takes long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A device's line to its shuffler. ``deadline``: Unix seconds after which nothing is sent. ``sleep``: tests shorten it."""
+    """A device's line to its shuffler. ``deadline``: Unix seconds after which nothing is sent. ``sleep``: tests shorten it.
+
+    ``trouble`` hears why an attempt failed that will be made again.
+    """
 
     hop: PublicKeyConfig
     transport: RoundTransport
@@ -39,6 +46,7 @@ class Line:
     entropy: Entropy = SYSTEM
     sleep: Sleep = asyncio.sleep
     send_deadline_s: float = LIMITS.send_deadline_s
+    trouble: Callable[[ShoalError], None] = _unheard
 
     async def send(self, step: pairwise_pb2.Step) -> pairwise_pb2.Answer:
         """The shuffler's answer, which may be a refusal.
@@ -55,9 +63,11 @@ class Line:
                 kind = kind_of(answer)
                 if kind is Kind.TOO_EARLY or kind not in RETRYABLE:
                     return answer
+                self.trouble(ShoalError(kind, answer.reason))
             except ShoalError as error:
                 if error.kind in FINAL_OF_CALL:
                     raise
+                self.trouble(error)
             await self.sleep(pause * self.spread())
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 

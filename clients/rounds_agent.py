@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ from shoal.clients.rounds_transport import GrpcRoundTransport, RoundTransport
 from shoal.clients.single import send_single
 from shoal.clock import Clock
 from shoal.crypto.enrolment import DeviceIdentity
+from shoal.crypto.secagg.device import DeviceRound, DeviceState
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.domain import Value, Vector
 from shoal.entropy import Entropy
@@ -36,6 +39,7 @@ from shoal.task import Task
 log = get_log("agent")
 VectorValue = Value | Sequence[float] | NDArray[np.float64]
 TransportFactory = Callable[[Task, bool], RoundTransport]  # task, insecure
+Tell = Callable[[str], None]  # one line for the owner who waits
 
 TAKEN = "taken for the sum of its window"
 _STATES = {
@@ -50,6 +54,19 @@ _WORDS = {
     Standing.ABORTED: "the round ended without a sum: nothing of it is counted, and the window is answered",
     Standing.LOST: "this device lost sight of the round: its vector is in the sum, or not",
 }
+
+
+# What an owner who waits is told, once for each. A round takes minutes, and a window may have to wait for devices.
+_STAGES = {
+    DeviceState.JOINED: "this device has a seat: waiting for others to join",
+    DeviceState.SHARED: "the round has begun: waiting for what the others share",
+    DeviceState.MASKED: "the masked vector is being sent: the window is answered now, whatever becomes of the round",
+    DeviceState.RELEASED: "waiting for the sum",
+}
+
+
+def nobody(_: str) -> None:
+    """Nobody waits to be told."""
 
 
 def grpc_round_transport(task: Task, insecure: bool) -> RoundTransport:
@@ -75,13 +92,14 @@ class RoundsAgent:
         self._locks: dict[tuple[TaskId, int], asyncio.Lock] = {}
 
     async def report(
-        self, assignment: Assignment, identity: DeviceIdentity, value: VectorValue
+        self, assignment: Assignment, identity: DeviceIdentity, value: VectorValue, tell: Tell = nobody
     ) -> tuple[int, Answered | RoundOutcome, bool]:
         """Take part in rounds of the current window until one has this device's vector, or the window is over.
 
         Returns the window, where its answer stands, and whether this call made it. A round that ends before the vector was made leaves
-        the window open: the next one is tried, with the same quantized and noised vector. Raises TOO_EARLY, WINDOW_CLOSED by the clock,
-        INVALID for a vector that does not fit, OVERLOADED (disk): nothing is sent then.
+        the window open: the next one is tried, with the same quantized and noised vector. ``tell`` hears once of
+        each stage, and of trouble on the way. Raises TOO_EARLY, WINDOW_CLOSED by the clock, INVALID for a vector that does not fit,
+        OVERLOADED (disk): nothing is sent then.
         """
         task = assignment.task
         window = window_at(task.name, task.windows, self._clock.now())
@@ -91,9 +109,11 @@ class RoundsAgent:
             if known is not None:
                 return window, known, False
             vector = await asyncio.to_thread(noisy, task, value, self._entropy)
-            return window, await self._answer(assignment, identity, window, vector), True
+            return window, await self._answer(assignment, identity, window, vector, _once(tell)), True
 
-    async def _answer(self, assignment: Assignment, identity: DeviceIdentity, window: int, vector: NDArray[np.int64]) -> RoundOutcome:
+    async def _answer(
+        self, assignment: Assignment, identity: DeviceIdentity, window: int, vector: NDArray[np.int64], tell: Tell
+    ) -> RoundOutcome:
         task = assignment.task
         terms = RoundTerms.of(task, assignment.task_id, assignment.keys, window)
         line = Line(
@@ -104,15 +124,25 @@ class RoundsAgent:
             self._entropy,
             self._sleep,
             self._config.deadline_s,
+            lambda error: tell(f"no answer from the shuffler yet ({error.message}): trying again"),
         )
         if terms.plan.mode is Mode.HELPER:
             return await send_single(terms, identity, vector, self._ledger, line)
+        until = datetime.fromtimestamp(line.deadline, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        tell(f"waiting for a round, until {until} at most")
+        failed, last = 0, ""
         while True:
-            outcome = await take_part(terms, identity, vector, self._ledger, line)
+            outcome = await take_part(terms, identity, vector, self._ledger, line, lambda device: _stage(device, tell))
             again = outcome.state is RoundState.ABORTED and not outcome.charged and outcome.kind is Kind.ABORTED
             if not again:
-                return outcome
+                break
+            failed, last = failed + 1, outcome.message
+            tell(f"{last}; the next ones are tried, until {until} at most")
             log.info("round ended without a sum: the next one is tried", task=assignment.task_id, window=window)
+        if failed and outcome.state is RoundState.NONE:  # the last round's reason is what the owner wants to know
+            tried = "1 round" if failed == 1 else f"{failed} rounds"
+            return replace(outcome, message=f"{outcome.message}; {tried} ended without a sum, the last of them: {last}")
+        return outcome
 
     async def answers(self) -> list[Answered]:
         """Every window that this device has answered in a round."""
@@ -128,6 +158,24 @@ class RoundsAgent:
         for transport in self._transports.values():
             await transport.close()
         await asyncio.to_thread(self._ledger.close)
+
+
+def _once(tell: Tell) -> Tell:
+    """Passes each line on once: rounds that fail for hours say so once."""
+    told: set[str] = set()
+
+    def pass_on(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            tell(text)
+
+    return pass_on
+
+
+def _stage(device: DeviceRound, tell: Tell) -> None:
+    text = _STAGES.get(device.state)
+    if text is not None:
+        tell(text)
 
 
 def standing_of(one: Answered | RoundOutcome) -> tuple[State, Kind | None, str]:
