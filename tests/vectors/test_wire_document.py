@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.clients import exchange as sending
+from shoal.clients import rounds
 from shoal.clients.core import ACTION_OF
 from shoal.clients.exchange import FINAL_OF_CALL
 from shoal.crypto.enrolment import ADMISSION_SIZE, CERTIFICATE_SIZE, SIGNED_CERTIFICATE_SIZE
@@ -198,6 +200,9 @@ def test_sizes_and_constants_of_rounds() -> None:
         f"A share ciphertext is {shares.CIPHERTEXT_SIZE} bytes",
         f"a share is {shamir.SHARE_SIZE} bytes, big-endian",
         f"The list of seats is {LEAF_SIZE} bytes each",
+        f"waits `wait_ms` ({rounds._LEAST_WAIT_S:g} to {rounds._MOST_WAIT_S:g} s,",
+        f"after {sending._FIRST_PAUSE_S:g} s, then twice as long each time up to {sending._LONGEST_PAUSE_S:g} s",
+        f"at most {LIMITS.chunk_bytes // 1024} KiB in a chunk, `offset` in bytes of the whole",
         f"{shares.bundle_size(0)} + {shares.bundle_size(1) - shares.bundle_size(0)} k bytes",
     ):
         assert text in PAGE, text
