@@ -68,7 +68,8 @@ def test_the_sample_is_complete_and_its_comments_state_the_defaults(tmp_path: Pa
     assert [getattr(plain, name) for name in names] == [getattr(full, name) for name in names]
     assert plain.enrolment is None  # an empty table is none
     assert full.enrolment == EnrolmentFiles(Path("/etc/shoal/device.cert"), Path("/etc/shoal/device.key"))
-    for name in (*names, "tasks", "outbox", "authorities", "max_epsilon0", "min_batch_floor", "certificate", "key"):
+    assert plain.policy.sums_if_apart is full.policy.sums_if_apart is False
+    for name in (*names, "tasks", "outbox", "authorities", "max_epsilon0", "sums_if_apart", "min_batch_floor", "certificate", "key"):
         assert re.search(rf"^(# )?{name} = ", text, re.MULTILINE), name
     assert dict(plain.policy.purposes) == {}
 
