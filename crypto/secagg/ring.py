@@ -139,6 +139,18 @@ def neighbour_positions(n: int, k: int, position: int) -> tuple[int, ...]:
     return tuple(p for p in ((start + i) % n for i in range(count)) if p != position)
 
 
+def place_of(n: int, k: int, position: int, neighbour: int) -> int:
+    """Where ``neighbour`` stands in ``neighbour_positions(n, k, position)``, without a list: 0 to k - 1. Raises INVALID if it is none."""
+    _check_graph(n, k, position)
+    if k >= n - 1:
+        place = neighbour - (neighbour > position) if 0 <= neighbour < n and neighbour != position else -1
+    else:
+        before = (neighbour - position + k // 2) % n  # from the arc's lower end, the device itself counted
+        place = before - (before > k // 2) if 0 <= neighbour < n and before <= k and before != k // 2 else -1
+    _require(place >= 0, "these two devices are no neighbours on the ring")
+    return place
+
+
 class Ring:
     """The ring of one round, as shuffler and analyzer lay it. Public data, immutable."""
 

@@ -15,7 +15,7 @@ from shoal.crypto.enrolment import verify_certificate
 from shoal.crypto.secagg.pads import PUBLIC_SIZE, agree
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.records import Status
-from shoal.crypto.secagg.ring import Ring, Seat, neighbour_positions, seat_of
+from shoal.crypto.secagg.ring import Ring, Seat, neighbour_positions, place_of, seat_of
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, COMMITMENT_SIZE
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext, verify
@@ -143,9 +143,9 @@ class Seating:
 
     def roster_for(self, member: Member) -> pairwise_pb2.Roster:
         """What each neighbour shared with the member; empty where it did not share."""
-        ciphertexts = []
-        for one in self._neighbours(member):
-            start = self._places(one).index(member.position) * CIPHERTEXT_SIZE
+        ciphertexts, n, k = [], len(self.order), self.graph.neighbours
+        for one in self._neighbours(member):  # on the event loop, for every poll: no lists of lists
+            start = place_of(n, k, one.position, member.position) * CIPHERTEXT_SIZE
             ciphertexts.append(b"" if one.shares is None else one.shares[0][start : start + CIPHERTEXT_SIZE])
         return pairwise_pb2.Roster(ciphertexts=ciphertexts)
 

@@ -9,7 +9,18 @@ from itertools import product
 import pytest
 
 from shoal.crypto.secagg import merkle
-from shoal.crypto.secagg.ring import Ring, Seat, decode_seats, encode_seats, graph_seed, neighbour_positions, seat_of, tag, verify_arc
+from shoal.crypto.secagg.ring import (
+    Ring,
+    Seat,
+    decode_seats,
+    encode_seats,
+    graph_seed,
+    neighbour_positions,
+    place_of,
+    seat_of,
+    tag,
+    verify_arc,
+)
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.limits import LIMITS
@@ -258,3 +269,16 @@ def test_hashes_as_documented() -> None:
         graph_seed(OFFER, OFFER, b"", b"a" * 32)
     with pytest.raises(ShoalError, match="did not join"):
         Ring(SEED, seats(3)).position_of(bytes(32))
+
+
+@pytest.mark.parametrize(("n", "k"), [(n, k) for n in range(2, 11) for k in (*range(2, n - 1, 2), n - 1)])
+def test_a_neighbours_place_without_its_list(n: int, k: int) -> None:
+    """Every pair of every small ring. Planted: ``before < k``, or the device itself counted -> this fails."""
+    for position in range(n):
+        around = neighbour_positions(n, k, position)
+        for other in range(-n, 2 * n):
+            if other in around:
+                assert place_of(n, k, position, other) == around.index(other)
+            else:
+                with pytest.raises(ShoalError, match="no neighbours"):
+                    place_of(n, k, position, other)
