@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from shoal import codec
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.sums import StoredSum, SumStore
+from shoal.crypto.secagg.records import Reason
 from shoal.crypto.secagg.single import SingleSum, window_label
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.trust import ServedTask
@@ -90,8 +91,10 @@ class Singles:
         plan = served.task.pairwise
         if plan is None or plan.mode is not Mode.HELPER:
             raise ShoalError(Kind.INVALID, "this task is not summed in helper mode")
-        if not plan.survivors_min <= chunk.rows <= LIMITS.batch_rows:
-            raise ShoalError(Kind.TOO_FEW, f"delivery: a sum of this task wants at least {plan.survivors_min} vectors")
+        if not plan.survivors_min <= chunk.rows <= plan.cohort_max:  # more could wrap, fewer would hide nobody
+            raise ShoalError(Kind.TOO_FEW, f"delivery: a sum of this task is of {plan.survivors_min} to {plan.cohort_max} vectors")
+        if await asyncio.to_thread(self._sums.released, served.task_id, window):  # its key is gone, and the shuffler has only not heard
+            raise ShoalError(Kind.WINDOW_CLOSED, "the window is released: nothing is added to it any more")
         terms = RoundTerms.served(served, window)
         try:
             key = await asyncio.to_thread(self._keys.load, terms.analyzer_config.key_id)
@@ -147,9 +150,10 @@ class Singles:
         except ShoalError as error:
             if error.kind is not Kind.ABORTED:
                 raise
-            self._sums.aborted(terms.task_id, terms.window, "the sum does not check")
-            log.info("round aborted", task=terms.task_id, window=terms.window, reason="the sum does not check")
-            return pairwise_pb2.UnmaskRoundReply(reason="the sum does not check")
+            reason = Reason.behind(error).value
+            self._sums.aborted(terms.task_id, terms.window, reason)
+            log.info("round aborted", task=terms.task_id, window=terms.window, reason=reason)
+            return pairwise_pb2.UnmaskRoundReply(reason=reason)
         self._sums.add(terms.task_id, terms.window, StoredSum(window_label(terms.task_id, terms.window), devices, vector))
         log.info("round summed", task=terms.task_id, window=terms.window, n=devices, rejected=len(one.total.unusable))
         return pairwise_pb2.UnmaskRoundReply(done=True)

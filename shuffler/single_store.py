@@ -36,9 +36,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A verified submission that waits for the disk."""
+    """A verified submission that waits for the disk. ``most``: vectors that the window takes."""
 
     window: WindowId
+    most: int
     device_key: bytes
     sealed: bytes = field(repr=False)
     seed: bytes = field(repr=False)
@@ -78,7 +79,8 @@ class SingleStore:
     def add(self, arrivals: Sequence[Arrival]) -> list[Kind | None]:
         """Store them in one commit; per arrival None = on disk, now or before, or why not.
 
-        CONFLICT: the device has another vector in this window. WINDOW_CLOSED: the set of rows is decided. Raises OVERLOADED or INTERNAL
+        CONFLICT: the device has another vector in this window. WINDOW_CLOSED: the set of rows is decided. WINDOW_FULL: it has as many as
+        its words are made for. Raises OVERLOADED or INTERNAL
         for all of them; nothing was stored then.
         """
         with self._lock, self._typed():
@@ -88,6 +90,7 @@ class SingleStore:
                 self._sync(window)
             failpoints.hit("singles.commit")
             self._db.execute("COMMIT")
+            failpoints.hit("singles.commit.done")
             return outcomes
 
     def _add(self, one: Arrival) -> Kind | None:
@@ -104,6 +107,8 @@ class SingleStore:
         if fixed:
             return Kind.WINDOW_CLOSED
         (place,) = self._db.execute("SELECT count(*) FROM single WHERE task_id = ? AND window = ?", key).fetchone()
+        if place >= one.most:
+            return Kind.WINDOW_FULL
         with open(self._path(one.window), "ab", opener=_private) as file:
             file.truncate(place * len(one.sealed))  # what a crash left behind the last committed row
             file.seek(place * len(one.sealed))
@@ -158,6 +163,7 @@ class SingleStore:
             )
             failpoints.hit("singles.fix")
             self._db.execute("COMMIT")
+            failpoints.hit("singles.fix.done")
 
     def read(self, window: WindowId, place: int, size: int) -> bytes:
         """The sealed vector at a place. Raises INTERNAL if it is not all there."""
@@ -178,6 +184,7 @@ class SingleStore:
             self._db.execute("DELETE FROM single_window WHERE task_id = ? AND window = ?", _key(window))
             failpoints.hit("singles.forget")
             self._db.execute("COMMIT")
+            failpoints.hit("singles.forget.done")
             disk.unlink(self._path(window))
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log would keep seeds and secret
 

@@ -27,6 +27,7 @@ _COMMIT_S = 0.006  # submissions of so many seconds share a commit
 _TEXTS = {
     Kind.CONFLICT: "this device has another vector in this window: a vector is sealed once",
     Kind.WINDOW_CLOSED: "the window is over: drop the vector",
+    Kind.WINDOW_FULL: "the window holds as many vectors as its sum is made for: drop the vector",
 }
 # Streams messages to the analyzer's method of that name and returns the reply's bytes.
 Send = Callable[[str, AsyncIterator[bytes]], Awaitable[bytes]]
@@ -114,7 +115,7 @@ class Singles:
         upload = self._uploads.get(session)
         sealed = bytes(upload.data) if upload and upload.window == window else b""
         device = await asyncio.to_thread(check_single, terms, single, sealed, now)
-        kind = await self._stored(Arrival(window, device, sealed, single.seed))
+        kind = await self._stored(Arrival(window, terms.plan.cohort_max, device, sealed, single.seed))
         if kind is not None:
             raise ShoalError(kind, _TEXTS[kind])
         # A device that did not hear of it finds nothing held, uploads again and is told the same: the store knows the vector's digest.

@@ -27,6 +27,7 @@ from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.secagg import pads, words
 from shoal.crypto.secagg.device import SESSION_SIZE, RoundLedger
 from shoal.crypto.secagg.exchange import single_info
+from shoal.crypto.secagg.records import Reason
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
@@ -122,12 +123,15 @@ class SingleSum:
             self._rows += 1
 
     def finish(self, pads_sum: bytes, devices: int) -> NDArray[np.int64]:
-        """int64[d]: the sum of the vectors. Raises INVALID for another length, ABORTED if the sum does not check."""
+        """int64[d]: the sum of the vectors. Raises INVALID for another length; ABORTED if too few vectors could be used, or the sum does
+        not check: nothing is taken away then, or nothing is shown."""
         if len(pads_sum) != self._terms.vector_bytes:
             raise ShoalError(Kind.INVALID, f"a sum of pads of this task is {self._terms.vector_bytes} bytes long")
+        if self.devices < self._terms.survivors(self._rows):
+            raise Reason.TOO_FEW_VECTORS.error
         total = self._total - np.frombuffer(pads_sum, dtype=self._total.dtype)
         if devices != self.devices or not words.verify_checks(total, devices, _constants(self._terms)):
-            raise ShoalError(Kind.ABORTED, "the sum does not check: shuffler and analyzer do not mean the same rows, or a device lied")
+            raise Reason.WRONG_SUM.error
         return words.decode_signed(total[: self._terms.dimension])
 
 

@@ -342,6 +342,17 @@ async def test_a_forgotten_window_leaves_nothing(world: World) -> None:
     assert not list(world.folder.glob("singles-*"))
 
 
+async def test_a_window_takes_as_many_as_its_words_hold(world: World) -> None:
+    """Repeats cost nothing. Planted: no count in the store -> the fourth is stored, and the sum could wrap."""
+    terms = replace(TERMS, plan=replace(PLAN, cohort_max=4, cohort_min=4))
+    ones = [device(n)[0] for n in range(5)]
+    for one in [*ones[:4], ones[0]]:
+        await world.arrive(one, terms=terms)
+    with pytest.raises(ShoalError) as error:
+        await world.arrive(ones[4], terms=terms)
+    assert (error.value.kind, world.store.count(WINDOW)) == (Kind.WINDOW_FULL, 4)
+
+
 async def test_strangers_are_refused(world: World) -> None:
     one, _ = device(1)
     stranger = SigningKey.generate()

@@ -24,7 +24,7 @@ from shoal.secagg import Mode, PairwisePlan
 NOW = 1_800_000_000.0
 ROOT = SigningKey.generate()
 KEY = generate(SuiteId.X25519_AES128)
-PLAN = PairwisePlan(Mode.HELPER, 4, 100, 3, 200_000, 32)
+PLAN = PairwisePlan(Mode.HELPER, 4, 100, 3, 400_000, 32)
 TERMS = RoundTerms(
     TaskId(bytes(32)), 3, PLAN, 900_000, 5, bytes([1]) * 32, bytes([2]) * 32, ROOT.public, KEY.config, Digest(bytes([3]) * 32)
 )
@@ -94,6 +94,17 @@ def test_rows_that_do_not_open_are_left_out() -> None:
     assert (total.devices, total.unusable) == (3, [1, 3])
     found = total.finish(sum_pads(TERMS, [submissions[i].single.seed for i in (0, 2, 4)]), 3)
     assert found.tolist() == values[[0, 2, 4]].sum(axis=0).tolist()
+
+
+def test_too_few_usable_rows_have_no_sum() -> None:
+    """Nobody gets the sum of a few by bringing rubbish beside their rows. Planted: no such check -> a sum of 2."""
+    submissions, _ = made(5)
+    total = SingleSum(TERMS, KEY)
+    total.add([submissions[0].sealed, submissions[1].sealed, b"x", b"y", b"z"])
+    with pytest.raises(ShoalError) as error:
+        total.finish(sum_pads(TERMS, [one.single.seed for one in submissions[:2]]), 2)
+    assert error.value.kind is Kind.ABORTED
+    assert "too few vectors" in error.value.message
 
 
 def test_a_vector_of_another_window_does_not_open() -> None:
