@@ -16,7 +16,7 @@ from shoal.crypto.enrolment import ADMISSION_SIZE, CERTIFICATE_SIZE, SIGNED_CERT
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info, sealed_size
 from shoal.crypto.keyfiles import HPKE_LABEL
 from shoal.crypto.secagg import exchange, pads, parameters, shamir, shares
-from shoal.crypto.secagg.records import Reason, Status
+from shoal.crypto.secagg.records import Reason, Start, Status
 from shoal.crypto.secagg.ring import LEAF_SIZE
 from shoal.crypto.signing import SigningContext
 from shoal.crypto.suites import SuiteId
@@ -218,3 +218,15 @@ def test_the_vectors_table_names_what_the_file_holds() -> None:
     """Planted: a part of the vectors without a row -> this fails."""
     held = set(json.loads((ROOT / "tests" / "vectors" / "shoal_secagg_v1.json").read_text())) - {"provenance"}
     assert {name for row in table("in secagg") for name in re.findall(r"`(\w+)`", row[0])} == held
+
+
+def test_the_largest_answer_fits_into_a_reply() -> None:
+    """A complete graph of the largest round: who everybody is, to one device. Planted: a cohort of 1,100 -> this fails."""
+    one = pairwise_pb2.Neighbour(certificate=bytes(SIGNED_CERTIFICATE_SIZE), pad_key=bytes(32), share_key=bytes(32), signature=bytes(64))
+    start = Start(Digest(bytes(32)), LIMITS.cohort, Digest(bytes(32)), bytes(32), bytes(32), Digest(bytes(32))).encode()
+    record = pairwise_pb2.SignedRecord(record=start, shuffler_signature=bytes(64), analyzer_signature=bytes(64))
+    started = pairwise_pb2.Started(start=record, position=LIMITS.cohort - 1, neighbours=[one] * (LIMITS.cohort - 1))
+    answer = pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_SHARE, wait_ms=10_000, started=started)
+    reply = pairwise_pb2.ExchangeReply(sealed=bytes(answer.ByteSize() + exchange.NONCE_SIZE + exchange.TAG_SIZE))
+    assert reply.ByteSize() <= LIMITS.reply_bytes
+    assert f"Replies are at most {LIMITS.reply_bytes // 1024} KiB (the largest brings {LIMITS.cohort - 1:,} neighbours)" in PAGE
