@@ -58,11 +58,16 @@ class SumStore:
                 (task_id.raw, window, one.round_id.raw, one.survivors, vector),
             )
             hit("analyzer.sums.add")
+        hit("analyzer.sums.add.done")
 
     def holds(self, round_id: Digest) -> bool:
         """Whether this round's sum is on disk."""
         with self._store.reading() as db:
             return db.execute("SELECT 1 FROM sums WHERE round_id = ?", (round_id.raw,)).fetchone() is not None
+
+    def released(self, task_id: TaskId, window: int) -> bool:
+        """Whether the window is published or withheld, for ever."""
+        return self._store.released(task_id, window)
 
     def of(self, task_id: TaskId, window: int) -> list[StoredSum]:
         """Every sum of a window, ordered by round id."""
@@ -107,4 +112,5 @@ class SumStore:
             if not published:
                 db.execute("DELETE FROM sums WHERE task_id = ? AND window = ?", (task_id.raw, window))
             hit("analyzer.sums.finish")
+        hit("analyzer.sums.finish.done")
         return True

@@ -75,7 +75,9 @@ class GrpcCollection:
     async def stream(self, method: str, messages: AsyncIterator[bytes]) -> bytes:
         """One call that streams messages up; the reply's bytes."""
         failpoints.hit(f"rounds.{method}")
-        return await call_stream(self._channel, f"{_SERVICE}/{method}", messages, _SINGLES_DEADLINE_S, peer="analyzer")
+        answer = await call_stream(self._channel, f"{_SERVICE}/{method}", messages, _SINGLES_DEADLINE_S, peer="analyzer")
+        failpoints.hit(f"rounds.{method}.done")
+        return answer
 
     async def deliver(self, round_id: Digest, spool: VectorSpool, rows: Sequence[bytes], row_bytes: int) -> pairwise_pb2.VectorsReply:
         """All rows in this order, in several calls of whole rows; the last reply says which are unusable."""
@@ -111,4 +113,5 @@ class GrpcCollection:
     async def _unary(self, method: str, request: Message, reply: type[M], deadline_s: float = LIMITS.send_deadline_s) -> M:
         failpoints.hit(f"rounds.{method}")
         answer = await call(self._channel, f"{_SERVICE}/{method}", request.SerializeToString(), deadline_s, peer="analyzer")
+        failpoints.hit(f"rounds.{method}.done")
         return codec.parse(reply, answer, "the analyzer's answer")
