@@ -60,15 +60,15 @@ async def _deliver(terms: RoundTerms, submission: Submission, line: Line) -> Non
         return answer
 
     for passes_left in reversed(range(_PASSES)):
-        received, total = (await send(poll=pairwise_pb2.Poll())).received, len(submission.sealed)
-        while received < total:
-            chunk = submission.sealed[received : received + LIMITS.upload_bytes]
-            received = (await send(upload=pairwise_pb2.Upload(offset=received, total=total, chunk=chunk))).received
         try:
+            received, total = (await send(poll=pairwise_pb2.Poll())).received, len(submission.sealed)
+            while received < total:
+                chunk = submission.sealed[received : received + LIMITS.upload_bytes]
+                received = (await send(upload=pairwise_pb2.Upload(offset=received, total=total, chunk=chunk))).received
             answer = await send(single=submission.single)
         except ShoalError as error:
-            # The shuffler lets go of an upload once it is stored: if that answer was lost, it has forgotten the upload, or restarted.
-            # All of it again is told the same, and counts once.
+            # The shuffler lets go of an upload once it is stored, when it restarts, and of slow ones when its memory is full: then the
+            # next step does not fit what it holds. All of it again is told the same, and counts once.
             if error.kind is Kind.INVALID and passes_left:
                 continue
             raise

@@ -62,6 +62,7 @@ class Shuffler:
     """The shuffler's end, in process. ``lose``: numbers of calls whose answer is lost; ``away``: of calls that don't arrive."""
 
     def __init__(self, folder: Path, lose: set[int] = frozenset(), away: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+        self.forget_at = -1  # the call before which every upload under way is forgotten
         self.folder, self.lose, self.away, self.calls, self.frames = folder, lose, away, 0, list[bytes]()
         self.store = SingleStore(folder)
         self.singles = Singles(self.store)
@@ -70,6 +71,8 @@ class Shuffler:
     async def exchange(self, frame: bytes, deadline_s: float) -> bytes:
         number, self.calls = self.calls, self.calls + 1
         self.frames.append(frame)
+        if number == self.forget_at:
+            self.singles = Singles(self.store)
         if number in self.away:
             raise ShoalError(Kind.UNAVAILABLE, "away")
         data, reply_key = open_request(HOP, frame)
@@ -104,6 +107,16 @@ async def test_whatever_is_lost_the_vector_is_stored_once(tmp_path: Path, lost: 
     assert shuffler.store.count(WINDOW) == 1
     (entry,) = ledger.answers()
     assert entry.standing is Standing.COUNTED
+
+
+@pytest.mark.parametrize("call", [2, 3, 4])
+async def test_a_shuffler_that_forgot_the_upload_gets_it_again(tmp_path: Path, call: int) -> None:
+    """By a restart, or because its memory was full. Planted: only the last step's refusal looked at -> ABORTED for calls 2 and 3."""
+    shuffler, clock = Shuffler(tmp_path), Clock()
+    shuffler.forget_at = call
+    outcome = await send_single(TERMS, identity(), np.ones(DIMENSION, np.int64), MemoryLedger(), line(shuffler, clock))
+    assert outcome.state is RoundState.COUNTED
+    assert shuffler.store.count(WINDOW) == 1
 
 
 async def test_a_retry_is_the_same_bytes(tmp_path: Path) -> None:
