@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from shoal.accounting.findings import Finding, LintResult
+from shoal.accounting.meaning import bound_text
+from shoal.accounting.pairwise import PairwiseCertificate
 from shoal.cli.output import say
 from shoal.crypto.secagg.parameters import parameters_for
 from shoal.domain import Vector
@@ -60,6 +62,19 @@ def with_graph(task: Task, result: LintResult) -> LintResult:
     return result
 
 
+def guarantee(certificate: PairwiseCertificate) -> str:
+    """What a round's sum promises each device, and what is left if shuffler and analyzer work together."""
+    upper, lower = bound_text(certificate.epsilon_upper), bound_text(certificate.epsilon_lower, up=False)
+    same = certificate.epsilon_together <= certificate.epsilon_upper
+    together = "the same" if same else f"epsilon0 {bound_text(certificate.epsilon_together)}"
+    promise = f"guaranteed epsilon {upper} (at least {lower}) at delta {certificate.delta:g} per round"
+    return f"{promise}; if shuffler and analyzer collude, {together}"
+
+
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
 def show(task: Task) -> None:
     """A few lines below a certificate."""
     shown = derived(task)
@@ -67,10 +82,9 @@ def show(task: Task) -> None:
         return
     low, high = shown["devices_per_round"]
     say(
-        f"mode {shown['mode']}: rounds of {low} to {high} devices, of which {shown['survivors_min']} must survive; noise for "
+        f"mode {shown['mode']}: rounds of {_span(low, high)} devices, of which {shown['survivors_min']} must survive; noise for "
         f"{shown['honest_survivors']} honest ones, standard error {shown['noise_stderr_per_round']:.4g} per total and round"
     )
     if "neighbours" in shown:
-        (k_low, k_high), (t_low, t_high) = shown["neighbours"], shown["threshold"]
-        say(f"neighbours {k_low} to {k_high}, threshold {t_low} to {t_high}")
+        say(f"neighbours {_span(*shown['neighbours'])}, threshold {_span(*shown['threshold'])}")
     say(f"words of {shown['word_bits']} bits, {shown['vector_bytes']:,} bytes per device and window")

@@ -42,7 +42,8 @@ unit = ""                           # default ""
 # grid = 10000                      # default computed: steps that the clip is cut into
 
 [pairwise]
-mode = "default"                    # default; "strict": private even if shuffler and analyzer collude; "helper": one message, no neighbours
+mode = "default"                    # default; "strict": private even if shuffler and analyzer collude, where neither enrols devices;
+                                    # "helper": one message per device, no neighbours, for large fleets
 noise = "skellam"                   # default for l2 and coordinate; "discrete_laplace" (default for l1): pure epsilon
 cohort_max = 500                    # required, devices of one round at most
 # cohort_min = 400                  # default four fifths of cohort_max: a round with fewer is not begun

@@ -13,6 +13,7 @@ from shoal import codec
 from shoal.accounting.findings import LintResult
 from shoal.accounting.lint import lint
 from shoal.accounting.meaning import bound_text
+from shoal.accounting.pairwise import PairwiseCertificate
 from shoal.cli import pairwise_show
 from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
 from shoal.cli.taskfile import read_task, sample
@@ -33,7 +34,10 @@ def register(app: typer.Typer) -> None:
 @task.command()
 def new(
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("task.toml"),
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fill in a value; repeat for several.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Fill in a value, TABLE.KEY=VALUE in a table; repeat for several."),
+    ] = None,
     pairwise: Annotated[bool, typer.Option("--pairwise", help="A vector that is summed by secure aggregation.")] = False,
 ) -> None:
     """Write a commented sample of a task, to fill in.
@@ -158,7 +162,9 @@ def _show_findings(name: str, result: LintResult) -> None:
     for message in result.warnings:
         say(f"warning: {message}")
     certificate = result.certificate
-    if certificate is not None:
+    if isinstance(certificate, PairwiseCertificate):
+        say(f"{name}: {pairwise_show.guarantee(certificate)}")
+    elif certificate is not None:
         say(
             f"{name}: epsilon0 {bound_text(certificate.epsilon0)}; guaranteed central epsilon {bound_text(certificate.epsilon_upper)} "
             f"(at least {bound_text(certificate.epsilon_lower, up=False)}) at delta {certificate.delta:g}"

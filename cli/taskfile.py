@@ -81,8 +81,8 @@ def sample(settings: list[str], *, pairwise: bool = False) -> str:
     text = (PAIRWISE_SAMPLE if pairwise else SAMPLE).replace("{start}", datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"))
     for setting in settings:
         path, separator, value = setting.partition("=")
-        table, _, key = path.rpartition(".")
-        text, found = _replaced(text, table, key, value)
+        table, _, key = path.strip().rpartition(".")
+        text, found = _replaced(text, table, key, value.strip())
         if not separator or not found:
             raise ShoalError(
                 Kind.CONFIG, f'--set {path}: no such key in the sample: give KEY=VALUE or TABLE.KEY=VALUE, as in "keys.shuffler=..."'
@@ -90,13 +90,17 @@ def sample(settings: list[str], *, pairwise: bool = False) -> str:
     return text
 
 
+# A key with its value, which may be a list; "# " before it where the sample only shows a default; a comment behind.
+_LINE = re.compile(r'(?:# )?([a-z0-9_]+) = ("[^"]*"|\[[^\]]*\]|[^\s#]+)(\s+#.*)?$')
+
+
 def _replaced(text: str, table: str, key: str, value: str) -> tuple[str, bool]:
-    """The sample with one value replaced; texts are quoted where the sample quotes."""
+    """The sample with one value replaced, and no longer a comment; texts are quoted where the sample quotes."""
     lines, current, found = text.splitlines(), "", False
     for number, line in enumerate(lines):
         if line.startswith("["):
             current = line[1 : line.index("]")]
-        match = re.match(r'([a-z0-9_]+) = ("[^"]*"|[^ ]+)(\s+#.*)?$', line)
+        match = _LINE.match(line)
         if match and current == table and match[1] == key:
             quoted = json.dumps(value) if match[2].startswith('"') else value
             lines[number] = f"{key} = {quoted}{match[3] or ''}"

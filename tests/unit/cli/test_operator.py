@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.main import main
+from shoal.cli.taskfile import sample
 from shoal.clients.config import EnrolmentFiles
 from shoal.crypto.enrolment import verify_certificate
 from shoal.crypto.trust import load_task_folder
 from shoal.protos import keys_pb2
+from shoal.toml import read_toml
 
 Capture = pytest.CaptureFixture[str]
 
@@ -186,6 +188,22 @@ def test_another_key_than_the_tasks_key_authority_signs_no_schedule(desk: Path, 
     _, error = run(capsys, *foreign, "--analyzer", "analyzer.pub", "--out", "tasks/visits.keys", status=1)
     assert "key authority" in error
     assert not Path("tasks/visits.keys").exists()
+
+
+def test_settings_reach_values_that_the_sample_only_mentions_and_lists(tmp_path: Path) -> None:
+    """A commented default, and a list with spaces in it. Planted: values without spaces, on lines that are no comments, alone are found ->
+    "no such key in the sample", for keys that stand there.
+    """
+    file = tmp_path / "sums.toml"
+    settings = ["pairwise.join_s=7", "pairwise.cohort_min=450", 'domain.names=["a", "b", "c"]', "domain.grid = 50", "name=x"]
+    file.write_text(sample(settings, pairwise=True))
+    made = read_toml(file)
+    assert made["pairwise"]["join_s"] == 7
+    assert made["pairwise"]["cohort_min"] == 450
+    assert "share_s" not in made["pairwise"]
+    assert made["domain"]["names"] == ["a", "b", "c"]
+    assert made["domain"]["grid"] == 50
+    assert made["name"] == "x"
 
 
 def test_a_setting_that_the_sample_lacks_is_refused(desk: Path, capsys: Capture) -> None:
