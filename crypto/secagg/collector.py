@@ -33,9 +33,9 @@ from shoal.protos import pairwise_pb2
 POSITION_SIZE = 4  # bytes: in front of each sealed bundle, where the shuffler had it from
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _Begun:
-    """What lives from the start to the end of a round."""
+    """What lives from the start to the end of a round. Does not print: it has the sum."""
 
     request: bytes
     reply: pairwise_pb2.StartRoundReply

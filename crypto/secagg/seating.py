@@ -27,9 +27,9 @@ from shoal.protos import pairwise_pb2
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(31) + b"\x40")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Member:
-    """One seat and what came from it."""
+    """One seat and what came from it. Does not print: who sits here is in nobody's log."""
 
     session: bytes
     device_key: bytes
