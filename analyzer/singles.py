@@ -95,8 +95,6 @@ class Singles:
             raise ShoalError(Kind.TOO_FEW, f"delivery: a sum of this task is of {plan.survivors_min} to {plan.cohort_max} vectors")
         if await asyncio.to_thread(self._sums.released, served.task_id, window):  # its key is gone, and the shuffler has only not heard
             raise ShoalError(Kind.WINDOW_CLOSED, "the window is released: nothing is added to it any more")
-        if await asyncio.to_thread(self._sums.released, served.task_id, window):  # its key is gone, and the shuffler has only not heard
-            raise ShoalError(Kind.WINDOW_CLOSED, "the window is released: nothing is added to it any more")
         terms = RoundTerms.served(served, window)
         try:
             key = await asyncio.to_thread(self._keys.load, terms.analyzer_config.key_id)

@@ -91,7 +91,6 @@ class SingleStore:
             failpoints.hit("singles.commit")
             self._db.execute("COMMIT")
             failpoints.hit("singles.commit.done")
-            failpoints.hit("singles.commit.done")
             return outcomes
 
     def _add(self, one: Arrival) -> Kind | None:
@@ -165,7 +164,6 @@ class SingleStore:
             failpoints.hit("singles.fix")
             self._db.execute("COMMIT")
             failpoints.hit("singles.fix.done")
-            failpoints.hit("singles.fix.done")
 
     def read(self, window: WindowId, place: int, size: int) -> bytes:
         """The sealed vector at a place. Raises INTERNAL if it is not all there."""
@@ -186,7 +184,6 @@ class SingleStore:
             self._db.execute("DELETE FROM single_window WHERE task_id = ? AND window = ?", _key(window))
             failpoints.hit("singles.forget")
             self._db.execute("COMMIT")
-            failpoints.hit("singles.forget.done")
             failpoints.hit("singles.forget.done")
             disk.unlink(self._path(window))
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log would keep seeds and secret
