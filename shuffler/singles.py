@@ -17,10 +17,12 @@ from shoal.crypto.secagg.terms import RoundTerms
 from shoal.entropy import SYSTEM, Entropy, uniform_below
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.log import get_log
 from shoal.protos import pairwise_pb2
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.single_store import Arrival, Row, SingleStore
 
+log = get_log("shuffler")
 _STAGED_BYTES = 512 * 1024 * 1024  # of uploads under way, all windows together; beyond it OVERLOADED
 _SESSION_BYTES = 1024  # what an upload costs beside its bytes: else many of one byte each would fill the memory
 _COMMIT_S = 0.006  # submissions of so many seconds share a commit
@@ -135,7 +137,10 @@ class Singles:
             batch, self._waiting = self._waiting[: LIMITS.commit_rows], self._waiting[LIMITS.commit_rows :]
             try:
                 outcomes: list[Kind | None] = await asyncio.to_thread(self._store.add, [arrival for arrival, _ in batch])
-            except ShoalError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+                if not isinstance(error, ShoalError):
+                    log.error("the store of vectors failed", error=error)
+                    error = ShoalError(Kind.INTERNAL, "the vector could not be stored: try again later")
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)

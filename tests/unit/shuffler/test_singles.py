@@ -332,6 +332,23 @@ async def test_many_at_once_share_commits(world: World) -> None:
     assert world.store.count(WINDOW) == 12
 
 
+async def test_a_bug_in_the_store_leaves_nobody_waiting(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: only ShoalError caught -> the device waits until its deadline."""
+
+    def broken(arrivals: object) -> list[Kind | None]:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(world.store, "add", broken)
+    with pytest.raises(ShoalError) as error:
+        async with asyncio.timeout(5):
+            await world.arrive(device(1)[0])
+    assert error.value.kind is Kind.INTERNAL
+    assert "bug" not in error.value.message
+    monkeypatch.undo()
+    monkeypatch.setattr(RoundTerms, "served", lambda *_: TERMS)
+    assert (await world.arrive(device(2)[0])).phase == pairwise_pb2.PHASE_DONE
+
+
 async def test_a_forgotten_window_leaves_nothing(world: World) -> None:
     for number in (1, 2, 3):
         await world.arrive(device(number)[0])
