@@ -20,6 +20,7 @@ from shoal.clients.exchange import Line, kind_of
 from shoal.clients.rounds_ledger import Answered, Standing
 from shoal.crypto.enrolment import DeviceIdentity
 from shoal.crypto.secagg.device import DeviceRound, DeviceState, RoundLedger
+from shoal.crypto.secagg.records import Reason
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
@@ -28,6 +29,8 @@ from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.05, 60.0  # whatever a shuffler asks for
+_SENT = frozenset({DeviceState.MASKED, DeviceState.ENDORSED, DeviceState.RELEASED})
+_UNSURE = (Reason.RESTARTED, Reason.UNREACHABLE, Reason.DISAGREE, Reason.OTHER)  # who says so may have lost sight of a sum that was made
 
 
 @unique
@@ -202,9 +205,13 @@ class _Part:
         """Raises _OverError unless the step is only too early."""
         if kind is Kind.TOO_EARLY:
             return
+        if self.device.state not in _SENT:
+            raise self._over(RoundState.ABORTED, ShoalError(kind, reason))
+        unsure = next((one.value for one in _UNSURE if one.error.message == reason), "")
+        if unsure:
+            raise self._over(RoundState.LOST, ShoalError(kind, f"{unsure} after the vector was sent: it is in a sum, or in none"))
         # Late once the vector was there: it may be in the sum, which then was made without this device's shares.
-        doubtful = self.device.state in {DeviceState.MASKED, DeviceState.ENDORSED, DeviceState.RELEASED} and kind is not Kind.ABORTED
-        raise self._over(RoundState.LOST if doubtful else RoundState.ABORTED, ShoalError(kind, reason))
+        raise self._over(RoundState.ABORTED if kind is Kind.ABORTED else RoundState.LOST, ShoalError(kind, reason))
 
     def _done(self) -> _OverError:
         """The round has its sum: with this device's vector if it gave shares, and nobody can say if it did not."""
