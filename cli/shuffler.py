@@ -77,7 +77,8 @@ def _show(answer: dict[str, Any]) -> None:
     say(f"ready: {'yes' if answer['ready'] is None else 'no, ' + answer['ready']}")
     table = Table("task", "name", "windows", "states", "last decided", "reports")
     for task in answer["tasks"]:
-        decided = [window for window in task["shown"] if "outcome" in window]
+        # A window of sums has no reports here: that none were delivered says nothing, the rounds below do.
+        decided = [window for window in task["shown"] if "outcome" in window and not task["pairwise"]]
         last = decided[-1] if decided else None
         states = ", ".join(f"{count} {name.lower()}" for name, count in task["states"].items())
         table.add_row(
@@ -90,9 +91,21 @@ def _show(answer: dict[str, Any]) -> None:
         )
     console.print(table)
     for task in answer["tasks"]:
+        if task["pairwise"]:
+            rounds = answer["rounds"].get(task["task_id"][:8], {"open": {}, "ended": {}})
+            say(
+                f"task {task['task_id'][:8]}: rounds under way: {_counts(rounds['open'])}; ended since the start: {_counts(rounds['ended'])}"
+            )
         for window in task["shown"]:
             if "failing" in window:
                 failing = window["failing"]
                 say(
                     f"task {task['task_id'][:8]} window {window['window']}: {failing['attempts']} failures ({failing['kind']}): see the log"
                 )
+
+
+def _counts(found: dict[str, int]) -> str:
+    """ "3 (2 done, 1 too few devices joined)", or "none"."""
+    if not found:
+        return "none"
+    return f"{sum(found.values())} ({', '.join(f'{count} {name}' for name, count in found.items())})"

@@ -62,6 +62,7 @@ class StatusPage:
                 {
                     "task_id": task_id.hex,
                     "name": served.task.name,
+                    "pairwise": served.task.pairwise is not None,
                     "windows": served.task.windows.count,
                     "min_batch": served.task.min_batch,
                     "max_batch": served.task.max_batch,
