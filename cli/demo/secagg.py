@@ -44,14 +44,15 @@ from shoal.secagg import Mode, PairwisePlan
 from shoal.task import Admission, Aggregator, Task, WindowPlan
 
 DEVICES = 200
+_MOST = 2_000  # every device is a task of this process
 NAME = "visit-sums"
 _NAMES = ("visits / 20", "(visits / 20) squared", "any visit", "2 or more visits", "5 or more visits", "10 or more visits")
 _CLIP = 2.4495  # a little above sqrt(6): each coordinate lies in [0, 1]
-_COHORTS = 4
+_COHORTS, _LARGEST = 4, 100  # rounds at least; devices of one at most: beyond it each has more neighbours than a demo has time for
 _KILLED = 0.15  # of the devices that have come so far, at each stage
 _HONEST_PPM, _DROPOUT_PPM = 900_000, 500_000
 _EPSILON, _DELTA = 4.0, 1e-6
-_PHASES = (10, 8, 7, 7)  # seconds of join, share, mask, unmask
+_PHASES = (10, 8, 7, 7)  # seconds of join, share, mask, unmask, for up to DEVICES; more take as much longer
 _START_S = 5  # until the window begins: the services start meanwhile
 _SPARE_S = 8  # between the window's start and the last moment at which a round may begin
 # The stage after which a device that is to die is never heard of again.
@@ -110,8 +111,14 @@ def vectors(visits: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def make_task(site: Site, devices: int) -> SumTask:
-    """A task of one window that begins now and leaves time for one round of every cohort. Raises CONFIG if so few can't be summed."""
-    cohort = devices // _COHORTS
+    """A task of one window that begins now and leaves time for one round of every cohort.
+
+    Raises CONFIG if so few, or so many, can't be summed.
+    """
+    if devices > _MOST:
+        raise ShoalError(Kind.CONFIG, f"--secagg plays at most {_MOST:,} devices, because all live in one process: give fewer --devices")
+    cohort = min(devices // _COHORTS, _LARGEST)
+    phases, spare = _times(devices)
     made = design_sum(
         dimension=len(_NAMES),
         norm=Norm.L2,
@@ -124,7 +131,7 @@ def make_task(site: Site, devices: int) -> SumTask:
         epsilon=_EPSILON,
         delta=_DELTA,
         names=_NAMES,
-        phases=_PHASES,
+        phases=phases,
     )
     enrolment = SigningKey.generate()
     task = Task(
@@ -134,7 +141,7 @@ def make_task(site: Site, devices: int) -> SumTask:
         question="How many outpatient visits did you have this year?",
         domain=made.domain,
         mechanism=made.mechanism,
-        windows=WindowPlan(start_s=int(time.time()) + _START_S, length_s=sum(_PHASES) + _SPARE_S, count=1, grace_s=0, skew_s=5),
+        windows=WindowPlan(start_s=int(time.time()) + _START_S, length_s=sum(phases) + spare, count=1, grace_s=0, skew_s=5),
         min_batch=made.plan.survivors_min,
         max_batch=0,
         honest_fraction_ppm=_HONEST_PPM,
@@ -158,6 +165,12 @@ def make_task(site: Site, devices: int) -> SumTask:
     _, signed_task, signed_schedule = site.add(task)
     trusted = trust_task(signed_task, {site.authority.public})
     return SumTask(task, made.domain, made.plan, assign(trusted, trust_schedule(signed_schedule, trusted)), enrolment)
+
+
+def _times(devices: int) -> tuple[tuple[int, ...], int]:
+    """Seconds of the phases, and between the window's start and its last round: this machine does the work of all devices."""
+    slower = max(DEVICES, devices)
+    return tuple(-(-phase * slower // DEVICES) for phase in _PHASES), -(-_SPARE_S * slower // DEVICES)
 
 
 def make_devices(one: SumTask, visits: NDArray[np.int64]) -> list[Device]:
