@@ -3,6 +3,7 @@
 A round reveals the sum of its survivors' integer vectors, in which every survivor's own share of the noise is contained. An adversary who
 controls the corrupt survivors subtracts their vectors and their noise; what hides the rest is the noise of the honest ones,
 floor(honest_fraction * survivors) at least. The guarantee of a task is that of its smallest sum, of survivors_min devices.
+Here honest_fraction is of the *survivors*: for a task that is ``PairwisePlan.honest_share``, less than the honest share of those who begin.
 docs/ACCOUNTING.md, "Sums by secure aggregation", has the statements; ``skellam`` and ``laplace_sum`` have the proofs.
 """
 
