@@ -93,9 +93,8 @@ def _show(answer: dict[str, Any]) -> None:
     for task in answer["tasks"]:
         if task["pairwise"]:
             rounds = answer["rounds"].get(task["task_id"][:8], {"open": {}, "ended": {}})
-            say(
-                f"task {task['task_id'][:8]}: rounds under way: {_counts(rounds['open'])}; ended since the start: {_counts(rounds['ended'])}"
-            )
+            under_way, ended = _counts(rounds["open"]), _counts(rounds["ended"])
+            say(f"task {task['task_id'][:8]}: rounds under way: {under_way}; ended since the start: {ended}")
         for window in task["shown"]:
             if "failing" in window:
                 failing = window["failing"]
