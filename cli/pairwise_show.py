@@ -81,8 +81,9 @@ def show(task: Task) -> None:
     if shown is None:
         return
     low, high = shown["devices_per_round"]
+    what = "one sum per window, of" if shown["mode"] == "helper" else "rounds of"
     say(
-        f"mode {shown['mode']}: rounds of {_span(low, high)} devices, of which {shown['survivors_min']} must survive; noise for "
+        f"mode {shown['mode']}: {what} {_span(low, high)} devices, of which {shown['survivors_min']} must survive; noise for "
         f"{shown['honest_survivors']} honest ones, standard error {shown['noise_stderr_per_round']:.4g} per total and round"
     )
     if "neighbours" in shown:

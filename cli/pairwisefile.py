@@ -45,7 +45,7 @@ unit = ""                           # default ""
 mode = "default"                    # default; "strict": private even if shuffler and analyzer collude, where neither enrols devices;
                                     # "helper": one message per device, no neighbours, for large fleets
 noise = "skellam"                   # default for l2 and coordinate; "discrete_laplace" (default for l1): pure epsilon
-cohort_max = 500                    # required, devices of one round at most
+cohort_max = 500                    # required, devices of one round at most; in mode helper of a window's one sum
 # cohort_min = 400                  # default four fifths of cohort_max: a round with fewer is not begun
 dropout = 0.2                       # default 0.2: share of a round that may be lost at any stage
 # join_s = 30                       # seconds that each phase waits for devices

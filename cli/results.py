@@ -211,13 +211,17 @@ def _show(release: dict[str, Any]) -> None:
 def _show_rounds(rounds: dict[str, Any], *, released: bool) -> None:
     aborted = ", ".join(f"{count} {reason}" for reason, count in rounds["aborted"].items()) or "none"
     together = "nothing is promised" if rounds["epsilon_together"] is None else f"epsilon <= {_up(rounds['epsilon_together'])}"
-    say(f"secure aggregation, mode {rounds['mode']}: {rounds['rounds']} rounds added; ended without a sum: {aborted}")
+    say(f"secure aggregation, mode {rounds['mode']}: {_rounds(rounds['rounds'])} added; ended without a sum: {aborted}")
     if released:
         say(
             f"standard error of each total: {rounds['noise_stderr']:.4g} of the noise (one round of all devices would have "
             f"{rounds['one_round_noise_stderr']:.4g}), at most {rounds['rounding_stderr']:.4g} of rounding"
         )
     say(f"against the analyzer alone: epsilon <= {_up(rounds['epsilon_analyzer'])}; shuffler and analyzer together: {together}")
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
 
 
 def plain_table(first: str, *others: str) -> Table:

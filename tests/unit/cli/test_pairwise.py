@@ -143,6 +143,7 @@ def test_every_mode_norm_and_noise(desk: Path, capsys: Capture, mode: str, norm:
     out, _ = run(capsys, "task", "lint", "sums.toml")
     assert f"mode {mode}:" in out
     assert ("neighbours" in out) == (mode != "helper")
+    assert ("one sum per window, of" in out) == (mode == "helper")
 
 
 def test_an_epsilon0_that_is_infinite_is_null_or_inf(desk: Path, capsys: Capture) -> None:
