@@ -386,6 +386,8 @@ class Rounds:
         for one in list(self._by_offer.values()):
             if one.open and now >= one.touched + one.patience:
                 await self._abort(one, Reason.OTHER)
+                if one.open:  # unmasked, but its sum could not be stored: it can't be aborted, and must not keep its place for ever
+                    self._drop(one)
         ended = [one for one in self._by_offer.values() if not one.open]
         for one in ended[: max(0, len(ended) - _MOST_KEPT)]:
             self._drop(one)

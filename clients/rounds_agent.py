@@ -41,6 +41,7 @@ VectorValue = Value | Sequence[float] | NDArray[np.float64]
 TransportFactory = Callable[[Task, bool], RoundTransport]  # task, insecure
 Tell = Callable[[str], None]  # one line for the owner who waits
 
+_LONGEST_PAUSE_S = 60.0  # between two rounds that ended without a sum
 TAKEN = "taken for the sum of its window"
 _STATES = {
     Standing.MASKED: State.UNKNOWN,
@@ -139,6 +140,8 @@ class RoundsAgent:
             failed, last = failed + 1, outcome.message
             tell(f"{last}; the next ones are tried, until {until} at most")
             log.info("round ended without a sum: the next one is tried", task=assignment.task_id, window=window)
+            # A shuffler that opens and aborts rounds as fast as it can must not keep a device busy.
+            await self._sleep(min(2.0 ** min(failed - 1, 10), _LONGEST_PAUSE_S) * line.spread())
         if failed and outcome.state is RoundState.NONE:  # the last round's reason is what the owner wants to know
             tried = "1 round" if failed == 1 else f"{failed} rounds"
             return replace(outcome, message=f"{outcome.message}; {tried} ended without a sum, the last of them: {last}")
