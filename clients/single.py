@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from shoal.crypto.enrolment import DeviceIdentity
 from shoal.crypto.secagg.single import Submission, submit, window_label
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.errors import Kind, ShoalError
+from shoal.failpoints import hit
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
@@ -25,6 +27,7 @@ async def send_single(terms: RoundTerms, identity: DeviceIdentity, vector: NDArr
     outcome says it. Raises INVALID for a vector of the wrong shape, CONFLICT if the window was answered already; nothing is sent then.
     """
     submission = await asyncio.to_thread(submit, terms, identity, vector, ledger, line.entropy)
+    hit("client.round.masked")
     label = window_label(terms.task_id, terms.window)
     outcome = RoundOutcome(RoundState.LOST, label, True, Kind.UNAVAILABLE, "sending was broken off")
     try:
@@ -38,7 +41,8 @@ async def send_single(terms: RoundTerms, identity: DeviceIdentity, vector: NDArr
         outcome = RoundOutcome(RoundState.LOST, label, True)
         raise
     finally:
-        await asyncio.shield(asyncio.to_thread(ledger.settle, terms.task_id, terms.window, _STANDING[outcome.state], outcome.kind))
+        with contextlib.suppress(ShoalError):  # the entry itself is there; what became of it is a comfort
+            await asyncio.shield(asyncio.to_thread(ledger.settle, terms.task_id, terms.window, _STANDING[outcome.state], outcome.kind))
     return outcome
 
 
@@ -59,18 +63,22 @@ async def _deliver(terms: RoundTerms, submission: Submission, line: Line) -> Non
             raise ShoalError(kind, answer.reason)
         return answer
 
+    told = False  # whether the shuffler may have had all of it
     for passes_left in reversed(range(_PASSES)):
         try:
             received, total = (await send(poll=pairwise_pb2.Poll())).received, len(submission.sealed)
             while received < total:
                 chunk = submission.sealed[received : received + LIMITS.upload_bytes]
                 received = (await send(upload=pairwise_pb2.Upload(offset=received, total=total, chunk=chunk))).received
+            told = True
             answer = await send(single=submission.single)
         except ShoalError as error:
             # The shuffler lets go of an upload once it is stored, when it restarts, and of slow ones when its memory is full: then the
             # next step does not fit what it holds. All of it again is told the same, and counts once.
             if error.kind is Kind.INVALID and passes_left:
                 continue
+            if error.kind is Kind.WINDOW_CLOSED and told:
+                raise ShoalError(Kind.DEADLINE, "the window ended before the shuffler said whether it has the vector") from None
             raise
         if answer.phase != pairwise_pb2.PHASE_DONE:
             raise ShoalError(Kind.INTERNAL, "the shuffler did not say that the vector is stored: ask its operator")

@@ -1,0 +1,118 @@
+"""kill -9 of shuffler and analyzer at random moments of many rounds: every stored sum is exact, whoever died.
+
+Real processes, TLS and sockets. Devices ask for a round until they have answered or the window takes no more of them; a kill comes after a
+random number of their steps, so at any moment of whatever goes on. (A kill does not test fsync: the page cache survives the process.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.clients.rounds import RoundState
+from shoal.secagg import Mode
+from tests.faults.rounds_services import Part, Services, Smithy, serving
+from tests.sizes import size
+
+WINDOWS = size(4, 60)
+DEVICES, SEATS = 24, 8
+STEPS = 250  # between two kills, at most
+TRIES = 4  # of a device for a seat in one window
+STALLED_S = 0.25  # real seconds without a step after which the phase that is waited for is ended by the clock
+
+
+@pytest.fixture(scope="module")
+def smithy() -> Iterator[Smithy]:
+    one = Smithy()
+    yield one
+    one.close()
+
+
+async def answer(services: Services, part: Part, window: int) -> None:
+    """As an agent does: one round after the other until this device has answered, or the window is over."""
+    for _ in range(TRIES):
+        outcome = await services.take_part(part, window)
+        if part.charged or outcome.state is RoundState.NONE:
+            return
+
+
+def steps(parts: list[Part]) -> int:
+    return sum(sum(part.steps.values()) for part in parts)
+
+
+def progress(parts: list[Part]) -> int:
+    return sum(part.changes + len(part.outcomes) for part in parts)
+
+
+async def pass_time(services: Services, parts: list[Part]) -> None:
+    """End the phase that is waited for when nobody gets any further: someone died, or too few are left."""
+    before = -1
+    while True:
+        if progress(parts) == before:
+            services.clock.set(services.clock.now() + 31.0)
+        before = progress(parts)
+        await asyncio.sleep(STALLED_S)
+
+
+async def kill(services: Services, rng: random.Random) -> None:
+    """One of the two, which is up again when this returns."""
+    role, before = rng.choice(("shuffler", "shuffler", "analyzer")), len(services.back)
+    os.kill(services.pids[role], signal.SIGKILL)
+    await services.until(lambda: len(services.back) > before)
+
+
+async def kill_on_the_way(services: Services, parts: list[Part], rng: random.Random) -> None:
+    while True:
+        goal = steps(parts) + rng.randrange(1, STEPS)
+        await services.until(lambda goal=goal: steps(parts) >= goal)  # type: ignore[misc]
+        await kill(services, rng)
+
+
+async def end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel them; what went wrong in them goes wrong here."""
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        assert result is None or isinstance(result, asyncio.CancelledError), result
+
+
+async def one_window(services: Services, window: int, rng: random.Random) -> list[set[int]]:
+    """Who is in which sum."""
+    services.begin(window)
+    parts = services.parts(range(DEVICES))
+    around = [asyncio.create_task(pass_time(services, parts)), asyncio.create_task(kill_on_the_way(services, parts, rng))]
+    await asyncio.gather(*(answer(services, part, window) for part in parts))
+    around[1].cancel()
+    await services.until(lambda: len(services.back) == len(services.deaths))
+    await end(*around)
+    for part in parts:
+        if part.charged:
+            await services.refused(part, window)
+    finishing = asyncio.create_task(services.finish(window))
+    await asyncio.sleep(rng.random() * 0.04)  # a moment of the window's end
+    await kill(services, rng)
+    await finishing
+    return services.check(window, parts)
+
+
+@pytest.mark.timeout(3_600)
+async def test_kill_9_in_the_middle_of_rounds(smithy: Smithy, memory_folder: Path) -> None:
+    """``Services.check`` after each window: exact sums, everybody in one at most, COUNTED in one, n of the release, nothing left on disk.
+
+    TODO planted.
+    """
+    rng = random.Random(21)  # noqa: S311 - when to kill is no secret
+    plan = {"mode": Mode.DEFAULT, "devices": SEATS, "cohort_min": 5, "survivors_min": 4, "dropout_ppm": 300_000}
+    async with serving(smithy, memory_folder, windows=WINDOWS + 1, **plan) as services:
+        guard = asyncio.create_task(services.guard())
+        sums = [inside for window in range(WINDOWS) for inside in await one_window(services, window, rng)]
+        await end(guard)
+    assert len(sums) >= WINDOWS  # three of a window if nobody dies
+    assert len(services.deaths) > WINDOWS  # one at the end of each, and others on the way
+    assert {"shuffler", "analyzer"} == set(services.deaths)
