@@ -62,6 +62,22 @@ def with_graph(task: Task, result: LintResult) -> LintResult:
     return result
 
 
+def with_noise(task: Task, result: LintResult) -> LintResult:
+    """The findings, and whether a total can be told from noise at all: the noise of a sum against the largest total of its survivors."""
+    plan, domain = task.pairwise, task.domain
+    if plan is None or not isinstance(domain, Vector) or result.errors:
+        return result
+    step = domain.clip / domain.grid
+    error = math.sqrt(plan.survivors_min * float(create_noise(task.mechanism).variance)) * step
+    largest = plan.survivors_min * bounds(domain).linf * step
+    if error < largest:
+        return result
+    text = f"the noise of a sum has a standard error of {error:.4g}, and no total of {plan.survivors_min} devices exceeds {largest:.4g}"
+    return LintResult(
+        (*result.findings, Finding(False, f"{text}: larger rounds or a larger target_epsilon would tell more")), result.certificate
+    )
+
+
 def guarantee(certificate: PairwiseCertificate) -> str:
     """What a round's sum promises each device, and what is left if shuffler and analyzer work together."""
     upper, lower = bound_text(certificate.epsilon_upper), bound_text(certificate.epsilon_lower, up=False)

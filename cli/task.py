@@ -92,7 +92,7 @@ def sign(
 
 
 def _lint(made: Task) -> LintResult:
-    return pairwise_show.with_graph(made, lint(made))
+    return pairwise_show.with_noise(made, pairwise_show.with_graph(made, lint(made)))
 
 
 def sign_task(made: Task, signer: SigningKey) -> bytes:

@@ -319,3 +319,13 @@ def test_layouts_are_tried_at_both_ends() -> None:
         assert with_graph(helper, result) is result
     assert {100, 120} <= set(asked)
     assert isinstance(PAIRWISE, Task)
+
+
+def test_noise_that_drowns_every_total_is_a_warning(desk: Path, capsys: Capture) -> None:
+    """4630 against totals of up to 77 * 400 is fine; ten times that is no measurement. Planted: no warning, or always one -> this fails."""
+    out, _ = run(capsys, "task", "lint", "sums.toml")
+    assert "no total of" not in out
+    edit("target_epsilon = 1.0 ", "target_epsilon = 0.1 ")
+    out, _ = run(capsys, "task", "lint", "sums.toml")
+    assert "warning: the noise of a sum has a standard error of 4" in out
+    assert "no total of 77 devices exceeds 3.08e+04: larger rounds or a larger target_epsilon would tell more" in out
