@@ -169,12 +169,16 @@ def _task_lines(status: TaskStatus) -> str:
 
 
 def _epsilons(status: TaskStatus) -> str:
+    from shoal.accounting.meaning import bound_text
+
     one = status.assignment
+    together = bound_text(one.epsilon0)
     if one.apart is None:
-        return f"epsilon0 {one.epsilon0:.4g} per report"
+        return f"epsilon0 {together} per report"
+    apart = bound_text(one.apart)
     if one.epsilon0 <= one.apart:
-        return f"epsilon {one.apart:.4g} per sum, even if shuffler and analyzer work together"
-    return f"epsilon {one.apart:.4g} per sum while shuffler and analyzer do not work together ({one.epsilon0:.4g} if they do)"
+        return f"epsilon {apart} per sum, even if shuffler and analyzer work together"
+    return f"epsilon {apart} per sum while shuffler and analyzer do not work together ({together} if they do)"
 
 
 def _task_json(status: TaskStatus) -> dict[str, Any]:

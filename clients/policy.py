@@ -66,15 +66,22 @@ def check(policy: Policy, trusted: TrustedTask, epsilon0: float, apart: float | 
     if apart is not None and not policy.sums_if_apart and not epsilon0 <= policy.max_epsilon0:
         raise _refused(
             task.name,
-            f"if shuffler and analyzer worked together, epsilon0 = {epsilon0:.4g} would remain, more than max_epsilon0 = "
+            f"if shuffler and analyzer worked together, epsilon0 = {_up(epsilon0)} would remain, more than max_epsilon0 = "
             f"{policy.max_epsilon0:g} allows: sums_if_apart = true accepts sums that are protected while they don't",
         )
     if apart is not None and not min(apart, epsilon0) <= policy.max_epsilon0:
-        raise _refused(task.name, f"its sums have epsilon = {apart:.4g}, more than max_epsilon0 = {policy.max_epsilon0:g} allows")
+        raise _refused(task.name, f"its sums have epsilon = {_up(apart)}, more than max_epsilon0 = {policy.max_epsilon0:g} allows")
     if apart is None and not epsilon0 <= policy.max_epsilon0:
-        raise _refused(task.name, f"one report has epsilon0 = {epsilon0:.4g}, more than max_epsilon0 = {policy.max_epsilon0:g} allows")
+        raise _refused(task.name, f"one report has epsilon0 = {_up(epsilon0)}, more than max_epsilon0 = {policy.max_epsilon0:g} allows")
     if task.min_batch < policy.min_batch_floor:
         raise _refused(task.name, f"its min_batch is {task.min_batch}, below min_batch_floor = {policy.min_batch_floor}")
+
+
+def _up(epsilon: float) -> str:
+    """An upper bound, never printed too small."""
+    from shoal.accounting.meaning import bound_text  # who refuses nothing loads nothing
+
+    return bound_text(epsilon)
 
 
 def _refused(name: str, why: str) -> ShoalError:

@@ -116,3 +116,16 @@ def test_sums_that_stand_on_two_parties_apart_want_the_owner_to_say_so(together:
         check(policy, trusted, together, apart)
     assert caught.value.kind is Kind.REFUSED
     assert ("sums_if_apart" in caught.value.message) == (not accepts)
+
+
+@pytest.mark.parametrize(
+    ("epsilon0", "shown"), [(1.78524731, "= 1.786,"), (23.1101, "= 23.12,"), (4.000000000000007, "= 4,"), (float("inf"), "= inf,")]
+)
+def test_an_epsilon_is_never_shown_smaller_than_it_is(epsilon0: float, shown: str) -> None:
+    """The owner decides by it. Planted: rounded to the nearest decimal -> 1.785, and this fails."""
+    world = make_world()
+    trusted, _ = _trusted(world)
+    for accepts in (None, True):
+        with pytest.raises(ShoalError) as caught:
+            check(_policy(world, max_epsilon0=0.5, sums_if_apart=bool(accepts)), trusted, epsilon0, epsilon0 if accepts else None)
+        assert shown in caught.value.message
