@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shoal.clock import Clock
 from shoal.crypto.secagg.coordinator import Coordinator, countersign, open_request
-from shoal.crypto.secagg.records import NONCE_SIZE
+from shoal.crypto.secagg.records import NONCE_SIZE, Reason
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import ServedTask
@@ -38,6 +38,7 @@ _KEPT_ROUNDS = 1_000  # ended ones of a window whose devices still get told how 
 _KEPT_SEATS = 50_000  # ... and as many devices of theirs at most: a seat is about 2 KiB
 _NONE_WAIT_MS = 1_000  # while a round is being opened
 _OPEN_PATIENCE_S = 30.0
+_LONELY_PAUSE_S = 600.0
 _FINISH_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0  # between two attempts to finish a window
 
 
@@ -65,6 +66,7 @@ class WindowRounds:
         self._sessions: dict[bytes, LiveRound] = {}
         self._seats: dict[bytes, tuple[LiveRound, bytes]] = {}  # device key -> its last round and session
         self._joining: LiveRound | None = None
+        self._lonely, self._not_before = 0, 0.0  # rounds in a row that too few joined; when the next one may open
         self._woken = asyncio.Event()
         self._wanted = False
         self.ended: Counter[str] = Counter()  # rounds by how they ended: "done", or the reason
@@ -145,7 +147,7 @@ class WindowRounds:
                 now = self._clock.now()
                 if not self._rounds and not self.opens_rounds(now) and now >= self.served.task.windows.deadline_of(self.window.window):
                     return
-                if self._wanted and self.opens_rounds(now):
+                if self._wanted and self.opens_rounds(now) and now >= self._not_before:
                     await self._open()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), self._tick_s)
@@ -164,6 +166,8 @@ class WindowRounds:
                 self._rounds.remove((live, task))
                 reason = live.coordinator.reason
                 self.ended[reason.value if reason else "done"] += 1
+                self._lonely = self._lonely + 1 if reason is Reason.TOO_FEW_JOINED else 0
+                self._not_before = self._clock.now() + lonely_pause(self._lonely, self.terms.plan.join_s)
                 self._ended.append(live)
         while len(self._ended) > _KEPT_ROUNDS or sum(len(live.devices) for live in self._ended) > _KEPT_SEATS:
             old = self._ended.pop(0)
@@ -200,6 +204,14 @@ class WindowRounds:
         task = asyncio.create_task(live.run())
         task.add_done_callback(lambda _: self._woken.set())
         self._rounds.append((live, task))
+
+
+def lonely_pause(lonely: int, join_s: int) -> float:
+    """Seconds without a round after so many in a row that too few joined: 0, join_s, 3 join_s, ... up to ten minutes.
+
+    A few devices that are left over in a long window would otherwise open and end a round every join_s until it is over.
+    """
+    return min(join_s * (2.0 ** min(max(lonely - 1, 0), 20) - 1), _LONELY_PAUSE_S)
 
 
 class RoundDriver:

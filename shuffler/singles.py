@@ -29,7 +29,7 @@ _COMMIT_S = 0.006  # submissions of so many seconds share a commit
 _TEXTS = {
     Kind.CONFLICT: "this device has another vector in this window: a vector is sealed once",
     Kind.WINDOW_CLOSED: "the window is over: drop the vector",
-    Kind.WINDOW_FULL: "the window holds as many vectors as its sum is made for: drop the vector",
+    Kind.WINDOW_FULL: "the window holds as many vectors as its sum is made for: wait for the next window",
 }
 # Streams messages to the analyzer's method of that name and returns the reply's bytes.
 Send = Callable[[str, AsyncIterator[bytes]], Awaitable[bytes]]

@@ -24,6 +24,7 @@ from shoal.rpc.channel import build_channel, call, call_stream
 from shoal.rpc.tls import TlsIdentity
 from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.core import WindowState
+from shoal.shuffler.round_driver import lonely_pause
 from tests.rounds_world import TICK_S, Running, Wire, World, running, total
 from tests.shuffler_world import CA, LENGTH, submit
 from tests.sizes import size
@@ -389,3 +390,27 @@ async def test_status_and_metrics_count_rounds_and_nobody_in_them(one: Running) 
     for port, words in wanted.items():
         with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics") as page:
             assert words in page.read().decode()
+
+
+async def test_left_over_devices_do_not_open_rounds_without_end(one: Running) -> None:
+    """After two rounds in a row that too few joined, the third waits join_s. Planted: no pause -> a round is under way at once."""
+    lonely = one.world.devices(2)
+    for ended in (1, 2):
+        asked = one.begin(lonely)
+        await one.until(lambda: one.counts().get("joined", 0) == 2)
+        await one.advance(31)
+        await one.until(lambda ended=ended: one.rounds.ended["too few devices joined"] == ended)  # type: ignore[misc]
+        assert {(await each).state for each in asked} == {RoundState.ABORTED}
+    asked = one.begin(lonely)
+    await one.until(lambda: one.rounds._wanted)
+    assert (one.phase(), one.rounds._not_before - one.clock.now()) == ("", pytest.approx(30, abs=1))
+    await one.advance(31)
+    await one.until(lambda: one.counts().get("joined", 0) == 2)
+    for each in asked:
+        each.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+
+
+def test_the_pause_grows_to_ten_minutes() -> None:
+    assert [lonely_pause(n, 30) for n in range(7)] == [0, 0, 30, 90, 210, 450, 600]
+    assert lonely_pause(10**6, 86_400) == 600
