@@ -78,6 +78,10 @@ class WindowRounds:
         plan = self.served.task.windows
         return plan.start_of(self.window.window) - plan.skew_s <= now <= plan.deadline_of(self.window.window) - self.terms.plan.seconds
 
+    def opens_now(self, now: float) -> bool:
+        """Whether a round that somebody asked for may begin."""
+        return self.opens_rounds(now) and now >= self._not_before
+
     def takes_singles(self, now: float) -> bool:
         """Helper mode: whether the window takes vectors now."""
         plan = self.served.task.windows
@@ -147,7 +151,7 @@ class WindowRounds:
                 now = self._clock.now()
                 if not self._rounds and not self.opens_rounds(now) and now >= self.served.task.windows.deadline_of(self.window.window):
                     return
-                if self._wanted and self.opens_rounds(now) and now >= self._not_before:
+                if self._wanted and self.opens_now(now):
                     await self._open()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), self._tick_s)
