@@ -108,6 +108,7 @@ class Services:
         self.secrets: set[bytes] = set()  # what must not be anywhere on a disk after its window
         self.deaths: list[str] = []
         self.back: list[str] = []  # of the dead, who was started again
+        self.kills = 0
         world = self.world.shuffler
         world.write_config(f"localhost:{self.ports['analyzer']}", listen=f"127.0.0.1:{self.ports['shuffler']}")
         values = {
@@ -233,7 +234,7 @@ class Services:
     # --- the end of a window ------------------------------------------------------------------------------------------
 
     def begin(self, window: int) -> None:
-        self.clock.set(self.world.published.task.windows.start_of(window) + 1.0)
+        self.clock.set(max(self.clock.now(), self.world.published.task.windows.start_of(window) + 1.0))
 
     async def finish(self, window: int) -> None:
         """The window's time is over; until both services are done with it."""
