@@ -172,10 +172,10 @@ async def live(services: Services, window: int, mode: Mode, strike: Strike | Non
 def strikes(passed: dict[str, dict[str, int]], points: dict[str, set[str]]) -> Iterator[Strike]:
     """Killed at the first and the last passing, and one failure at the last, but for points that only look back on something done.
 
-    In full: every point that was passed, every passing, both failures.
+    In full: every passing, and both failures.
     """
     for role, names in points.items():
-        for point in sorted(passed[role] if FULL else names):
+        for point in sorted(names):
             count = 1 if point.startswith("singles.") else passed[role][point]  # how many vectors share a commit is a matter of time
             for at in range(1, count + 1) if FULL else sorted({1, count}):
                 yield Strike(role, point, "exit", at)
