@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from shoal.errors import Kind, ShoalError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+T = TypeVar("T")
 _SMALL = 4096  # bytes: below this one system call is cheaper than setting up a cipher
 
 
@@ -80,6 +82,15 @@ def uniform_below(bound: int, entropy: Entropy) -> int:
         word = int.from_bytes(entropy.bytes(8), "little")
         if word < limit:
             return word % bound
+
+
+def shuffled(items: Sequence[T], entropy: Entropy) -> list[T]:
+    """The items in a uniformly random order (Fisher, Yates)."""
+    result = list(items)
+    for last in range(len(result) - 1, 0, -1):
+        pick = uniform_below(last + 1, entropy)
+        result[last], result[pick] = result[pick], result[last]
+    return result
 
 
 def bernoulli(threshold: int, entropy: Entropy) -> bool:

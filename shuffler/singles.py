@@ -14,7 +14,7 @@ from shoal import codec
 from shoal.crypto.secagg.device import SESSION_SIZE
 from shoal.crypto.secagg.single import check_single, sum_pads
 from shoal.crypto.secagg.terms import RoundTerms
-from shoal.entropy import SYSTEM, Entropy, uniform_below
+from shoal.entropy import SYSTEM, Entropy, shuffled
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
@@ -172,7 +172,7 @@ class Singles:
         rows = await asyncio.to_thread(self._store.rows, window)
         if len(rows) < terms.plan.survivors_min:
             return "too few vectors came" if rows else ""
-        order = _shuffled(rows, self._entropy)
+        order = shuffled(rows, self._entropy)
         reply = codec.parse(pairwise_pb2.VectorsReply, await send("DeliverSingles", self._vectors(terms, window, order)), "reply")
         unusable = set(reply.unusable)
         if not unusable <= set(range(len(order))):
@@ -212,12 +212,3 @@ async def _pads(terms: RoundTerms, pads: bytes, devices: int) -> AsyncIterator[b
         data = pads[offset : offset + LIMITS.upload_bytes]
         message = pairwise_pb2.PadsChunk(task_id=terms.task_id.raw, window=terms.window, offset=offset, devices=devices, data=data)
         yield message.SerializeToString()
-
-
-def _shuffled(rows: list[Row], entropy: Entropy) -> list[Row]:
-    """A uniform permutation (Fisher, Yates), from the CSPRNG."""
-    order = list(rows)
-    for last in range(len(order) - 1, 0, -1):
-        other = uniform_below(last + 1, entropy)
-        order[last], order[other] = order[other], order[last]
-    return order

@@ -27,7 +27,7 @@ from shoal.crypto.secagg.seating import Member, Seating
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, COMMITMENT_SIZE, bundle_size
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext, SigningKey, verify
-from shoal.entropy import Entropy, uniform_below
+from shoal.entropy import Entropy, shuffled
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
@@ -412,13 +412,13 @@ class Coordinator:
         rows = [member.session for member in self._seating if member.upload is not None]
         if len(rows) < self.terms.survivors(len(self._seating)):
             return self.failed(Reason.TOO_FEW_VECTORS)
-        self._rows = tuple(_shuffled(rows, self._entropy))
+        self._rows = tuple(shuffled(rows, self._entropy))
         self._enter(State.DELIVERING)
         return [Deliver(self._rows)]
 
     def _ask_unmask(self) -> list[Effect]:
         answered = [m.position.to_bytes(POSITION_SIZE, "big") + m.bundle for m in self._seating if m.bundle is not None]
-        bundles = _shuffled(answered, self._entropy)
+        bundles = shuffled(answered, self._entropy)
         if len(bundles) < self._seating.graph.threshold or self.round_id is None:
             return self.failed(Reason.TOO_FEW_SHARES)
         self._enter(State.SUMMING)
@@ -475,15 +475,6 @@ class Coordinator:
             if self._state.value >= since.value and not came:
                 return f"this device's {what}: it counts as lost in the round"
         return ""
-
-
-def _shuffled(items: list[bytes], entropy: Entropy) -> list[bytes]:
-    """A uniformly random order (Fisher and Yates), from the CSPRNG."""
-    result = list(items)
-    for last in range(len(result) - 1, 0, -1):
-        pick = uniform_below(last + 1, entropy)
-        result[last], result[pick] = result[pick], result[last]
-    return result
 
 
 def _same(held: object, new: object, what: str) -> None:

@@ -98,7 +98,7 @@ async def test_collection_is_for_the_allowed_shufflers_alone(one: Running) -> No
 
 
 async def test_frames_of_shuffled_tasks_have_no_place_here(one: Running) -> None:
-    channel = one.transport()._channel  # the same connection, for another service
+    channel = one.transport()._channel.grpc  # the same connection, for another service
     with pytest.raises(ShoalError) as refused:
         await call(channel, "/shoal.v1.Ingress/Submit", submit(one.world.published.frame()), 5.0)
     assert refused.value.kind is Kind.INVALID

@@ -143,7 +143,7 @@ async def test_nobody_there_is_unavailable(world: World) -> None:
     assert caught.value.kind is Kind.UNAVAILABLE
     async with far.serving(port):  # the same transport, once the shuffler is there
         one = prepare(assignment_of(world), 0, 1)
-        await transport._channel.channel_ready()
+        await transport._channel.grpc.channel_ready()
         verify_receipt(one.ack_key, 0, one.frame, await transport.submit(one.frame, 5.0))
         assert far.frames == [one.frame]
         await transport.close()

@@ -16,11 +16,10 @@ from shoal.crypto.secagg.coordinator import (
     AskUnmask,
     Deliver,
     End,
-    _shuffled,
 )
 from shoal.crypto.secagg.records import Commit, Reason, Start, Status
 from shoal.crypto.signing import SigningContext
-from shoal.entropy import SeededEntropy
+from shoal.entropy import SeededEntropy, shuffled
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
 from tests.secagg_world import NOW, Play, Step, World
@@ -179,7 +178,7 @@ def test_rows_are_in_random_order() -> None:
     """
     trials, items = size(2_400, 48_000), [bytes([i]) for i in range(4)]
     entropy = SeededEntropy("order")
-    seen = Counter(tuple(_shuffled(items, entropy)) for _ in range(trials))
+    seen = Counter(tuple(shuffled(items, entropy)) for _ in range(trials))
     assert len(seen) == 24
     assert sum((count - trials / 24) ** 2 / (trials / 24) for count in seen.values()) < 59.1
     order = {tuple(played_rows(f"order {i}")) for i in range(5)}
