@@ -107,7 +107,8 @@ def test_files_that_can_not_be_used_are_named(tmp_path: Path, what: str) -> None
         database.execute("PRAGMA user_version = 99")
         database.close()
     elif what == "readable by others":
-        path.touch(mode=0o644)
+        path.touch()
+        path.chmod(0o644)  # whatever the umask
     else:
         path = tmp_path / "nowhere" / "ledger"
     with pytest.raises(ShoalError) as error:
