@@ -49,7 +49,7 @@ from tests.shuffler_world import World as ShufflerWorld
 DAY = 86_400
 TICK_S = 0.02  # between two looks of the services at their clock
 POLL_S = 0.01  # what a device's waits are cut to
-PATIENCE_S = 30.0  # real seconds after which a test gives up waiting for what must happen
+PATIENCE_S = 90.0  # real seconds after which a test gives up waiting for what must happen
 DIMENSION = 7
 
 
