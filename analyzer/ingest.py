@@ -116,15 +116,6 @@ class Ingest:
         A chunk that is refused ends the call; the good ones before it stay. Raises INVALID, NOT_FOUND (not offered),
         WINDOW_CLOSED, OVERSIZE, MISMATCH (rows_hash), OVERLOADED (disk).
         """
-        try:
-            return await self._deliver(messages)
-        except ShoalError:
-            # A refusal that meets a caller who is still writing is lost inside gRPC, which then says INTERNAL: let it finish.
-            async for _ in messages:
-                pass
-            raise
-
-    async def _deliver(self, messages: AsyncIterator[bytes]) -> bytes:
         batch: Batch | None = None
         spool: Spool | None = None
         async for message in messages:

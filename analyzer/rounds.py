@@ -188,15 +188,6 @@ class Rounds:
 
         Rows that were taken stay, also those before a chunk that is refused. Raises INVALID, NOT_FOUND, ABORTED, CONFLICT.
         """
-        try:
-            return await self._deliver(messages)
-        except ShoalError:
-            # A refusal that meets a caller who is still writing is lost inside gRPC, which then says INTERNAL: let it finish.
-            async for _ in messages:
-                pass
-            raise
-
-    async def _deliver(self, messages: AsyncIterator[bytes]) -> bytes:
         one: _Round | None = None
         round_id, at, buffer = b"", 0, bytearray()
         async for message in messages:

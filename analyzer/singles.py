@@ -53,15 +53,6 @@ class Singles:
 
         Raises INVALID, UNKNOWN_TASK, WINDOW_CLOSED, UNAVAILABLE (the key can't be read); nothing is kept of a delivery that breaks off.
         """
-        try:
-            return await self._deliver(messages)
-        except ShoalError:
-            # A refusal that meets a caller who is still writing is lost inside gRPC, which then says INTERNAL: let it finish.
-            async for _ in messages:
-                pass
-            raise
-
-    async def _deliver(self, messages: AsyncIterator[bytes]) -> bytes:
         one: _Delivery | None = None
         first, at, buffer, size = pairwise_pb2.SinglesChunk(), 0, bytearray(), 1
         async for message in messages:

@@ -182,7 +182,14 @@ def _stream(handler: StreamHandler, max_bytes: int, peers: frozenset[str] | None
     async def guarded(messages: AsyncIterator[bytes], context: Context) -> bytes:
         try:
             async with asyncio.timeout(_enter(context, peers)):
-                return await handler(checked(messages), Call(context))
+                stream = checked(messages)
+                try:
+                    return await handler(stream, Call(context))
+                except ShoalError:
+                    # A refusal that meets a caller who is still writing is lost inside gRPC, which then says INTERNAL: let it finish.
+                    async for _ in stream:
+                        pass
+                    raise
         except BaseException as error:  # the barrier: nothing untyped may pass
             await _refuse(context, error)
             raise  # not reached: abort raises
