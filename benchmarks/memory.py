@@ -137,7 +137,7 @@ async def _feed(address: str, ca: bytes, recipe: Recipe, path: Path, first: int,
                 file.seek(start * recipe.row_size)
                 rows = min(_BATCH, first + count - start)
                 sealed = seal_frames(recipe, [file.read(recipe.row_size) for _ in range(rows)])
-                receipts = await transport.submit_batch(sealed.frames, 60.0)
+                receipts = await transport.submit_batch(sealed.frames, [b""] * rows, 60.0)
                 if any(receipt.status for receipt in receipts):
                     raise RuntimeError("the shuffler refused a frame of the benchmark")
 

@@ -11,13 +11,13 @@ from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, altern
 from benchmarks.raw import Layer, Processes, Work, seal_layers
 from benchmarks.site import WINDOW
 from shoal.clients.core import Assignment, assign, prepare, randomize, seal
-from shoal.clients.simulated import Share, SimulatedTask, Simulation
+from shoal.clients.fleet.simulated import Share, SimulatedTask, Simulation
 from shoal.clients.transport import Receipt
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 
-DRAWN = 256  # devices whose reports the simulator draws in one call (clients/simulated.py)
+DRAWN = 256  # devices whose reports the simulator draws in one call (clients/fleet/simulated.py)
 TITLE = "reports drawn and sealed by the simulator / two bare HPKE seals per report in as many processes"
 
 
@@ -103,10 +103,10 @@ def prepare_alone(simulated: SimulatedTask, authorities: frozenset[bytes], count
 class _Closed:
     """The shortest way to a final answer: without a server there is no receipt, so the window is said to be over."""
 
-    async def submit(self, frame: bytes, deadline_s: float) -> bytes:
+    async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
         raise ShoalError(Kind.WINDOW_CLOSED, "the window is over: drop the report")
 
-    async def submit_batch(self, frames: Sequence[bytes], deadline_s: float) -> list[Receipt]:
+    async def submit_batch(self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float) -> list[Receipt]:
         raise ShoalError(Kind.WINDOW_CLOSED, "the window is over: drop the report")
 
     async def close(self) -> None:

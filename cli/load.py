@@ -18,7 +18,7 @@ from shoal import codec
 from shoal.cli.counted import Counted, Counter
 from shoal.cli.output import console, emit_json, public_key, read_bytes, say, stderr
 from shoal.clients.core import window_at
-from shoal.clients.simulator import SimulatedTask, SimulationPlan, SimulationResult, simulate
+from shoal.clients.fleet.simulator import SimulatedTask, SimulationPlan, SimulationResult, simulate
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask, serve_task
 from shoal.domain import Categories, Domain, Numeric, Value, Vector, YesNo

@@ -27,7 +27,7 @@ async def attempt(outbox: Outbox, entry: Entry, transport: Transport, deadline_s
     await on(outbox, lambda: outbox.sending(task_id, window))
     hit("client.send")
     try:
-        mac = await transport.submit(entry.frame, deadline_s)
+        mac = await transport.submit(entry.frame, entry.ack_key, deadline_s)
         verify_receipt(entry.ack_key, 0, entry.frame, mac)
     except ShoalError as error:
         failure = error

@@ -37,11 +37,11 @@ class GrpcTransport:
     def __init__(self, address: str, ca: bytes, *, insecure: bool = False, private_pool: bool = False) -> None:
         self._channel = ShufflerChannel(address, ca, insecure=insecure, private_pool=private_pool)
 
-    async def submit(self, frame: bytes, deadline_s: float) -> bytes:
+    async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
         request = submit_pb2.SubmitRequest(frame=frame).SerializeToString()
         return _parse(submit_pb2.SubmitReply, await self._channel.call(_SUBMIT, request, deadline_s)).mac
 
-    async def submit_batch(self, frames: Sequence[bytes], deadline_s: float) -> list[Receipt]:
+    async def submit_batch(self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float) -> list[Receipt]:
         request = submit_pb2.SubmitBatchRequest(frames=frames).SerializeToString()
         reply = _parse(submit_pb2.SubmitBatchReply, await self._channel.call(_BATCH, request, deadline_s))
         if len(reply.receipts) != len(frames):

@@ -10,8 +10,11 @@ from typing import Protocol
 class Transport(Protocol):
     """A way to one shuffler. Opened lazily: making one never fails because nobody answers."""
 
-    async def submit(self, frame: bytes, deadline_s: float) -> bytes:
+    async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
         """Send one frame; the reply's MAC once the shuffler says that the report is on its disk.
+
+        ``ack_key``: of this frame. A transport over a channel that nobody vouches for finds out with it what a reply means, and whether
+        the shuffler made it; it is never sent. Who calls verifies the MAC again.
 
         Raises ShoalError: a refusal's kind only if the shuffler itself named it, otherwise a kind after which the same
         bytes may be sent again (UNAVAILABLE, DEADLINE, OVERLOADED, INTERNAL).
@@ -32,6 +35,6 @@ class Receipt:
 
 
 class BatchTransport(Transport, Protocol):
-    async def submit_batch(self, frames: Sequence[bytes], deadline_s: float) -> list[Receipt]:
+    async def submit_batch(self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float) -> list[Receipt]:
         """Send many frames in one call, for a relay: one receipt per frame, in order. Raises like ``submit``."""
         ...

@@ -17,7 +17,7 @@ from shoal.domain import Categories, Domain, Norm, Numeric, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
-from shoal.protos import delivery_pb2, keys_pb2, task_pb2
+from shoal.protos import delivery_pb2, directory_pb2, keys_pb2, task_pb2
 from shoal.secagg import Mode, PairwisePlan
 from shoal.task import Admission, Aggregator, KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
 
@@ -87,6 +87,28 @@ def decode_signed_schedule(data: bytes) -> Signed:
 
 def encode_signed_schedule(signed: Signed) -> bytes:
     return keys_pb2.SignedKeySchedule(schedule=signed.data, authority=signed.authority, signature=signed.signature).SerializeToString()
+
+
+# --- bundles --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A SignedTask and its SignedKeySchedule, as serialized; nothing of them is verified."""
+
+    signed_task: bytes
+    signed_schedule: bytes
+
+
+def decode_bundle(data: bytes) -> Bundle:
+    """Raises INVALID, OVERSIZE."""
+    _limit(data, LIMITS.bundle_bytes, "task bundle")
+    message = parse(directory_pb2.TaskBundle, data, "task bundle")
+    return Bundle(message.signed_task, message.signed_schedule)
+
+
+def encode_bundle(bundle: Bundle) -> bytes:
+    return directory_pb2.TaskBundle(signed_task=bundle.signed_task, signed_schedule=bundle.signed_schedule).SerializeToString()
 
 
 # --- task -----------------------------------------------------------------------------------------------------------
@@ -211,6 +233,7 @@ def encode_task(task: Task) -> bytes:
         messages=task.messages,
         pairwise=encode_pairwise(task.pairwise),
         enrolment_key=task.enrolment_key,
+        memoized=task.memoized,
     ).SerializeToString(deterministic=True)
 
 
@@ -259,6 +282,7 @@ def decode_task(data: bytes) -> Task:
         messages=message.messages,
         pairwise=decode_pairwise(message.pairwise) if message.HasField("pairwise") else None,
         enrolment_key=message.enrolment_key,
+        memoized=message.memoized,
     )
 
 

@@ -20,6 +20,8 @@ class Limits:
     metadata_bytes: int = 4 * KIB  # request headers; soft and hard limit equal, so refusal isn't random
     task_bytes: int = 256 * KIB  # a serialized Task
     schedule_bytes: int = 4 * MIB  # a serialized KeySchedule: 3 years of daily windows with post-quantum keys
+    bundle_bytes: int = 4 * MIB + 260 * KIB  # a task and its schedule, signed
+    catalogue_bytes: int = 64 * MIB  # all tasks of one shuffler
     # --- calls ------------------------------------------------------------------------------------------------------
     concurrent_streams: int = 512  # per connection: a relay or a simulator multiplexes many devices on one
     concurrent_calls: int = 1_024  # per server; beyond it RESOURCE_EXHAUSTED, nothing queues without bound
@@ -59,6 +61,14 @@ class Limits:
     retry_most_s: float = 3_600.0  # ... doubling up to this, each with full jitter
     send_deadline_s: float = 20.0
     config_bytes: int = 1 * MIB  # a configuration file
+    known_tasks: int = 1_000  # tasks learnt from feeds that a device keeps
+    refusals: int = 1_000  # entries on refused bundles in a device's ledger; later ones are counted only
+    source_s: float = 30.0  # longest time that reading a local value may take
+    source_bytes: int = 1 * MIB  # read of a local value's file, reply or output
+    # --- MQTT -------------------------------------------------------------------------------------------------------
+    bridge_frames: int = 8_192  # frames that a bridge holds; beyond it they are dropped, and devices send them again
+    mqtt_connect_s: float = 10.0  # seconds a broker may take over a connection
+    mqtt_keepalive_s: int = 60
 
 
 LIMITS = Limits()

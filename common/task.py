@@ -131,6 +131,7 @@ class Task:
     aggregator: Aggregator = Aggregator.SHUFFLED
     pairwise: PairwisePlan | None = None  # with aggregator PAIRWISE
     enrolment_key: bytes = b""  # Ed25519 public key that signs device certificates, with admission ENROLLED
+    memoized: bool = False  # the same value gets the same randomized report in every window, sealed anew each time
 
     def __post_init__(self) -> None:
         _require(len(self.salt) == 16, "a task's salt is 16 random bytes")
@@ -175,6 +176,9 @@ class Task:
         )
 
     def _check_aggregator(self) -> None:
+        _require(
+            not self.memoized or self.aggregator is Aggregator.SHUFFLED, "a sum can't be memoized: the noise of every round must be its own"
+        )
         if self.aggregator is Aggregator.SHUFFLED:
             _require(self.pairwise is None and not isinstance(self.domain, Vector), "a vector is summed by the aggregator pairwise alone")
             _require(1 <= self.report_size <= LIMITS.report_bytes, f"report_size is 1 to {LIMITS.report_bytes} bytes")

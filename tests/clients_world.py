@@ -193,12 +193,12 @@ class DirectTransport:
     def __init__(self, far: FarEnd) -> None:
         self.far, self.down, self.closed = far, False, False
 
-    async def submit(self, frame: bytes, deadline_s: float) -> bytes:
+    async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
         if self.down or self.closed:
             raise ShoalError(Kind.UNAVAILABLE, "the shuffler can't be reached")
         return self.far.answer(frame)
 
-    async def submit_batch(self, frames: Sequence[bytes], deadline_s: float) -> list[Receipt]:
+    async def submit_batch(self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float) -> list[Receipt]:
         if self.down or self.closed:
             raise ShoalError(Kind.UNAVAILABLE, "the shuffler can't be reached")
         reply = await self.far.submit_batch(submit_pb2.SubmitBatchRequest(frames=frames).SerializeToString(), None)

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.clients import simulated
-from shoal.clients.simulated import ACKED, UNKNOWN, Share, Simulation
-from shoal.clients.simulator import Progress, SimulatedTask, SimulationPlan, simulate
+from shoal.clients.fleet import simulated
+from shoal.clients.fleet.simulated import ACKED, UNKNOWN, Share, Simulation
+from shoal.clients.fleet.simulator import Progress, SimulatedTask, SimulationPlan, simulate
 from shoal.clients.transport import Receipt
 from shoal.crypto import trust
 from shoal.crypto.envelope import open_frame
@@ -199,9 +199,9 @@ async def test_a_rate_is_kept_and_latency_counts_from_when_a_report_was_due() ->
     clock = HandClock()
 
     class Stalling(DirectTransport):
-        async def submit(self, frame: bytes, deadline_s: float) -> bytes:
+        async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
             clock.time += 0.0 if far.frames else 0.4
-            return await super().submit(frame, deadline_s)
+            return await super().submit(frame, ack_key, deadline_s)
 
     task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(60)))
     share = Share((task,), world.authorities, 0, 1, 1, False, 100.0, 5.0, 5.0)
@@ -272,9 +272,9 @@ async def test_relayed_batches_keep_the_limits() -> None:
     far = FarEnd([world.hop])
 
     class Counting(DirectTransport):
-        async def submit_batch(self, frames: object, deadline_s: float) -> list[Receipt]:
+        async def submit_batch(self, frames: object, ack_keys: object, deadline_s: float) -> list[Receipt]:
             sizes.append(len(frames))  # type: ignore[arg-type] # a list of frames
-            return await super().submit_batch(frames, deadline_s)  # type: ignore[arg-type] # a list of frames
+            return await super().submit_batch(frames, ack_keys, deadline_s)  # type: ignore[arg-type] # lists of bytes
 
     task = SimulatedTask(world.signed_task, world.signed_schedule, (1,) * 1_200)
     share = Share((task,), world.authorities, 0, 1, 1, True, None, 5.0, 5.0)

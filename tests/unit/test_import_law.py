@@ -35,7 +35,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 DEVICE_PATH = frozenset({"protos", "common", "crypto", "mechanisms", "accounting", "clients"})
 SERVICES_ONLY = {"common/settings.py": "shoal.settings", "common/rpc/admin.py": "shoal.rpc.admin"}
 # Third-party packages that a module of the device path may import inside a function, where a service or an extra calls it.
-LAZILY = {"common/rpc/server.py": {"grpc_health"}, "common/service.py": {"uvloop"}, "clients/simulator.py": {"uvloop"}}
+LAZILY = {
+    "common/rpc/server.py": {"grpc_health"},
+    "common/service.py": {"uvloop"},
+    "clients/fleet/simulator.py": {"uvloop"},
+    "common/mqtt/link.py": {"aiomqtt", "paho"},
+}
 PURE = frozenset({"mechanisms", "accounting"})
 IMPURE_MODULES = frozenset({"asyncio", "grpc", "http", "multiprocessing", "socket", "sqlite3", "ssl", "subprocess", "threading", "urllib"})
 NOT_IN_A_CORE = IMPURE_MODULES | {"os", "pathlib", "time"}

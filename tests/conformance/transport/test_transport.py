@@ -49,7 +49,7 @@ async def test_a_frame_and_its_receipt_arrive_as_they_are(connect: Open, world: 
     transport = await connect(far)
     for value in range(3):
         one = prepare(assignment_of(world), 0, value)
-        mac = await transport.submit(one.frame, 10.0)
+        mac = await transport.submit(one.frame, one.ack_key, 10.0)
         verify_receipt(one.ack_key, 0, one.frame, mac)
         assert far.frames[-1] == one.frame
 
@@ -59,7 +59,7 @@ async def test_a_refusal_keeps_its_kind_and_words(connect: Open, world: World, k
     """Every kind crosses. Planted: lose the trailing metadata -> kinds that share a status get mixed up."""
     transport = await connect(FarEnd([world.hop], lambda _n, _f: ShoalError(kind, f"because {kind.name}")))
     with pytest.raises(ShoalError) as caught:
-        await transport.submit(prepare(assignment_of(world), 0, 1).frame, 10.0)
+        await transport.submit(prepare(assignment_of(world), 0, 1).frame, bytes(32), 10.0)
     assert (caught.value.kind, caught.value.message) == (kind, f"because {kind.name}")
 
 
@@ -68,7 +68,7 @@ async def test_a_batch_gets_one_receipt_per_frame_in_order(connect: Open, world:
     far = FarEnd([world.hop], lambda n, _f: ShoalError(Kind.WINDOW_FULL, "full") if n % 3 == 1 else None)
     transport = await connect(far)
     many = [prepare(assignment_of(world), 0, value) for value in range(7)]
-    receipts = await transport.submit_batch([one.frame for one in many], 10.0)
+    receipts = await transport.submit_batch([one.frame for one in many], [one.ack_key for one in many], 10.0)
     assert far.frames == [one.frame for one in many]
     for index, (one, receipt) in enumerate(zip(many, receipts, strict=True)):
         assert receipt.status == (Kind.WINDOW_FULL.value if index % 3 == 1 else 0)
@@ -79,7 +79,7 @@ async def test_calls_can_be_under_way_together(connect: Open, world: World) -> N
     far = FarEnd([world.hop])
     transport = await connect(far)
     many = [prepare(assignment_of(world), 0, value) for value in range(40)]
-    macs = await asyncio.gather(*(transport.submit(one.frame, 20.0) for one in many))
+    macs = await asyncio.gather(*(transport.submit(one.frame, one.ack_key, 20.0) for one in many))
     for one, mac in zip(many, macs, strict=True):
         verify_receipt(one.ack_key, 0, one.frame, mac)
 
@@ -90,7 +90,7 @@ async def test_closing_twice_is_fine_and_then_nothing_is_sent(connect: Open, wor
     await transport.close()
     await transport.close()
     with pytest.raises(ShoalError) as caught:
-        await transport.submit(prepare(assignment_of(world), 0, 1).frame, 5.0)
+        await transport.submit(prepare(assignment_of(world), 0, 1).frame, bytes(32), 5.0)
     assert caught.value.retryable
     assert far.frames == []
 
@@ -111,13 +111,13 @@ async def test_closing_ends_a_call_under_way_and_a_cancelled_caller_stays_cancel
     await server.start()
     transport = GrpcTransport(f"localhost:{port}", CA, private_pool=True)
     try:
-        cancelled = asyncio.create_task(transport.submit(bytes(512), 20.0))
+        cancelled = asyncio.create_task(transport.submit(bytes(512), bytes(32), 20.0))
         await arrived.wait()
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         arrived.clear()
-        closed = asyncio.create_task(transport.submit(bytes(512), 20.0))
+        closed = asyncio.create_task(transport.submit(bytes(512), bytes(32), 20.0))
         await arrived.wait()
         await transport.close()
         with pytest.raises(ShoalError) as caught:
@@ -139,12 +139,12 @@ async def test_nobody_there_is_unavailable(world: World) -> None:
         port = far.port
     transport = GrpcTransport(f"localhost:{port}", CA, private_pool=True)
     with pytest.raises(ShoalError) as caught:
-        await transport.submit(bytes(512), 5.0)
+        await transport.submit(bytes(512), bytes(32), 5.0)
     assert caught.value.kind is Kind.UNAVAILABLE
     async with far.serving(port):  # the same transport, once the shuffler is there
         one = prepare(assignment_of(world), 0, 1)
         await transport._channel.grpc.channel_ready()
-        verify_receipt(one.ack_key, 0, one.frame, await transport.submit(one.frame, 5.0))
+        verify_receipt(one.ack_key, 0, one.frame, await transport.submit(one.frame, one.ack_key, 5.0))
         assert far.frames == [one.frame]
         await transport.close()
 
@@ -157,7 +157,7 @@ async def test_a_server_with_another_authority_is_not_spoken_to(world: World) ->
     async with far.serving():
         transport = GrpcTransport(f"localhost:{far.port}", make_authority("stranger").cert_pem, private_pool=True)
         with pytest.raises(ShoalError) as caught:
-            await transport.submit(bytes(512), 5.0)
+            await transport.submit(bytes(512), bytes(32), 5.0)
         assert caught.value.kind is Kind.UNAVAILABLE
         await transport.close()
     assert far.frames == []
@@ -182,7 +182,7 @@ async def test_somebody_in_between_cannot_end_a_report(world: World, status: grp
     transport = GrpcTransport(f"localhost:{port}", CA, private_pool=True)
     try:
         with pytest.raises(ShoalError) as caught:
-            await transport.submit(bytes(512), 5.0)
+            await transport.submit(bytes(512), bytes(32), 5.0)
         assert judge(caught.value.kind, False) == Verdict(Action.RETRY, State.QUEUED, True)
         assert "proxy" not in caught.value.message
     finally:
@@ -204,7 +204,7 @@ async def test_a_garbled_reply_does_not_end_a_report(world: World) -> None:
     await server.start()
     transport = GrpcTransport(f"localhost:{port}", CA, private_pool=True)
     try:
-        for sending in (transport.submit(bytes(512), 5.0), transport.submit_batch([bytes(512)], 5.0)):
+        for sending in (transport.submit(bytes(512), bytes(32), 5.0), transport.submit_batch([bytes(512)], [bytes(32)], 5.0)):
             with pytest.raises(ShoalError) as caught:
                 await sending
             assert caught.value.kind is Kind.INTERNAL

@@ -395,7 +395,7 @@ async def test_leaving_while_an_attempt_is_under_way_keeps_the_report_doubtful(d
     arrived, never = asyncio.Event(), asyncio.Event()
 
     class Hanging(DirectTransport):
-        async def submit(self, frame: bytes, deadline_s: float) -> bytes:
+        async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
             arrived.set()
             await never.wait()
             return b""

@@ -11,8 +11,8 @@ import pytest
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig, EnrolmentFiles
 from shoal.clients.core import State, identity_for, prepare
+from shoal.clients.fleet.simulated import ACKED, Share, SimulatedTask, Simulation
 from shoal.clients.policy import Policy
-from shoal.clients.simulated import ACKED, Share, SimulatedTask, Simulation
 from shoal.clock import FakeClock
 from shoal.crypto.enrolment import ADMISSION_SIZE, DeviceIdentity, enrol, verify_proof
 from shoal.crypto.envelope import HopContent, open_frame

@@ -270,8 +270,9 @@ class Simulation:
             attempts += 1
             for flight in flights:
                 flight.outbox.sending(flight.entry.record.task_id, flight.entry.record.window)
+            frames, ack_keys = [flight.entry.frame for flight in flights], [flight.entry.ack_key for flight in flights]
             try:
-                receipts = await transport.submit_batch([flight.entry.frame for flight in flights], self.share.deadline_s)
+                receipts = await transport.submit_batch(frames, ack_keys, self.share.deadline_s)
             except ShoalError as error:
                 answers: list[ShoalError | None] = [error] * len(flights)
             else:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from shoal.clients.simulated import ACKED, UNKNOWN, Share, ShareResult, SimulatedTask, Simulation
+from shoal.clients.fleet.simulated import ACKED, UNKNOWN, Share, ShareResult, SimulatedTask, Simulation
 from shoal.crypto.trust import trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS

@@ -1,0 +1,1 @@
+"""Where a device's own values are read from. Importing the package loads nothing."""
