@@ -38,9 +38,10 @@ LARGEST_EPSILON0 = 40.0
 
 _ALONE = "the shuffler and the analyzer do not collude: against both together only epsilon0 holds"
 _ALONE_AT_DELTA = "the shuffler and the analyzer do not collude: against both together only epsilon0 holds, at this delta"
+FRESH = "one report per device in the batch, drawn with fresh randomness"
 _BASIC = (
     "neighbouring datasets differ in one device's answer; the number of reports is public and does not depend on any answer",
-    "one report per device in the batch, drawn with fresh randomness",
+    FRESH,
 )
 _SAME_LAW = "every honest device runs the same randomizer, chosen before any report is seen"
 _ANY_CURVE = "every honest device runs the same randomizer, of at most this local curve"

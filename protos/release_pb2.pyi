@@ -231,6 +231,7 @@ class Privacy(_message.Message):
     DELTA_CUMULATIVE_FIELD_NUMBER: _builtins.int
     WINDOWS_COMPOSED_FIELD_NUMBER: _builtins.int
     TASKS_COMPOSED_FIELD_NUMBER: _builtins.int
+    MEMOIZED_FIELD_NUMBER: _builtins.int
     epsilon0: _builtins.float
     epsilon_upper: _builtins.float
     epsilon_lower: _builtins.float
@@ -248,6 +249,10 @@ class Privacy(_message.Message):
     tasks_composed: _builtins.int
     @_builtins.property
     def assumptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def memoized(self) -> Global___Memoized:
+        """of a memoized task alone"""
+
     def __init__(
         self,
         *,
@@ -266,11 +271,38 @@ class Privacy(_message.Message):
         delta_cumulative: _builtins.float = ...,
         windows_composed: _builtins.int = ...,
         tasks_composed: _builtins.int = ...,
+        memoized: Global___Memoized | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memoized", b"memoized"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumptions", b"assumptions", "delta", b"delta", "delta_cumulative", b"delta_cumulative", "epsilon0", b"epsilon0", "epsilon_at_received_n", b"epsilon_at_received_n", "epsilon_cumulative_upper", b"epsilon_cumulative_upper", "epsilon_lower", b"epsilon_lower", "epsilon_upper", b"epsilon_upper", "honest_fraction", b"honest_fraction", "method", b"method", "n_certified", b"n_certified", "relation", b"relation", "tasks_composed", b"tasks_composed", "unit", b"unit", "windows_composed", b"windows_composed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumptions", b"assumptions", "delta", b"delta", "delta_cumulative", b"delta_cumulative", "epsilon0", b"epsilon0", "epsilon_at_received_n", b"epsilon_at_received_n", "epsilon_cumulative_upper", b"epsilon_cumulative_upper", "epsilon_lower", b"epsilon_lower", "epsilon_upper", b"epsilon_upper", "honest_fraction", b"honest_fraction", "memoized", b"memoized", "method", b"method", "n_certified", b"n_certified", "relation", b"relation", "tasks_composed", b"tasks_composed", "unit", b"unit", "windows_composed", b"windows_composed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Privacy: _TypeAlias = Privacy  # noqa: Y015
+
+@_typing.final
+class Memoized(_message.Message):
+    """What holds over all windows of a memoized task, in which a device repeats one permanent report per value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIFETIME_EPSILON_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    lifetime_epsilon: _builtins.float
+    """upper bound for a value that does not change, over all windows, at delta = 0"""
+    windows: _builtins.int
+    """of this task, opened so far, this one included"""
+    def __init__(
+        self,
+        *,
+        lifetime_epsilon: _builtins.float = ...,
+        windows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lifetime_epsilon", b"lifetime_epsilon", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Memoized: _TypeAlias = Memoized  # noqa: Y015

@@ -1,0 +1,125 @@
+"""Memoized answers: one permanent report per device and value, sent again in every window. What that costs, and who may do it.
+
+R_i(x) is the report that device i draws once for the value x and keeps; in window w it sends R_i(x_w) again, sealed anew.
+
+*An unchanged value.* Compare a device that has the value x in all windows with one that has x' in all of them. The device's part of
+everything that anybody ever sees is a function of R_i(x) and of coins that no value decides, so all windows together are a
+post-processing of one draw: (epsilon0, 0), however many windows there are, whoever else answers, whether or not anybody shuffles.
+
+*One window.* As long as one window of the task was opened, the reports in it are independent draws of all devices, like those of any
+other task: the ordinary central certificate holds, and composes with other tasks as usual.
+
+*Two windows or more.* No central figure is claimed. The other devices' reports are the same in both windows: they hide nothing any more
+once they are known. Let one device stay away from the second window: the difference of the two histograms is its permanent report, in
+the clear, so epsilon0 is all that is left, and adding up what the windows' certificates say bounds nothing. As one part of a larger
+composition the task counts once, as a pure (epsilon0, 0) mechanism: give whoever looks on the permanent report at the outset, and all
+windows of the task are functions of it; other tasks may be chosen after it, adaptively.
+
+*What it does not promise.* A value that changes is answered by another permanent report. Histories that change in the same windows
+differ by epsilon0 for each of the values, as any answers do. Histories that differ in *whether* the value changed are not hidden at
+all: two different reports prove a change, with certainty, if they can be told to be one device's. So no figure is about one window's
+answer while the others stay as they are, and a repeated report that few others send is recognised from window to window (``rarest``).
+
+*Who may.* Mechanisms with a finite epsilon0 whose report is one message. Where epsilon0 is infinite (dummies, approximate laws) the
+lifetime promise would be empty, and where a report has several messages what one window hides among the others' messages the next
+one shows again. A sum by secure aggregation draws its noise for every round.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Protocol
+
+from shoal.errors import Kind, ShoalError
+from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, epsilon0_upper
+from shoal.task import Task
+
+# The same words wherever memoized answers are spoken of.
+PROMISE = (
+    "a value that does not change costs epsilon0 once, over all windows; each further distinct value costs epsilon0 again, and that the"
+    " value changed may show"
+)
+ALONE = (
+    "the task is memoized: its central figures are about one window seen alone, and once two windows were opened nothing below epsilon0"
+    " is promised of all of them together"
+)
+
+
+class Randomizer(Protocol):
+    """What is asked of a mechanism here (``shoal.mechanisms.Mechanism``)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def messages(self) -> int: ...
+
+    def privacy(self) -> LocalPrivacy: ...
+
+
+def check_memoized(task: Task, mechanism: Randomizer | None) -> None:
+    """Return if the task is not memoized, or if what memoizing promises holds for its mechanism; else raise INVALID.
+
+    The same check for lint, device and analyzer: a task that one of them refuses gets no answer.
+    """
+    if not task.memoized:
+        return
+    if mechanism is None or task.pairwise is not None:
+        raise _refused(task, "a sum by secure aggregation draws new noise in every round")
+    if mechanism.messages != 1 or task.messages != 1:
+        raise _refused(
+            task, f"a report of {mechanism.name} has {max(mechanism.messages, task.messages)} messages, and only one may be repeated"
+        )
+    lifetime_epsilon(task, mechanism)
+
+
+def lifetime_epsilon(task: Task, mechanism: Randomizer) -> float:
+    """epsilon0 of the permanent report, finite: what an unchanged value costs over all windows, at delta = 0. Direction: upper bound.
+
+    Raises INVALID where there is none.
+    """
+    law = mechanism.privacy()
+    # A law that is only approximately private has no ratio (shoal.approximate): (epsilon0, delta0) is no epsilon0.
+    epsilon0 = epsilon0_upper(law) if isinstance(law, LocalPrivacy) else math.inf
+    if not math.isfinite(epsilon0):
+        raise _refused(task, f"a report of {mechanism.name} has no finite epsilon0, so its repetition would promise nothing")
+    return epsilon0
+
+
+def rarest(task: Task, law: LocalPrivacy) -> float | None:
+    """How many of the certified honest reports are expected, at least, to be the same as any given report. None: not known.
+
+    n_certified times the smallest probability of an output under any value. Far below 1 a permanent report is next to unique: whoever
+    sees two windows recognises the device, and whether its value changed. Direction: lower bound, to float rounding.
+    """
+    if isinstance(law, KaryLaw):
+        least = Fraction(law.other, law.total)
+    elif isinstance(law, FiniteLaw):
+        least = Fraction(min(min(row) for row in law.rows), law.total)
+    else:
+        return None  # a bound on ratios, or classes of outputs, do not say how likely one output is
+    return float(task.n_certified * least)
+
+
+def sentences(epsilon0: float, windows: int) -> list[str]:
+    """Plain words on ``windows`` >= 1 opened windows of a memoized task, for pages, results and the device's owner."""
+    from shoal.accounting.meaning import best_guess, bound_text, percent_text
+
+    lines = [f"The task is memoized: a device answers the same value with the same report in every window. So {PROMISE}."]
+    if windows >= 2:
+        lines.append(
+            f"Together, the {windows} windows opened so far promise epsilon <= {bound_text(epsilon0)} for a value that did not change: at "
+            f"most {percent_text(best_guess(epsilon0, 0.0))} right guesses between two values. The central figures are about one window "
+            "seen alone."
+        )
+    else:
+        lines.append(
+            f"One window was opened so far, and its central figures hold; from the second one on, epsilon0 = {bound_text(epsilon0)} is "
+            "what holds for all of them together."
+        )
+    return lines
+
+
+def _refused(task: Task, why: str) -> ShoalError:
+    return ShoalError(Kind.INVALID, f"task {task.name} can't be memoized: {why}: leave memoized out")
