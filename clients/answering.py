@@ -1,0 +1,256 @@
+"""Where an agent's value becomes a report: charged, randomized (or remembered), sealed and entered in the ledger, in one transaction.
+
+``answer`` is called by ``Outbox.claim`` as its ``make``: what it writes commits together with the report's bytes, or not at all.
+
+**Fresh tasks.** Each window draws anew and costs epsilon0 anew.
+
+**Memoized tasks.** The first report of a cell is drawn, charged and remembered; later windows in which the value falls into the same cell
+send the same report again, sealed anew, and cost nothing. Idea: the permanent randomized response of Erlingsson, Pihur, Korolova, "RAPPOR",
+CCS 2014, section 2. A value that does not change costs epsilon0 once, over all windows; each further distinct value costs epsilon0 again,
+and that the value changed may show. When the budget does not pay for another draw, the report that was sent last is sent again: the device
+takes part all the same, because staying away would tell.
+
+A numeric value between two cells is rounded at random. Drawn anew in every window this would show an unchanged value in two cells, at
+twice the cost, so a memoized task rounds at one random point that the device keeps (alpha-point rounding: Ding, Kulkarni, Yekhanin,
+"Collecting Telemetry Data Privately", NeurIPS 2017, section 4). Over the fleet the mean is kept as before.
+
+**What is charged.** epsilon0, rounded up to a nano-epsilon. A task whose epsilon0 is above the owner's cap, or infinite, is answered only
+if the owner said yes to it by name; it is charged what the certificate guarantees behind the shuffler (``Terms.central``), and the
+entry says so. Nothing is ever given back: not for a window that is withheld, not for a report that is lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shoal.clients.book import NANO, Book, nano_up
+from shoal.clients.core import Assignment, Prepared, seal
+from shoal.clients.ledger import INFINITE, Detail, Event, LedgerEntry
+from shoal.domain import Value
+from shoal.entropy import Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shoal.crypto.enrolment import DeviceIdentity
+
+NEW, AGAIN, KEPT = (
+    "new",
+    "again",
+    "kept",
+)  # what a memoized task's window sent: a fresh draw, its cell's report, the last one for want of budget
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under which an answer is given.
+
+    ``limit_nano``: the lifetime budget in nano-epsilon, None: none. ``keep_values``: the owner wants true values in the ledger.
+    ``source``: where the value came from, in a word or two. ``central``: the epsilon that the task's certificate guarantees behind the
+    shuffler, at floor(honest fraction x min_batch) reports, rounded up; may raise ShoalError if there is none. It runs inside the
+    transaction, with the file locked: have it computed before. ``max_epsilon0``: the owner's cap; above it an explicit yes is needed.
+    ``sums_if_apart``: the owner trusts shuffler and analyzer not to work together, for sums.
+    """
+
+    limit_nano: int | None
+    keep_values: bool = False
+    source: str = "given"
+    central: Callable[[], float] | None = None
+    max_epsilon0: float = math.inf
+    sums_if_apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """``nano`` for one draw, and which guarantee that is: of one report alone ("local") or behind the shuffler ("central")."""
+
+    nano: int
+    basis: str
+    central: float | None
+
+
+def answer(
+    assignment: Assignment,
+    window: int,
+    value: Value,
+    book: Book,
+    entropy: Entropy,
+    identity: DeviceIdentity | None,
+    terms: Terms,
+    now: float,
+) -> Prepared:
+    """The report of one window: charged, made, sealed, remembered and entered; ``now``: Unix seconds. ``identity`` from ``identity_for``.
+
+    Raises REFUSED if the budget does not pay or the owner never said yes to this epsilon, CONFLICT if the window was charged before,
+    INVALID for a window that the task hasn't or a task of sums; nothing is charged, remembered or entered then. The value leaves no
+    trace but through the randomizer, and in the ledger with ``terms.keep_values``. A fresh task's refusal depends on no value, nor does
+    a memoized one's: that comes before its first report or never.
+    """
+    with book.transaction():
+        if book.charged(assignment.task_id, window) is not None:  # a charge that is no-op would make this draw free
+            raise ShoalError(Kind.CONFLICT, f"task {assignment.task.name}: window {window} was charged before: a window is answered once")
+        cost = _cost(assignment, book, terms)
+        first = book.tally(assignment.task_id).windows == 0
+        if assignment.task.memoized:
+            report, memoized = _remembered(assignment, window, value, book, entropy, terms, cost)
+        else:
+            book.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
+            report, memoized = _drawn(assignment, assignment.task.domain.encode(value, entropy), entropy), None
+        prepared = seal(assignment, window, report, entropy, identity)
+        details = _charged(assignment, window, book, terms, cost, first)
+        details |= {"memoized": memoized} if memoized else {}
+        details |= {
+            "report": report.tobytes().hex(),
+            "frame_sha256": hashlib.sha256(prepared.frame).hexdigest(),
+            "frame_bytes": len(prepared.frame),
+        }
+        if terms.keep_values:
+            details["value"] = _shown(value)
+        book.append(LedgerEntry(Event.REPORTED, now, assignment.task_id, assignment.task.name, window, details))
+    return prepared
+
+
+def charge_sum(assignment: Assignment, window: int, book: Book, terms: Terms, now: float) -> int:
+    """Charge a window of a task that is summed in rounds, before the first byte of its vector may leave. Returns the nano-epsilon.
+
+    What holds if shuffler and analyzer work together, or, where the owner accepts sums that are protected while they don't, the smaller
+    of the two. Charged once, and for good, whatever becomes of the round; again is a no-op. Raises REFUSED as ``answer`` does.
+    """
+    known = book.charged(assignment.task_id, window)
+    if known is not None:
+        return known
+    with book.transaction():
+        cost = _cost(assignment, book, terms)
+        first = book.tally(assignment.task_id).windows == 0
+        known = book.charged(assignment.task_id, window)  # another process may have been faster
+        if known is not None:
+            return known
+        book.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
+        details = _charged(assignment, window, book, terms, cost, first)
+        book.append(LedgerEntry(Event.REPORTED, now, assignment.task_id, assignment.task.name, window, details))
+    return cost.nano
+
+
+# --- what it costs ------------------------------------------------------------------------------------------------------
+
+
+def _cost(assignment: Assignment, book: Book, terms: Terms) -> _Cost:
+    """Raises REFUSED where the owner's explicit yes is missing, or nothing at all is guaranteed."""
+    name, epsilon0 = assignment.task.name, assignment.epsilon0
+    central = _central(terms)
+    if assignment.apart is not None:
+        together = epsilon0 <= assignment.apart or not terms.sums_if_apart
+        epsilon, basis = (epsilon0, "together") if together else (assignment.apart, "apart")
+    else:
+        epsilon, basis = epsilon0, "local"
+    if epsilon <= terms.max_epsilon0 and math.isfinite(epsilon):
+        return _Cost(nano_up(epsilon), basis, central)
+    accepted = book.accepted(assignment.task_id)
+    if accepted is None or not accepted >= epsilon0:
+        raise ShoalError(
+            Kind.REFUSED,
+            f"task {name}: its local epsilon is above the owner's limit: shoal agent consent {name} --accept-epsilon0 says yes to it",
+        )
+    # Memoized windows are no independent draws, so that no guarantee behind the shuffler adds up over them: epsilon0 is what holds.
+    if assignment.apart is None and not assignment.task.memoized and central is not None and central < epsilon:
+        return _Cost(nano_up(central), "central", central)
+    if not math.isfinite(epsilon):
+        raise ShoalError(Kind.REFUSED, f"task {name}: no finite epsilon is guaranteed for it: there is nothing that could be charged")
+    return _Cost(nano_up(epsilon), basis, central)
+
+
+def _central(terms: Terms) -> float | None:
+    """None where no finite one can be computed."""
+    if terms.central is None:
+        return None
+    try:
+        epsilon = terms.central()
+    except ShoalError:
+        return None
+    return epsilon if math.isfinite(epsilon) and epsilon >= 0 else None
+
+
+def _charged(assignment: Assignment, window: int, book: Book, terms: Terms, cost: _Cost, first: bool) -> dict[str, Detail]:
+    """What the ledger says of every charge. Epsilons are upper bounds."""
+    tally, epsilon0 = book.tally(assignment.task_id), assignment.epsilon0
+    return {
+        "source": terms.source,
+        "epsilon_local": epsilon0 if math.isfinite(epsilon0) else INFINITE,
+        "epsilon_central": cost.central,
+        "epsilon_charged": (book.charged(assignment.task_id, window) or 0) / NANO,
+        "basis": cost.basis,
+        "epsilon_spent_after": book.spent() / NANO,
+        "first_report": first,
+        "lifetime": tally.nano / NANO,
+    }
+
+
+# --- what is sent -------------------------------------------------------------------------------------------------------
+
+
+def _drawn(assignment: Assignment, cell: int, entropy: Entropy) -> NDArray[np.uint8]:
+    """uint8[messages, report_size]: a fresh draw."""
+    import numpy as np
+
+    if assignment.mechanism is None:
+        raise ShoalError(Kind.INVALID, f"task {assignment.task.name} is summed in rounds: it has no reports to randomize")
+    reports: NDArray[np.uint8] = assignment.mechanism.randomize(np.array([cell], dtype=np.int64), entropy)
+    report: NDArray[np.uint8] = reports[0]
+    return report
+
+
+def _remembered(
+    assignment: Assignment, window: int, value: Value, book: Book, entropy: Entropy, terms: Terms, cost: _Cost
+) -> tuple[NDArray[np.uint8], str]:
+    """The report of the value's cell, and how it was come by. Charges the window: for a new draw, else 0."""
+    import numpy as np
+
+    task, task_id = assignment.task, assignment.task_id
+    cell = task.domain.encode(value, _SamePoint(book.rounding(task_id)))
+    kept, how = book.permanent(task_id, cell), AGAIN
+    if kept is None:
+        try:
+            book.charge(task_id, window, cost.nano, terms.limit_nano, permanent=True)
+        except ShoalError as error:
+            kept, how = book.latest(task_id), KEPT
+            if error.kind is not Kind.REFUSED or kept is None:
+                raise
+        else:
+            report = _drawn(assignment, cell, entropy)
+            book.remember(task_id, cell, report.tobytes())
+            return report, NEW
+    else:
+        book.remember(task_id, cell, kept)  # used last
+    book.charge(task_id, window, 0, terms.limit_nano, permanent=True)
+    return np.frombuffer(kept, dtype=np.uint8).reshape(task.messages, task.report_size), how
+
+
+class _SamePoint:
+    """An entropy whose every draw of a word is the same: a value is rounded at the same point whenever it comes."""
+
+    def __init__(self, word: bytes) -> None:
+        self._word = word
+
+    def bytes(self, count: int) -> bytes:
+        if count != len(self._word):
+            raise ShoalError(Kind.INTERNAL, "a value is rounded by one word of 8 bytes")
+        return self._word
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        raise ShoalError(Kind.INTERNAL, "a value is rounded by one word of 8 bytes")
+
+
+def _shown(value: Value) -> Detail:
+    """A value as the ledger can keep it: what JSON has no form for, or what is too long, as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
+        return f"an integer of {value.bit_length()} bits"
+    return value[: LIMITS.text_chars] if isinstance(value, str) else value
