@@ -39,6 +39,7 @@ _KEPT_SEATS = 50_000  # ... and as many devices of theirs at most: a seat is abo
 _NONE_WAIT_MS = 1_000  # while a round is being opened
 _OPEN_PATIENCE_S = 30.0
 _LONELY_PAUSE_S = 600.0
+MOST_LEFT = 3  # rounds of a window that a device may leave unfinished before it gets no more seats in it
 _FINISH_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0  # between two attempts to finish a window
 
 
@@ -66,6 +67,7 @@ class WindowRounds:
         self._sessions: dict[bytes, LiveRound] = {}
         self._seats: dict[bytes, tuple[LiveRound, bytes]] = {}  # device key -> its last round and session
         self._joining: LiveRound | None = None
+        self._left: Counter[bytes] = Counter()  # rounds that a device left unfinished, by device key
         self._lonely, self._not_before = 0, 0.0  # rounds in a row that too few joined; when the next one may open
         self._woken = asyncio.Event()
         self._wanted = False
@@ -109,8 +111,8 @@ class WindowRounds:
     async def join(self, session: bytes, join: pairwise_pb2.Join) -> LiveRound:
         """A seat, if this device has not answered the window and has no seat elsewhere.
 
-        Raises CONFLICT (answered; another session), TOO_EARLY (a seat in a round under way), NOT_FOUND (no such offer), and what
-        ``Coordinator.join`` raises.
+        Raises CONFLICT (answered; another session), TOO_EARLY (a seat in a round under way; too many rounds left), NOT_FOUND (no such
+        offer), and what ``Coordinator.join`` raises.
         """
         held = self._sessions.get(session)
         if held is not None:
@@ -124,6 +126,8 @@ class WindowRounds:
             raise ShoalError(Kind.CONFLICT, "this device has answered the window before: a window is answered once")
         if self._seated_elsewhere(device_key, live):
             raise ShoalError(Kind.TOO_EARLY, "this device has a seat in a round that goes on: try again when it has ended")
+        if self._left[device_key] >= MOST_LEFT:  # a few that join and fall silent could end every round of the window
+            raise ShoalError(Kind.TOO_EARLY, f"this device left {MOST_LEFT} rounds of this window unfinished: wait for the next window")
         live.coordinator.join(session, join, self._clock.now())
         live.devices[session] = device_key
         self._sessions[session], self._seats[device_key] = live, (live, session)
@@ -172,6 +176,7 @@ class WindowRounds:
                 self.ended[reason.value if reason else "done"] += 1
                 self._lonely = self._lonely + 1 if reason is Reason.TOO_FEW_JOINED else 0
                 self._not_before = self._clock.now() + lonely_pause(self._lonely, self.terms.plan.join_s)
+                self._left.update(live.devices[session] for session in live.coordinator.left)
                 self._ended.append(live)
         while len(self._ended) > _KEPT_ROUNDS or sum(len(live.devices) for live in self._ended) > _KEPT_SEATS:
             old = self._ended.pop(0)

@@ -129,6 +129,7 @@ class Coordinator:
     offer_id: Digest
     round_id: Digest | None  # from SHARE on
     blamed: tuple[int, ...]  # positions, once the analyzer has unmasked or given up
+    left: frozenset[bytes]  # at the end: sessions that took a seat and let a phase pass
 
     def __init__(
         self, terms: RoundTerms, offer: pairwise_pb2.SignedOffer, nonce: bytes, signing_key: SigningKey, entropy: Entropy, now: float
@@ -136,7 +137,7 @@ class Coordinator:
         """``offer`` from ``countersign``. The join phase begins ``now``."""
         self.terms, self.offer = terms, offer
         self.offer_id = records.offer_id(offer.offer)
-        self.reason, self.round_id, self.blamed = None, None, ()
+        self.reason, self.round_id, self.blamed, self.left = None, None, (), frozenset()
         self._nonce, self._key, self._entropy = nonce, signing_key, entropy
         self._analyzer_commitment = Offer.decode(offer.offer).analyzer_commitment
         self._seating = Seating(terms, self.offer_id)
@@ -394,7 +395,8 @@ class Coordinator:
         self._state, self._deadline = state, deadline
 
     def _end(self, state: State) -> None:
-        """Nothing of the round is kept but who had a seat, so that polls are answered."""
+        """Nothing of the round is kept but who had a seat, so that polls are answered, and who left it."""
+        self.left = self._seating.unfinished(self._state, self.reason)
         self._enter(state)
         self._seating.clear()
         self._nonce, self._rows = b"", ()

@@ -1,6 +1,6 @@
 """Who sits where in a round, as the shuffler sees it: seats, one-time keys, the ring, and what each seat has sent.
 
-Nothing here knows of phases or time; ``Coordinator`` does. Device keys stay here: the analyzer sees seats, which are pseudonyms
+Nothing here decides about phases or time; ``Coordinator`` does. Device keys stay here: the analyzer sees seats, which are pseudonyms
 of this round.
 """
 
@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from shoal.crypto.enrolment import verify_certificate
 from shoal.crypto.secagg.pads import PUBLIC_SIZE, agree
 from shoal.crypto.secagg.parameters import GraphParameters
-from shoal.crypto.secagg.records import Status
+from shoal.crypto.secagg.phases import State
+from shoal.crypto.secagg.records import Reason, Status
 from shoal.crypto.secagg.ring import Ring, Seat, neighbour_positions, place_of, seat_of
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, COMMITMENT_SIZE
 from shoal.crypto.secagg.terms import RoundTerms
@@ -25,6 +26,8 @@ from shoal.protos import pairwise_pb2
 
 # Whether a point is of low order does not depend on the scalar that multiplies it, so any scalar will do to look.
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(31) + b"\x40")
+_BEFORE_MASK = frozenset({State.JOIN, State.STARTING, State.SHARE})  # the phase in which devices share is not over
+_BEFORE_DELIVERY = _BEFORE_MASK | {State.MASK}
 
 
 @dataclass(slots=True, repr=False)
@@ -156,6 +159,17 @@ class Seating:
             for one in self._neighbours(member)
             if one.endorsement is not None
         ]
+
+    def unfinished(self, state: State, reason: Reason | None) -> frozenset[bytes]:
+        """Sessions that took a seat and then let a whole phase pass without what the round waited for.
+
+        ``state``: the one that the round ends in; ``reason``: why. Only a phase that was over counts: nobody is late in one that a
+        restart, or the analyzer, cut short.
+        """
+        shared = state not in _BEFORE_MASK or reason is Reason.TOO_FEW_SHARED
+        masked = shared and (state not in _BEFORE_DELIVERY or reason is Reason.TOO_FEW_VECTORS)
+        left = (m for m in self if (shared and m.shares is None) or (masked and m.upload is None))
+        return frozenset(m.session for m in left)
 
     def clear(self) -> None:
         """Forget everything but who had a seat."""
