@@ -1,11 +1,14 @@
 """Submit and SubmitBatch: open the hop layer, admit, store, and only then answer.
 
-Bytes in, bytes out. Nothing here knows who calls. A duplicate takes the same path as the first and gets the same bytes.
+Bytes in, bytes out. Nothing here knows who calls. A duplicate takes the same path as the first and gets the same bytes. ``Ingress.take``
+is the one way for many frames at once, whatever brought them: a call of a relay, or messages of a broker.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from shoal import codec
 from shoal.clock import Clock
@@ -33,6 +36,21 @@ _TEXTS: dict[Kind, str] = {
     Kind.OVERLOADED: "no more reports can be stored now: try again later",
     Kind.INTERNAL: "the report could not be stored: try again later",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a frame. ``kind`` None: it is on disk. ``ack_key`` None: it did not open, so nobody can be told in a way that
+    its sender could verify.
+    """
+
+    kind: Kind | None
+    ack_key: bytes | None = field(repr=False)
+
+    @property
+    def status(self) -> int:
+        """What a receipt says: 0, or the number of the kind."""
+        return _ACCEPTED if self.kind is None else self.kind.value
 
 
 class Ingress:
@@ -79,6 +97,16 @@ class Ingress:
             raise ShoalError(
                 Kind.OVERSIZE, f"{len(frames)} frames in one call, at most {LIMITS.batch_frames} are taken: send several calls"
             )
+        answers = await self.take(frames)
+        receipts = [_receipt(answer, frame) for answer, frame in zip(answers, frames, strict=True)]
+        return submit_pb2.SubmitBatchReply(receipts=receipts).SerializeToString()
+
+    async def take(self, frames: Sequence[bytes]) -> list[Answer]:
+        """Open, admit and store many frames: one answer each, in order, when what is accepted is on disk.
+
+        None suffers from another's fault, and none is answered sooner than the rest. Raises OVERLOADED, UNAVAILABLE, INTERNAL for all
+        of them alike: which of them are on disk is then not known, and the same bytes may be sent again.
+        """
         statuses: list[Kind | None] = [None] * len(frames)
         known, held = self._book.keys_by_raw_id, list[int]()  # held: frames for a key of ours
         for index, frame in enumerate(frames):
@@ -105,13 +133,12 @@ class Ingress:
                 statuses[index] = verdict
             elif isinstance(who, bytes):
                 submissions[index] = Submission(verdict, sealed, who)
-        if submissions:
+        if frames:  # also when nothing of them is to be stored: refusals queue up behind the same commits
             outcomes = await self._writer.submit(list(submissions.values()))
             for index, outcome in zip(submissions, outcomes, strict=True):
                 statuses[index] = outcome
         self.refused.update(kind for kind in statuses if kind is not None)
-        receipts = [_receipt(kind, ack_keys.get(index), frames[index]) for index, kind in enumerate(statuses)]
-        return submit_pb2.SubmitBatchReply(receipts=receipts).SerializeToString()
+        return [Answer(kind, ack_keys.get(index)) for index, kind in enumerate(statuses)]
 
     def _judge(self, opened: Content, frame: bytes, enrolment: Enrolment) -> WindowId | Kind:
         task, window, ack_key, analyzer_key, who, sealed = opened
@@ -154,7 +181,7 @@ class Ingress:
         return window
 
 
-def _receipt(kind: Kind | None, ack_key: bytes | None, frame: bytes) -> submit_pb2.Receipt:
+def _receipt(answer: Answer, frame: bytes) -> submit_pb2.Receipt:
     """Without a mac where the frame could not be opened."""
-    status = _ACCEPTED if kind is None else kind.value
-    return submit_pb2.Receipt(status=status, mac=receipt_mac(ack_key, status, frame) if ack_key else b"")
+    mac = receipt_mac(answer.ack_key, answer.status, frame) if answer.ack_key else b""
+    return submit_pb2.Receipt(status=answer.status, mac=mac)
