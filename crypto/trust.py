@@ -7,7 +7,7 @@ then what the two documents must say of each other.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal import codec
@@ -43,11 +43,12 @@ class TrustedSchedule:
 
 @dataclass(frozen=True, slots=True)
 class ServedTask:
-    """A task together with the one key schedule that belongs to it."""
+    """A task together with the one key schedule that belongs to it. ``bundle``: the bytes that were verified, to pass on as they are."""
 
     task: Task
     task_id: TaskId
     keys: TrustedSchedule
+    bundle: codec.Bundle = field(repr=False, compare=False)
 
 
 def trust_task(signed_task: bytes, authorities: Collection[bytes]) -> TrustedTask:
@@ -96,7 +97,8 @@ def trust_schedule(signed_schedule: bytes, trusted: TrustedTask) -> TrustedSched
 def serve_task(signed_task: bytes, signed_schedule: bytes, authorities: Collection[bytes]) -> ServedTask:
     """Both verifications at once."""
     trusted = trust_task(signed_task, authorities)
-    return ServedTask(trusted.task, trusted.task_id, trust_schedule(signed_schedule, trusted))
+    keys = trust_schedule(signed_schedule, trusted)
+    return ServedTask(trusted.task, trusted.task_id, keys, codec.Bundle(signed_task, signed_schedule))
 
 
 def load_task_folder(folder: Path, authorities: Collection[bytes]) -> dict[TaskId, ServedTask]:
