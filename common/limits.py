@@ -67,6 +67,7 @@ class Limits:
     source_bytes: int = 1 * MIB  # read of a local value's file, reply or output
     # --- MQTT -------------------------------------------------------------------------------------------------------
     bridge_frames: int = 8_192  # frames that a bridge holds; beyond it they are dropped, and devices send them again
+    bridge_bytes: int = 32 * MIB  # of those frames together
     mqtt_connect_s: float = 10.0  # seconds a broker may take over a connection
     mqtt_keepalive_s: int = 60
 
