@@ -9,14 +9,17 @@ from __future__ import annotations
 from shoal.accounting.findings import Finding, LintResult
 from shoal.accounting.guarantee import guaranteed
 from shoal.accounting.meaning import bound_text
+from shoal.accounting.memoized import check_memoized, rarest
 from shoal.accounting.sum_lint import lint_sum
 from shoal.errors import ShoalError
-from shoal.mechanisms import create
+from shoal.mechanisms import Mechanism, create
 from shoal.privacy import epsilon0_upper
 from shoal.task import Aggregator, Task
 
 # Above this a single report says next to nothing against its receiver: the odds between two answers move by more than 400.
 _WEAK_EPSILON0 = 6.0
+# Below this a permanent report that few others send tells a device apart.
+_FEW_ALIKE = 20.0
 
 
 def lint(task: Task) -> LintResult:
@@ -39,6 +42,7 @@ def lint(task: Task) -> LintResult:
         f"report_size and messages are {task.report_size} and {task.messages}: {mechanism.name} makes {mechanism.messages} message(s) "
         f"of {mechanism.report_size} byte(s)",
     )
+    findings.extend(_memoized(task, mechanism))
     certificate = guaranteed(mechanism.privacy(), task.min_batch, task.honest_fraction, task.delta)
     epsilon0 = epsilon0_upper(mechanism.privacy())
     add(
@@ -61,3 +65,25 @@ def lint(task: Task) -> LintResult:
     )
     add(task.max_batch == task.min_batch, False, "max_batch equals min_batch: one missing device, and the window is withheld")
     return LintResult(tuple(findings), certificate)
+
+
+def _memoized(task: Task, mechanism: Mechanism) -> list[Finding]:
+    if not task.memoized:
+        return []
+    try:
+        check_memoized(task, mechanism)
+    except ShoalError as error:
+        return [Finding(True, str(error))]
+    found: list[Finding] = []
+    if task.windows.count == 1:
+        found.append(Finding(False, "memoized has no use in a task of one window: leave it out"))
+    same = rarest(task, mechanism.privacy())
+    if same is not None and same < _FEW_ALIKE:
+        found.append(
+            Finding(
+                False,
+                f"memoized: a rare report is expected only {bound_text(same, up=False, digits=2)} times among the honest ones, so devices "
+                "can be recognised from window to window by what they repeat: use fewer cells, a smaller epsilon0, or a larger min_batch",
+            )
+        )
+    return found

@@ -45,6 +45,10 @@ ALONE = (
     " is promised of all of them together"
 )
 
+REPEATED = (
+    "one report per device in the batch, drawn once with fresh randomness and sent again in every window in which the value is the same"
+)
+
 
 class Randomizer(Protocol):
     """What is asked of a mechanism here (``shoal.mechanisms.Mechanism``)."""

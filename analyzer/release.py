@@ -8,47 +8,45 @@ really came would give; strangers could raise that n, so it is labelled not guar
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from shoal.accounting import Certificate, Composed, certify, compose_basic, guaranteed
-from shoal.accounting.accountant import upper_curve
-from shoal.accounting.composition import compose, release_law
-from shoal.accounting.loss_bytes import from_bytes, to_bytes
-from shoal.accounting.losses import LossLaw, pure_law
+from shoal.accounting import Certificate, certify, guaranteed
+from shoal.accounting.accountant import FRESH, upper_curve
+from shoal.accounting.composition import release_law
+from shoal.accounting.loss_bytes import to_bytes
+from shoal.accounting.memoized import ALONE, PROMISE, REPEATED, check_memoized, lifetime_epsilon
 from shoal.analyzer import core
 from shoal.analyzer.core import Batch
+from shoal.analyzer.cumulative import compose_spendings, composed_words
 from shoal.analyzer.opening import Opened
 from shoal.analyzer.store import Outcome, Spending
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import ServedTask
-from shoal.errors import ShoalError
 from shoal.mechanisms import Estimate, create
 from shoal.privacy import epsilon0_upper
 from shoal.protos import delivery_pb2, release_pb2
 from shoal.task import Admission, Task
 
 UNIT = "one report of one device in one window"
+MEMOIZED_UNIT = "one report of one device in one window seen alone; over all windows of the task: the one unchanged value of a device"
 OPEN_ADMISSION = "admission is open: nothing enforces the honest fraction, it is an assumption about every batch"
 ENROLLED_ADMISSION = (
     "admission is enrolled: every certified device counts at most once in a window; the honest fraction is an assumption about enrolled"
     " devices"
 )
-COMPOSED = (
-    "the cumulative figures compose every batch that this analyzer opened so far, withheld ones too, as if the same devices had"
-    " answered in all of them, each time with fresh randomness"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything about a release but the composition with earlier ones. ``n``: valid, distinct reports."""
+    """Everything about a release but the composition with earlier ones. ``n``: valid, distinct reports.
+
+    ``lifetime``: of a memoized task, epsilon0 of its permanent reports.
+    """
 
     served: ServedTask
     batch: Batch
@@ -59,20 +57,24 @@ class Prepared:
     withheld: str | None
     estimate: Estimate | None
     law: bytes | None = None
+    lifetime: float | None = None
 
     @property
     def charge(self) -> Spending:
         """What opening this batch costs. With fewer valid reports than min_batch the guarantee's n was not reached: then by what came."""
-        task = self.served.task
+        task, task_id = self.served.task, self.served.task_id
         if self.n < task.min_batch:
-            return Spending(self.served.task_id, max(self.certificate.epsilon_upper, self.epsilon_at_received_n), task.delta)
-        return Spending(self.served.task_id, self.certificate.epsilon_upper, task.delta, self.law)
+            came = max(self.certificate.epsilon_upper, self.epsilon_at_received_n)
+            return Spending(task_id, came, task.delta, lifetime=self.lifetime)
+        return Spending(task_id, self.certificate.epsilon_upper, task.delta, self.law, self.lifetime)
 
 
 def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     """The slow part (the accountant: up to a second), without any state."""
     task = served.task
     mechanism = create(task.mechanism, task.domain)
+    check_memoized(task, mechanism)
+    lifetime = lifetime_epsilon(task, mechanism) if task.memoized else None
     law = mechanism.privacy()
     n = opened.tally.rows // task.messages
     certificate = guaranteed(law, task.min_batch, task.honest_fraction, task.delta)
@@ -80,7 +82,7 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     withheld = core.withheld(n, task.min_batch, certificate.epsilon_upper, task.target_epsilon)
     estimate = None if withheld else mechanism.estimate(opened.tally)
     losses = to_bytes(release_law(upper_curve, law, task.n_certified, task.delta)) if n >= task.min_batch else None
-    return Prepared(served, batch, opened, n, certificate, received, withheld, estimate, losses)
+    return Prepared(served, batch, opened, n, certificate, received, withheld, estimate, losses, lifetime)
 
 
 def prepare_expired(served: ServedTask, batch: Batch) -> Prepared:
@@ -102,7 +104,7 @@ def prepare_expired(served: ServedTask, batch: Batch) -> Prepared:
         method="local guarantee alone: nothing was opened",
         assumptions=(),
     )
-    return Prepared(served, batch, nothing, 0, certificate, local, core.WITHHELD_RETENTION, None)
+    return Prepared(served, batch, nothing, 0, certificate, local, core.WITHHELD_RETENTION, None, lifetime=local if task.memoized else None)
 
 
 def conclude(prepared: Prepared, earlier: Sequence[Spending], key: SigningKey) -> Outcome:
@@ -165,39 +167,29 @@ def _privacy(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Pri
         honest_fraction=float(task.honest_fraction),
         relation=certificate.relation,
         method=certificate.method,
-        assumptions=[*certificate.assumptions, *_assumptions(task)],
+        assumptions=[*_assumptions(task, certificate), *composed_words(spendings)],
         epsilon_at_received_n=prepared.epsilon_at_received_n,
-        unit=UNIT,
+        unit=MEMOIZED_UNIT if task.memoized else UNIT,
         epsilon_cumulative_upper=composed.epsilon_upper,
         delta_cumulative=composed.delta,
         windows_composed=len(spendings),
         tasks_composed=len({spending.task_id for spending in spendings}),
+        memoized=_memoized(prepared, spendings),
     )
 
 
-def compose_spendings(spendings: Sequence[Spending]) -> Composed:
-    """All batches together, at the sum of their deltas: the smaller of the sum of epsilons and of the composition of their losses."""
-    try:
-        added = compose_basic(spendings)
-    except ShoalError:
-        # The deltas add up to 1: nothing is promised any more. (epsilon, 1) holds for every epsilon, and says so.
-        return Composed(math.fsum(spending.epsilon_upper for spending in spendings), 1.0, len(spendings))
-    kinds = Counter((s.law, None if s.law else s.epsilon_upper, None if s.law else s.delta) for s in spendings)
-    try:
-        together = compose([(_loss_law(*kind), count) for kind, count in kinds.items()], added.delta).epsilon_upper
-    except ShoalError:
-        together = math.inf  # more batches than can be composed, or a law of another version: the sum holds all the same
-    return Composed(min(added.epsilon_upper, together), added.delta, added.count)
+def _memoized(prepared: Prepared, spendings: Sequence[Spending]) -> release_pb2.Memoized | None:
+    if prepared.lifetime is None:
+        return None
+    windows = sum(spending.task_id == prepared.served.task_id for spending in spendings)
+    return release_pb2.Memoized(lifetime_epsilon=prepared.lifetime, windows=windows)
 
 
-@lru_cache(maxsize=1024)
-def _loss_law(law: bytes | None, epsilon: float | None, delta: float | None) -> LossLaw:
-    """A batch's own law, or the one that dominates everything of its (epsilon, delta)."""
-    return from_bytes(law) if law else pure_law(epsilon or 0.0, delta or 0.0)
-
-
-def _assumptions(task: Task) -> list[str]:
-    return [OPEN_ADMISSION if task.admission is Admission.OPEN else ENROLLED_ADMISSION, COMPOSED]
+def _assumptions(task: Task, certificate: Certificate) -> list[str]:
+    admission = OPEN_ADMISSION if task.admission is Admission.OPEN else ENROLLED_ADMISSION
+    if not task.memoized:
+        return [*certificate.assumptions, admission]
+    return [*(REPEATED if line == FRESH else line for line in certificate.assumptions), admission, ALONE, PROMISE]
 
 
 def decode_release(data: bytes) -> release_pb2.Release:
@@ -234,11 +226,17 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
             "delta_cumulative": privacy.delta_cumulative,
             "windows_composed": privacy.windows_composed,
             "tasks_composed": privacy.tasks_composed,
+            **({"memoized": _memoized_json(privacy.memoized)} if privacy.HasField("memoized") else {}),
         },
         "manifest_hash": release.manifest_hash.hex(),
         "withheld": release.withheld or None,
         **({"rounds": _rounds_json(release.rounds)} if release.HasField("rounds") else {}),
     }
+
+
+def _memoized_json(memoized: release_pb2.Memoized) -> dict[str, Any]:
+    """Of a release of a memoized task alone."""
+    return {"lifetime_epsilon": memoized.lifetime_epsilon, "windows": memoized.windows}
 
 
 def _rounds_json(rounds: release_pb2.RoundsReport) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.meaning import bound_text, sentences, sum_sentences
+from shoal.accounting.memoized import sentences as memoized_sentences
 from shoal.analyzer.plots import Plot, number, plot
 from shoal.task import PPM
 
@@ -78,7 +79,10 @@ def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float])
 def _words(release: Mapping[str, Any]) -> list[str]:
     privacy, rounds = release["privacy"], release.get("rounds")
     if rounds is None:
-        return sentences(_certificate(privacy))
+        memoized = privacy.get("memoized")
+        # Before the sentences about this release: they are about its window seen alone.
+        first = [] if memoized is None else memoized_sentences(memoized["lifetime_epsilon"], memoized["windows"])
+        return [*first, *sentences(_certificate(privacy))]
     words = sum_sentences(privacy["epsilon_upper"], privacy["delta"], privacy["n_certified"], rounds["epsilon_together"], rounds["mode"])
     if release["withheld"]:
         return words

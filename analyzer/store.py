@@ -31,12 +31,14 @@ class Spending:
     """What one opened batch cost, for composition: the upper epsilon that was charged for it, and its delta.
 
     ``law``: the bytes of its law of privacy losses, which composes more tightly; None if only epsilon and delta are known.
+    ``lifetime``: of a memoized task, epsilon0 of its permanent reports; None if every window drew anew.
     """
 
     task_id: TaskId
     epsilon_upper: float
     delta: float
     law: bytes | None = None
+    lifetime: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +203,9 @@ class Store:
         if law_hash is not None:
             self._db.execute("INSERT OR IGNORE INTO loss_laws (hash, law) VALUES (?, ?)", (law_hash, cost.law))
         self._db.execute(
-            "INSERT INTO releases (task_id, window, release, signature, epsilon, delta, loss_law) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (task_id.raw, window, outcome.release, outcome.release_signature, cost.epsilon_upper, cost.delta, law_hash),
+            "INSERT INTO releases (task_id, window, release, signature, epsilon, delta, loss_law, lifetime)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (task_id.raw, window, outcome.release, outcome.release_signature, cost.epsilon_upper, cost.delta, law_hash, cost.lifetime),
         )
         hit("analyzer.store.release")
 
@@ -225,8 +228,8 @@ class Store:
 
     def _spendings(self) -> list[Spending]:
         laws: dict[bytes, bytes] = dict(self._db.execute("SELECT hash, law FROM loss_laws").fetchall())
-        rows = self._db.execute("SELECT task_id, epsilon, delta, loss_law FROM releases ORDER BY task_id, window").fetchall()
-        return [Spending(TaskId(task_id), epsilon, delta, laws.get(law)) for task_id, epsilon, delta, law in rows]
+        rows = self._db.execute("SELECT task_id, epsilon, delta, loss_law, lifetime FROM releases ORDER BY task_id, window").fetchall()
+        return [Spending(TaskId(task_id), epsilon, delta, laws.get(law), lifetime) for task_id, epsilon, delta, law, lifetime in rows]
 
     def ack(self, manifest_hash: Digest) -> StoredAck | None:
         with self._lock:

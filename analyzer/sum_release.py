@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from shoal.accounting.pairwise import PairwiseCertificate, certify_sum
 from shoal.accounting.sum_task import check_sum
 from shoal.analyzer import core
-from shoal.analyzer.release import COMPOSED, compose_spendings
+from shoal.analyzer.cumulative import compose_spendings, composed_words
 from shoal.analyzer.store import Outcome, Spending
 from shoal.codec import VERSION
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -207,7 +207,7 @@ def _privacy(task: Task, certificate: PairwiseCertificate, received: float, spen
         honest_fraction=float(task.honest_fraction),
         relation=certificate.relation,
         method=certificate.method,
-        assumptions=[*certificate.assumptions, COMPOSED],
+        assumptions=[*certificate.assumptions, *composed_words(spendings)],
         epsilon_at_received_n=received,
         unit=UNIT,
         epsilon_cumulative_upper=composed.epsilon_upper,

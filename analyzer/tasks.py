@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from shoal.accounting.memoized import check_memoized
 from shoal.accounting.sum_task import check_sum
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask, load_task_folder
 from shoal.errors import Kind, ShoalError
@@ -128,3 +129,4 @@ class TaskFolder:
         mechanism = create(task.mechanism, task.domain)
         if (mechanism.report_size, mechanism.messages) != (task.report_size, task.messages):
             raise ShoalError(Kind.CONFIG, f"task {task.name}: report_size or messages are not those of its mechanism {mechanism.name}")
+        check_memoized(task, mechanism)

@@ -63,7 +63,7 @@ def list_command(data: Data = None, config: Config = None, as_json: Json = False
             str(release["window"]),
             f"{release['n']:,}",
             f"{sum(release['rejected'].values()):,}",
-            _up(privacy["epsilon_upper"]),
+            _up(_overall(privacy, found, release["task_id"])),
             _up(privacy["epsilon0"]),
             "withheld" if release["withheld"] else "released",
         )
@@ -173,7 +173,16 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r"} else value
 
 
+def _overall(privacy: dict[str, Any], found: list[dict[str, Any]], task_id: str) -> float:
+    """The epsilon to show of a release in one number: of a memoized task with several windows opened, what is left of all of them."""
+    memoized = [release["privacy"]["memoized"] for release in found if release["task_id"] == task_id and "memoized" in release["privacy"]]
+    alone: float = privacy["epsilon_upper"]
+    return max([alone, *(one["lifetime_epsilon"] for one in memoized)]) if len(memoized) > 1 else alone
+
+
 def _show(release: dict[str, Any]) -> None:
+    from shoal.accounting.memoized import sentences as memoized_sentences
+
     privacy = release["privacy"]
     say(f"{release['name']}, window {release['window']} (task {release['task_id']})")
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in release["rejected"].items())
@@ -191,8 +200,10 @@ def _show(release: dict[str, Any]) -> None:
         console.print(table)
         if len(release["estimates"]) > MOST_ROWS:
             say(f"and {len(release['estimates']) - MOST_ROWS:,} more: shoal results export --format csv has them all")
+    memoized = privacy.get("memoized")
+    alone = "" if memoized is None else "seen alone: "
     say(
-        f"central epsilon <= {_up(privacy['epsilon_upper'])} (and >= {_down(privacy['epsilon_lower'])}) at delta = {privacy['delta']:g},"
+        f"{alone}central epsilon <= {_up(privacy['epsilon_upper'])} (and >= {_down(privacy['epsilon_lower'])}) at delta = {privacy['delta']:g},"
         f" guaranteed for {privacy['n_certified']:,} {honest}; epsilon0 = {_up(privacy['epsilon0'])}"
     )
     say(f"{received}: {_up(privacy['epsilon_at_received_n'])} (not guaranteed)")
@@ -200,6 +211,9 @@ def _show(release: dict[str, Any]) -> None:
         f"together with all that was opened before (windows: {privacy['windows_composed']}, tasks: {privacy['tasks_composed']}):"
         f" epsilon <= {_up(privacy['epsilon_cumulative_upper'])} at delta = {privacy['delta_cumulative']:g}"
     )
+    if memoized is not None:
+        for line in memoized_sentences(memoized["lifetime_epsilon"], memoized["windows"]):
+            say(line)
     if rounds is not None:
         _show_rounds(rounds, released=not release["withheld"])
     say("this stands on:")

@@ -13,6 +13,7 @@ from shoal import codec
 from shoal.accounting.findings import LintResult
 from shoal.accounting.lint import lint
 from shoal.accounting.meaning import bound_text
+from shoal.accounting.memoized import PROMISE
 from shoal.accounting.pairwise import PairwiseCertificate
 from shoal.cli import pairwise_show
 from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
@@ -62,9 +63,10 @@ def lint_command(
     if as_json:
         certificate = result.certificate.to_json() if result.certificate else None
         rounds = {} if made.pairwise is None or result.errors else {"rounds": pairwise_show.derived(made)}
-        emit_json({"errors": list(result.errors), "warnings": list(result.warnings), "certificate": certificate, **rounds})
+        memoized = {"memoized": PROMISE} if made.memoized else {}
+        emit_json({"errors": list(result.errors), "warnings": list(result.warnings), "certificate": certificate, **rounds, **memoized})
     else:
-        _show_findings(file.name, result)
+        _show_findings(file.name, made, result)
         if not result.errors:
             pairwise_show.show(made)
     if result.errors:
@@ -83,7 +85,7 @@ def sign(
     """
     made = read_task(file)
     result = _lint(made)
-    _show_findings(file.name, result)
+    _show_findings(file.name, made, result)
     if result.errors:
         raise ShoalError(Kind.CONFIG, f"{file.name}: not signed: {result.errors[0]}")
     signed = sign_task(made, load_signing_key(key))
@@ -137,6 +139,7 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
         "guaranteed_epsilon": certificate.epsilon_upper if certificate else None,
         "delta": made.delta,
         "target_epsilon": made.target_epsilon,
+        **({"memoized": PROMISE, "lifetime_epsilon": certificate.epsilon0 if certificate else None} if made.memoized else {}),
         "min_batch": made.min_batch,
         "max_batch": made.max_batch,
         "honest_fraction": float(made.honest_fraction),
@@ -156,7 +159,7 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
     }
 
 
-def _show_findings(name: str, result: LintResult) -> None:
+def _show_findings(name: str, made: Task, result: LintResult) -> None:
     for message in result.errors:
         say(f"error: {message}")
     for message in result.warnings:
@@ -169,3 +172,8 @@ def _show_findings(name: str, result: LintResult) -> None:
             f"{name}: epsilon0 {bound_text(certificate.epsilon0)}; guaranteed central epsilon {bound_text(certificate.epsilon_upper)} "
             f"(at least {bound_text(certificate.epsilon_lower, up=False)}) at delta {certificate.delta:g}"
         )
+        if made.memoized:
+            say(
+                f"{name}: memoized: that central epsilon is about one window seen alone; of two windows or more together, "
+                f"epsilon0 {bound_text(certificate.epsilon0)} holds: {PROMISE}"
+            )

@@ -32,6 +32,7 @@ honest_fraction = 0.9               # default 1.0: share of honest, independent 
 delta = 1e-8                        # required: of the central guarantee
 target_epsilon = 0.5                # required: a release with a larger guaranteed central epsilon is withheld
 retention_s = 1209600               # required, seconds from a window's start: the window, its grace, and time to deliver
+memoized = false                    # default; true: a device repeats one permanent report per value, epsilon0 over all windows
 admission = "open"                  # default: anybody may report; "enrolled": certified devices alone, each once per window
 suite = "x25519-aes128"             # default; or "x25519-chacha20", "mlkem768-x25519-aes128" (post-quantum, larger)
 
@@ -62,7 +63,7 @@ ca = "ca.pem"                       # required: PEM file that the shuffler's cer
 """
 
 _TOP = {"name", "purpose", "question", "min_batch", "max_batch", "honest_fraction", "delta", "target_epsilon", "retention_s"}
-_TOP |= {"admission", "suite", "aggregator"}
+_TOP |= {"admission", "suite", "aggregator", "memoized"}
 _TABLES = {
     "domain": {"kind", "labels", "lower_bounds", "low", "high", "levels", "clip", "unit"} | DOMAIN_KEYS,
     "pairwise": PAIRWISE_KEYS,
@@ -185,6 +186,7 @@ def _build(path: Path, top: Reader, tables: dict[str, Reader]) -> Task:
         suite=SUITES[suite],
         admission=admission,
         enrolment_key=enrolment_key,
+        memoized=top.get("memoized", bool, False),
         **asked,
     )
 

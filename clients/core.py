@@ -131,7 +131,10 @@ class Assignment:
 
 
 def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
-    """Build the task's randomizer. Raises INVALID if its integers don't fit, MISMATCH if the task misstates its reports."""
+    """Build the task's randomizer.
+
+    Raises INVALID if its integers don't fit or it can't be memoized, MISMATCH if the task misstates its reports.
+    """
     from shoal.mechanisms import create
 
     task = trusted.task
@@ -147,6 +150,10 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
             f"task {task.name}: it states {task.messages} messages of {task.report_size} bytes, its mechanism makes"
             f" {mechanism.messages} of {mechanism.report_size}: ask for a task that was checked",
         )
+    if task.memoized:
+        from shoal.accounting.memoized import check_memoized
+
+        check_memoized(task, mechanism)
     return Assignment(trusted, keys, mechanism, epsilon0_upper(mechanism.privacy()))
 
 

@@ -15,7 +15,7 @@ from shoal.accounting import certify, guaranteed
 from shoal.accounting.accountant import upper_curve
 from shoal.accounting.composition import compose, release_law
 from shoal.accounting.guarantee import Composed
-from shoal.analyzer import core, release
+from shoal.analyzer import core, cumulative
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.opening import Opened
 from shoal.analyzer.release import OPEN_ADMISSION, Prepared, conclude, decode_release, prepare, to_json
@@ -137,7 +137,7 @@ def test_more_batches_than_can_be_composed_are_added(monkeypatch: pytest.MonkeyP
     def refuse(*_: object) -> Composed:
         raise ShoalError(Kind.CONFIG, "too many")
 
-    monkeypatch.setattr(release, "compose", refuse)
+    monkeypatch.setattr(cumulative, "compose", refuse)
     other = Spending(WORLD.task_id, 0.1, 1e-9)
     privacy = shown(outcome(1_000, earlier=[other] * 5))["privacy"]
     assert privacy["epsilon_cumulative_upper"] == pytest.approx(0.5 + privacy["epsilon_upper"], rel=1e-12)
