@@ -199,6 +199,18 @@ def light_inits(module: Module) -> Iterator[str]:
                 yield f"{one.line}: {one.name} in a package's __init__"
 
 
+def prepared_keys(module: Module) -> Iterator[str]:
+    """prepared law: keys that lie about before there is a report are a simulated fleet's; no device, no service and no fleet's neighbour
+    imports shoal.crypto.prepared, and no other module of clients the fleet"""
+    if module.path.startswith("clients/fleet/") or module.path == "crypto/prepared.py":
+        return
+    for one in imports_of(module):
+        if f"{one.name}.".startswith("shoal.crypto.prepared."):
+            yield f"{one.line}: {one.name} is for clients/fleet alone"
+        if module.folder == "clients" and f"{one.name}.".startswith("shoal.clients.fleet."):
+            yield f"{one.line}: {one.name}: a device is no fleet"
+
+
 def sizes(module: Module) -> Iterator[str]:
     """size law: a file has at most 500 lines, a function fewer than 70"""
     lines = module.source.count("\n")
@@ -212,7 +224,17 @@ def sizes(module: Module) -> Iterator[str]:
 
 
 Law = Callable[[Module], Iterator[str]]
-PACKAGE_LAWS: tuple[Law, ...] = (folders, device_path, declared_imports, pure, callers_unseen, no_unsafe_modules, light_inits, sizes)
+PACKAGE_LAWS: tuple[Law, ...] = (
+    folders,
+    device_path,
+    declared_imports,
+    pure,
+    callers_unseen,
+    no_unsafe_modules,
+    light_inits,
+    prepared_keys,
+    sizes,
+)
 
 
 def read(folder: str) -> list[Module]:
@@ -267,6 +289,11 @@ PLANTED: list[tuple[Law, str, str]] = [
     (no_unsafe_modules, "mechanisms/krr.py", "from numpy.random import default_rng"),
     (no_unsafe_modules, "shuffler/store.py", "import pickle"),
     (light_inits, "clients/__init__.py", "import grpc"),
+    (prepared_keys, "clients/core.py", "from shoal.crypto.prepared import encapsulate"),
+    (prepared_keys, "clients/agent.py", "def f() -> None:\n    from shoal.crypto import prepared"),
+    (prepared_keys, "crypto/envelope.py", "import shoal.crypto.prepared"),
+    (prepared_keys, "cli/load.py", "from importlib import import_module\nimport_module('shoal.crypto.prepared')"),
+    (prepared_keys, "clients/runner.py", "from shoal.clients.fleet.pool import Pool"),
     (sizes, "cli/load.py", "def f() -> None:\n" + "    pass\n" * 69),
     (sizes, "cli/load.py", "\n" * 501),
 ]
