@@ -1,0 +1,288 @@
+"""A task in plain words, for the owner of a device: who asks what, what becomes of the value, what is promised, what is not, what it costs.
+
+Loads the accountant, which nothing else on a device's way needs: it is imported with the first explanation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from shoal.clients.consent import ALLOWED, DENIED, NOTHING_STORED
+from shoal.clients.policy import check
+from shoal.clients.rules import describe
+from shoal.domain import Categories, Numeric, Vector, YesNo
+from shoal.errors import ShoalError
+from shoal.task import Admission
+
+if TYPE_CHECKING:
+    from shoal.accounting.certificate import Certificate
+    from shoal.clients.config import AgentConfig
+    from shoal.clients.core import Assignment
+    from shoal.clients.sources.spec import SourceSpec
+    from shoal.domain import Domain
+    from shoal.task import Task
+
+_NANO = 10**9
+_ONE_WINDOW = "Promised of one window:"
+_MOST_LABELS = 12  # shown of a question's possible answers
+
+
+def explain(
+    assignment: Assignment,
+    config: AgentConfig,
+    *,
+    consents: Mapping[str, str] = NOTHING_STORED,
+    accepted: float | None = None,
+    spent: int = 0,
+    charged: int = 0,
+    answered: int = 0,
+) -> list[str]:
+    """Lines for people, in the order in which an owner asks. Every epsilon in them is an upper bound, rounded up.
+
+    ``consents``, ``accepted``: from the device's memory, as for ``policy.check``. ``spent``: nano-epsilon of all tasks so far;
+    ``charged``: of this task alone, in ``answered`` windows. Words of the task are in it as they are: filter them for a terminal.
+    """
+    task, policy = assignment.task, config.effective_policy
+    try:
+        check(policy, assignment.trusted, assignment.epsilon0, assignment.apart, consents=consents, accepted=accepted)
+        verdict = "As things are, this device would answer it."
+    except ShoalError as error:
+        verdict = f"As things are, this device would send nothing: {error.message}."
+    consent = policy.consent(task.purpose, consents)
+    agreed = "You were not asked about this purpose yet: until you say yes, nothing is sent for it."
+    if consent in (ALLOWED, DENIED):
+        agreed = "You allowed this purpose." if consent == ALLOWED else "This purpose is denied: nothing is sent for it."
+    return [
+        f'Task {task.name} (id {assignment.task_id.short}) asks: "{task.question}"',
+        f"Who asks: the authority {assignment.trusted.authority.hex()}, whose signature this device trusts.",
+        f'What for, in its own words: "{task.purpose}". {agreed}',
+        *_value(task, config),
+        _randomized(assignment),
+        *_batch(task),
+        *_promise(assignment),
+        *_no_promise(assignment),
+        *_cost(assignment, config, accepted, spent, charged, answered),
+        verdict,
+    ]
+
+
+def guaranteed_epsilon(assignment: Assignment) -> float:
+    """What the task's certificate guarantees behind the shuffler, of one window: at floor(honest fraction x min_batch) reports.
+
+    Of a sum: what is guaranteed of every round. Direction: upper bound. Raises ShoalError if there is none.
+    """
+    return assignment.apart if assignment.apart is not None else _certificate(assignment).epsilon_upper
+
+
+def _certificate(assignment: Assignment) -> Certificate:
+    from shoal.accounting.guarantee import guaranteed
+
+    task = assignment.task
+    if assignment.mechanism is None:
+        raise TypeError("a task of sums has another certificate")
+    return guaranteed(assignment.mechanism.privacy(), task.min_batch, task.honest_fraction, task.delta)
+
+
+# --- the value ----------------------------------------------------------------------------------------------------------
+
+
+def _value(task: Task, config: AgentConfig) -> list[str]:
+    spec = config.sources.get(task.name)
+    if spec is None:
+        lines = [
+            f"Your value: no source is configured for it; it is whatever `shoal agent report {task.name} VALUE` or a program is given."
+        ]
+    else:
+        lines = [f"Your value: once per window {_source(spec)} is read, for at most {spec.timeout_s:g} seconds."]
+    lines += [f"Before anything else a rule applies: {describe(rule)}." for rule in config.rules if rule.concerns(task)]
+    return [*lines, _cells(task.domain)]
+
+
+def _source(spec: SourceSpec) -> str:
+    place = f", at {spec.pointer}" if spec.pointer else ""
+    match spec.kind:
+        case "json":
+            return f"the JSON file {spec.file}{place},"
+        case "sqlite":
+            return f"the SQLite file {spec.file}, by the query {spec.query!r},"
+        case "command":
+            return f"the output of the command {' '.join(spec.argv)!r}{place},"
+    return f"{spec.url}{place}"
+
+
+def _cells(domain: Domain) -> str:
+    if isinstance(domain, Vector):
+        return (
+            f"It is a list of {domain.dimension:,} numbers, made smaller where it is larger than {domain.clip:g} "
+            f"(norm {domain.norm.name.lower()}); a missing one counts as zeros."
+        )
+    if isinstance(domain, YesNo):
+        return 'It becomes "yes" or "no"; a missing or unreadable value counts as "no", so that the device takes part all the same.'
+    if isinstance(domain, Numeric):
+        unit = f" {domain.unit}" if domain.unit else ""
+        beyond = "values beyond are moved there" if domain.clip else "values beyond count as no answer"
+        answers = f"one of {domain.levels:,} levels from {domain.low:g} to {domain.high:g}{unit}, rounded at random between two ({beyond})"
+    else:
+        answers = "one of " + _listed(domain)
+    return f'It becomes {answers}; a missing or unreadable value becomes "no answer", and the device takes part all the same.'
+
+
+def _listed(domain: Categories) -> str:
+    shown = ", ".join(f'"{name}"' for name in domain.names[:_MOST_LABELS])
+    more = len(domain.names) - _MOST_LABELS
+    return f"{len(domain.names):,} answers: {shown}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def _randomized(assignment: Assignment) -> str:
+    from shoal.accounting.meaning import percent_text
+    from shoal.privacy import KaryLaw
+
+    if assignment.mechanism is None:
+        return (
+            "On this device noise is added to it, and a mask that only cancels in the sum over all devices of a round: nobody sees your "
+            "vector, only that sum."
+        )
+    name, law = assignment.task.mechanism.name, assignment.mechanism.privacy()
+    if isinstance(law, KaryLaw):
+        true, other = law.same / law.total, law.other / law.total
+        how = (
+            f"the true answer is sent in {percent_text(true)} of all draws, {'the other' if law.k == 2 else f'each of the {law.k - 1:,} others'} in "
+            f"{percent_text(other, up=False)}"
+        )
+    else:
+        how = "a report is drawn that is possible, and nearly as likely, under every other answer too"
+    return f"On this device it is randomized ({name}): {how}. The draw is sealed twice; the true value never leaves the device."
+
+
+# --- the crowd ----------------------------------------------------------------------------------------------------------
+
+
+def _batch(task: Task) -> list[str]:
+    plan = task.windows
+    windows = "one window" if plan.count == 1 else f"{plan.count:,} windows"
+    end = datetime.fromtimestamp(plan.end_of(plan.count - 1), UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return [
+        f"From how many: a window is only published with at least {task.min_batch:,} reports; the promise counts on {task.n_certified:,} "
+        "of them being honest.",
+        f"How often: one report per window, whether or not anything happened; {windows} of {_duration(plan.length_s)}, until {end}.",
+    ]
+
+
+def _duration(seconds: int) -> str:
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
+        if seconds % size == 0:
+            count = seconds // size
+            return f"{count:,} {unit}{'' if count == 1 else 's'}"
+    raise AssertionError("every number is a multiple of 1")
+
+
+# --- promises -----------------------------------------------------------------------------------------------------------
+
+
+def _promise(assignment: Assignment) -> list[str]:
+    from shoal.accounting import memoized
+    from shoal.accounting.meaning import sentences, sum_sentences
+
+    task = assignment.task
+    if assignment.mechanism is None:
+        from shoal.accounting.sum_task import check_sum
+
+        sums = check_sum(task)
+        mode = task.pairwise.mode.name.lower() if task.pairwise is not None else ""
+        words = sum_sentences(
+            sums.epsilon_upper, sums.delta, sums.honest, sums.epsilon_together if math.isfinite(sums.epsilon_together) else None, mode
+        )
+        return [_ONE_WINDOW, *(f"  - {line}" for line in words), *_all_windows(task, sums.epsilon_upper, sums.delta, math.inf)]
+    certificate = _certificate(assignment)
+    lines = [_ONE_WINDOW, *(f"  - {line}" for line in sentences(certificate))]
+    if task.memoized:
+        together = f"Promised of all windows together: {memoized.PROMISE} (epsilon0 = {_up(assignment.epsilon0)})."
+        return [*lines, f"Mind that {memoized.ALONE}.", together]
+    return [*lines, *_all_windows(task, certificate.epsilon_upper, certificate.delta, assignment.epsilon0)]
+
+
+def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> list[str]:
+    """What answering in every window gives away at most, by adding up: the releases' promises, or the reports' own."""
+    count = task.windows.count
+    if count == 1:
+        return []
+    local, central = math.nextafter(count * epsilon0, math.inf), math.nextafter(count * epsilon, math.inf)
+    words = f"Promised of all {count:,} windows together: epsilon <= "
+    if count * delta >= 1.0 or local <= central:
+        return [f"{words}{_up(local)}."] if math.isfinite(local) else ["Of all windows together nothing is promised."]
+    return [f"{words}{_up(central)} at delta = {_up(math.nextafter(count * delta, 1.0))}, by adding up."]
+
+
+def _no_promise(assignment: Assignment) -> list[str]:
+    task = assignment.task
+    lines = [
+        "Not promised: that nobody sees that this device takes part. The shuffler, and the network before it, see that something was "
+        "sent, and when; but not what, and every device that takes part sends in every window.",
+        "Not promised: that nothing is learnt about people like you. What holds for many is the very result, with or without your answer.",
+    ]
+    if assignment.mechanism is not None:
+        lines.append(
+            "Not promised: that shuffler and analyzer do not work together. If they do, what one report promises by itself is left: "
+            f"epsilon0 = {_up(assignment.epsilon0)}."
+        )
+    if task.admission is Admission.OPEN:
+        lines.append(
+            f"Not checked: anybody may take part, so that a share of {float(task.honest_fraction):g} of the reports comes from honest devices is "
+            "an assumption; where it fails, only the promise against shuffler and analyzer together is left."
+        )
+    else:
+        lines.append("Known to the shuffler: which enrolled device takes part. The analyzer does not learn it.")
+    if task.memoized:
+        lines.append(
+            "Not promised: that a change stays hidden. The report is the same in every window as long as the value is, so that the value "
+            "changed may show, and whoever reads this device's memory can try all answers against it."
+        )
+    return lines
+
+
+# --- cost ---------------------------------------------------------------------------------------------------------------
+
+
+def _cost(assignment: Assignment, config: AgentConfig, accepted: float | None, spent: int, charged: int, answered: int) -> list[str]:
+    policy, task = config.effective_policy, assignment.task
+    epsilon0 = assignment.epsilon0
+    one = min(assignment.apart, epsilon0) if assignment.apart is not None and policy.sums_if_apart else epsilon0
+    what = ""
+    if not one <= policy.max_epsilon0:
+        explicit = accepted is not None and one <= accepted
+        if explicit and assignment.apart is None and not task.memoized:
+            one, what = (
+                min(one, guaranteed_epsilon(assignment)),
+                " (what the certificate guarantees, since you accepted more than your limit)",
+            )
+        elif not explicit:
+            what = ", which is above your limit"
+    each = "each further distinct value" if task.memoized else "each window"
+    lines = [f"What it costs: {each} costs epsilon {_up(one)}{what}, whether or not the window is ever published, and is never given back."]
+    if answered:
+        windows = "1 window was" if answered == 1 else f"{answered:,} windows were"
+        lines.append(f"So far {windows} answered, which cost epsilon {_up(charged / _NANO)}.")
+    limit = policy.limit_nano
+    if limit is None:
+        lines.append(f"Budget: none is set (lifetime_epsilon); all tasks together cost epsilon {_up(spent / _NANO)} so far.")
+    else:
+        lines.append(
+            f"Budget: all tasks together cost epsilon {_up(spent / _NANO)} of {policy.lifetime_epsilon:g}; "
+            f"{_down(max(0, limit - spent) / _NANO)} are left."
+        )
+    return lines
+
+
+def _up(epsilon: float) -> str:
+    from shoal.accounting.meaning import bound_text
+
+    return bound_text(epsilon)
+
+
+def _down(epsilon: float) -> str:
+    from shoal.accounting.meaning import bound_text
+
+    return bound_text(epsilon, up=False)
