@@ -70,6 +70,9 @@ class Limits:
     bridge_bytes: int = 32 * MIB  # of those frames together
     mqtt_connect_s: float = 10.0  # seconds a broker may take over a connection
     mqtt_keepalive_s: int = 60
+    mqtt_retry_first_s: float = 0.5  # first pause before a broker is tried again ...
+    mqtt_retry_most_s: float = 30.0  # ... doubling up to this, each with full jitter
+    mqtt_in_flight: int = 20  # publications that wait for the broker at once; more made mosquitto no faster
 
 
 LIMITS = Limits()
