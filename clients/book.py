@@ -82,6 +82,10 @@ class SeenTask:
     epsilon0_nano: int | None
     verdict: str
 
+    def __post_init__(self) -> None:
+        if self.epsilon0_nano is not None and not 0 <= self.epsilon0_nano <= MOST_NANO:
+            raise ShoalError(Kind.INVALID, "the epsilon of a task is 0 or more nano-epsilon, or infinite")
+
 
 class Book(Protocol):
     """Every method is durable when it returns (where the implementation is durable at all), or when the surrounding transaction ends.

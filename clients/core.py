@@ -36,6 +36,7 @@ class State(Enum):
     ACKED = "acked"  # on the shuffler's disk: a verified receipt says so
     REFUSED = "refused"  # a final no, and no attempt can have been stored
     UNKNOWN = "unknown"  # a final no after an attempt whose fate was never learnt: counted once or not at all
+    WITHDRAWN = "withdrawn"  # the owner took the consent back: the bytes are deleted and never sent again
 
 
 @unique

@@ -168,7 +168,7 @@ def check(rows: Iterable[Stored], head: Head | None = None) -> Head:
         number = last.count + 1
         if row.number != number:
             raise _broken(number, "it is missing")
-        if chained(last.digest, row.body) != row.digest:
+        if not isinstance(row.body, bytes) or chained(last.digest, row.body) != row.digest:
             raise _broken(number, "it was altered, or one before it was")
         _ = row.entry  # a body that is no entry can't have been appended
         last = Head(number, row.digest)
@@ -179,6 +179,12 @@ def check(rows: Iterable[Stored], head: Head | None = None) -> Head:
     if not found:
         raise _broken(last.count + 1, f"{head.count if head else 0} entries were there when their number was noted")
     return last
+
+
+def missing_head(name: str) -> ShoalError:
+    return ShoalError(
+        Kind.MISMATCH, f"ledger: {name} is missing or unreadable, and it says how many entries there were: find out who removed it"
+    )
 
 
 def _canonical(parts: Mapping[str, Any]) -> bytes:

@@ -47,14 +47,16 @@ class Outbox(Protocol):
     def claim(self, task_id: TaskId, window: int, make: Callable[[], Prepared]) -> tuple[Record, bool]:
         """The report of this task and window: the existing one and False, or ``make()``, stored, and True.
 
-        ``make`` runs only if there is none yet. Raises OVERLOADED when the outbox is full, before ``make``.
+        ``make`` runs only if there is none yet, and inside the transaction that stores its report: what it writes to the same store
+        commits with the report, or not at all. Raises OVERLOADED when the outbox is full, CONFLICT if the task is struck: both before
+        ``make``.
         """
         ...
 
     def find(self, task_id: TaskId, window: int) -> Record | None: ...
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
-        """The queued report, or None if there is none or it is finished."""
+        """The queued report, or None if there is none, it is finished, or its task is struck."""
         ...
 
     def records(self, *, queued: bool = False) -> list[Record]:
@@ -74,8 +76,24 @@ class Outbox(Protocol):
         ...
 
     def pin(self, task_id: TaskId, schedule: Digest) -> None:
-        """Remember the task's key schedule. Raises CONFLICT if another one was remembered."""
+        """Remember the task's key schedule. Raises CONFLICT if another one was remembered: the task is struck before.
+
+        Not inside a transaction: it would be undone with it.
+        """
         ...
+
+    def withdraw(self, task_id: TaskId) -> list[Record]:
+        """Delete the bytes of the task's queued reports: they are WITHDRAWN now, and returned, by window.
+
+        A window that was answered stays answered. ``doubtful`` ones may have been sent before.
+        """
+        ...
+
+    def strike(self, task_id: TaskId) -> None:
+        """Two schedules were seen: from now on nothing of the task is claimed, loaded or pinned. Its queued reports end, their bytes go."""
+        ...
+
+    def struck(self, task_id: TaskId) -> bool: ...
 
     def close(self) -> None: ...
 
@@ -99,7 +117,7 @@ def _changed(record: Record, state: State, kind: Kind | None, attempts: int, dou
 class MemoryOutbox:
     """An outbox that forgets with its process: for simulated devices and tests."""
 
-    __slots__ = ("_bytes", "_most", "_pins", "_records", "blocking")
+    __slots__ = ("_bytes", "_most", "_pins", "_records", "_struck", "blocking")
 
     def __init__(self, most: int = LIMITS.outbox_rows) -> None:
         self.blocking = False
@@ -107,8 +125,11 @@ class MemoryOutbox:
         self._records: dict[tuple[bytes, int], Record] = {}
         self._bytes: dict[tuple[bytes, int], tuple[bytes, bytes]] = {}
         self._pins: dict[bytes, bytes] = {}
+        self._struck: set[bytes] = set()
 
     def claim(self, task_id: TaskId, window: int, make: Callable[[], Prepared]) -> tuple[Record, bool]:
+        if task_id.raw in self._struck:
+            raise two_schedules()
         key = (task_id.raw, window)
         known = self._records.get(key)
         if known is not None:
@@ -150,7 +171,27 @@ class MemoryOutbox:
 
     def pin(self, task_id: TaskId, schedule: Digest) -> None:
         if self._pins.setdefault(task_id.raw, schedule.raw) != schedule.raw:
+            self.strike(task_id)
+        if task_id.raw in self._struck:
             raise two_schedules()
+
+    def withdraw(self, task_id: TaskId) -> list[Record]:
+        waiting = self._waiting(task_id)
+        for record in waiting:
+            self.finish(task_id, record.window, State.WITHDRAWN, record.kind)
+        return [self._records[task_id.raw, record.window] for record in waiting]
+
+    def strike(self, task_id: TaskId) -> None:
+        self._struck.add(task_id.raw)
+        for record in self._waiting(task_id):
+            self.finish(task_id, record.window, State.UNKNOWN if record.doubtful else State.REFUSED, Kind.CONFLICT)
+
+    def struck(self, task_id: TaskId) -> bool:
+        return task_id.raw in self._struck
+
+    def _waiting(self, task_id: TaskId) -> list[Record]:
+        chosen = [record for record in self._records.values() if record.task_id == task_id and record.state is State.QUEUED]
+        return sorted(chosen, key=lambda record: record.window)
 
     def close(self) -> None:
         """Nothing to close."""

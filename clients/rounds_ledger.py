@@ -7,23 +7,14 @@ back never answers a window twice, whatever it had time to send.
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, unique
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from shoal.clients.outbox_sqlite import private_file
+from shoal.clients.store_sqlite import SqliteFile
 from shoal.errors import Kind, ShoalError
-from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
-
-_MIGRATIONS = ("rounds_001.sql",)  # PRAGMA user_version counts the ones applied
-_BUSY_S = 10.0
 
 
 @unique
@@ -56,44 +47,21 @@ class SqliteLedger:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        private_file(path, "ledger")
-        try:
-            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
-                self._db.execute(f"PRAGMA {pragma}")
-            self._migrate()
-        except sqlite3.DatabaseError as error:
-            raise self._failure(error) from None
-
-    def _migrate(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version > len(_MIGRATIONS):
-                raise ShoalError(Kind.CONFIG, f"ledger {self._path.name}: written by a newer version of shoal: upgrade this one")
-            for number, name in enumerate(_MIGRATIONS[version:], version + 1):
-                for statement in filter(str.strip, files("shoal.clients").joinpath(name).read_text().split(";\n")):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version = {number}")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+        unusable = "not a usable ledger: restore it, or this device may answer a window twice"
+        self._file = SqliteFile(path, "ledger", ("rounds_001.sql",), unusable)
 
     # --- RoundLedger --------------------------------------------------------------------------------------------------
 
     def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
         """Durable on return. Raises CONFLICT if the window was answered already, in whatever round."""
-        with self._write() as db:
+        with self._file.write() as db:
             if db.execute("SELECT 1 FROM answer WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone():
                 raise _answered()
             db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, NULL, 'masked', NULL)", (task_id.raw, window, round_id.raw, sealed.raw))
 
     def released(self, task_id: TaskId, window: int, round_id: Digest, commit: Digest) -> None:
         """Durable on return. Raises CONFLICT unless this round answered the window and no other commit was answered."""
-        with self._write() as db:
+        with self._file.write() as db:
             row = db.execute("SELECT round_id, released FROM answer WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone()
             if row is None or row[0] != round_id.raw:
                 raise _other_round()
@@ -105,7 +73,7 @@ class SqliteLedger:
 
     def settle(self, task_id: TaskId, window: int, standing: Standing, kind: Kind | None = None) -> None:
         """What became of a MASKED answer; anything else stays as it is."""
-        with self._write() as db:
+        with self._file.write() as db:
             db.execute(
                 "UPDATE answer SET outcome = ?, kind = ? WHERE task_id = ? AND window = ? AND outcome = 'masked'",
                 (standing.value, None if kind is None else kind.value, task_id.raw, window),
@@ -120,49 +88,14 @@ class SqliteLedger:
         return self._read("ORDER BY task_id, window", ())
 
     def close(self) -> None:
-        with self._lock:
-            self._db.close()
+        self._file.close()
 
     def _read(self, where: str, values: tuple[Any, ...]) -> list[Answered]:
-        with self._lock:
-            try:
-                query = f"SELECT task_id, window, round_id, outcome, released, kind FROM answer {where}"  # noqa: S608 - constants
-                rows = self._db.execute(query, values).fetchall()
-            except sqlite3.Error as error:
-                raise self._failure(error) from None
+        rows = self._file.read(f"SELECT task_id, window, round_id, outcome, released, kind FROM answer {where}", values)  # noqa: S608 - constants
         return [
             Answered(TaskId(task), window, Digest(one), Standing(outcome), released is not None, None if kind is None else Kind(kind))
             for task, window, one, outcome, released, kind in rows
         ]
-
-    @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
-        """One exclusive transaction: committed whole, or nothing of it."""
-        with self._lock:
-            try:
-                self._db.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._db
-                    hit("ledger.commit")
-                    self._db.execute("COMMIT")
-                except BaseException:
-                    if self._db.in_transaction:
-                        self._db.execute("ROLLBACK")
-                    raise
-            except sqlite3.Error as error:
-                raise self._failure(error) from None
-            except OSError as error:
-                raise ShoalError(
-                    Kind.OVERLOADED, f"ledger {self._path.name}: {error.strerror or 'write failed'}: make room, then again"
-                ) from None
-
-    def _failure(self, error: sqlite3.Error) -> ShoalError:
-        name = getattr(error, "sqlite_errorname", "") or ""
-        if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY")):
-            return ShoalError(Kind.OVERLOADED, f"ledger {self._path.name}: the disk is full, failing or busy: make room, then again")
-        return ShoalError(
-            Kind.CONFIG, f"ledger {self._path.name}: not a usable ledger: restore it, or this device may answer a window twice"
-        )
 
 
 class MemoryLedger:

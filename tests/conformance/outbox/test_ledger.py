@@ -77,7 +77,7 @@ def test_what_was_written_survives_the_process(tmp_path: Path) -> None:
     first.masked(TASK, 0, ROUND, SEALED)
     assert [answer.round_id for answer in second.answers()] == [ROUND]
     conflict(second.masked, TASK, 0, OTHER_ROUND, OTHER)
-    assert first._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert first._file.read("PRAGMA synchronous") == [(2,)]
     first.close()
     second.close()
     assert (tmp_path / "ledger").stat().st_mode & 0o777 == 0o600

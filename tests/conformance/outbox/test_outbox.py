@@ -125,16 +125,55 @@ def test_a_full_outbox_says_so_before_anything_is_prepared(outbox: Outbox) -> No
 
 
 def test_a_task_has_one_schedule(outbox: Outbox) -> None:
-    """Planted: overwrite the remembered digest -> no error at the second schedule."""
+    """After a second one nothing of the task goes on, the first one neither: which of them is the true one, this device can't know.
+
+    Planted: overwrite the remembered digest -> no error at the second schedule; raise without ``strike`` -> the task goes on.
+    """
     first, second = Digest(b"1" * 32), Digest(b"2" * 32)
     outbox.pin(TASK, first)
     outbox.pin(TASK, first)
     outbox.pin(OTHER, second)
-    for _ in range(2):
+    outbox.claim(TASK, 0, prepared)
+    outbox.claim(TASK, 1, lambda: prepared(1))
+    outbox.sending(TASK, 1)
+    outbox.claim(OTHER, 0, lambda: prepared(0, 1, OTHER))
+    assert not outbox.struck(TASK)
+    for schedule in (second, second, first):
         with pytest.raises(ShoalError) as caught:
-            outbox.pin(TASK, second)
+            outbox.pin(TASK, schedule)
         assert caught.value.kind is Kind.CONFLICT
-    outbox.pin(TASK, first)
+    assert outbox.struck(TASK)
+    for window in (0, 2):
+        with pytest.raises(ShoalError) as caught:
+            outbox.claim(TASK, window, never)
+        assert caught.value.kind is Kind.CONFLICT
+        assert outbox.load(TASK, window) is None
+    ended = [(record.state, record.kind) for record in outbox.records() if record.task_id == TASK]
+    assert ended == [(State.UNKNOWN, Kind.CONFLICT), (State.REFUSED, Kind.CONFLICT)]
+    assert outbox.load(OTHER, 0) is not None
+    outbox.pin(OTHER, second)
+
+
+def test_withdrawn_reports_are_never_sent_again(outbox: Outbox) -> None:
+    """Of this task alone, and their windows stay answered. Planted: ``withdraw`` deletes the rows -> the window is answered again."""
+    for window in range(3):
+        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc] # mypy knows no default there
+    outbox.claim(OTHER, 0, lambda: prepared(0, 1, OTHER))
+    outbox.finish(TASK, 0, State.ACKED)
+    outbox.sending(TASK, 2)
+    outbox.failed(TASK, 2, Kind.DEADLINE, True)
+    gone = outbox.withdraw(TASK)
+    assert [(r.window, r.state, r.kind, r.attempts, r.doubtful) for r in gone] == [
+        (1, State.WITHDRAWN, None, 0, False),
+        (2, State.WITHDRAWN, Kind.DEADLINE, 1, True),
+    ]
+    assert [outbox.find(TASK, record.window) for record in gone] == gone
+    assert [outbox.load(TASK, window) for window in range(3)] == [None] * 3
+    outbox.finish(TASK, 2, State.ACKED)  # a receipt that came too late to matter
+    assert outbox.withdraw(TASK) == []
+    assert [record.state for record in outbox.records()] == [State.WITHDRAWN, State.WITHDRAWN, State.QUEUED, State.ACKED]
+    assert not outbox.claim(TASK, 1, never)[1]
+    assert [record.task_id for record in outbox.records(queued=True)] == [OTHER]
 
 
 def test_of_many_threads_one_claims(outbox: Outbox) -> None:
@@ -235,7 +274,7 @@ def test_the_file_is_private(tmp_path: Path) -> None:
         os.umask(before)
     box.claim(TASK, 0, prepared)
     assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == dict.fromkeys(
-        ("outbox.db", "outbox.db-wal", "outbox.db-shm"), 0o600
+        ("outbox.db", "outbox.db-wal", "outbox.db-shm", "outbox.db.head"), 0o600
     )
     box.close()
     path.chmod(0o640)
@@ -245,7 +284,8 @@ def test_the_file_is_private(tmp_path: Path) -> None:
     assert "chmod 600" in caught.value.message
 
 
-def test_finished_bytes_are_gone_from_the_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["finish", "withdraw", "strike"])
+def test_finished_bytes_are_gone_from_the_disk(tmp_path: Path, end: str) -> None:
     """The frame and its acknowledgement key. Planted: secure_delete off -> the bytes stay in a free page."""
     path = tmp_path / "outbox.db"
     frame, key = os.urandom(512), os.urandom(32)
@@ -254,7 +294,12 @@ def test_finished_bytes_are_gone_from_the_disk(tmp_path: Path) -> None:
     pieces = [secret[start : start + 16] for secret in (frame, key) for start in range(0, len(secret), 16)]
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert all(piece in held for piece in pieces)
-    box.finish(TASK, 0, State.ACKED)
+    if end == "strike":
+        box.strike(TASK)
+    elif end == "withdraw":
+        box.withdraw(TASK)
+    else:
+        box.finish(TASK, 0, State.ACKED)
     box.close()  # the last connection: SQLite empties its log
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert not [piece for piece in pieces if piece in held]

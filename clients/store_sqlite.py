@@ -1,0 +1,292 @@
+"""The SQLite files of a device: mode 0600, WAL with synchronous=FULL, deleted bytes overwritten, one writer at a time.
+
+Several processes may share a file (a command beside a running agent), and several threads one object. A transaction is exclusive from its
+first statement on, and whatever is written inside it on the same thread joins it: what belongs together commits together.
+
+``AgentStore`` is the one file of an agent: reports that wait, charges, memoized reports, consents, the ledger. Beside it stands FILE.head,
+the ledger's last head, written anew after every commit that made the ledger longer: it shows that entries were cut off, which no chain
+shows by itself. A process that dies between the two leaves a head that lags behind; the next commit or start brings it up. A head that
+does not lie on the chain is left as it is, for ``verify`` to find.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from shoal.clients.ledger import EMPTY, Head
+from shoal.errors import Kind, ShoalError
+from shoal.failpoints import hit
+
+HEAD_SUFFIX = ".head"
+_BUSY_S = 10.0
+_HEAD_BYTES = 200  # more than any head has
+# Of these the disk, the machine or another process is the cause: later it may work.
+_PASSING = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM")
+_ROW = tuple[Any, ...]
+
+
+class SqliteFile:
+    """Opens or makes the file. Raises CONFIG (no such folder, no database, written by a newer version, readable by others), OVERLOADED.
+
+    ``what``: its name in messages, and before ".commit" in failpoints. ``migrations``: SQL files of this package, counted by PRAGMA
+    user_version. ``unusable``: what to do with a file that is none.
+    """
+
+    def __init__(self, path: Path, what: str, migrations: Sequence[str], unusable: str) -> None:
+        self.path, self._what, self._unusable = path, what, unusable
+        self._lock = threading.RLock()  # held through a transaction: other threads of this object wait, and see all of it or nothing
+        self._depth = 0
+        self._broken = False
+        private_file(path, what)
+        try:
+            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise self._failure(error) from None
+        try:
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF"):
+                self._db.execute(f"PRAGMA {pragma}")
+            self._migrate(migrations)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise self._failure(error) from None
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _migrate(self, migrations: Sequence[str]) -> None:
+        """Under the lock of the file: of two processes that open an old file at once, one migrates it."""
+        if self._version() == len(migrations):
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            version = self._version()
+            if version > len(migrations):
+                raise ShoalError(Kind.CONFIG, f"{self._name}: written by a newer version of shoal: upgrade this one")
+            for number, name in enumerate(migrations[version:], version + 1):
+                for statement in filter(str.strip, files("shoal.clients").joinpath(name).read_text().split(";\n")):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {number}")
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _version(self) -> int:
+        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
+        return version
+
+    @property
+    def _name(self) -> str:
+        return f"{self._what} {self.path.name}"
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """One exclusive transaction: committed whole, or nothing of it if an exception leaves it.
+
+        Inside another one of this thread: a part of that, undone alone if an exception leaves it; the outer one commits. Raises
+        OVERLOADED when the disk is full, failing or busy: nothing was written then.
+        """
+        with self._lock:
+            try:
+                with self._part() if self._depth else self._whole():
+                    yield self._db
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+            except OSError as error:
+                raise ShoalError(Kind.OVERLOADED, f"{self._name}: {error.strerror or 'write failed'}: make room, then again") from None
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._depth, self._broken = 1, False
+        try:
+            yield
+            self._check_whole()
+            hit(f"{self._what}.commit")
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._depth = 0
+
+    @contextmanager
+    def _part(self) -> Iterator[None]:
+        """A savepoint. Where SQLite itself gave the whole transaction up (a full disk), nothing after it may be written."""
+        self._check_whole()
+        name = f"part_{self._depth}"
+        self._db.execute(f"SAVEPOINT {name}")
+        self._depth += 1
+        try:
+            yield
+            self._check_whole()
+            self._db.execute(f"RELEASE {name}")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute(f"ROLLBACK TO {name}")
+                self._db.execute(f"RELEASE {name}")
+            self._broken = self._broken or not self._db.in_transaction
+            raise
+        finally:
+            self._depth -= 1
+
+    def _check_whole(self) -> None:
+        """Outside a transaction every statement would commit by itself."""
+        if self._broken or not self._db.in_transaction:
+            self._broken = True
+            raise ShoalError(Kind.OVERLOADED, f"{self._name}: the disk is full or failing: make room, then again")
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # SQLite may have done it already
+            self._db.execute("ROLLBACK")
+
+    def read(self, query: str, values: _ROW = ()) -> list[_ROW]:
+        """Committed rows, and those of this thread's own transaction."""
+        with self._lock:
+            try:
+                return self._db.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def _failure(self, error: sqlite3.Error) -> ShoalError:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if name.startswith(_PASSING):
+            return ShoalError(Kind.OVERLOADED, f"{self._name}: the disk is full, failing or busy: make room, then again")
+        if isinstance(error, sqlite3.ProgrammingError):
+            return ShoalError(Kind.UNAVAILABLE, f"{self._name}: it is closed: open it again")
+        return ShoalError(Kind.CONFIG, f"{self._name}: {self._unusable}")
+
+
+class AgentStore(SqliteFile):
+    """An agent's file: ``SqliteOutbox`` and ``SqliteBook`` stand on it, and their writes join one transaction."""
+
+    def __init__(self, path: Path) -> None:
+        self._longer = False  # the ledger, by the transaction under way or by one whose head was not noted yet
+        unusable = "not a usable outbox file: move it away, and a new one is made"
+        super().__init__(path, "outbox", ("outbox_001.sql", "outbox_002.sql"), unusable)
+        self.head_path = path.with_name(path.name + HEAD_SUFFIX)
+        try:
+            self._begin_head()
+        except (sqlite3.Error, OSError) as error:
+            self._db.close()
+            if isinstance(error, sqlite3.Error):
+                raise self._failure(error) from None
+            raise ShoalError(Kind.OVERLOADED, f"{self._name}: cannot write {self.head_path.name}: {error.strerror or 'failed'}") from None
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            with super().write() as db:
+                yield db
+            if self._longer and not self._depth:
+                self.note_head()
+
+    def longer(self) -> None:
+        """The ledger grows by the transaction under way: its head is noted after the commit."""
+        self._longer = True
+
+    def note_head(self) -> None:
+        """Write the ledger's head beside the file. Never raises: what was committed stands, and a head may lag behind.
+
+        Under the lock of the file, so that of two processes none writes an older head over a newer one.
+        """
+        with self._lock, contextlib.suppress(sqlite3.Error, OSError):
+            hit("outbox.head")  # committed, and not noted yet
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                noted, head = self.noted_head(), self._head()
+                if noted is not None and head is not None and noted != head and self._on_chain(noted):
+                    _replace(self.head_path, f"{head}\n".encode())
+                self._longer = False
+            finally:
+                self._roll_back()
+
+    def noted_head(self) -> Head | None:
+        """What stands in FILE.head; None if it is missing or unreadable."""
+        try:
+            with self.head_path.open("rb") as file:
+                return Head.parse(file.read(_HEAD_BYTES).decode("ascii"))
+        except (OSError, ValueError, ShoalError):
+            return None
+
+    def _head(self) -> Head | None:
+        """None: the last entry is no entry, which is for ``verify`` to say."""
+        row = self._db.execute("SELECT number, hash FROM ledger ORDER BY number DESC LIMIT 1").fetchone()
+        try:
+            return EMPTY if row is None else Head(*row)
+        except (ShoalError, TypeError):
+            return None
+
+    def _on_chain(self, noted: Head) -> bool:
+        if noted == EMPTY:
+            return True
+        row = self._db.execute("SELECT hash FROM ledger WHERE number = ?", (noted.count,)).fetchone()
+        return row is not None and bool(row[0] == noted.digest)
+
+    def _begin_head(self) -> None:
+        """A new file gets its first head before its first entry: from then on a missing one means that somebody took it."""
+        if self.head_path.exists():
+            if self.noted_head() != self._head():
+                self.note_head()
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            used = self._db.execute("SELECT 1 FROM ledger UNION ALL SELECT 1 FROM charge LIMIT 1").fetchone()
+            if used is None and not self.head_path.exists():
+                _replace(self.head_path, f"{EMPTY}\n".encode())
+        finally:
+            self._roll_back()
+
+    def close(self) -> None:
+        """The last head is noted, if the disk lets it."""
+        with self._lock:
+            if self._longer:
+                self.note_head()
+            super().close()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """The new bytes or the old ones, whatever happens: written beside, made durable, renamed. Mode 0600."""
+    beside = path.with_name(path.name + ".new")
+    with contextlib.suppress(FileNotFoundError):
+        beside.unlink()  # of a process that died here
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    beside.replace(path)
+
+
+def private_file(path: Path, what: str) -> None:
+    """Make the file with mode 0600 before SQLite does (its -wal and -shm take over the mode), or check it.
+
+    An existing file is never opened here: closing any descriptor of it would drop the locks that SQLite holds (POSIX).
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise ShoalError(Kind.CONFIG, f"{what} {path}: not a file: name another") from None
+        if mode & 0o077:
+            raise ShoalError(Kind.CONFIG, f"{what} {path}: others may read it: chmod 600 {path}") from None
+    except OSError as error:
+        raise ShoalError(
+            Kind.CONFIG, f"{what} {path}: {error.strerror or 'cannot be made'}: name a file in a folder of this user"
+        ) from None
