@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -53,8 +54,8 @@ class SourceSpec:
                 raise _bad(key, f"a source of kind {self.kind} has none: remove it")
             if not given and key in _WANTS[self.kind]:
                 raise _bad(key, f"a source of kind {self.kind} needs it")
-        if self.pointer and not self.pointer.startswith("/"):
-            raise _bad("pointer", 'a JSON pointer starts with "/", as in "/counters/visits"')
+        if self.pointer and (not self.pointer.startswith("/") or re.search("~(?![01])", self.pointer)):
+            raise _bad("pointer", 'a JSON pointer starts with "/", as in "/counters/visits"; ~1 stands for a /, ~0 for a ~')
         if len(self.argv) > _MOST_ARGUMENTS or any("\0" in one for one in self.argv) or (self.argv and not self.argv[0]):
             raise _bad("argv", f"a program and its arguments, at most {_MOST_ARGUMENTS} texts")
         if self.url:

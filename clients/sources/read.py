@@ -1,0 +1,113 @@
+"""Read one source: whatever goes wrong is "no answer" and a short reason, never an exception and never a wait without end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shoal.clients.sources.problem import SourceError
+from shoal.clients.sources.spec import SourceSpec
+from shoal.domain import Value
+
+_hanging: set[SourceSpec] = set()  # sources whose last reading has not come back, however long ago its time was over
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a source gave. ``value``: None for no answer. ``reason``: why there is none, or ""; never anything that the source said."""
+
+    value: Value = field(repr=False)
+    reason: str = ""
+
+
+async def read_source(spec: SourceSpec) -> Reading:
+    """The source's value now, within ``spec.timeout_s`` seconds. Raises nothing but CancelledError.
+
+    Late, missing and broken sources give None. A value that does not fit the task's domain is given as it is: the domain has a cell for it.
+    """
+    try:
+        return Reading(await _read(spec))
+    except SourceError as error:
+        return Reading(None, str(error))
+    except Exception as error:  # noqa: BLE001 - no answer, whatever it was; its text may quote the value
+        return Reading(None, f"failed ({type(error).__name__})")
+
+
+async def _read(spec: SourceSpec) -> Value:
+    if spec.kind == "command":
+        from shoal.clients.sources.command import run_command
+
+        return _text(await run_command(spec.argv, spec.timeout_s), spec.pointer)
+    return await _in_thread(spec, lambda: _waiting(spec))
+
+
+def _waiting(spec: SourceSpec) -> Value:
+    """The kinds that wait in system calls."""
+    match spec.kind:
+        case "json" if spec.file is not None:
+            from shoal.clients.sources.json_file import read_json_file
+
+            return read_json_file(spec.file, spec.pointer)
+        case "sqlite" if spec.file is not None:
+            from shoal.clients.sources.sqlite_query import query_sqlite
+
+            return query_sqlite(spec.file, spec.query, spec.timeout_s)
+        case "http":
+            from shoal.clients.sources.loopback import fetch
+
+            return _text(fetch(spec.url, spec.timeout_s), spec.pointer)
+    raise SourceError("no such kind of source")
+
+
+def _text(data: bytes, pointer: str) -> Value:
+    """What was said, stripped; with a pointer, what it names in it."""
+    if pointer:
+        from shoal.clients.sources.json_file import value_at
+
+        return value_at(data, pointer)
+    try:
+        return data.decode().strip()
+    except UnicodeDecodeError:
+        raise SourceError("not a text in UTF-8") from None
+
+
+async def _in_thread(spec: SourceSpec, step: Callable[[], Value]) -> Value:
+    """Run a step in a thread that nobody waits for beyond the source's time: a dead network disk may hold it for ever.
+
+    The threads that asyncio keeps for the outbox must not be spent on that, nor may the process have to wait for it at its end. A source
+    that hangs is not asked again until it has come back, so that there is never more than one such thread for each.
+    """
+    if spec in _hanging:
+        raise SourceError("the reading before has not come back")
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[Value] = loop.create_future()
+
+    def settle(value: Value, error: Exception | None) -> None:
+        if result.done():
+            return
+        if error is None:
+            result.set_result(value)
+        else:
+            result.set_exception(error)
+
+    def work() -> None:
+        value: Value = None
+        failure: Exception | None = None
+        try:
+            value = step()
+        except Exception as error:  # noqa: BLE001 - raised again where somebody waits
+            failure = error
+        _hanging.discard(spec)
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits
+            loop.call_soon_threadsafe(settle, value, failure)
+
+    _hanging.add(spec)
+    threading.Thread(target=work, name="source", daemon=True).start()
+    try:
+        async with asyncio.timeout(spec.timeout_s):
+            return await result
+    except TimeoutError:
+        raise SourceError("took too long") from None
