@@ -2,10 +2,11 @@
 
     reply = SHA-256(frame)[:16] || nonce (16) || HMAC-SHA256(ack_key, "shoal/v1/reply" 0x00 nonce u8(status) SHA-256(frame))[:16]
 
-A broker holds frames and may publish them again whenever it likes. A receipt's MAC (``envelope.receipt_mac``) would be an oracle then: it is
-the same as long as the status is, so the moment at which it changes is the moment at which the frame's window opens, fills or closes, and
-tells which window that is. Therefore the status is not sent, and a nonce makes every reply a new one. A frame that did not open is answered
-under a key that is drawn for this reply alone. HMAC-SHA256 being a pseudorandom function, all of these look alike: 32 random bytes.
+A broker holds frames and may publish them again whenever it likes. The MAC of a receipt (``envelope.receipt_mac``) would be an oracle
+then: it is the same as long as the status is, so the moment at which it changes is the moment at which the frame's window opens, fills or
+closes, and tells which window that is. Therefore the status is not sent, and a nonce makes every reply a new one. A frame that did not
+open is answered under a key that is drawn for this reply alone. HMAC-SHA256 being a pseudorandom function, all of these look alike: 32
+random bytes.
 
 The device knows the ack key and tries the few statuses there are. The MAC has 128 bits (RFC 2104 section 5 allows half of the hash, and
 no less), so that somebody else's reply is believed with a probability of about 2^-123 for each that is sent.
