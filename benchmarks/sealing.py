@@ -11,13 +11,15 @@ from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, altern
 from benchmarks.raw import Layer, Processes, Work, seal_layers
 from benchmarks.site import WINDOW
 from shoal.clients.core import Assignment, assign, prepare, randomize, seal
-from shoal.clients.fleet.simulated import Share, SimulatedTask, Simulation
+from shoal.clients.fleet.misbehaviour import Way
+from shoal.clients.fleet.share import Share, SimulatedTask
+from shoal.clients.fleet.simulated import Simulation
 from shoal.clients.transport import Receipt
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 
-DRAWN = 256  # devices whose reports the simulator draws in one call (clients/fleet/simulated.py)
+DRAWN = 256  # devices whose reports the simulator draws in one call (clients/fleet/reporter.py)
 TITLE = "reports drawn and sealed by the simulator / two bare HPKE seals per report in as many processes"
 
 
@@ -121,8 +123,8 @@ def whole_devices(simulated: SimulatedTask, authorities: frozenset[bytes], count
         first=0,
         step=1,
         in_flight=64,
-        relay=False,
-        rate=None,
+        way=Way.GRPC,
+        arrivals=None,
         patience_s=1.0,
         deadline_s=1.0,
     )

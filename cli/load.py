@@ -18,7 +18,10 @@ from shoal import codec
 from shoal.cli.counted import Counted, Counter
 from shoal.cli.output import console, emit_json, public_key, read_bytes, say, stderr
 from shoal.clients.core import window_at
-from shoal.clients.fleet.simulator import SimulatedTask, SimulationPlan, SimulationResult, simulate
+from shoal.clients.fleet.misbehaviour import Way
+from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
+from shoal.clients.fleet.share import SimulatedTask
+from shoal.clients.fleet.simulator import simulate
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask, serve_task
 from shoal.domain import Categories, Domain, Numeric, Value, Vector, YesNo
@@ -88,7 +91,7 @@ def load(
         processes=processes,
         channels=channels,
         in_flight=in_flight or (4 if relay else 64),
-        relay=relay,
+        way=Way.RELAY if relay else Way.GRPC,
         rate=rate,
         address=address,
         patience_s=patience,

@@ -22,7 +22,9 @@ from shoal.cli.demo.secagg_run import run_secagg
 from shoal.cli.demo.survey import load_visits, questions
 from shoal.cli.demo.workspace import Workspace, build
 from shoal.cli.output import console, stderr
-from shoal.clients.fleet.simulator import SimulatedTask, SimulationPlan, SimulationResult, simulate
+from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
+from shoal.clients.fleet.share import SimulatedTask
+from shoal.clients.fleet.simulator import simulate
 from shoal.errors import Kind, ShoalError
 
 _FEWEST = 50

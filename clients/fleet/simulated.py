@@ -1,87 +1,32 @@
 """A share of a simulated fleet, inside one worker process: each device does what a real one does, with the same code.
 
-Every device verifies the signed task and the signed key schedule itself, randomizes, seals, keeps its frame in an outbox of
-its own and submits it until an answer is final. Shared are only channels, parsed values of identical bytes and the
-event loop.
+Every device makes its report by itself (``Reporter``), keeps it in an outbox of its own and submits it until an answer is final. Those
+that misbehave (``Conduct``) send what they should not, and the answer is held against the one that they must get. Shared are
+only channels, parsed values of identical bytes and the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from array import array
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from shoal import codec
-from shoal.clients.core import Assignment, State, assign, identity_for, pause, randomize, seal, window_at
-from shoal.clients.delivery import attempt, give_up, settle
-from shoal.clients.outbox import Entry, MemoryOutbox, Record
-from shoal.clients.transport import BatchTransport, Receipt
+from shoal.clients.core import State, pause
+from shoal.clients.delivery import attempt
+from shoal.clients.fleet.flight import Flight, Role, Tracker
+from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Way, mute
+from shoal.clients.fleet.reporter import Reporter
+from shoal.clients.fleet.share import NOT_SENT, Share, ShareResult
+from shoal.clients.outbox import MemoryOutbox
+from shoal.clients.transport import BatchTransport, Receipt, Transport
 from shoal.crypto.envelope import verify_receipt
-from shoal.crypto.signing import SigningContext, SigningKey, verify
-from shoal.crypto.trust import trust_schedule, trust_task
-from shoal.domain import Value
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from shoal.crypto.enrolment import DeviceIdentity
-    from shoal.task import Task
-
-ACKED = 0  # codes of the outcome history: 0, the number of the refusing kind, or 255
-UNKNOWN = 255
-_DRAWN = 256  # devices whose reports are drawn in one call
 BATCH = 500  # frames per relayed call
 _PAUSE_FIRST_S, _PAUSE_MOST_S = 0.1, 2.0  # a restarted shuffler is met quickly
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedTask:
-    """What devices get (the signed bytes), and their values: ``values[i]`` is device i's. ``window``: None = by the clock."""
-
-    signed_task: bytes
-    signed_schedule: bytes
-    values: Sequence[Value] = field(repr=False)
-    window: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The devices of one process. ``rate``: reports per second over *all* shares; ``first`` and ``step`` place this one's devices."""
-
-    tasks: tuple[SimulatedTask, ...]
-    authorities: frozenset[bytes]
-    first: int
-    step: int
-    in_flight: int
-    relay: bool
-    rate: float | None
-    patience_s: float
-    deadline_s: float
-    enrolment_roots: tuple[bytes, ...] = field(default=(), repr=False)  # PEM; private keys, for simulations alone
-
-    @property
-    def devices(self) -> int:
-        return len(self.tasks[0].values)
-
-
-@dataclass(slots=True)
-class ShareResult:
-    """``codes[t][i]``: what became of device i's report for task t. ``latencies_ms``: per acknowledged report."""
-
-    codes: tuple[bytearray, ...]
-    latencies_ms: array[float] = field(default_factory=lambda: array("f"))
-    acked: int = 0
-    refused: Counter[int] = field(default_factory=Counter)
-    unknown: int = 0
-    reasons: dict[int, str] = field(default_factory=dict)  # one message per kind, for people
+_SILENCE_S = 3.0  # how long a frame that must not be answered waits for an answer
 
 
 class Simulation:
@@ -93,22 +38,22 @@ class Simulation:
     def __init__(
         self,
         share: Share,
-        transports: Sequence[BatchTransport],
+        transports: Sequence[Transport],
         start: float = 0.0,
         *,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        reporter: Reporter | None = None,
     ) -> None:
         self.share, self._transports, self._start, self._now, self._sleep = share, transports, start, now, sleep
-        self.result = ShareResult(tuple(bytearray(share.devices) for _ in share.tasks))
+        self._reporter = reporter or Reporter(share)
+        blank = bytes([NOT_SENT]) * share.devices
+        self.result = ShareResult(tuple(bytearray(blank) for _ in share.tasks))
+        self._tracker = Tracker(self.result, share.way, now)
         self._devices: Iterator[int] = iter(range(share.devices))
-        self._draws: list[dict[int, NDArray[np.uint8]]] = [{} for _ in share.tasks]
-        self._known: dict[int, tuple[Assignment, codec.Signed, codec.Signed]] = {}
-        self._roots = {key.public: key for key in map(SigningKey.from_pem, share.enrolment_roots)}
-        self._enrolled: tuple[int, dict[bytes, DeviceIdentity]] = (-1, {})  # a device, and who it is to each authority
 
     async def run(self) -> ShareResult:
-        work = self._relay if self.share.relay else self._direct
+        work = self._relay if self.share.way is Way.RELAY else self._direct
         async with asyncio.TaskGroup() as group:
             for number in range(self.share.in_flight):
                 group.create_task(work(self._transports[number % len(self._transports)]))
@@ -116,213 +61,180 @@ class Simulation:
 
     # --- one device ---------------------------------------------------------------------------------------------------
 
-    def _report(self, outbox: MemoryOutbox, task: int, device: int) -> Entry | None:
-        """Verify, randomize, seal, queue. None: the device itself refused, and its outcome is recorded."""
+    def _first(self, task: int, device: int) -> list[Flight]:
+        """The frames that a device sends at first: one, or two equal ones. None: it refused by itself, and that is recorded."""
+        conduct, since = self.share.conduct_of(device), self._due(task, device)
         try:
-            assignment = self._verified(task)
+            if conduct not in REPORTING:
+                crafted = self._reporter.crafted(conduct, task, device)
+                return [Flight(Role.BREACH, conduct, crafted.frame, crafted.ack_key, task, device, since)]
+            assignment = self._reporter.assignment(task)
+            outbox = MemoryOutbox()
             outbox.pin(assignment.task_id, assignment.keys.digest)
-            window = self.share.tasks[task].window
-            if window is None:
-                window = window_at(assignment.task.name, assignment.task.windows, time.time())
-            identity = self._identity(assignment.task, device)
-            report = self._drawn(assignment, task, device)
-            outbox.claim(assignment.task_id, window, lambda: seal(assignment, window, report, identity=identity))
-            return outbox.load(assignment.task_id, window)
+            window = self._reporter.window(task)
+            outbox.claim(assignment.task_id, window, lambda: self._reporter.report(assignment, window, task, device))
+            entry = outbox.load(assignment.task_id, window)
         except ShoalError as error:
-            self._refused(task, device, error)
-            return None
+            self._tracker.refused_itself(task, device, error)
+            return []
+        assert entry is not None  # noqa: S101 - it was claimed just now
+        own = Flight(Role.OWN, conduct, entry.frame, entry.ack_key, task, device, since, outbox, entry)
+        return [own, self._copy(own)] if conduct is Conduct.DUPLICATE else [own]
 
-    def _verified(self, task: int) -> Assignment:
-        """The task as this device may act upon it: both signatures verified by this device over the bytes that it received.
+    def _second(self, own: Flight) -> list[Flight]:
+        """What a device sends once its own report has its answer."""
+        if own.role is not Role.OWN:
+            return []
+        if own.conduct is Conduct.DUPLICATE:
+            return [self._copy(own)]
+        if own.conduct is not Conduct.SECOND:
+            return []
+        crafted = self._reporter.crafted(Conduct.SECOND, own.task, own.device)
+        return [Flight(Role.BREACH, Conduct.SECOND, crafted.frame, crafted.ack_key, own.task, own.device, self._now())]
 
-        What parsing gives is a function of those bytes alone, and they are the same for all devices: it is done once.
-        """
-        simulated = self.share.tasks[task]
-        known = self._known.get(task)
-        if known is None:
-            trusted = trust_task(simulated.signed_task, self.share.authorities)
-            assignment = assign(trusted, trust_schedule(simulated.signed_schedule, trusted))
-            signed = (codec.decode_signed_task(simulated.signed_task), codec.decode_signed_schedule(simulated.signed_schedule))
-            self._known[task] = (assignment, *signed)
-            return assignment
-        assignment, signed_task, signed_schedule = known
-        verify(signed_task.authority, SigningContext.TASK, signed_task.data, signed_task.signature)
-        verify(signed_schedule.authority, SigningContext.KEY_SCHEDULE, signed_schedule.data, signed_schedule.signature)
-        return assignment
-
-    def _identity(self, task: Task, device: int) -> DeviceIdentity | None:
-        """Enrolled on the spot, for as long as the task runs, and the same for all of a device's tasks of one authority.
-
-        Raises CONFIG for a task of an authority whose key the simulation was not given.
-        """
-        root = self._roots.get(task.enrolment_key)
-        if root is None:
-            return identity_for(task, None, 0.0)
-        from shoal.crypto.enrolment import enrol
-
-        if self._enrolled[0] != device:
-            self._enrolled = (device, {})
-        known, plan = self._enrolled[1], task.windows
-        if root.public not in known:
-            known[root.public] = enrol(root, plan.start_s - plan.skew_s, plan.deadline_of(plan.count - 1))
-        return known[root.public]
-
-    def _drawn(self, assignment: Assignment, task: int, device: int) -> NDArray[np.uint8]:
-        """This device's randomized report. Drawn with its neighbours' in one vectorised call, each draw taken once."""
-        waiting = self._draws[task]
-        if device not in waiting:
-            first = device - device % _DRAWN
-            values = self.share.tasks[task].values[first : first + _DRAWN]
-            waiting.update(zip(range(first, first + len(values)), randomize(assignment, values), strict=True))
-        return waiting.pop(device)
+    def _copy(self, own: Flight) -> Flight:
+        return Flight(Role.COPY, own.conduct, own.frame, own.ack_key, own.task, own.device, own.since)
 
     def _due(self, task: int, device: int) -> float:
         """When this report should be sent. Latency counts from here, so a stalled server can't hide the waiting it causes."""
-        rate = self.share.rate
-        if rate is None:
+        share = self.share
+        if share.arrivals is None:
             return 0.0
-        place = (self.share.first + device * self.share.step) * len(self.share.tasks) + task
-        return self._start + place / rate
+        return self._start + share.arrivals.at((share.first + device * share.step) * len(share.tasks) + task)
+
+    async def _until(self, due: float) -> None:
+        if due and (ahead := due - self._now()) > 0:
+            await self._sleep(ahead)
 
     # --- each device for itself ---------------------------------------------------------------------------------------
 
-    async def _direct(self, transport: BatchTransport) -> None:
+    async def _direct(self, transport: Transport) -> None:
         for device in self._devices:
-            outbox = MemoryOutbox()
             for task in range(len(self.share.tasks)):
-                due = self._due(task, device)
-                entry = self._report(outbox, task, device)
-                if entry is None:
+                flights = self._first(task, device)
+                if not flights:
                     continue
-                if due and (ahead := due - self._now()) > 0:
-                    await self._sleep(ahead)
-                await self._deliver(outbox, entry, transport, task, device, due or self._now())
+                await self._until(flights[0].since)
+                if len(flights) == 1:
+                    await self._fly(flights[0], transport)
+                else:
+                    async with asyncio.TaskGroup() as together:
+                        for flight in flights:
+                            together.create_task(self._fly(flight, transport))
+                for flight in self._second(flights[0]):
+                    await self._fly(flight, transport)
 
-    async def _deliver(self, outbox: MemoryOutbox, entry: Entry, transport: BatchTransport, task: int, device: int, since: float) -> None:
-        task_id, window = entry.record.task_id, entry.record.window
+    async def _fly(self, flight: Flight, transport: Transport) -> None:
+        """Send one frame until its answer is final."""
+        flight.since = flight.since or self._now()
         end = self._now() + self.share.patience_s
         while True:
-            error = await attempt(outbox, entry, transport, self.share.deadline_s)
-            if error is None:
-                return self._acked(task, device, since)
-            held = outbox.load(task_id, window)
-            if held is not None and self._now() > end:
-                give_up(outbox, held, error.kind)
-                held = None
-            if held is None:
-                return self._ended(task, device, outbox.find(task_id, window), error)
-            entry = held
-            await self._sleep(pause(entry.record.attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S))
+            self._tracker.begin(flight)
+            answer = await self._try(flight, transport)
+            if not self._tracker.settle(flight, answer, self._now() > end):
+                return
+            await self._sleep(pause(flight.attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S))
 
-    def _acked(self, task: int, device: int, since: float) -> None:
-        self.result.codes[task][device] = ACKED
-        self.result.acked += 1
-        self.result.latencies_ms.append((self._now() - since) * 1000.0)
-
-    def _ended(self, task: int, device: int, record: Record | None, error: ShoalError) -> None:
-        """A final answer other than a receipt."""
-        if record is not None and record.state is State.UNKNOWN:
-            self.result.codes[task][device] = UNKNOWN
-            self.result.unknown += 1
-        else:
-            self._refused(task, device, error)
-
-    def _refused(self, task: int, device: int, error: ShoalError) -> None:
-        code = error.kind.value
-        self.result.codes[task][device] = code
-        self.result.refused[code] += 1
-        self.result.reasons.setdefault(code, error.message)
+    async def _try(self, flight: Flight, transport: Transport) -> ShoalError | None:
+        if flight.outbox is not None and flight.entry is not None:
+            return await attempt(flight.outbox, flight.entry, transport, self.share.deadline_s)
+        patience = min(self.share.deadline_s, _SILENCE_S) if mute(flight.conduct, self.share.way) else self.share.deadline_s
+        try:
+            mac = await transport.submit(flight.frame, flight.ack_key, patience)
+        except ShoalError as error:
+            return error
+        return None if flight.believes_unverified else _unverified(flight, 0, mac)
 
     # --- many devices behind one relay ----------------------------------------------------------------------------------
 
-    async def _relay(self, transport: BatchTransport) -> None:
+    async def _relay(self, transport: Transport) -> None:
+        relay: BatchTransport = transport  # type: ignore[assignment] # the plan gives a relay's transports
         while flights := await self._gather():
-            if (due := flights[-1].since) and (ahead := due - self._now()) > 0:
-                await self._sleep(ahead)
-            now = self._now()
-            for flight in flights:
-                flight.since = flight.since or now
-            await self._deliver_batch(flights, transport)
+            await self._until(flights[-1].since)
+            await self._fly_together(flights, relay)
+            after = [second for flight in flights for second in self._second(flight)]
+            for first in range(0, len(after), BATCH):
+                await self._fly_together(after[first : first + BATCH], relay)
 
     async def _gather(self) -> list[Flight]:
-        """Prepared reports of the next devices, as many as one call takes."""
-        tasks = len(self.share.tasks)
+        """Frames of the next devices, as many as one call takes."""
+        tasks, conduct = len(self.share.tasks), self.share.conduct
+        # What one more device may add, in frames and in bytes.
+        frames = tasks * (2 if Conduct.DUPLICATE in conduct else 1)
+        largest = LIMITS.submit_bytes + 1 if Conduct.OVERSIZED in conduct else LIMITS.frame_sizes[-1]
         flights: list[Flight] = []
         size = 0
-        while len(flights) + tasks <= max(BATCH, tasks) and size + tasks * (LIMITS.frame_sizes[-1] + 8) <= LIMITS.batch_bytes:
+        while len(flights) + frames <= max(BATCH, frames) and size + frames * (largest + 8) <= LIMITS.batch_bytes:
             device = next(self._devices, None)
             if device is None:
                 break
-            outbox = MemoryOutbox()
             for task in range(tasks):
-                entry = self._report(outbox, task, device)
-                if entry is not None:
-                    flights.append(Flight(outbox, entry, task, device, self._due(task, device)))
-                    size += len(entry.frame) + 8
+                made = self._first(task, device)
+                flights += made
+                size += sum(len(flight.frame) + 8 for flight in made)
             await asyncio.sleep(0)  # others have replies to read
         return flights
 
-    async def _deliver_batch(self, flights: list[Flight], transport: BatchTransport) -> None:
+    async def _fly_together(self, flights: list[Flight], transport: BatchTransport) -> None:
         """One call after another until every frame has a final answer; only the unanswered ones are sent again, as they are."""
-        end = self._now() + self.share.patience_s
-        attempts = 0
+        now = self._now()
+        for flight in flights:
+            flight.since = flight.since or now
+        end = now + self.share.patience_s
         while flights:
-            attempts += 1
             for flight in flights:
-                flight.outbox.sending(flight.entry.record.task_id, flight.entry.record.window)
-            frames, ack_keys = [flight.entry.frame for flight in flights], [flight.entry.ack_key for flight in flights]
+                self._tracker.begin(flight)
+                if flight.outbox is not None and flight.entry is not None:
+                    flight.outbox.sending(flight.entry.record.task_id, flight.entry.record.window)
+            frames, ack_keys = [flight.frame for flight in flights], [flight.ack_key for flight in flights]
             try:
                 receipts = await transport.submit_batch(frames, ack_keys, self.share.deadline_s)
             except ShoalError as error:
                 answers: list[ShoalError | None] = [error] * len(flights)
             else:
-                answers = [_answer(flight.entry, receipt) for flight, receipt in zip(flights, receipts, strict=True)]
+                answers = [_answer(flight, receipt) for flight, receipt in zip(flights, receipts, strict=True)]
             late = self._now() > end
-            flights = [flight for flight, answer in zip(flights, answers, strict=True) if self._again(flight, answer, late)]
+            flights = [
+                flight
+                for flight, answer in zip(flights, answers, strict=True)
+                if self._record(flight, answer) and self._tracker.settle(flight, answer, late)
+            ]
             if flights:
-                await self._sleep(pause(attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S))
+                await self._sleep(pause(flights[0].attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S))
 
-    def _again(self, flight: Flight, error: ShoalError | None, late: bool) -> bool:
-        """Record one frame's answer; True if the same bytes must be sent again."""
-        outbox, record = flight.outbox, flight.entry.record
-        if error is None:
-            outbox.finish(record.task_id, record.window, State.ACKED)
-            self._acked(flight.task, flight.device, flight.since)
-            return False
-        settle(outbox, flight.entry, error.kind, record.doubtful)
-        held = outbox.load(record.task_id, record.window)
-        if held is not None and late:
-            give_up(outbox, held, error.kind)
-            held = None
-        if held is None:
-            self._ended(flight.task, flight.device, outbox.find(record.task_id, record.window), error)
-            return False
-        flight.entry = held
+    def _record(self, flight: Flight, answer: ShoalError | None) -> bool:
+        """In the outbox, as ``delivery.attempt`` does for a frame by itself. Always True."""
+        if flight.outbox is not None and flight.entry is not None:
+            from shoal.clients.delivery import settle
+
+            record = flight.entry.record
+            if answer is None:
+                flight.outbox.finish(record.task_id, record.window, State.ACKED)
+            else:
+                settle(flight.outbox, flight.entry, answer.kind, record.doubtful)
         return True
-
-
-@dataclass(slots=True)
-class Flight:
-    """A report on its way through a relay. ``since``: when it was due, on the monotonic clock; 0: not yet sent."""
-
-    outbox: MemoryOutbox
-    entry: Entry
-    task: int
-    device: int
-    since: float
 
 
 _KINDS = {kind.value: kind for kind in Kind}
 
 
-def _answer(entry: Entry, receipt: Receipt) -> ShoalError | None:
-    """None for a verified acknowledgement; otherwise the failure. A MAC that doesn't verify is believed in neither direction."""
-    try:
-        if receipt.mac or receipt.status == 0:
-            verify_receipt(entry.ack_key, receipt.status, entry.frame, receipt.mac)
-    except ShoalError as error:
-        return error
+def _answer(flight: Flight, receipt: Receipt) -> ShoalError | None:
+    """None for an acknowledgement; otherwise the failure. A MAC that doesn't verify is believed in neither direction."""
+    if receipt.status == 0 and flight.believes_unverified:
+        return None
+    if receipt.mac or receipt.status == 0:
+        error = _unverified(flight, receipt.status, receipt.mac)
+        if error is not None:
+            return error
     if receipt.status == 0:
         return None
     kind = _KINDS.get(receipt.status, Kind.INTERNAL)
     return ShoalError(kind, f"the shuffler refused a relayed frame: {kind.name}")
+
+
+def _unverified(flight: Flight, status: int, mac: bytes) -> ShoalError | None:
+    try:
+        verify_receipt(flight.ack_key, status, flight.frame, mac)
+    except ShoalError as error:
+        return error
+    return None

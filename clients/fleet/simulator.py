@@ -1,168 +1,136 @@
 """Many simulated devices in several processes, against real services.
 
 Sealing holds the interpreter lock, so the fleet is shared out over spawned processes; each runs an event loop with a few
-TLS channels and many devices in flight. Processes die with this one.
+connections and many devices in flight. Processes die with this one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
+import signal
 import time
-from array import array
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from shoal.clients.fleet.simulated import ACKED, UNKNOWN, Share, ShareResult, SimulatedTask, Simulation
+from shoal.clients.fleet.misbehaviour import Way
+from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult, merge
+from shoal.clients.fleet.reporter import Reporter
+from shoal.clients.fleet.share import Share, ShareResult, SimulatedTask
+from shoal.clients.fleet.simulated import Simulation
+from shoal.clients.transport import Transport
 from shoal.crypto.trust import trust_task
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
+from shoal.rpc.address import is_loopback, parse_address
 from shoal.task import Task
 from shoal.workers import die_with_parent
-
-__all__ = ["ACKED", "UNKNOWN", "Progress", "SimulatedTask", "SimulationPlan", "SimulationResult", "simulate"]
 
 _PROGRESS_S = 0.2
 _LEAD_S = 0.5  # between the start signal and the first report under a rate: time to prepare a few
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationPlan:
-    """Who reports what, and how fast.
-
-    ``tasks``: each with one value per device, all equally many. ``authorities``: Ed25519 public keys that the devices
-    trust. ``processes``: 0 = one per core. ``channels``: TLS connections per process. ``in_flight``: devices (with relay:
-    batches) under way per process. ``relay``: submit through SubmitBatch. ``rate``: reports per second over all, None = as
-    fast as they go. ``address``: instead of the tasks' own. ``patience_s``: how long a
-    report is tried again after a retryable failure. ``enrolment_roots``: private keys (PEM) of enrolment authorities, with which
-    the processes enrol their devices: for tasks that admit enrolled devices alone. Raises INVALID.
-    """
-
-    tasks: tuple[SimulatedTask, ...]
-    authorities: frozenset[bytes]
-    processes: int = 0
-    channels: int = 2
-    in_flight: int = 64
-    relay: bool = False
-    rate: float | None = None
-    address: str | None = None
-    insecure: bool = False
-    patience_s: float = 60.0
-    deadline_s: float = LIMITS.send_deadline_s
-    enrolment_roots: tuple[bytes, ...] = field(default=(), repr=False)
-
-    def __post_init__(self) -> None:
-        def require(condition: bool, message: str) -> None:
-            if not condition:
-                raise ShoalError(Kind.INVALID, message)
-
-        require(
-            len(self.tasks) > 0 and len({len(task.values) for task in self.tasks}) == 1, "a simulation wants tasks with equally many values"
-        )
-        require(len(self.tasks[0].values) > 0, "a simulation wants at least one device")
-        require(0 <= self.processes <= 256, "processes: 0 (one per core) to 256")
-        require(1 <= self.channels <= 64, "channels: 1 to 64 per process")
-        require(1 <= self.in_flight <= 4_096, "in_flight: 1 to 4096 per process")
-        require(self.rate is None or self.rate > 0, "rate: reports per second, above 0")
-        require(self.patience_s >= 0 and self.deadline_s > 0, "patience and deadline are seconds, not below 0")
-
-    @property
-    def reports(self) -> int:
-        return len(self.tasks) * len(self.tasks[0].values)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Reports so far, over all processes."""
-
-    total: int
-    acked: int
-    refused: int
-    unknown: int
-
-    @property
-    def done(self) -> int:
-        return self.acked + self.refused + self.unknown
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationResult:
-    """``refused``: reports that surely do not count, by kind. ``unknown``: reports that count once or not at all.
-
-    ``outcomes[t][i]``: what became of device i's report for task t: ``ACKED`` (0), the number of the refusing kind, or
-    ``UNKNOWN`` (255). ``latencies_ms``: per acknowledged report, from when it was due (or first sent) to its verified
-    receipt. ``reasons``: one message per refusing kind. ``seconds``: wall time of the sending, without process start.
-    """
-
-    sent: int
-    acked: int
-    refused: dict[Kind, int]
-    unknown: int
-    seconds: float
-    latencies_ms: array[float] = field(repr=False)
-    outcomes: tuple[bytes, ...] = field(repr=False)
-    reasons: dict[Kind, str] = field(default_factory=dict)
-
-    def acked_of(self, task: int) -> int:
-        return self.outcomes[task].count(ACKED)
-
-    def unknown_of(self, task: int) -> int:
-        return self.outcomes[task].count(UNKNOWN)
-
-
-async def simulate(plan: SimulationPlan, progress: Callable[[Progress], None] | None = None) -> SimulationResult:
+async def simulate(
+    plan: SimulationPlan, progress: Callable[[Progress], None] | None = None, stop: asyncio.Event | None = None
+) -> SimulationResult:
     """Run the whole plan. ``progress`` is called a few times per second, in this event loop.
 
-    Cancelling ends the processes. Raises INTERNAL if one of them died, CONFIG for an address without a usable CA.
+    ``stop``: set it to end early; what was measured until then comes back, ``interrupted``. Cancelling ends the processes and
+    gives nothing. Raises INTERNAL if one of them died, CONFIG for an address without a usable CA, or one that is not on this
+    machine and not named by the plan itself.
     """
+    conduct, arrivals = plan.conduct(), plan.arrivals
+    target_of(plan)
     count = min(plan.processes or os.cpu_count() or 1, len(plan.tasks[0].values))
-    workers = [_Worker(plan, number, count) for number in range(count)]
+    workers: list[_Worker] = []
+    stopped = stop or asyncio.Event()
     try:
+        with _deaf_to_interrupts():
+            for number in range(count):
+                share = Share(
+                    tasks=tuple(
+                        SimulatedTask(t.signed_task, t.signed_schedule, tuple(t.values[number::count]), t.window) for t in plan.tasks
+                    ),
+                    authorities=plan.authorities,
+                    first=number,
+                    step=count,
+                    in_flight=max(1, min(plan.in_flight, len(plan.tasks[0].values[number::count]))),
+                    way=plan.way,
+                    arrivals=arrivals,
+                    patience_s=plan.patience_s,
+                    deadline_s=plan.deadline_s,
+                    enrolment_roots=plan.enrolment_roots,
+                    conduct=conduct[number::count],
+                    prepare=plan.prepare,
+                )
+                workers.append(_Worker(plan, number, share))
         for worker in workers:
             await worker.receive("ready")
-        start = time.monotonic() + (_LEAD_S if plan.rate else 0.0)
+        start = time.monotonic() + (_LEAD_S if arrivals else 0.0)
         began = time.monotonic()
         for worker in workers:
             worker.connection.send(start)
-        counts = {worker.number: (0, 0, 0) for worker in workers}
+        counts = {worker.number: (0,) * Progress.COUNTS for worker in workers}
 
-        def tell(number: int, now: tuple[int, int, int]) -> None:
+        def tell(number: int, now: tuple[int, ...]) -> None:
             counts[number] = now
             if progress is not None:
                 progress(Progress(plan.reports, *(sum(column) for column in zip(*counts.values(), strict=True))))
 
-        results = await asyncio.gather(*(worker.result(tell) for worker in workers))
-        return _merge(plan, results, time.monotonic() - began)
+        stopper = asyncio.create_task(_stop(stopped, workers))
+        try:
+            results = await asyncio.gather(*(worker.result(tell) for worker in workers))
+        finally:
+            stopper.cancel()
+        return merge(plan, conduct, results, time.monotonic() - began, stopped.is_set())
     finally:
         for worker in workers:
             worker.end()
 
 
+def target_of(plan: SimulationPlan) -> str:
+    """Where frames go: HOST:PORT. Raises CONFIG for a task's own address that is not on this machine: a load test that reaches
+    somebody's services by accident is an attack. What verification of the first task raises is left to the devices.
+    """
+    if plan.broker is not None:
+        return f"{plan.broker.host}:{plan.broker.port}"
+    if plan.address is not None:
+        return plan.address
+    address = _first_trusted(plan.tasks, plan.authorities).shuffler_address
+    if not is_loopback(parse_address(address, "a task's shuffler_address")[0]):
+        raise ShoalError(
+            Kind.CONFIG, f"the tasks' shuffler {address} is not on this machine: name it, --address {address}, if you mean to load it"
+        )
+    return address
+
+
+async def _stop(stopped: asyncio.Event, workers: list[_Worker]) -> None:
+    await stopped.wait()
+    for worker in workers:
+        with contextlib.suppress(OSError):  # it has ended already
+            worker.connection.send("stop")
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Children inherit the mask: Ctrl-C reaches the whole group, and one that still imports must not print a trace."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Worker:
     """One spawned process and the pipe to it."""
 
-    def __init__(self, plan: SimulationPlan, number: int, count: int) -> None:
+    def __init__(self, plan: SimulationPlan, number: int, share: Share) -> None:
         self.number = number
-        values = [SimulatedTask(t.signed_task, t.signed_schedule, tuple(t.values[number::count]), t.window) for t in plan.tasks]
-        share = Share(
-            tuple(values),
-            plan.authorities,
-            number,
-            count,
-            max(1, min(plan.in_flight, len(values[0].values))),
-            plan.relay,
-            plan.rate,
-            plan.patience_s,
-            plan.deadline_s,
-            plan.enrolment_roots,
-        )
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        arguments = (theirs, os.getpid(), share, plan.channels, plan.address, plan.insecure)
+        arguments = (theirs, os.getpid(), share, plan.channels, plan.address, plan.insecure, _parts(plan))
         self._process = context.Process(target=_work, args=arguments, name=f"devices-{number}", daemon=True)
         self._process.start()
         theirs.close()
@@ -182,7 +150,7 @@ class _Worker:
             raise ShoalError(Kind.INTERNAL, f'a process of simulated devices said "{kind}" instead of "{wanted}"')
         return content
 
-    async def result(self, tell: Callable[[int, tuple[int, int, int]], None]) -> ShareResult:
+    async def result(self, tell: Callable[[int, tuple[int, ...]], None]) -> ShareResult:
         while True:
             kind, content = await self._next()
             if kind == "result":
@@ -198,48 +166,42 @@ class _Worker:
         self.connection.close()
 
 
-def _counts(result: ShareResult) -> tuple[int, int, int]:
-    return result.acked, result.refused.total(), result.unknown
+def _counts(result: ShareResult) -> tuple[int, ...]:
+    surprises = result.surprises.total()
+    return result.acked, result.refused.total(), result.unknown, result.handled, surprises
 
 
-def _merge(plan: SimulationPlan, results: list[ShareResult], seconds: float) -> SimulationResult:
-    outcomes = [bytearray(len(plan.tasks[0].values)) for _ in plan.tasks]
-    refused: Counter[int] = Counter()
-    latencies = array("f")
-    reasons: dict[Kind, str] = {}
-    for number, result in enumerate(results):
-        for merged, codes in zip(outcomes, result.codes, strict=True):
-            merged[number :: len(results)] = codes
-        refused.update(result.refused)
-        latencies.extend(result.latencies_ms)
-        reasons |= {Kind(code): text for code, text in result.reasons.items()}
-    return SimulationResult(
-        sent=plan.reports,
-        acked=sum(result.acked for result in results),
-        refused={Kind(code): count for code, count in sorted(refused.items())},
-        unknown=sum(result.unknown for result in results),
-        seconds=seconds,
-        latencies_ms=latencies,
-        outcomes=tuple(bytes(codes) for codes in outcomes),
-        reasons=reasons,
-    )
+def _parts(plan: SimulationPlan) -> tuple[Any, ...] | None:
+    """A broker's settings as plain values: they hold a password and are not pickled, but the processes of this command need it."""
+    broker = plan.broker
+    if broker is None:
+        return None
+    return broker.host, broker.port, broker.ca, broker.username, broker.password, broker.protocol, broker.insecure
 
 
 # --- in the spawned process ---------------------------------------------------------------------------------------------
 
 
-def _work(connection: Connection, parent: int, share: Share, channels: int, address: str | None, insecure: bool) -> None:
+def _work(
+    connection: Connection, parent: int, share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None
+) -> None:
     die_with_parent(parent)
     try:
-        result = _run(_serve(connection, share, channels, address, insecure))
+        result = _run(_serve(connection, share, channels, address, insecure, broker))
         connection.send(("result", result))
     except ShoalError as error:
         connection.send(("error", (error.kind, error.message)))
     except BaseExceptionGroup as group:
-        first = group.exceptions[0]
+        first = _innermost(group)
         text = first.message if isinstance(first, ShoalError) else f"a simulated device failed: {type(first).__name__}"
         connection.send(("error", (first.kind if isinstance(first, ShoalError) else Kind.INTERNAL, text)))
     connection.close()
+
+
+def _innermost(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group
 
 
 def _run(main: Any) -> ShareResult:
@@ -253,30 +215,54 @@ def _run(main: Any) -> ShareResult:
     return result
 
 
-async def _serve(connection: Connection, share: Share, channels: int, address: str | None, insecure: bool) -> ShareResult:
-    from shoal.clients.grpc_transport import GrpcTransport
-
-    task = _first_trusted(share)
-    target = address or task.shuffler_address
-    transports = [GrpcTransport(target, task.shuffler_ca, insecure=insecure, private_pool=True) for _ in range(channels)]
+async def _serve(
+    connection: Connection, share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None
+) -> ShareResult:
+    reporter = Reporter(share)
+    if share.prepare:
+        reporter.prepare()
+    transports = _transports(share, channels, address, insecure, broker)
     connection.send(("ready", None))
     start = float(await asyncio.to_thread(connection.recv))
-    simulation = Simulation(share, transports, start)
+    simulation = Simulation(share, transports, start, reporter=reporter)
+    work = asyncio.create_task(simulation.run())
+    # The parent says one thing more, if anything: stop.
+    loop = asyncio.get_running_loop()
+    loop.add_reader(connection.fileno(), work.cancel)
     teller = asyncio.create_task(_tell(connection, simulation.result))
     try:
-        return await simulation.run()
+        await asyncio.wait({work})
+        if not work.cancelled():
+            await work
+        return simulation.result
     finally:
+        loop.remove_reader(connection.fileno())
         teller.cancel()
         await asyncio.gather(teller, return_exceptions=True)
         await asyncio.gather(*(transport.close() for transport in transports))
 
 
-def _first_trusted(share: Share) -> Task:
+def _transports(share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None) -> list[Transport]:
+    task = _first_trusted(share.tasks, share.authorities)
+    if share.way is Way.MQTT and broker is not None:
+        from shoal.clients.mqtt_transport import MqttTransport
+        from shoal.mqtt.settings import BrokerSettings
+
+        settings = BrokerSettings(*broker)
+        return [MqttTransport(settings, task.shuffler_key) for _ in range(channels)]
+    from shoal.clients.grpc_transport import GrpcTransport
+
+    return [
+        GrpcTransport(address or task.shuffler_address, task.shuffler_ca, insecure=insecure, private_pool=True) for _ in range(channels)
+    ]
+
+
+def _first_trusted(tasks: tuple[SimulatedTask, ...], authorities: frozenset[bytes]) -> Task:
     """Where to connect to is in a task, so one must verify. Raises what verification raises if none does."""
     failures: list[ShoalError] = []
-    for simulated in share.tasks:
+    for simulated in tasks:
         try:
-            return trust_task(simulated.signed_task, share.authorities).task
+            return trust_task(simulated.signed_task, authorities).task
         except ShoalError as error:
             failures.append(error)
     raise failures[0]

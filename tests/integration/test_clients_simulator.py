@@ -12,9 +12,13 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.clients.fleet import simulated
-from shoal.clients.fleet.simulated import ACKED, UNKNOWN, Share, Simulation
-from shoal.clients.fleet.simulator import Progress, SimulatedTask, SimulationPlan, simulate
+from shoal.clients.fleet import reporter
+from shoal.clients.fleet.arrivals import Arrivals
+from shoal.clients.fleet.misbehaviour import Way
+from shoal.clients.fleet.plan import Progress, SimulationPlan
+from shoal.clients.fleet.share import ACKED, UNKNOWN, Share, SimulatedTask
+from shoal.clients.fleet.simulated import Simulation
+from shoal.clients.fleet.simulator import simulate
 from shoal.clients.transport import Receipt
 from shoal.crypto import trust
 from shoal.crypto.envelope import open_frame
@@ -57,7 +61,7 @@ async def test_every_device_reports_every_task_once(relay: bool) -> None:
     seen: list[Progress] = []
     async with FarEnd([]).serving() as far:
         worlds = worlds_at(far)
-        result = await simulate(plan_of(worlds, devices, relay=relay), seen.append)
+        result = await simulate(plan_of(worlds, devices, way=Way.RELAY if relay else Way.GRPC), seen.append)
     assert (result.sent, result.acked, result.refused, result.unknown) == (3 * devices, 3 * devices, {}, 0)
     assert result.outcomes == (bytes(devices),) * 3
     assert len(result.latencies_ms) == 3 * devices
@@ -86,7 +90,7 @@ async def test_outcomes_are_told_apart(relay: bool) -> None:
 
     async with FarEnd([], script).serving() as far:
         worlds = worlds_at(far)
-        result = await simulate(plan_of(worlds[:1], 40, relay=relay, processes=1))
+        result = await simulate(plan_of(worlds[:1], 40, way=Way.RELAY if relay else Way.GRPC, processes=1))
     counts = Counter(answers.values())
     assert result.acked == counts["ok"] == 10
     assert result.unknown == counts["lost"] == 10
@@ -102,7 +106,7 @@ async def test_retries_send_identical_bytes_and_forged_receipts_are_not_believed
     """The first answer to every frame is a forged receipt. Planted: skip the check -> each frame comes once, nothing is stored twice."""
     async with FarEnd([], lambda _, frame: bytes(32) if far.frames.count(frame) == 1 else None).serving() as far:
         worlds = worlds_at(far)
-        result = await simulate(plan_of(worlds[:1], 20, relay=relay, processes=1))
+        result = await simulate(plan_of(worlds[:1], 20, way=Way.RELAY if relay else Way.GRPC, processes=1))
     assert result.acked == 20
     assert set(Counter(far.frames).values()) == {2}
     assert len(far.contents) == 20
@@ -159,7 +163,7 @@ async def test_devices_refuse_tasks_that_do_not_verify() -> None:
 async def test_each_device_verifies_both_signatures_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted in this process. Planted: verify once and share the verdict -> 2 instead of 2 per device and task."""
     counted: list[str] = []
-    for module in (simulated, trust):
+    for module in (reporter, trust):
         real = module.verify  # imported there by name
 
         def counting(public: bytes, context: object, data: bytes, signature: bytes, real: object = real) -> None:
@@ -170,7 +174,7 @@ async def test_each_device_verifies_both_signatures_itself(monkeypatch: pytest.M
     world = make_world(start=int(time.time()) - 10)
     far = FarEnd([world.hop])
     task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(25)))
-    share = Share((task,), world.authorities, 0, 1, 4, False, None, 5.0, 5.0)
+    share = Share((task,), world.authorities, 0, 1, 4, Way.GRPC, None, 5.0, 5.0)
     result = await Simulation(share, [DirectTransport(far)]).run()
     assert result.acked == 25
     assert Counter(counted) == {"SigningContext.TASK": 25, "SigningContext.KEY_SCHEDULE": 25}
@@ -204,7 +208,7 @@ async def test_a_rate_is_kept_and_latency_counts_from_when_a_report_was_due() ->
             return await super().submit(frame, ack_key, deadline_s)
 
     task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(60)))
-    share = Share((task,), world.authorities, 0, 1, 1, False, 100.0, 5.0, 5.0)
+    share = Share((task,), world.authorities, 0, 1, 1, Way.GRPC, Arrivals.steady(60, 100.0), 5.0, 5.0)
     result = await Simulation(share, [Stalling(far)], clock.now(), now=clock.now, sleep=clock.sleep).run()
     assert result.acked == 60
     assert list(result.latencies_ms) == pytest.approx([max(0.0, 400.0 - 10.0 * k) for k in range(60)], abs=0.01)
@@ -219,7 +223,7 @@ async def test_processes_share_one_schedule() -> None:
     for first in range(2):
         clock = HandClock()
         task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(3)))
-        share = Share((task, task), world.authorities, first, 2, 1, False, 10.0, 5.0, 5.0)
+        share = Share((task, task), world.authorities, first, 2, 1, Way.GRPC, Arrivals.steady(12, 10.0), 5.0, 5.0)
         simulation = Simulation(share, [DirectTransport(FarEnd([world.hop]))], 1_000.0, now=clock.now, sleep=clock.sleep)
         due[first] = [round(simulation._due(task_number, device) - 1_000.0, 6) for device in range(3) for task_number in range(2)]
     assert due == {0: [0.0, 0.1, 0.4, 0.5, 0.8, 0.9], 1: [0.2, 0.3, 0.6, 0.7, 1.0, 1.1]}
@@ -277,7 +281,7 @@ async def test_relayed_batches_keep_the_limits() -> None:
             return await super().submit_batch(frames, ack_keys, deadline_s)  # type: ignore[arg-type] # lists of bytes
 
     task = SimulatedTask(world.signed_task, world.signed_schedule, (1,) * 1_200)
-    share = Share((task,), world.authorities, 0, 1, 1, True, None, 5.0, 5.0)
+    share = Share((task,), world.authorities, 0, 1, 1, Way.RELAY, None, 5.0, 5.0)
     result = await Simulation(share, [Counting(far)]).run()
     assert result.acked == 1_200
     assert sizes == [500, 500, 200]

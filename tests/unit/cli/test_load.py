@@ -11,7 +11,7 @@ import pytest
 
 from shoal.cli import load
 from shoal.cli.counted import Counted, Counter
-from shoal.clients.fleet.simulator import SimulationPlan
+from shoal.clients.fleet.plan import SimulationPlan
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import serve_task

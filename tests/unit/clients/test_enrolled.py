@@ -11,7 +11,9 @@ import pytest
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig, EnrolmentFiles
 from shoal.clients.core import State, identity_for, prepare
-from shoal.clients.fleet.simulated import ACKED, Share, SimulatedTask, Simulation
+from shoal.clients.fleet.misbehaviour import Way
+from shoal.clients.fleet.share import ACKED, Share, SimulatedTask
+from shoal.clients.fleet.simulated import Simulation
 from shoal.clients.policy import Policy
 from shoal.clock import FakeClock
 from shoal.crypto.enrolment import ADMISSION_SIZE, DeviceIdentity, enrol, verify_proof
@@ -147,7 +149,7 @@ async def test_an_agent_with_unreadable_files_does_not_start(tmp_path: Path) -> 
 
 def share_of(worlds: list[World], roots: tuple[bytes, ...], devices: int = 6, relay: bool = False) -> Share:
     tasks = tuple(SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(devices)), 0) for world in worlds)
-    return Share(tasks, worlds[0].authorities, 0, 1, 2, relay, None, 0.0, 5.0, roots)
+    return Share(tasks, worlds[0].authorities, 0, 1, 2, Way.RELAY if relay else Way.GRPC, None, 0.0, 5.0, roots)
 
 
 @pytest.mark.parametrize("relay", [False, True])

@@ -1,0 +1,80 @@
+"""What one process of a simulation is given and what it hands back: plain data that crosses a pipe."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shoal.clients.fleet.arrivals import Arrivals
+from shoal.clients.fleet.misbehaviour import Conduct, Way
+from shoal.domain import Value
+
+# Codes of the outcome history: 0, the number of the refusing kind, or one of these.
+ACKED = 0
+UNKNOWN = 255  # may count once or not at all
+GARBAGE_ACKED = 254  # stored, and the analyzer must reject it
+GARBAGE_UNKNOWN = 253  # perhaps
+NO_ANSWER = 252  # a misbehaving client got none, or none that says anything
+SURPRISE = 251  # a misbehaving client got another answer than it must
+NOT_SENT = 250  # interrupted before
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedTask:
+    """What devices get (the signed bytes), and their values: ``values[i]`` is device i's. ``window``: None = by the clock."""
+
+    signed_task: bytes
+    signed_schedule: bytes
+    values: Sequence[Value] = field(repr=False)
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The devices of one process. ``first`` and ``step`` place them among all: this one's device i is number first + i * step.
+
+    ``arrivals``: of the reports of *all* shares; None = as fast as they go. ``conduct``: a ``Conduct`` per device; empty = all honest.
+    ``prepare``: encapsulate for all reports before the start.
+    """
+
+    tasks: tuple[SimulatedTask, ...]
+    authorities: frozenset[bytes]
+    first: int
+    step: int
+    in_flight: int
+    way: Way
+    arrivals: Arrivals | None
+    patience_s: float
+    deadline_s: float
+    enrolment_roots: tuple[bytes, ...] = field(default=(), repr=False)  # PEM; private keys, for simulations alone
+    conduct: bytes = b""
+    prepare: bool = False
+
+    @property
+    def devices(self) -> int:
+        return len(self.tasks[0].values)
+
+    def conduct_of(self, device: int) -> Conduct:
+        return Conduct(self.conduct[device]) if self.conduct else Conduct.HONEST
+
+
+@dataclass(slots=True)
+class ShareResult:
+    """``codes[t][i]``: what became of device i's report for task t. ``latencies_ms``: per acknowledged honest report.
+
+    ``acked``, ``refused``, ``unknown``: of honest reports, as they come. ``handled``: misbehaving frames that got an answer they may
+    get, or none. ``copies``: (sent, acknowledged) of duplicates. ``surprises``: wrong answers, by what was wrong.
+    """
+
+    codes: tuple[bytearray, ...]
+    latencies_ms: array[float] = field(default_factory=lambda: array("f"))
+    acked: int = 0
+    refused: Counter[int] = field(default_factory=Counter)
+    unknown: int = 0
+    handled: int = 0
+    copies: tuple[int, int] = (0, 0)
+    surprises: Counter[str] = field(default_factory=Counter)
+    answers: Counter[tuple[int, int]] = field(default_factory=Counter)  # (conduct, code) of misbehaving frames
+    reasons: dict[int, str] = field(default_factory=dict)  # one message per kind, for people
