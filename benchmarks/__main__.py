@@ -23,7 +23,20 @@ from benchmarks.bench import Bench, Scale
 from benchmarks.figures import Outcome, show
 
 # In this order: "memory" uses the deployments up that "opening" reads.
-NAMES = ("unary", "batch", "inbox", "opening", "sealing", "memory", "mechanisms", "accounting", "bounds", "composition", "secagg")
+NAMES = (
+    "unary",
+    "batch",
+    "inbox",
+    "opening",
+    "sealing",
+    "memory",
+    "mechanisms",
+    "accounting",
+    "bounds",
+    "composition",
+    "secagg",
+    "prepared",
+)
 
 
 def run_one(name: str, bench: Bench) -> tuple[str, Outcome]:
