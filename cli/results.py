@@ -203,8 +203,8 @@ def _show(release: dict[str, Any]) -> None:
     memoized = privacy.get("memoized")
     alone = "" if memoized is None else "seen alone: "
     say(
-        f"{alone}central epsilon <= {_up(privacy['epsilon_upper'])} (and >= {_down(privacy['epsilon_lower'])}) at delta = {privacy['delta']:g},"
-        f" guaranteed for {privacy['n_certified']:,} {honest}; epsilon0 = {_up(privacy['epsilon0'])}"
+        f"{alone}central epsilon <= {_up(privacy['epsilon_upper'])} (and >= {_down(privacy['epsilon_lower'])}) at delta ="
+        f" {privacy['delta']:g}, guaranteed for {privacy['n_certified']:,} {honest}; epsilon0 = {_up(privacy['epsilon0'])}"
     )
     say(f"{received}: {_up(privacy['epsilon_at_received_n'])} (not guaranteed)")
     say(

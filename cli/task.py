@@ -1,4 +1,4 @@
-"""``shoal task``: write, lint, sign and show tasks."""
+"""``shoal task``: write, lint, sign and show tasks, and ``publish`` them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from shoal.accounting.memoized import PROMISE
 from shoal.accounting.pairwise import PairwiseCertificate
 from shoal.cli import pairwise_show
 from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
+from shoal.cli.task_publish import publish
 from shoal.cli.taskfile import read_task, sample
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -25,7 +26,8 @@ from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
 
-task = typer.Typer(no_args_is_help=True, help="Write, lint, sign and show tasks.")
+task = typer.Typer(no_args_is_help=True, help="Write, lint, sign, show and publish tasks.")
+task.command()(publish)
 
 
 def register(app: typer.Typer) -> None:

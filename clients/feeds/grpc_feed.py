@@ -1,0 +1,112 @@
+"""Tasks from a shuffler: its whole catalogue in pages, so that nobody learns which task a device takes part in."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+from shoal import codec
+from shoal.clients.core import pause
+from shoal.clients.feeds.feed import PASS_S, SHUFFLER, Offer, jittered, waited
+from shoal.clients.feeds.shelf import FINAL
+from shoal.clients.shuffler_channel import ShufflerChannel
+from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest
+from shoal.limits import KIB, LIMITS
+from shoal.protos import directory_pb2
+
+_PAGE = "/shoal.v1.Directory/Page"
+_FIRST_PAUSE_S = 5.0
+# Pages of the largest catalogue, read twice over because it changed meanwhile: who needs more is not serving one.
+_MOST_PAGES = 2 * (LIMITS.catalogue_bytes // (LIMITS.chunk_bytes - 4 * KIB) + 1)
+
+
+class GrpcFeed:
+    """One shuffler's directory. ``ca``: PEM that its certificate chains to; insecure: loopback alone. ``every_s``: mean seconds between two
+    looks, jittered. Raises CONFIG, KEY_FILE.
+
+    A connection is made for each look and closed after it. What was read completely is remembered by its digest: the next look is one
+    call, unless something changed or a bundle is to be offered again.
+    """
+
+    origin = SHUFFLER
+
+    def __init__(self, address: str, ca: bytes, offer: Offer, *, every_s: float, insecure: bool = False, entropy: Entropy = SYSTEM) -> None:
+        self._address, self._ca, self._insecure = address, ca, insecure
+        self._offer, self._every_s, self._entropy = offer, every_s, entropy
+        self._digest, self._total = b"", 0  # of the catalogue that was offered last
+        self.trouble: str | None = None
+
+    async def once(self, deadline_s: float) -> None:
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._look()
+        except TimeoutError:
+            raise ShoalError(Kind.DEADLINE, "the shuffler's catalogue took too long: it is asked again later") from None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        failures = 0
+        while not stop.is_set():
+            try:
+                await self.once(PASS_S)
+                self.trouble, failures = None, 0
+                seconds = jittered(self._every_s, self._entropy)
+            except Exception as error:  # noqa: BLE001 - whatever a shuffler sends, the feed goes on
+                failures += 1
+                self.trouble = error.message if isinstance(error, ShoalError) else "the shuffler's catalogue can't be read"
+                seconds = pause(failures, self._entropy, _FIRST_PAUSE_S, self._every_s)
+            if await waited(stop, seconds):
+                return
+
+    async def _look(self) -> None:
+        channel = ShufflerChannel(self._address, self._ca, insecure=self._insecure, private_pool=True)
+        try:
+            found = await self._read(channel)
+        finally:
+            await channel.close()
+        if found is None:
+            return
+        digest, data = found
+        catalogue = codec.parse(directory_pb2.Catalogue, data, "catalogue")
+        total = len(data)
+        del data, found
+        again = False
+        for bundle in catalogue.bundles:
+            try:
+                self._offer(codec.encode_bundle(codec.Bundle(bundle.signed_task, bundle.signed_schedule)), SHUFFLER)
+            except ShoalError as error:
+                again = again or error.kind not in FINAL
+            await asyncio.sleep(0)
+        self._digest, self._total = (b"", 0) if again else (digest, total)
+
+    async def _read(self, channel: ShufflerChannel) -> tuple[bytes, bytes] | None:
+        """(digest, catalogue), checked; None if it is the one that was offered before."""
+        digest, have, data = self._digest, self._total, bytearray()
+        for _ in range(_MOST_PAGES):
+            request = directory_pb2.PageRequest(digest=digest, offset=have)
+            reply = codec.parse(
+                directory_pb2.PageReply, await channel.call(_PAGE, request.SerializeToString(), LIMITS.send_deadline_s), "page"
+            )
+            if len(reply.digest) != Digest.SIZE or reply.total > LIMITS.catalogue_bytes:
+                raise _garbled("a catalogue of impossible size")
+            if reply.digest != digest:  # another one than was asked for: from its beginning
+                digest, have, data = reply.digest, 0, bytearray()
+            if reply.offset != have or have + len(reply.data) > reply.total or (not reply.data and have < reply.total):
+                raise _garbled("a page that does not follow the one before")
+            data += reply.data
+            have += len(reply.data)
+            if have == reply.total:
+                break
+        else:
+            raise _garbled("a catalogue that does not end")
+        if digest == self._digest and self._total == have:
+            return None
+        whole = bytes(data)
+        if hashlib.sha256(whole).digest() != digest:
+            raise _garbled("a catalogue of another digest")
+        return digest, whole
+
+
+def _garbled(what: str) -> ShoalError:
+    return ShoalError(Kind.UNAVAILABLE, f"the shuffler sent {what}: it is asked again later")

@@ -1,0 +1,127 @@
+"""Tasks from a broker: retained messages under one topic, all of them, for everybody.
+
+The broker is nobody's friend. It sees that this connection wants tasks (all devices want all of them), may keep tasks back, repeat them,
+and send anything. The connection is the feed's own: it shares no client id with the one that reports go through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+
+from shoal.clients.core import pause
+from shoal.clients.feeds.feed import MQTT, PASS_S, Offer, jittered, waited
+from shoal.clients.feeds.shelf import FINAL
+from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.mqtt.link import Link
+from shoal.mqtt.settings import BrokerSettings
+from shoal.mqtt.topics import TASKS_FILTER, task_of
+
+_FIRST_PAUSE_S = 5.0
+_QUIET_S = 1.0  # after so long without a message a broker has sent what it retains
+_REFUSED_PAUSE_S = 0.01  # after a bundle that was refused: a broker that sends rubbish can't keep a device busy
+_MOST_SEEN = 2 * LIMITS.known_tasks
+
+
+class MqttFeed:
+    """The broker's tasks. ``every_s``: mean seconds, jittered, after which bundles that had to wait (disk full) are asked for again."""
+
+    origin = MQTT
+
+    def __init__(self, settings: BrokerSettings, offer: Offer, *, every_s: float, entropy: Entropy = SYSTEM) -> None:
+        self._settings, self._offer, self._every_s, self._entropy = settings, offer, every_s, entropy
+        self._seen: dict[bytes, None] = {}  # SHA-256 of bundles that need no second look: every connection brings all of them again
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
+        self._bytes = 0  # in the queue
+        self._again = False  # something was dropped or could not be taken: have the broker send it once more
+        self._link: Link | None = None
+        self._trouble: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        if self._link is not None and not self._link.up:
+            return "the broker can't be reached"
+        return self._trouble
+
+    async def once(self, deadline_s: float) -> None:
+        try:
+            async with asyncio.timeout(deadline_s), self._open() as link:
+                await link.connected(deadline_s)
+                while (data := await self._next(_QUIET_S)) is not None:
+                    await self._take(data)
+        except TimeoutError:
+            raise ShoalError(Kind.DEADLINE, "the broker took too long over its tasks: it is asked again later") from None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        failures = 0
+        while not stop.is_set():
+            try:
+                await self._session(stop)
+                self._trouble, failures = None, 0
+            except Exception:  # noqa: BLE001 - whatever a broker sends, the feed goes on
+                failures += 1
+                self._trouble = "the broker's tasks can't be read"
+                await waited(stop, pause(failures, self._entropy, _FIRST_PAUSE_S, self._every_s))
+
+    async def _session(self, stop: asyncio.Event) -> None:
+        """One link (which reconnects by itself), until ``stop``, or until it is time to ask again for what was missed."""
+        loop = asyncio.get_running_loop()
+        async with self._open() as link:
+            self._link = link
+            ended = asyncio.create_task(stop.wait())
+            renew_at = loop.time() + jittered(self._every_s, self._entropy)
+            try:
+                while not stop.is_set() and not (self._again and loop.time() >= renew_at):
+                    coming = asyncio.create_task(self._next(max(_QUIET_S, min(PASS_S, renew_at - loop.time()))))
+                    await asyncio.wait({coming, ended}, return_when=asyncio.FIRST_COMPLETED)
+                    if not coming.done():
+                        coming.cancel()
+                        with contextlib.suppress(asyncio.CancelledError):
+                            await coming
+                    elif (data := coming.result()) is not None:
+                        await self._take(data)
+            finally:
+                ended.cancel()
+                self._link = None
+
+    def _open(self) -> Link:
+        self._waiting, self._bytes, self._again = asyncio.Queue(), 0, False
+        return Link(self._settings, subscribe=((TASKS_FILTER, 1),), on_message=self._arrived, entropy=self._entropy)
+
+    def _arrived(self, topic: str, payload: bytes) -> None:
+        """On the event loop, between two awaits of the link. An empty message takes a task off the broker, not off a device."""
+        if not payload or task_of(topic) is None or hashlib.sha256(payload).digest() in self._seen:
+            return
+        if self._bytes + len(payload) > LIMITS.catalogue_bytes:
+            self._again = True
+            return
+        self._bytes += len(payload)
+        self._waiting.put_nowait(payload)
+
+    async def _next(self, seconds: float) -> bytes | None:
+        """The next bundle; None if none came in that time."""
+        try:
+            async with asyncio.timeout(seconds):
+                data = await self._waiting.get()
+        except TimeoutError:
+            return None
+        self._bytes -= len(data)
+        return data
+
+    async def _take(self, data: bytes) -> None:
+        try:
+            self._offer(data, MQTT)
+        except ShoalError as error:
+            if error.kind not in FINAL:
+                self._again = True
+                await asyncio.sleep(_REFUSED_PAUSE_S)
+                return
+            await asyncio.sleep(_REFUSED_PAUSE_S)
+        else:
+            await asyncio.sleep(0)
+        while len(self._seen) >= _MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+        self._seen[hashlib.sha256(data).digest()] = None
