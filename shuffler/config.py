@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from shoal.crypto.keyfiles import load_private_pem
+from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.mqtt.settings import BrokerSettings
+from shoal.rpc.address import parse_address
+from shoal.rpc.tls import read_pem
 from shoal.settings import Address, RoleSettings, Section
 
 
@@ -28,11 +33,49 @@ class Analyzer(Section):
     key: Path
 
 
+class Mqtt(Section):
+    """A broker that brings frames, beside gRPC. ``insecure``: without TLS, for a broker on a loopback address alone."""
+
+    enabled: bool = True
+    broker: Address
+    ca: Path | None = None
+    username: str = ""
+    password_file: Path | None = None
+    protocol: Literal["5", "3.1.1"] = "5"
+    insecure: bool = False
+
+    def settings(self) -> BrokerSettings:
+        """With what the files hold. Raises CONFIG, KEY_FILE."""
+        host, port = parse_address(self.broker, "mqtt.broker")
+        return BrokerSettings(
+            host=host.strip("[]"),
+            port=port,
+            ca=read_pem(self.ca) if self.ca else None,
+            username=self.username,
+            password=_password(self.password_file) if self.password_file else "",
+            protocol=self.protocol,
+            insecure=self.insecure,
+        )
+
+
+def _password(path: Path) -> str:
+    """The one line of a file that nobody else may read. Raises CONFIG, KEY_FILE."""
+    try:
+        text = load_private_pem(path).decode()
+    except UnicodeDecodeError:
+        raise ShoalError(Kind.CONFIG, f"mqtt: {path} is no text: put the password there, on one line") from None
+    password = text.rstrip("\r\n")
+    if not password or "\n" in password:
+        raise ShoalError(Kind.CONFIG, f"mqtt: {path} holds no password: put it there, on one line")
+    return password
+
+
 class ShufflerConfig(RoleSettings):
     model_config = SettingsConfigDict(env_prefix="SHOAL_SHUFFLER_")
 
     tls: Tls
     analyzer: Analyzer
+    mqtt: Mqtt | None = None
     delivery_delay_max_s: Annotated[float, Field(ge=0, le=7 * 86_400)] = 600.0
     open_workers: Annotated[int, Field(ge=0, le=256)] | None = None
     reload_s: Annotated[float, Field(ge=1, le=86_400)] = 10.0

@@ -14,6 +14,8 @@ from shoal.crypto.keyfiles import load_signing_key
 from shoal.entropy import SYSTEM, Entropy
 from shoal.limits import LIMITS
 from shoal.log import get_log
+from shoal.mqtt.settings import BrokerSettings
+from shoal.mqtt.topics import tag_of
 from shoal.rpc.admin import Admin
 from shoal.rpc.channel import build_channel
 from shoal.rpc.server import RpcServer
@@ -23,10 +25,12 @@ from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.collection import GrpcCollection
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.directory import Directory
 from shoal.shuffler.egress import Egress
 from shoal.shuffler.ingress import Ingress
 from shoal.shuffler.lifecycle import Lifecycle
 from shoal.shuffler.live_round import TICK_S
+from shoal.shuffler.mqtt_bridge import MqttBridge, broker_link
 from shoal.shuffler.opening import Opener
 from shoal.shuffler.round_driver import RoundDriver
 from shoal.shuffler.rounds import Rounds
@@ -88,6 +92,7 @@ class Shuffler:
         tls = TlsIdentity.load(config.tls.certificate, config.tls.key)
         to_analyzer = TlsIdentity.load(config.analyzer.certificate, config.analyzer.key)
         analyzer_ca = read_pem(config.analyzer.ca)
+        broker = config.mqtt.settings() if config.mqtt is not None and config.mqtt.enabled else None
         # What is entered last is left first: server, lifecycle, writer, store, folder.
         folder = self._stack.enter_context(DataFolder(config.data_dir))
         self.store = SqliteStore(folder)
@@ -136,20 +141,36 @@ class Shuffler:
             self._tick_s,
         )
         rounds = Rounds(self.book, self.rounds, singles, self._clock, self._entropy)
-        page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping, self.rounds, rounds)
+        bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
+        page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping, self.rounds, rounds, bridge)
         self.registry = CollectorRegistry()
         self.registry.register(page)
         admin = Admin(config.admin_listen, page.ready, page.status, self.registry)
-        server = RpcServer(config.listen, [ingress.service(), rounds.service()], tls)
+        server = RpcServer(config.listen, [ingress.service(), rounds.service(), Directory(self.book, self._clock).service()], tls)
         await asyncio.to_thread(opener.warm)
         end = asyncio.Event()
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.lifecycle.run(end)))
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.rounds.run(end)))
         self.admin_port = await admin.start()
         self._stack.push_async_callback(admin.stop)
-        self.port = await server.start()
-        self._stack.push_async_callback(server.stop, LIMITS.drain_s)
+        await self._open(server, bridge)
         log.info("serving", port=self.port, tasks=len(self.book.served), workers=opener.workers)
+
+    async def _open(self, server: RpcServer, bridge: MqttBridge | None) -> None:
+        """Begin to take reports; both ways are drained together. A broker that can't be reached is waited for while calls are served."""
+        self.port = await server.start()
+        self._stack.push_async_callback(_drain, server, bridge)
+        if bridge is not None:
+            await bridge.start()
+
+    def _bridge(self, broker: BrokerSettings | None, ingress: Ingress, tag: str) -> MqttBridge | None:
+        if broker is None:
+            return None
+        return MqttBridge(ingress.take, broker_link(broker, tag, self._entropy), tag, self._entropy)
+
+
+async def _drain(server: RpcServer, bridge: MqttBridge | None) -> None:
+    await asyncio.gather(server.stop(LIMITS.drain_s), *([bridge.stop()] if bridge is not None else []))
 
 
 async def _end(stop: asyncio.Event, task: asyncio.Task[None]) -> None:

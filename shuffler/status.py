@@ -15,6 +15,7 @@ from shoal.ids import TaskId
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.ingress import Ingress
 from shoal.shuffler.lifecycle import Lifecycle
+from shoal.shuffler.mqtt_bridge import MqttBridge
 from shoal.shuffler.round_driver import RoundDriver
 from shoal.shuffler.rounds import Rounds
 from shoal.shuffler.store import Store, WindowRecord
@@ -36,9 +37,10 @@ class StatusPage:
         stopping: Callable[[], bool],
         driver: RoundDriver,
         rounds: Rounds,
+        bridge: MqttBridge | None = None,
     ) -> None:
         self._book, self._store, self._lifecycle, self._ingress, self._stopping = book, store, lifecycle, ingress, stopping
-        self._driver, self._rounds = driver, rounds
+        self._driver, self._rounds, self._bridge = driver, rounds, bridge
 
     def ready(self) -> str | None:
         """None, or why not, in one line."""
@@ -50,7 +52,11 @@ class StatusPage:
         if stuck:
             return f"{len(stuck)} windows are stuck ({stuck[0].name}): see the log"
         unfinished = sum(attempts >= _STUBBORN for attempts in self._driver.failing.values())
-        return f"{unfinished} windows of rounds can't be finished: see the log" if unfinished else None
+        if unfinished:
+            return f"{unfinished} windows of rounds can't be finished: see the log"
+        if self._bridge is not None and not self._bridge.connected:
+            return "the MQTT broker is not reached: frames are taken over gRPC alone until it is"
+        return None
 
     def status(self) -> dict[str, Any]:
         """For /status and ``shoal shuffler status --json``."""
@@ -79,10 +85,13 @@ class StatusPage:
                 for task, (phases, ended) in sorted(self._driver.counts().items())
             },
             "refused": {kind.name: count for kind, count in sorted(self._refused().items(), key=lambda item: item[0].value)},
+            **self._mqtt(),
         }
 
     def collect(self) -> Iterator[Metric]:
-        """Prometheus: windows per task and state, reports in decided windows per task and outcome, refusals by kind."""
+        """Prometheus: windows per task and state, reports in decided windows per task and outcome, refusals by kind, and what the bridge
+        to a broker left unanswered: never what it brought.
+        """
         windows = GaugeMetricFamily("shoal_shuffler_windows", "Windows by state", labels=["task", "state"])
         reports = CounterMetricFamily("shoal_shuffler_reports", "Distinct reports of decided windows", labels=["task", "outcome"])
         for task_id, records in self._by_task().items():
@@ -105,6 +114,18 @@ class StatusPage:
             for end, count in ends.items():
                 ended.add_metric([task, end], count)
         yield from (windows, reports, refused, phases, ended)
+        if self._bridge is not None:
+            yield GaugeMetricFamily("shoal_shuffler_mqtt_connected", "1 while the MQTT broker is reached", value=self._bridge.connected)
+            dropped = CounterMetricFamily(
+                "shoal_shuffler_mqtt_dropped", "Messages of the broker without a reply, by why", labels=["reason"]
+            )
+            for reason, count in self._bridge.dropped.items():
+                dropped.add_metric([reason], count)
+            yield dropped
+
+    def _mqtt(self) -> dict[str, Any]:
+        bridge = self._bridge
+        return {} if bridge is None else {"mqtt": {"connected": bridge.connected, "dropped": dict(sorted(bridge.dropped.items()))}}
 
     def _refused(self) -> Counter[Kind]:
         return self._ingress.refused + self._rounds.refused

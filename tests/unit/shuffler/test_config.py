@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from shoal.errors import Kind, ShoalError
+from shoal.mqtt.settings import BrokerSettings
 from shoal.settings import load_settings
-from shoal.shuffler.config import Analyzer, ShufflerConfig, Tls
-from tests.shuffler_world import World
+from shoal.shuffler.config import Analyzer, Mqtt, ShufflerConfig, Tls
+from tests.shuffler_world import CA, World
 
 SAMPLE = Path(__file__).parents[3] / "deploy" / "shuffler.toml"
 REQUIRED = ("listen", "admin_listen", "data_dir", "tasks_dir", "keys_dir", "signing_key", "authorities", "tls", "analyzer")
@@ -36,13 +37,31 @@ def refused(world: World, **changes: Any) -> str:
     return error.value.message
 
 
+def uncomment(text: str) -> str:
+    """The sample with every key, also those that it shows commented out."""
+    head, mark, mqtt = text.partition("# [mqtt]\n")
+    return re.sub(r"^# (open_workers)", r"\1", head, flags=re.MULTILINE) + re.sub(r"^# ", "", mark + mqtt, flags=re.MULTILINE)
+
+
+def test_the_sample_with_every_key_loads(tmp_path: Path) -> None:
+    path = tmp_path / "shuffler.toml"
+    path.write_text(uncomment(SAMPLE.read_text()))
+    config = load_settings(ShufflerConfig, path)
+    assert config.mqtt is not None
+    assert config.mqtt.broker == "broker.example.org:8883"
+
+
 def test_the_sample_loads_and_shows_every_key_with_its_default() -> None:
     text = SAMPLE.read_text()
     config = load_settings(ShufflerConfig, SAMPLE)
-    uncommented = tomllib.loads(re.sub(r"^# (open_workers)", r"\1", text, flags=re.MULTILINE))
+    uncommented = tomllib.loads(uncomment(text))
     assert uncommented.keys() == ShufflerConfig.model_fields.keys() - {"base_dir"}
     assert uncommented["tls"].keys() == Tls.model_fields.keys()
     assert uncommented["analyzer"].keys() == Analyzer.model_fields.keys()
+    assert uncommented["mqtt"].keys() == Mqtt.model_fields.keys()
+    for name, field in Mqtt.model_fields.items():
+        if name not in ("broker", "ca", "username", "password_file"):
+            assert uncommented["mqtt"][name] == field.default, name
     for name, field in ShufflerConfig.model_fields.items():
         if name not in (*REQUIRED, "base_dir"):
             assert getattr(config, name) == field.default, name
@@ -101,6 +120,11 @@ def test_a_required_key_that_is_missing(world: World, key: str) -> None:
         ("tls", {"certificate": "front.pem", "key": "front.key", "insecure": True}),
         ("tls", {"certificate": "front.pem"}),
         ("base_dir", "/"),
+        ("mqtt", {"ca": "ca.pem"}),
+        ("mqtt", {"broker": "nowhere"}),
+        ("mqtt", {"broker": "127.0.0.1:1", "protocol": "3.1"}),
+        ("mqtt", {"broker": "127.0.0.1:1", "password": "in the open"}),
+        ("mqtt", {"broker": "127.0.0.1:1", "enabled": "perhaps"}),
     ],
 )
 def test_an_unknown_or_out_of_range_key(world: World, key: str, value: Any) -> None:
@@ -115,3 +139,66 @@ def test_a_file_that_is_missing_or_no_toml(tmp_path: Path) -> None:
             load_settings(ShufflerConfig, path)
         assert error.value.kind is Kind.CONFIG
         assert path.name in error.value.message
+
+
+# --- [mqtt] -----------------------------------------------------------------------------------------------------------------
+
+
+def mqtt(world: World, **keys: Any) -> BrokerSettings:
+    config = load(world, mqtt=keys)
+    assert config.mqtt is not None
+    return config.mqtt.settings()
+
+
+def secret(path: Path, text: bytes, mode: int = 0o600) -> None:
+    path.write_bytes(text)
+    path.chmod(mode)
+
+
+def test_no_table_no_broker(world: World) -> None:
+    assert load(world).mqtt is None
+
+
+def test_broker_settings_hold_what_the_files_hold(world: World) -> None:
+    """The password is the file's one line; it prints nowhere. Planted: the newline kept -> this fails."""
+    secret(world.folder / "password", "pässword \r\n".encode())
+    settings = mqtt(world, broker="[::1]:8883", ca="ca.pem", username="shuffler", password_file="password", protocol="3.1.1")
+    assert (settings.host, settings.port, settings.ca) == ("::1", 8883, CA.cert_pem)
+    assert (settings.username, settings.password, settings.protocol, settings.insecure) == ("shuffler", "pässword ", "3.1.1", False)
+    assert "pässword" not in repr(settings)
+
+
+def test_without_tls_on_loopback_alone(world: World) -> None:
+    assert mqtt(world, broker="127.0.0.1:1883", insecure=True).insecure
+    with pytest.raises(ShoalError, match="without TLS only a broker on a loopback address") as error:
+        mqtt(world, broker="broker.example.org:1883", insecure=True)
+    assert error.value.kind is Kind.CONFIG
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "kind", "says"),
+    [
+        (b"", 0o600, Kind.CONFIG, "holds no password"),
+        (b"\n", 0o600, Kind.CONFIG, "holds no password"),
+        (b"two\nlines\n", 0o600, Kind.CONFIG, "on one line"),
+        (b"\xff\xfe", 0o600, Kind.CONFIG, "is no text"),
+        (b"open\n", 0o644, Kind.KEY_FILE, "chmod 600"),
+        (None, 0o600, Kind.KEY_FILE, "does not exist"),
+    ],
+)
+def test_a_password_file_that_is_wrong(world: World, text: bytes | None, mode: int, kind: Kind, says: str) -> None:
+    if text is not None:
+        secret(world.folder / "password", text, mode)
+    with pytest.raises(ShoalError, match=says) as error:
+        mqtt(world, broker="127.0.0.1:1883", ca="ca.pem", username="shuffler", password_file="password")
+    assert error.value.kind is kind
+    assert "\n" not in error.value.message
+    assert "lines" not in error.value.message
+
+
+def test_a_ca_that_is_missing_or_none(world: World) -> None:
+    (world.folder / "other.pem").write_bytes(b"-----BEGIN NOTHING-----\n")
+    for ca, kind in (("none.pem", Kind.KEY_FILE), ("other.pem", Kind.CONFIG)):
+        with pytest.raises(ShoalError) as error:
+            mqtt(world, broker="127.0.0.1:8883", ca=ca)
+        assert error.value.kind is kind
