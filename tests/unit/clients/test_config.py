@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.clients.config import AgentConfig, EnrolmentFiles
+from shoal.clients.config_mqtt import FeedsConfig, ShufflerFeed
+from shoal.clients.fleet_policy import FleetPolicy
+from shoal.clients.policy import Policy
+from shoal.clients.rules import _NUMBERS, Rule
+from shoal.clients.sources.spec import SourceSpec
 from shoal.crypto.enrolment import enrol
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
+from tests.clients_world import CA
 
 ROOT = Path(__file__).resolve().parents[3]
-SAMPLE = ROOT / "deploy" / "agent.toml"
+SAMPLE, FLEET_SAMPLE = ROOT / "deploy" / "agent.toml", ROOT / "deploy" / "fleet.toml"
+CODE = "".join((ROOT / "clients" / name).read_text() for name in ("config.py", "config_mqtt.py", "rules.py"))
 GOOD = """
 tasks = "tasks"
 outbox = "outbox.db"
@@ -23,6 +32,7 @@ outbox_rows = 100
 authorities = ["{key}"]
 max_epsilon0 = 4
 min_batch_floor = 1000
+lifetime_epsilon = 12.5
 [policy.purposes]
 "Planning" = "allowed"
 "Advertising" = "denied"
@@ -31,10 +41,36 @@ deadline_s = 5
 retry_first_s = 0.5
 retry_most_s = 60.0
 insecure = true
+gap_s = 7.5
 [enrolment]
 certificate = "device.cert"
 key = "keys/device.key"
-""".format(key="ab" * 32)
+[measure]
+mean_s = 90
+[ledger]
+keep_values = true
+[sources.visits]
+kind = "json"
+file = "data/visits.json"
+pointer = "/n"
+timeout_s = 2
+task_id = "{id}"
+[sources.load]
+kind = "http"
+url = "http://127.0.0.1:9/x"
+[[rules]]
+task = "visits"
+round_to = 10
+[feeds]
+every_s = 60
+mqtt = true
+[[feeds.shuffler]]
+address = "s.example:7443"
+[mqtt]
+broker = "localhost:1883"
+protocol = "3.1.1"
+uplink = true
+""".format(key="ab" * 32, id="0a" * 4)
 
 
 def load(tmp_path: Path, text: str) -> AgentConfig:
@@ -57,21 +93,61 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     policy = config.policy
     assert (policy.authorities, policy.max_epsilon0, policy.min_batch_floor) == (frozenset({b"\xab" * 32}), 4.0, 1000)
     assert dict(policy.purposes) == {"Planning": "allowed", "Advertising": "denied"}
+    assert policy.lifetime_epsilon == 12.5
+    assert (config.send_gap_s, config.measure_mean_s, config.keep_values, config.uplink) == (7.5, 90.0, True, True)
+    visits = SourceSpec("json", 2.0, tmp_path / "data" / "visits.json", "/n", task_id="0a" * 4)
+    assert dict(config.sources) == {"visits": visits, "load": SourceSpec("http", url="http://127.0.0.1:9/x")}
+    assert config.rules == (Rule(task="visits", round_to=10),)
+    assert config.feeds == FeedsConfig(60.0, True, (ShufflerFeed("s.example:7443"),))
+    assert config.mqtt is not None
+    assert (config.mqtt.host, config.mqtt.port, config.mqtt.protocol, config.mqtt.insecure) == ("localhost", 1883, "3.1.1", True)
+    assert config.shelf == tmp_path / "outbox.db.tasks"
+    assert (config.fleet, config.fleet_policy, config.notes) == (None, None, [])
+    assert config.effective_policy == policy
+
+
+DEFAULTS = {
+    "send": ("deadline_s", "retry_first_s", "retry_most_s", "insecure", "send_gap_s"),
+    "top": ("outbox_rows", "uplink", "keep_values", "feeds", "mqtt", "measure_mean_s", "fleet", "enrolment", "rules"),
+}
 
 
 def test_the_sample_is_complete_and_its_comments_state_the_defaults(tmp_path: Path) -> None:
-    """Read as it is, and with every commented key switched on, it gives the same values. Planted: change a default -> fails."""
+    """Read as it is, every value is the default; with every commented key switched on it is read too, and where the comment states the
+    default as the key's value, it is that. Planted: change a default -> fails; leave a key out of the sample -> fails."""
     text = SAMPLE.read_text()
     plain = AgentConfig.load(SAMPLE)
-    full = load(tmp_path, re.sub(r"^# ([a-z_0-9]+ = )", r"\1", text, flags=re.MULTILINE))
-    names = ("deadline_s", "retry_first_s", "retry_most_s", "outbox_rows", "insecure")
-    assert [getattr(plain, name) for name in names] == [getattr(full, name) for name in names]
-    assert plain.enrolment is None  # an empty table is none
-    assert full.enrolment == EnrolmentFiles(Path("/etc/shoal/device.cert"), Path("/etc/shoal/device.key"))
-    assert plain.policy.sums_if_apart is full.policy.sums_if_apart is False
-    for name in (*names, "tasks", "outbox", "authorities", "max_epsilon0", "sums_if_apart", "min_batch_floor", "certificate", "key"):
-        assert re.search(rf"^(# )?{name} = ", text, re.MULTILINE), name
-    assert dict(plain.policy.purposes) == {}
+    bare = AgentConfig(plain.tasks, plain.outbox, plain.policy)
+    for name in (*DEFAULTS["send"], *DEFAULTS["top"]):
+        assert getattr(plain, name) == getattr(bare, name), name
+    assert (dict(plain.sources), dict(plain.policy.purposes), plain.policy.lifetime_epsilon) == ({}, {}, math.inf)
+
+    FleetPolicy.load(FLEET_SAMPLE)
+    (tmp_path / "fleet.toml").write_text(FLEET_SAMPLE.read_text())
+    (tmp_path / "broker-password").write_text("secret\n")
+    (tmp_path / "broker-password").chmod(0o600)
+    (tmp_path / "broker-ca.pem").write_bytes(CA)
+    full = load(tmp_path, switched_on(text).replace("/etc/shoal/", f"{tmp_path}/"))
+    assert [getattr(plain, name) for name in DEFAULTS["send"]] == [getattr(full, name) for name in DEFAULTS["send"]]
+    assert (full.outbox_rows, full.uplink, full.keep_values, full.feeds.mqtt, full.feeds.every_s) == (10_000, False, False, False, 3_600.0)
+    assert full.policy.sums_if_apart is plain.policy.sums_if_apart is False
+    assert full.policy.lifetime_epsilon == 100.0
+    assert full.enrolment == EnrolmentFiles(tmp_path / "device.cert", tmp_path / "device.key")
+    assert full.feeds.shufflers == (ShufflerFeed("shuffler.example:7443", tmp_path / "shuffler-ca.pem"),)
+    assert full.mqtt is not None
+    assert (full.mqtt.host, full.mqtt.port, full.mqtt.password, full.mqtt.protocol) == ("broker.example", 8883, "secret", "5")
+    assert {name: spec.kind for name, spec in full.sources.items()} == {"visits": "json", "battery": "command"}
+    assert [rule.task or rule.purpose for rule in full.rules] == ["visits", "Planning of outpatient clinics"]
+    assert full.fleet_policy == FleetPolicy.load(FLEET_SAMPLE)
+    taken = re.findall(r"\.(?:take|number|texts|exact_number|table)\(\"([a-z_0-9]+)\"", CODE)
+    assert len(taken) > 30
+    for name in {*taken, *_NUMBERS}:
+        assert re.search(rf"\b{name}\b", text), name
+
+
+def switched_on(text: str) -> str:
+    """A sample with every commented key and table in it."""
+    return re.sub(r"^# (\[|[a-z_0-9]+ = )", r"\1", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +187,42 @@ def test_the_sample_is_complete_and_its_comments_state_the_defaults(tmp_path: Pa
         ('key = "keys/device.key"', "key = 7", "enrolment.key: must be a text"),
         ('key = "keys/device.key"', 'key = "a"\nroot = "b"', "enrolment.root: no such key"),
         ("[send]", "[send", "Expected ']'"),
-        ("[policy]", "[police]", "policy.authorities: required"),
+        ("[policy]", "[police]", "policy"),
+        ("lifetime_epsilon = 12.5", "lifetime_epsilon = 0", "policy.lifetime_epsilon: a number above 0"),
+        ("lifetime_epsilon = 12.5", "lifetime_epsilon = nan", "policy.lifetime_epsilon: a number above 0"),
+        ("lifetime_epsilon = 12.5", f"lifetime_epsilon = {10**400}", "policy.lifetime_epsilon: too large"),
+        ("lifetime_epsilon = 12.5", 'lifetime_epsilon = "x"', "policy.lifetime_epsilon: must be a number"),
+        ("gap_s = 7.5", "gap_s = -1", "send.gap_s: 0 to 86400"),
+        ("mean_s = 90", "mean_s = 0", "measure.mean_s: 0.001"),
+        ("mean_s = 90", "mean = 0", "measure.mean: no such key"),
+        ("keep_values = true", "keep_values = 1", "ledger.keep_values: must be true or false"),
+        ('kind = "json"', 'kind = "ini"', "sources.visits.kind: one of"),
+        ('kind = "json"', "", "sources.visits.kind: required"),
+        ('pointer = "/n"', 'pointer = "n"', "sources.visits.pointer: "),
+        ("timeout_s = 2", "timeout_s = 31", "sources.visits.timeout_s: "),
+        ("0a0a0a0a", "0A", "sources.visits.task_id: "),
+        ('file = "data/visits.json"', 'file = "data/visits.json"\ncommand = "rm"', "sources.visits.command: no such key"),
+        ('file = "data/visits.json"', 'file = "data/visits.json"\nargv = [1]', "sources.visits.argv: must be a list of texts"),
+        ('url = "http://127.0.0.1:9/x"', 'url = "http://example.org/x"', "sources.load.url: "),
+        ("[sources.load]", "[sources]\nx = 1\n[sources.load]", "sources.x: must be a table"),
+        ("[[rules]]", "[rules]", "rules: must be a list"),
+        ("round_to = 10", "round_to = 0", "rules[1].round_to: a number above 0"),
+        ("round_to = 10", 'round_to = "10"', "rules[1].round_to: must be a number"),
+        ("round_to = 10", "", "rules[1].redact: the rule does nothing"),
+        ("round_to = 10", "round = 10", "rules[1].round: no such key"),
+        ("every_s = 60", "every_s = 5", "feeds.every_s: 10 to"),
+        ("every_s = 60", "every = 5", "feeds.every: no such key"),
+        ('"s.example:7443"', '"s.example"', "feeds.shuffler[1].address: HOST:PORT"),
+        ("[[feeds.shuffler]]", "[feeds.shuffler]", "feeds.shuffler: must be a list"),
+        ('broker = "localhost:1883"', "", "mqtt.broker: required"),
+        ('broker = "localhost:1883"', 'broker = "localhost"', "mqtt.broker: HOST:PORT"),
+        ('broker = "localhost:1883"', 'broker = "example.org:1883"', "mqtt: without TLS only"),
+        ('broker = "localhost:1883"', 'broker = "localhost:1883"\nca = "none.pem"', "mqtt.ca: cannot read none.pem"),
+        ('broker = "localhost:1883"', 'broker = "localhost:1883"\ntopic = "x"', "mqtt.topic: no such key"),
+        ('protocol = "3.1.1"', 'protocol = "4"', 'mqtt.protocol: "5" or'),
+        ('protocol = "3.1.1"', 'password_file = "p"', "mqtt.username: required"),
+        ("uplink = true", 'uplink = "yes"', "mqtt.uplink: must be true or false"),
+        ('outbox = "outbox.db"', 'outbox = "outbox.db"\nfleet = "none.toml"', "none.toml"),
     ],
 )
 def test_every_mistake_names_the_file_and_the_key(tmp_path: Path, old: str, new: str, key: str) -> None:
@@ -170,3 +281,73 @@ def test_the_files_of_an_identity(tmp_path: Path) -> None:
     with pytest.raises(ShoalError, match="mode 0644") as caught:
         files.load()
     assert caught.value.kind is Kind.KEY_FILE
+
+
+def test_a_password_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    """Planted: read without looking at the mode -> passes, and this fails. The password never shows."""
+    with_password = GOOD.replace('protocol = "3.1.1"', 'username = "u"\npassword_file = "p"')
+    file = tmp_path / "p"
+    for content, mode, kind, words in (
+        ("hidden", 0o644, Kind.KEY_FILE, "mode 0644"),
+        ("", 0o600, Kind.CONFIG, "holds no password"),
+        ("hidden\nsecond", 0o600, Kind.CONFIG, "holds no password"),
+        ("h" * 1_025, 0o600, Kind.CONFIG, "holds no password"),
+        ("\udcff", 0o600, Kind.CONFIG, "holds no password"),
+    ):
+        file.write_bytes(content.encode(errors="surrogateescape"))
+        file.chmod(mode)
+        with pytest.raises(ShoalError, match=words) as caught:
+            load(tmp_path, with_password)
+        assert caught.value.kind is kind
+        assert caught.value.message.startswith("agent.toml: mqtt.password_file: ")
+        assert "hidden" not in caught.value.message
+    file.write_text("hidden\n")
+    config = load(tmp_path, with_password)
+    assert config.mqtt is not None
+    assert (config.mqtt.username, config.mqtt.password) == ("u", "hidden")
+    assert "hidden" not in repr(config)
+
+
+def test_a_broker_may_go_without_tls_where_the_shuffler_does_not_and_the_other_way_round(tmp_path: Path) -> None:
+    for send, mqtt, expected in ((True, None, True), (False, None, False), (False, True, True), (True, False, False)):
+        text = GOOD.replace("insecure = true", f"insecure = {str(send).lower()}")
+        if mqtt is not None:
+            text = text.replace('protocol = "3.1.1"', f"insecure = {str(mqtt).lower()}")
+        config = load(tmp_path, text)
+        assert config.mqtt is not None
+        assert (config.insecure, config.mqtt.insecure) == (send, expected)
+
+
+def test_what_wants_a_broker_says_so(tmp_path: Path) -> None:
+    """Planted: either check left out -> its case fails."""
+    bare = GOOD.replace('broker = "localhost:1883"\n', "").replace('protocol = "3.1.1"\n', "")
+    for text, key in ((bare, "mqtt.uplink: "), (bare.replace("uplink = true", ""), "feeds.mqtt: ")):
+        with pytest.raises(ShoalError, match=key):
+            load(tmp_path, text)
+
+
+def test_the_fleets_file_tightens_however_the_configuration_was_made(tmp_path: Path) -> None:
+    """Its rules are the last ones, once. Planted: rules added up at every ``replace`` -> twice, fails; the owner's policy used -> fails."""
+    (tmp_path / "fleet.toml").write_text('max_epsilon0 = 1.5\n[[rules]]\npurpose = "Planning"\nat_most = 5\n')
+    config = load(tmp_path, GOOD.replace('outbox = "outbox.db"', 'outbox = "outbox.db"\nfleet = "fleet.toml"'))
+    assert (config.policy.max_epsilon0, config.effective_policy.max_epsilon0) == (4.0, 1.5)
+    expected = (Rule(task="visits", round_to=10), Rule(purpose="Planning", at_most=5, fleet=True))
+    assert config.rules == expected
+    assert replace(config, outbox_rows=7).rules == expected
+    assert replace(config, fleet_policy=None).rules == expected[:1]
+    (tmp_path / "fleet.toml").write_text("max_epsilon0 = 9\n")
+    loose = load(tmp_path, GOOD.replace('outbox = "outbox.db"', 'outbox = "outbox.db"\nfleet = "fleet.toml"'))
+    assert loose.notes == [
+        "fleet.toml: no effect: max_epsilon0 = 9: above the owner's 4, which stays; it only bounds what the owner may accept task by task"
+    ]
+
+
+def test_keeping_values_is_one_setting_in_two_places(tmp_path: Path) -> None:
+    policy = Policy(frozenset({bytes(32)}), 1.0, 2)
+    for config in (
+        AgentConfig(tmp_path, tmp_path / "o", policy, keep_values=True),
+        AgentConfig(tmp_path, tmp_path / "o", replace(policy, keep_values=True)),
+    ):
+        assert config.keep_values
+        assert config.policy.keep_values
+        assert config.effective_policy.keep_values
