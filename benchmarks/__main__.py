@@ -36,6 +36,7 @@ NAMES = (
     "composition",
     "secagg",
     "prepared",
+    "agent",
 )
 
 

@@ -45,7 +45,7 @@ def run(bench: Bench) -> Outcome:
     shuffler = site.shuffler()
     caller = WorkerPool(1)
     try:
-        with _echo_server(site) as limit:
+        with echo_server(site) as limit:
             started(shuffler)
             subject = Target(site.address, SUBMIT, shuffler.pid or 0)
             blocks = iter(range(repetitions))
@@ -91,7 +91,7 @@ def run(bench: Bench) -> Outcome:
 
 
 @contextmanager
-def _echo_server(site: Site) -> Iterator[Target]:
+def echo_server(site: Site) -> Iterator[Target]:
     """The bare server with the shuffler's certificate, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.echo", str(site.folder / "shuffler")]
     environment = {**os.environ, "GRPC_VERBOSITY": "NONE", "PYTHONPATH": str(Path(__file__).resolve().parents[1])}

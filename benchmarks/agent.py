@@ -1,0 +1,224 @@
+"""What a device pays for its agent: time to import it, memory while it waits, CPU per report; against the libraries that it stands on."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks import echo
+from benchmarks.bench import Bench
+from benchmarks.figures import MEGABYTES, MICROSECONDS, MILLISECONDS, SECONDS, Figure, Goal, Outcome, alternate, spread
+from benchmarks.raw import Processes, Work
+from benchmarks.site import Site, started
+from benchmarks.unary import echo_server
+from shoal import codec
+from shoal.clients import Agent, AgentConfig
+from shoal.clients.core import assign, prepare
+from shoal.clients.transport import Transport
+from shoal.clock import FakeClock
+from shoal.codec import Signed
+from shoal.crypto.envelope import receipt_mac
+from shoal.crypto.hpke import generate
+from shoal.crypto.signing import SigningContext, SigningKey
+from shoal.crypto.suites import SuiteId
+from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, trust_schedule, trust_task
+from shoal.ids import TaskId
+from shoal.task import KeySchedule, Task, WindowKeys, WindowPlan
+
+TITLE = "import, idle memory and CPU per report of a device's agent / the bare libraries that it stands on"
+_IMPORT_S, _IDLE_MB, _BEYOND_MS = 0.4, 55.0, 2.0
+_ROOT = Path(__file__).resolve().parents[1]
+_HOUR = 3_600
+_START = 1_800_000_000
+_WINDOWS = 1_500  # reports that one agent can make: one per window
+_PACKAGE, _API = "import shoal.clients", "from shoal.clients import Agent, AgentConfig"
+_FIRST = f"{_API}; import shoal.clients.grpc_transport, shoal.clients.outbox_sqlite; from shoal.mechanisms import create"
+_BARE = "import asyncio, ssl, sqlite3, numpy, grpc, google.protobuf.message, cryptography.x509, cryptography.hazmat.primitives.hpke"
+
+
+def run(bench: Bench) -> Outcome:
+    site = bench.fresh_site("agent", 300)
+    agent, bare = _idle(site)
+    imports = {code: tuple(_import_s(code) for _ in range(bench.pick(1, 5, 11))) for code in (_BARE, _PACKAGE, _API, _FIRST)}
+    one, place = Processes(1), _place(bench.folder / "agent-cpu", site.pair.task)
+    few, first = bench.pick(3, 100, 200), 1
+    try:
+        one.run(reports, place, 0, first)  # imports, opens
+        windows = iter(range(first, _WINDOWS, few))
+        pairs = alternate(bench.repetitions, lambda: one.run(crypto_alone, place, few), lambda: one.run(reports, place, next(windows), few))
+    finally:
+        one.close()
+    around = [(a.cpu_us + b.cpu_us) / 2 for a, b in zip(pairs.limits, pairs.limits[1:], strict=False)]
+    beyond = tuple((subject.cpu_us - limit) / 1000 for subject, limit in zip(pairs.subjects, around, strict=True))
+    return Outcome(
+        (
+            Figure("idle with gRPC: resident memory", (agent.resident / bare.resident,)),
+            Figure(
+                "all that a first report loads: time to import", tuple(a / b for a, b in zip(imports[_FIRST], imports[_BARE], strict=True))
+            ),
+            Figure("a report through the agent: CPU", pairs.against(lambda sample: sample.cpu_us)),
+            Figure("idle with gRPC, the agent: resident", (agent.resident,), MEGABYTES, Goal(at_most=_IDLE_MB)),
+            Figure("of it private and written to: no other process can share it", (agent.anonymous,), MEGABYTES),
+            Figure("idle with gRPC, bare libraries: resident", (bare.resident,), MEGABYTES),
+            Figure("of it private and written to", (bare.anonymous,), MEGABYTES),
+            Figure("import shoal.clients", imports[_PACKAGE], SECONDS, Goal(at_most=_IMPORT_S)),
+            Figure("import Agent and AgentConfig", imports[_API], SECONDS, Goal(at_most=_IMPORT_S)),
+            Figure("import all that a first report loads", imports[_FIRST], SECONDS),
+            Figure("import the bare libraries", imports[_BARE], SECONDS),
+            Figure("CPU per report beyond randomizing and sealing", beyond, MILLISECONDS, Goal(at_most=_BEYOND_MS)),
+            spread("a report through the agent: CPU", pairs.subjects, lambda sample: sample.cpu_us, MICROSECONDS),
+            spread("randomize one value and seal it twice: CPU", pairs.limits, lambda sample: sample.cpu_us, MICROSECONDS),
+        ),
+        (
+            "idle: after one report over TLS; the bare process has loaded the same libraries and made one call of the same size",
+            "CPU: the report is charged, entered in the ledger, on disk before and after it is sent; its receipt is verified; no network",
+        ),
+    )
+
+
+# --- import -----------------------------------------------------------------------------------------------------------
+
+
+def _import_s(code: str) -> float:
+    """Seconds of a clock, in a fresh process that has compiled it all before."""
+    timed = f"import time; begin = time.perf_counter()\n{code}\nprint(time.perf_counter() - begin)"
+    done = subprocess.run([sys.executable, "-c", timed], capture_output=True, text=True, check=True, cwd=_ROOT)
+    return float(done.stdout)
+
+
+# --- idle memory ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Of one process, in MB (1e6 bytes). ``resident``: VmRSS, which counts pages of library files too; ``anonymous``: without those."""
+
+    resident: float
+    anonymous: float
+
+
+def memory(pid: int) -> Memory:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    found = {name: int(value.split()[0]) * 1024 / 1e6 for name, _, value in (line.partition(":") for line in lines) if name in _FIELDS}
+    return Memory(found["VmRSS"], found["RssAnon"])
+
+
+_FIELDS = {"VmRSS", "RssAnon"}
+
+
+@contextmanager
+def idling(*arguments: str) -> Iterator[int]:
+    """A process of ``benchmarks.idle`` that has got ready."""
+    command = [sys.executable, "-m", "benchmarks.idle", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process:
+        try:
+            if not process.stdout or process.stdout.readline() != "ready\n":
+                raise RuntimeError(f"benchmarks.idle {arguments[0]} did not get ready")
+            yield process.pid
+        finally:
+            process.communicate()  # closes its input
+
+
+def _idle(site: Site) -> tuple[Memory, Memory]:
+    """(the agent, the bare libraries), each connected over TLS."""
+    task = site.pair.task
+    folder = site.folder / "device"
+    config = write_agent(folder, site.workspace.authority, task, site.pair.signed_task, site.pair.signed_schedule)
+    ca = folder / "ca.pem"
+    ca.write_bytes(site.ca)
+    with echo_server(site) as target, idling("grpc", target.address, str(ca), echo.METHOD) as pid:
+        bare = memory(pid)
+    shuffler = site.shuffler()
+    try:
+        started(shuffler)
+        with idling("agent", str(config), task.name) as pid:
+            return memory(pid), bare
+    finally:
+        shuffler.stop()
+
+
+def write_agent(folder: Path, authority: bytes, task: Task, signed_task: bytes, signed_schedule: bytes, more: str = "") -> Path:
+    """agent.toml of a device whose owner allows the task."""
+    (folder / "tasks").mkdir(parents=True)
+    (folder / "tasks" / f"{task.name}{TASK_SUFFIX}").write_bytes(signed_task)
+    (folder / "tasks" / f"{task.name}{SCHEDULE_SUFFIX}").write_bytes(signed_schedule)
+    config = folder / "agent.toml"
+    config.write_text(
+        f'tasks = "tasks"\noutbox = "outbox.db"\n{more}\n[policy]\nauthorities = ["{authority.hex()}"]\nmax_epsilon0 = 8.0\n'
+        f'min_batch_floor = 2\n[policy.purposes]\n"{task.purpose}" = "allowed"\n'
+    )
+    return config
+
+
+# --- CPU per report ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A device with a task of many windows, all begun by nobody but its own clock."""
+
+    config: Path
+    signed_task: bytes
+    signed_schedule: bytes
+    authority: bytes
+
+
+def _place(folder: Path, like: Task) -> Place:
+    authority, plan = SigningKey.generate(), WindowPlan(start_s=_START, length_s=_HOUR, count=_WINDOWS, grace_s=0, skew_s=60)
+    task = replace(like, windows=plan, key_authority=authority.public)
+    data = codec.encode_task(task)
+    analyzer, hop = (generate(SuiteId.X25519_AES128).config.raw for _ in range(2))
+    schedule = codec.encode_schedule(KeySchedule(TaskId.of(data).raw, tuple(WindowKeys(w, analyzer, hop) for w in range(_WINDOWS))))
+    signed = (
+        codec.encode_signed_task(Signed(data, authority.public, authority.sign(SigningContext.TASK, data))),
+        codec.encode_signed_schedule(Signed(schedule, authority.public, authority.sign(SigningContext.KEY_SCHEDULE, schedule))),
+    )
+    return Place(write_agent(folder, authority.public, task, *signed), *signed, authority.public)
+
+
+class _Prompt:
+    """A shuffler that has every report on disk at once: all that is left of it is the receipt."""
+
+    async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
+        return receipt_mac(ack_key, 0, frame)
+
+    async def close(self) -> None:
+        return None
+
+
+def _prompt(*_: object) -> Transport:
+    return _Prompt()
+
+
+def reports(place: Place, first: int, count: int) -> Work:
+    """One report in each of ``count`` windows from ``first`` on, through the agent."""
+    return asyncio.run(_reports(place, range(first, first + count)))
+
+
+async def _reports(place: Place, windows: Sequence[int]) -> Work:
+    clock = FakeClock(_START)
+    async with Agent(AgentConfig.load(place.config), background=False, clock=clock, transports=_prompt) as agent:
+        (status,) = agent.status()
+        begin = time.process_time()
+        for window in windows:
+            clock.time = _START + _HOUR * window + 1
+            outcome = await agent.report(status.assignment.task.name, window % 7)
+            if outcome.state.value != "acked" or outcome.window != window:
+                raise RuntimeError(f"the report of the benchmark is {outcome.state.value}: {outcome.message}")
+        return len(windows), time.process_time() - begin
+
+
+def crypto_alone(place: Place, count: int) -> Work:
+    """What a report can't do without: one draw, two seals."""
+    trusted = trust_task(place.signed_task, {place.authority})
+    assignment = assign(trusted, trust_schedule(place.signed_schedule, trusted))
+    begin = time.process_time()
+    for value in range(count):
+        prepare(assignment, 0, value % 7)
+    return count, time.process_time() - begin
