@@ -48,7 +48,7 @@ def test_the_sample_with_every_key_loads(tmp_path: Path) -> None:
     path.write_text(uncomment(SAMPLE.read_text()))
     config = load_settings(ShufflerConfig, path)
     assert config.mqtt is not None
-    assert config.mqtt.broker == "broker.example.org:8883"
+    assert config.mqtt.broker == "broker.internal:8883"
 
 
 def test_the_sample_loads_and_shows_every_key_with_its_default() -> None:
