@@ -59,6 +59,7 @@ class Wire(Protocol):
     """What a bridge wants of ``shoal.mqtt.link.Link``; tests put a script behind it."""
 
     oversize: int
+    problem: ShoalError | None
 
     @property
     def up(self) -> bool: ...
@@ -81,7 +82,6 @@ def broker_link(settings: BrokerSettings, tag: str, entropy: Entropy = SYSTEM) -
             settings,
             subscribe=[(up_filter(tag), 1)],
             on_message=on_message,
-            on_up=lambda: log.info("the broker is reached"),
             entropy=entropy,
             retained=False,
             most_bytes=LIMITS.frame_sizes[-1],
@@ -134,6 +134,13 @@ class MqttBridge:
     def connected(self) -> bool:
         """Whether frames reach this bridge."""
         return self._link.up
+
+    @property
+    def trouble(self) -> str:
+        """Why not, in one line; empty if they do."""
+        if self._link.up:
+            return ""
+        return self._link.problem.message if self._link.problem is not None else "the MQTT broker has not answered yet"
 
     @property
     def dropped(self) -> Counter[str]:

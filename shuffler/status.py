@@ -54,8 +54,8 @@ class StatusPage:
         unfinished = sum(attempts >= _STUBBORN for attempts in self._driver.failing.values())
         if unfinished:
             return f"{unfinished} windows of rounds can't be finished: see the log"
-        if self._bridge is not None and not self._bridge.connected:
-            return "the MQTT broker is not reached: frames are taken over gRPC alone until it is"
+        if self._bridge is not None and self._bridge.trouble:
+            return f"frames are taken over gRPC alone: {self._bridge.trouble}"
         return None
 
     def status(self) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class ScriptedLink:
 
     def __init__(self, arrived: Callable[[str, bytes], None]) -> None:
         self.arrived, self.oversize, self.up = arrived, 0, True
+        self.problem: ShoalError | None = None
         self.published: list[tuple[str, bytes]] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -351,9 +352,11 @@ async def test_a_reply_that_the_broker_does_not_take_is_given_up(caplog: pytest.
 
 async def test_readiness_follows_the_link() -> None:
     async with running() as bench:
-        assert bench.bridge.connected
+        assert (bench.bridge.connected, bench.bridge.trouble) == (True, "")
         bench.link.up = False
-        assert not bench.bridge.connected
+        assert (bench.bridge.connected, bench.bridge.trouble) == (False, "the MQTT broker has not answered yet")
+        bench.link.problem = ShoalError(Kind.UNAVAILABLE, "nobody listens")
+        assert bench.bridge.trouble == "nobody listens"
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------------------
