@@ -1,53 +1,99 @@
-"""The tasks that a device knows: read from a folder, verified, one key schedule per task for ever, found by name or id.
+"""The tasks that a device knows: read from folders, verified, one key schedule per task for ever, found by name or id.
 
-One bad file costs its own task and nothing else: what is wrong with it is kept and told to whoever asks for that task.
+Two folders: the owner's, and the shelf of what feeds brought. One bad file costs its own task and nothing else: what is wrong with it is
+kept and told to whoever asks for that task. A task for which a second key schedule was seen is struck: this device has none of it any more.
 """
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.clients.core import Assignment, assign
-from shoal.clients.outbox import Outbox
+from shoal.clients.outbox import Outbox, two_schedules
 from shoal.clients.policy import Policy
-from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, trust_schedule, trust_task
+from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, TrustedTask, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
-from shoal.ids import TaskId
+from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
 
 _LEAST_ID = 8  # hex digits that may stand for a task id
+_PASSING = frozenset({Kind.CONFIG, Kind.OVERLOADED, Kind.UNAVAILABLE})  # of a file that can't be read now, or of this device's disk
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A task file that gives no task. ``trusted``: the task, if its own signature holds. ``digest``: SHA-256 of both files' bytes."""
+
+    file: str
+    error: ShoalError
+    digest: Digest
+    trusted: TrustedTask | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a pair of files was found to be, as long as ``stamp`` says that they are the same."""
+
+    stamp: tuple[object, ...]
+    found: Assignment | Unusable
 
 
 class TaskBook:
-    """Tasks of a folder, as of the last ``refresh``."""
+    """Tasks of the folders, as of the last ``refresh``. ``shelf`` need not exist."""
 
-    def __init__(self, folder: Path, policy: Policy, outbox: Outbox) -> None:
-        self._folder, self._policy, self._outbox = folder, policy, outbox
+    def __init__(self, folder: Path, policy: Policy, outbox: Outbox, shelf: Path | None = None) -> None:
+        self._folder, self._shelf, self._policy, self._outbox = folder, shelf, policy, outbox
         self._tasks: dict[TaskId, Assignment] = {}
+        self._read: dict[Path, _Read] = {}  # signatures are checked once per file, not at every look
         self.problems: dict[str, ShoalError] = {}  # by file name without suffix
+        self.unusable: list[Unusable] = []
 
     def refresh(self) -> None:
-        """Read the folder anew. Raises CONFIG if there is none; problems of single files go to ``problems``."""
+        """Read the folders anew. Raises CONFIG if the owner's is missing; problems of single files go to ``problems`` and ``unusable``."""
         if not self._folder.is_dir():
             raise ShoalError(Kind.CONFIG, f"tasks folder {self._folder} does not exist: make it and put signed tasks there")
+        paths = sorted(self._folder.glob(f"*{TASK_SUFFIX}"))
+        learnt = sorted(self._shelf.glob(f"*{TASK_SUFFIX}")) if self._shelf is not None else []
+        read = {path: self._look(path) for path in (*paths, *learnt)}
         tasks: dict[TaskId, Assignment] = {}
-        problems: dict[str, ShoalError] = {}
-        for path in sorted(self._folder.glob(f"*{TASK_SUFFIX}")):
-            try:
-                one = self._load(path)
-                if one.task_id in tasks:
-                    raise ShoalError(Kind.CONFLICT, "the same task is in the folder twice: remove one of the two files")
-                tasks[one.task_id] = one
-            except ShoalError as error:
-                problems[path.stem] = ShoalError(error.kind, f"{path.name}: {error}")
-        self._tasks, self.problems = tasks, problems
+        unusable: list[Unusable] = []
+        for path, one in read.items():
+            found = one.found
+            if isinstance(found, Unusable):
+                unusable.append(found)
+            elif self._outbox.struck(found.task_id):
+                unusable.append(Unusable(path.name, _named(path, two_schedules()), found.keys.digest, found.trusted))
+            elif found.task_id not in tasks:
+                tasks[found.task_id] = found
+            elif path in paths:  # a feed may well bring what the owner put there
+                twice = ShoalError(Kind.CONFLICT, "the same task is in the folder twice: remove one of the two files")
+                unusable.append(Unusable(path.name, _named(path, twice), found.keys.digest, None))
+        self._tasks, self._read, self.unusable = tasks, read, unusable
+        self.problems = {Path(one.file).stem: one.error for one in unusable}
 
-    def _load(self, path: Path) -> Assignment:
+    def _look(self, path: Path) -> _Read:
+        stamp = (_stamp(path), _stamp(path.with_suffix(SCHEDULE_SUFFIX)))
+        known = self._read.get(path)
+        if known is not None and known.stamp == stamp and not _may_pass(known.found):
+            return known
+        return _Read(stamp, self._load(path))
+
+    def _load(self, path: Path) -> Assignment | Unusable:
         """Signature, then contents, then the schedule's signature, contents, and that it is the one seen before."""
-        trusted = trust_task(_read(path, LIMITS.task_bytes + 1024), self._policy.authorities)
-        keys = trust_schedule(_read(path.with_suffix(SCHEDULE_SUFFIX), LIMITS.schedule_bytes + 1024), trusted)
-        self._outbox.pin(trusted.task_id, keys.digest)
-        return assign(trusted, keys)
+        trusted: TrustedTask | None = None
+        data = b""
+        try:
+            data = _read(path, LIMITS.task_bytes + 1024)
+            trusted = trust_task(data, self._policy.authorities)
+            schedule = _read(path.with_suffix(SCHEDULE_SUFFIX), LIMITS.schedule_bytes + 1024)
+            data += schedule
+            keys = trust_schedule(schedule, trusted)
+            self._outbox.pin(trusted.task_id, keys.digest)
+            return assign(trusted, keys)
+        except ShoalError as error:
+            return Unusable(path.name, _named(path, error), Digest(hashlib.sha256(data).digest()), trusted)
 
     def all(self) -> list[Assignment]:
         return sorted(self._tasks.values(), key=lambda one: (one.task.name, one.task_id))
@@ -70,8 +116,28 @@ class TaskBook:
             return fitting[0]
         if name in self.problems:
             raise self.problems[name]
+        struck = next((one.error for one in self.unusable if one.trusted is not None and one.trusted.task.name == name), None)
+        if struck is not None:
+            raise struck
         known = ", ".join(sorted({one.task.name for one in self._tasks.values()})) or "none"
         raise ShoalError(Kind.UNKNOWN_TASK, f'no task "{name[:64]}" in {self._folder}: known are {known}')
+
+
+def _named(path: Path, error: ShoalError) -> ShoalError:
+    return ShoalError(error.kind, f"{path.name}: {error}")
+
+
+def _may_pass(found: Assignment | Unusable) -> bool:
+    return isinstance(found, Unusable) and found.error.kind in _PASSING
+
+
+def _stamp(path: Path) -> object:
+    """Changes whenever the file's contents do, short of somebody who sets clocks."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _read(path: Path, most: int) -> bytes:

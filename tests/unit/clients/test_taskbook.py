@@ -14,6 +14,7 @@ from shoal.codec import Signed
 from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
+from shoal.crypto.trust import TrustedTask, trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from tests.clients_world import World, make_world
@@ -114,7 +115,9 @@ def test_a_task_signature_does_not_pass_as_one_of_a_schedule(tmp_path: Path) -> 
 
 
 def test_two_schedules_for_one_task_over_time_are_refused(tmp_path: Path) -> None:
-    """The second, properly signed, is refused for ever, and the first is taken again. Planted: no ``pin`` -> the second passes."""
+    """The second, properly signed, is refused, and from then on the first as well: nobody can say which one the others have.
+
+    Planted: no ``pin`` -> the second passes; the strike not asked for at each look -> the first is taken again."""
     world, outbox = make_world(), MemoryOutbox()
     world.write(tmp_path)
     book = book_of(tmp_path, world, outbox)
@@ -127,6 +130,60 @@ def test_two_schedules_for_one_task_over_time_are_refused(tmp_path: Path) -> Non
     assert book_of(tmp_path, world, outbox).problems["visits"].kind is Kind.CONFLICT
     world.signed_schedule = first
     world.write(tmp_path)
+    book.refresh()
+    assert book.all() == []
+    with pytest.raises(ShoalError) as caught:
+        book.find("visits")
+    assert caught.value.kind is Kind.CONFLICT
+
+
+def test_the_shelf_of_what_feeds_brought_is_read_beside_the_folder(tmp_path: Path) -> None:
+    """It need not exist; the same task in both is no problem; a second schedule in it strikes the task of the owner's folder too.
+
+    Planted: tasks that were loaded before the strike stay -> the last part fails."""
+    world, outbox = make_world(), MemoryOutbox()
+    learnt = make_world(authority=world.authority, name="steps")
+    world.write(tmp_path / "tasks")
+    book = TaskBook(tmp_path / "tasks", Policy(world.authorities, 4.0, 2), outbox, tmp_path / "shelf")
+    book.refresh()
+    assert [one.task.name for one in book.all()] == ["visits"]
+    learnt.write(tmp_path / "shelf")
+    world.write(tmp_path / "shelf")
+    book.refresh()
+    assert [one.task.name for one in book.all()] == ["steps", "visits"]
+    assert book.problems == {}
+    world.signed_schedule = world.schedule(generate(SuiteId.X25519_AES128))
+    world.write(tmp_path / "shelf")
+    book.refresh()
+    assert [one.task.name for one in book.all()] == ["steps"]
+    with pytest.raises(ShoalError) as caught:
+        book.find("visits")
+    assert caught.value.kind is Kind.CONFLICT
+    assert {one.trusted.task_id for one in book.unusable if one.trusted} == {world.task_id}
+
+
+def test_a_file_is_verified_once_and_again_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: no memory of what was read -> three; the stamp of the task alone -> the changed schedule goes unseen."""
+    looks: list[bytes] = []
+
+    def counting(data: bytes, authorities: frozenset[bytes]) -> TrustedTask:
+        looks.append(data)
+        return trust_task(data, authorities)
+
+    monkeypatch.setattr("shoal.clients.taskbook.trust_task", counting)
+    world = make_world()
+    world.write(tmp_path)
+    (tmp_path / "junk.task").write_bytes(b"junk")
+    (tmp_path / "junk.keys").write_bytes(b"junk")
+    book = book_of(tmp_path, world)
+    for _ in range(3):
+        book.refresh()
+    assert len(looks) == 2
+    (tmp_path / "visits.keys").write_bytes(b"damaged")
+    book.refresh()
+    assert len(looks) == 3
+    assert book.all() == []
+    (tmp_path / "visits.keys").write_bytes(world.signed_schedule)
     book.refresh()
     assert len(book.all()) == 1
 
