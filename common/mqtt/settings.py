@@ -22,7 +22,7 @@ class BrokerSettings:
 
     host: str
     port: int
-    ca: bytes | None = None
+    ca: bytes | None = field(default=None, repr=False)
     username: str = ""
     password: str = field(default="", repr=False)
     protocol: Literal["5", "3.1.1"] = "5"
@@ -40,14 +40,16 @@ class BrokerSettings:
         if self.password and not self.username:
             raise ShoalError(Kind.CONFIG, "mqtt: a password without a username: give both")
         for name, text in (("username", self.username), ("password", self.password)):
-            if "\x00" in text or len(text.encode("utf-8", "surrogatepass")) > _WORD_BYTES:
-                raise ShoalError(Kind.CONFIG, f"mqtt: the {name} is longer than {_WORD_BYTES} bytes or holds a zero byte")
+            if not _is_word(text):
+                raise ShoalError(Kind.CONFIG, f"mqtt: the {name} is text of at most {_WORD_BYTES} bytes, without a zero byte")
         if not self.insecure:
             self.tls_context()
 
     def tls_context(self) -> ssl.SSLContext:
         """A client's context: TLS 1.2 or later, the broker's name checked. Raises CONFIG if ``ca`` is no PEM certificate."""
         try:
+            if self.ca == b"":
+                raise ValueError  # the library would take it for None
             context = ssl.create_default_context(cadata=None if self.ca is None else self.ca.decode("ascii"))
         except (ValueError, ssl.SSLError):
             raise ShoalError(
@@ -58,3 +60,10 @@ class BrokerSettings:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("broker settings may hold a password and are never pickled")
+
+
+def _is_word(text: str) -> bool:
+    try:
+        return len(text.encode()) <= _WORD_BYTES and "\x00" not in text
+    except UnicodeEncodeError:
+        return False

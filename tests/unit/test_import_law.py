@@ -39,7 +39,7 @@ LAZILY = {
     "common/rpc/server.py": {"grpc_health"},
     "common/service.py": {"uvloop"},
     "clients/fleet/simulator.py": {"uvloop"},
-    "common/mqtt/link.py": {"aiomqtt", "paho"},
+    "common/mqtt/session.py": {"aiomqtt"},
 }
 PURE = frozenset({"mechanisms", "accounting"})
 IMPURE_MODULES = frozenset({"asyncio", "grpc", "http", "multiprocessing", "socket", "sqlite3", "ssl", "subprocess", "threading", "urllib"})
