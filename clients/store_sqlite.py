@@ -270,6 +270,7 @@ def _replace(path: Path, data: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    hit("outbox.head.rename")
     beside.replace(path)
 
 

@@ -1,0 +1,517 @@
+"""What an agent's file promises beyond the rules of outbox and book: crashes, full disks, other processes, other hands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from shoal.clients.book_sqlite import SqliteBook
+from shoal.clients.core import Prepared, State
+from shoal.clients.ledger import EMPTY, Event, LedgerEntry, Stored, chained
+from shoal.clients.outbox_sqlite import SqliteOutbox
+from shoal.clients.store_sqlite import AgentStore
+from shoal.errors import Kind, ShoalError
+from shoal.failpoints import arm
+from shoal.ids import Digest, TaskId
+
+TASK, OTHER = TaskId(b"t" * 32), TaskId(b"o" * 32)
+
+
+def entry(window: int = 0) -> LedgerEntry:
+    return LedgerEntry(Event.REPORTED, 1.0, TASK, "visits", window)
+
+
+class Device:
+    """An agent's memory: one file, outbox and book."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = AgentStore(path)
+        self.outbox, self.book = SqliteOutbox(self.store), SqliteBook(self.store)
+
+    def make(self, window: int, size: int = 512, task: TaskId = TASK) -> Prepared:
+        """As ``answering.answer`` does: charge, remember, enter, within the claim."""
+        with self.book.transaction():
+            self.book.charge(task, window, 1, 100)
+            self.book.remember(task, window, b"report %d" % window)
+            self.book.append(entry(window))
+        return Prepared(task, window, b"f" * size, b"k" * 32, 1)
+
+    def claim(self, window: int, size: int = 512) -> bool:
+        return self.outbox.claim(TASK, window, lambda: self.make(window, size))[1]
+
+    def standing(self) -> tuple[int, int, int, int]:
+        """Reports, charges, permanent reports, entries: together or not at all."""
+        remembered = len([1 for window in range(20) if self.book.permanent(TASK, window)])
+        return len(self.outbox.records()), len(self.book.charges()), remembered, self.book.verify().count
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "outbox.db"
+    arm("")
+
+
+@pytest.fixture
+def device(path: Path) -> Iterator[Device]:
+    made = Device(path)
+    yield made
+    made.store.close()
+
+
+def error_of(kind: Kind, step: Callable[[], object]) -> str:
+    with pytest.raises(ShoalError) as caught:
+        step()
+    assert caught.value.kind is kind
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+# --- one transaction ----------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_and_all_that_it_writes_commit_together(device: Device) -> None:
+    """Planted: a book on a connection of its own -> it waits for the lock that its own thread holds, and fails."""
+    assert device.claim(0)
+    assert device.standing() == (1, 1, 1, 1)
+    arm("outbox.commit=eio")
+    error_of(Kind.OVERLOADED, lambda: device.claim(1))
+    arm("")
+    assert device.standing() == (1, 1, 1, 1)
+
+    def fails_late() -> Prepared:
+        device.make(1)
+        raise ShoalError(Kind.INVALID, "no")
+
+    error_of(Kind.INVALID, lambda: device.outbox.claim(TASK, 1, fails_late))
+    assert device.standing() == (1, 1, 1, 1)
+    assert device.claim(1)
+    assert device.standing() == (2, 2, 2, 2)
+
+
+def test_a_disk_that_is_full_in_the_middle(device: Device, path: Path) -> None:
+    """A real SQLITE_FULL, in the last of the four writes. Nothing is charged, and it goes on when there is room."""
+    device.claim(0)
+    pages = device.store.read("PRAGMA page_count")[0][0]
+    device.store.read(f"PRAGMA max_page_count = {pages + 3}")
+    message = error_of(Kind.OVERLOADED, lambda: device.claim(1, size=32_768))
+    assert "disk is full" in message
+    assert device.standing() == (1, 1, 1, 1)
+    assert device.store.noted_head() == device.book.verify()
+    device.store.read("PRAGMA max_page_count = 1000000")
+    assert device.claim(1, size=32_768)
+    assert device.standing() == (2, 2, 2, 2)
+
+
+def test_after_sqlite_gave_up_a_transaction_nothing_more_of_it_is_written(device: Device) -> None:
+    """SQLite rolls back by itself when a disk fails; statements after that would commit one by one.
+
+    Planted: no ``_broken`` -> the charge after the failure stays, without a report.
+    """
+    store, book = device.store, device.book
+
+    def inner() -> None:
+        with store.write() as db:
+            db.execute("ROLLBACK")  # as SQLite does
+            raise OSError(5, "failing")
+
+    def outer() -> None:
+        with store.write():
+            book.charge(TASK, 0, 1, None)
+            error_of(Kind.OVERLOADED, inner)
+            error_of(Kind.OVERLOADED, lambda: book.charge(TASK, 1, 1, None))
+            error_of(Kind.OVERLOADED, lambda: book.append(entry()))
+
+    error_of(Kind.OVERLOADED, outer)
+    assert (book.charges(), book.entries()) == ([], [])
+    assert device.claim(0)
+    assert device.standing() == (1, 1, 1, 1)
+
+
+def test_other_threads_see_all_of_a_transaction_or_nothing(device: Device) -> None:
+    """Claims from several threads, as asyncio.to_thread makes them. Planted: no lock around a read -> half a claim is seen."""
+    stop, seen = threading.Event(), set[bool]()
+    failures: list[ShoalError] = []
+
+    def look() -> None:
+        while not stop.is_set():
+            with device.book.transaction():
+                seen.add(len(device.book.charges()) == len(device.book.entries()))
+            query = "SELECT (SELECT count(*) FROM charge) = (SELECT count(*) FROM ledger)"
+            seen.add(bool(device.store.read(query)[0][0]))
+
+    def work(first: int) -> None:
+        try:
+            for window in range(first, 40, 4):
+                device.claim(window)
+        except ShoalError as failure:
+            failures.append(failure)
+
+    watcher = threading.Thread(target=look)
+    workers = [threading.Thread(target=work, args=(first,)) for first in (0, 1, 2, 3, 0)]
+    for thread in (watcher, *workers):
+        thread.start()
+    for thread in workers:
+        thread.join()
+    stop.set()
+    watcher.join()
+    assert not failures
+    assert seen == {True}
+    assert (device.book.spent(), device.book.verify().count) == (40, 40)
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from tests.conformance.outbox.test_store import Device, OTHER, TASK
+from shoal.errors import ShoalError
+device, first = Device(Path(sys.argv[1])), int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+refused = 0
+for window in range(first, first + 80):
+    try:
+        device.claim(window)
+    except ShoalError as error:
+        assert "budget" in error.message, error
+        refused += 1
+device.store.close()
+print(refused)
+"""
+
+
+def child(path: Path, *arguments: str, failpoints: str = "") -> subprocess.Popen[str]:
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "SHOAL_FAILPOINTS": failpoints, "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", CHILD, str(path), *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_two_processes_share_one_budget_and_one_chain(path: Path) -> None:
+    """Both open a new file at once, and answer overlapping windows: 120 in all, of which the budget pays 100.
+
+    Planted: the budget looked up before the transaction -> more than 100 are spent; heads written outside of the lock of the file -> now
+    and then an older one stands at the end.
+    """
+    workers = [child(path, first) for first in ("0", "40")]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    refused = [int(worker.communicate()[0]) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0]
+    device = Device(path)
+    assert device.book.spent() == 100 == len(device.book.charges()) == len(device.outbox.records())
+    assert len({charge.window for charge in device.book.charges()}) == 100
+    assert sum(refused) >= 20
+    head = device.book.verify()
+    assert head.count == 100
+    assert device.store.noted_head() == head
+    device.store.close()
+
+
+@pytest.mark.parametrize(("point", "kept"), [("outbox.commit=exit@3", 2), ("outbox.head=exit@3", 3), ("outbox.head.rename=exit@3", 3)])
+def test_a_device_that_dies_has_all_of_a_claim_or_nothing(path: Path, point: str, kept: int) -> None:
+    """Killed before the commit, between commit and head, and in the middle of writing the head; then started again.
+
+    Planted: the head written before the commit -> it leads, and an honest crash looks like a ledger that was cut.
+    """
+    Device(path).store.close()
+    worker = child(path, "0", failpoints=point)
+    worker.communicate("go\n")
+    assert worker.returncode == -signal.SIGKILL
+    reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    assert reader.execute("SELECT count(*) FROM ledger").fetchone() == (kept,)
+    reader.close()
+    device = Device(path)
+    head = device.book.verify()
+    assert device.standing() == (kept, kept, kept, kept)
+    assert device.store.noted_head() == head
+    assert device.claim(kept)
+    assert device.store.noted_head() == device.book.verify()
+    device.store.close()
+
+
+def test_a_head_that_can_not_be_written_lags_behind(device: Device, path: Path) -> None:
+    """The report stands, the owner is not told of a failure, and the next commit, or the end, brings the head up."""
+    device.claim(0)
+    first = device.store.noted_head()
+    arm("outbox.head=enospc")
+    assert device.claim(1)
+    arm("")
+    assert device.store.noted_head() == first
+    assert device.book.verify().count == 2
+    assert device.claim(2)
+    assert device.store.noted_head() == device.book.verify()
+    arm("outbox.head=enospc")
+    device.claim(3)
+    arm("")
+    device.store.close()
+    assert (path.with_name("outbox.db.head").read_text().partition(":")[0]) == "4"
+    assert [file.name for file in path.parent.iterdir() if file.suffix == ".new"] == []
+
+
+# --- older files --------------------------------------------------------------------------------------------------------
+
+
+def old_file(path: Path) -> None:
+    """As the first version wrote it."""
+    path.touch(0o600)
+    db = sqlite3.connect(path)
+    db.executescript(files("shoal.clients").joinpath("outbox_001.sql").read_text())
+    db.execute("INSERT INTO report VALUES (?, 0, 'queued', 7, 3, 1, 99, ?, ?)", (TASK.raw, b"f" * 512, b"k" * 32))
+    db.execute("INSERT INTO report VALUES (?, 1, 'acked', NULL, 1, 0, 98, NULL, NULL)", (TASK.raw,))
+    db.execute("INSERT INTO schedule VALUES (?, ?)", (TASK.raw, b"1" * 32))
+    db.execute("PRAGMA user_version = 1")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.commit()
+    db.close()
+
+
+def test_an_older_file_is_taken_over(path: Path) -> None:
+    """Planted: no copy of the rows -> the windows would be answered a second time."""
+    old_file(path)
+    device = Device(path)
+    first, second = device.outbox.records()
+    assert (second.window, second.state, second.kind, second.attempts, second.doubtful) == (0, State.QUEUED, Kind.OVERLOADED, 3, True)
+    assert (first.window, first.state) == (1, State.ACKED)
+    held = device.outbox.load(TASK, 0)
+    assert held is not None
+    assert (held.frame, held.ack_key) == (b"f" * 512, b"k" * 32)
+    assert not device.claim(0)
+    device.outbox.pin(TASK, Digest(b"1" * 32))
+    assert device.store.read("PRAGMA integrity_check") == [("ok",)]
+    assert device.store.read("PRAGMA user_version") == [(2,)]
+    assert "queued" in str(device.store.read("EXPLAIN QUERY PLAN SELECT count(*) FROM report WHERE state = 'queued'"))
+    assert [record.state for record in device.outbox.withdraw(TASK)] == [State.WITHDRAWN]
+    assert (device.book.verify(), device.store.noted_head()) == (EMPTY, EMPTY)
+    device.store.close()
+
+
+def test_an_older_file_is_taken_over_by_one_of_many(path: Path) -> None:
+    """Planted: the version read outside of the lock alone -> the tables are made twice, and an agent can't start."""
+    old_file(path)
+    opened: list[AgentStore] = []
+    failures: list[ShoalError] = []
+
+    def work() -> None:
+        try:
+            opened.append(AgentStore(path))
+        except ShoalError as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert all(len(SqliteOutbox(store).records()) == 2 for store in opened)
+    for store in opened:
+        store.close()
+
+
+def test_a_migration_that_is_interrupted_begins_anew(path: Path) -> None:
+    old_file(path)
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE ledger (something)")  # in its way: the migration fails in the middle
+    db.close()
+    error_of(Kind.CONFIG, lambda: AgentStore(path))
+    db = sqlite3.connect(path)
+    assert db.execute("SELECT count(*) FROM report").fetchone() == (2,)
+    assert db.execute("PRAGMA user_version").fetchone() == (1,)
+    db.execute("DROP TABLE ledger")
+    db.close()
+    device = Device(path)
+    assert len(device.outbox.records()) == 2
+    device.store.close()
+
+
+# --- other hands --------------------------------------------------------------------------------------------------------
+
+
+def altered(path: Path, *statements: str) -> None:
+    """Somebody who can write the file: triggers don't stop them."""
+    db = sqlite3.connect(path)
+    for trigger in ("ledger_grows", "ledger_stays", "ledger_remains"):
+        db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+    for statement in statements:
+        db.execute(statement)
+    db.commit()
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ledger SET body = x'00' WHERE number = 1",
+        "UPDATE ledger SET number = 9 WHERE number = 2",
+        "DELETE FROM ledger WHERE number = 2",
+        "DELETE FROM ledger",
+        "INSERT INTO ledger VALUES (9, x'00', zeroblob(32))",
+        "INSERT INTO ledger VALUES (1, x'00', zeroblob(32))",
+        "INSERT OR REPLACE INTO ledger VALUES (2, x'00', zeroblob(32))",
+        "UPDATE charge SET nano = 0",
+        "DELETE FROM charge",
+    ],
+)
+def test_the_tables_only_grow(device: Device, statement: str) -> None:
+    device.claim(0)
+    device.claim(1)
+    before = (device.book.entries(), device.book.charges())
+
+    def step() -> None:
+        with device.store.write() as db:
+            db.execute(statement)
+
+    with pytest.raises(ShoalError):
+        step()
+    assert (device.book.entries(), device.book.charges()) == before
+
+
+TAMPERINGS = {
+    "altered": (["UPDATE ledger SET body = replace(body, 'visits', 'other ') WHERE number = 3"], 3),
+    "hash altered": (["UPDATE ledger SET hash = zeroblob(32) WHERE number = 2"], 2),
+    "left out": (["DELETE FROM ledger WHERE number = 2"], 2),
+    "closed up": (["DELETE FROM ledger WHERE number = 2", "UPDATE ledger SET number = number - 1 WHERE number > 2"], 2),
+    "cut off": (["DELETE FROM ledger WHERE number > 3"], 4),
+    "emptied": (["DELETE FROM ledger"], 1),
+    "exchanged": (
+        [
+            "UPDATE ledger SET number = -1 WHERE number = 2",
+            "UPDATE ledger SET number = 2 WHERE number = 3",
+            "UPDATE ledger SET number = 3 WHERE number = -1",
+        ],
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", TAMPERINGS)
+def test_tampering_is_found_and_stays_found(path: Path, how: str) -> None:
+    """Also after the device has gone on. Planted: a head that is moved without a look at the old one -> "cut off" heals by itself."""
+    device = Device(path)
+    for window in range(5):
+        device.claim(window)
+    device.store.close()
+    statements, first = TAMPERINGS[how]
+    altered(path, *[statement.replace("replace(body, 'visits', 'other ')", "x'7b7d'") for statement in statements])
+    device = Device(path)
+    assert f"entry {first} " in error_of(Kind.MISMATCH, device.book.verify)
+    device.claim(7)
+    device.store.close()
+    device = Device(path)
+    assert "does not verify" in error_of(Kind.MISMATCH, device.book.verify)
+    device.store.close()
+
+
+def test_a_chain_that_was_made_anew_is_found_by_the_head(path: Path) -> None:
+    """Shorter, and in itself whole: only what was noted beside it tells."""
+    device = Device(path)
+    for window in range(5):
+        device.claim(window)
+    device.store.close()
+    altered(path, "DELETE FROM ledger")
+    rows, before = [], EMPTY.digest
+    for number in range(1, 4):
+        body = entry(number).body()
+        before = chained(before, body)
+        rows.append(Stored(number, body, before))
+    db = sqlite3.connect(path)
+    db.executemany("INSERT INTO ledger VALUES (?, ?, ?)", [(row.number, row.body, row.digest) for row in rows])
+    db.commit()
+    db.close()
+    device = Device(path)
+    assert "entry 4 " in error_of(Kind.MISMATCH, device.book.verify)
+    for window in range(10, 14):
+        device.claim(window)
+    assert "entry 5 " in error_of(Kind.MISMATCH, device.book.verify)
+    device.store.close()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"garbage", b"\xff\xfe", b"5:zz"])
+def test_a_head_that_was_taken_away_is_missed(path: Path, content: bytes | None) -> None:
+    """Planted: a missing head is written anew at the start -> cutting the ledger and its head off goes unseen."""
+    device = Device(path)
+    device.claim(0)
+    device.store.close()
+    head = path.with_name("outbox.db.head")
+    head.unlink()
+    if content is not None:
+        head.write_bytes(content)
+    device = Device(path)
+    assert "outbox.db.head" in error_of(Kind.MISMATCH, device.book.verify)
+    device.claim(1)
+    assert "outbox.db.head" in error_of(Kind.MISMATCH, device.book.verify)
+    device.store.close()
+
+
+def test_a_cut_ledger_gets_no_new_first_head(path: Path) -> None:
+    """Everything of the ledger deleted, head and all: the charges still tell that there was one."""
+    device = Device(path)
+    device.claim(0)
+    device.store.close()
+    altered(path, "DELETE FROM ledger")
+    path.with_name("outbox.db.head").unlink()
+    device = Device(path)
+    error_of(Kind.MISMATCH, device.book.verify)
+    device.store.close()
+
+
+# --- the disk -----------------------------------------------------------------------------------------------------------
+
+
+def test_forgotten_reports_are_gone_from_the_disk(device: Device, path: Path) -> None:
+    """Reports, key and all. Planted: secure_delete off -> they stay in free pages."""
+    report = os.urandom(64)
+    device.book.remember(TASK, 3, report)
+    secret = device.store.read("SELECT secret FROM memo_key")[0][0]
+    held = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert report in held
+    assert secret in held
+    device.book.forget(TASK)
+    device.store.close()
+    held = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert report[:16] not in held
+    assert secret[:16] not in held
+
+
+def test_a_closed_file_says_so(path: Path) -> None:
+    device = Device(path)
+    device.store.close()
+    device.store.close()
+    for step in (device.book.spent, lambda: device.claim(0), lambda: device.book.append(entry())):
+        assert "closed" in error_of(Kind.UNAVAILABLE, step)
+
+
+def test_an_outbox_closes_only_what_it_opened(path: Path) -> None:
+    store = AgentStore(path)
+    SqliteOutbox(store).close()
+    assert SqliteOutbox(store).records() == []
+    store.close()
+    box = SqliteOutbox(path)
+    box.close()
+    error_of(Kind.UNAVAILABLE, box.records)
+
+
+def test_a_file_in_use_for_too_long_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.clients.store_sqlite._BUSY_S", 0.05)
+    device = Device(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert "busy" in error_of(Kind.OVERLOADED, lambda: device.claim(0))
+    other.execute("ROLLBACK")
+    other.close()
+    assert device.claim(0)
+    device.store.close()
