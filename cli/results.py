@@ -28,6 +28,7 @@ COLUMNS = (
     *("task_id", "name", "window", "n", "rejected", "withheld", "label", "value", "stderr", "ci_low", "ci_high", "epsilon0"),
     *("epsilon_upper", "epsilon_lower", "delta", "n_certified", "epsilon_at_received_n", "epsilon_cumulative_upper", "delta_cumulative"),
     "manifest_hash",
+    "lifetime_epsilon",  # of memoized tasks alone
 )
 
 
@@ -162,7 +163,13 @@ def _csv(found: list[dict[str, Any]]) -> str:
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for release in found:
-        whole = {**release["privacy"], **release, "rejected": sum(release["rejected"].values()), "withheld": release["withheld"] or ""}
+        whole = {
+            **release["privacy"].get("memoized", {}),
+            **release["privacy"],
+            **release,
+            "rejected": sum(release["rejected"].values()),
+            "withheld": release["withheld"] or "",
+        }
         for estimate in release["estimates"] or [{}]:
             writer.writerow({name: _cell(value) for name, value in {**whole, **estimate}.items()})
     return text.getvalue()

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 
 from shoal.clients.core import pause
-from shoal.clients.feeds.feed import MQTT, PASS_S, Offer, jittered, waited
+from shoal.clients.feeds.feed import MQTT, Offer, jittered, waited
 from shoal.clients.feeds.shelf import FINAL
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
@@ -43,7 +43,7 @@ class MqttFeed:
     @property
     def trouble(self) -> str | None:
         if self._link is not None and not self._link.up:
-            return "the broker can't be reached"
+            return self._link.problem.message if self._link.problem is not None else "the broker was not reached yet"
         return self._trouble
 
     async def once(self, deadline_s: float) -> None:
@@ -61,9 +61,9 @@ class MqttFeed:
             try:
                 await self._session(stop)
                 self._trouble, failures = None, 0
-            except Exception:  # noqa: BLE001 - whatever a broker sends, the feed goes on
+            except Exception as error:  # noqa: BLE001 - whatever a broker sends, the feed goes on
                 failures += 1
-                self._trouble = "the broker's tasks can't be read"
+                self._trouble = error.message if isinstance(error, ShoalError) else "the broker's tasks can't be read"
                 await waited(stop, pause(failures, self._entropy, _FIRST_PAUSE_S, self._every_s))
 
     async def _session(self, stop: asyncio.Event) -> None:
@@ -74,8 +74,12 @@ class MqttFeed:
             ended = asyncio.create_task(stop.wait())
             renew_at = loop.time() + jittered(self._every_s, self._entropy)
             try:
-                while not stop.is_set() and not (self._again and loop.time() >= renew_at):
-                    coming = asyncio.create_task(self._next(max(_QUIET_S, min(PASS_S, renew_at - loop.time()))))
+                while not stop.is_set():
+                    if loop.time() >= renew_at:
+                        if self._again:
+                            return
+                        renew_at = loop.time() + jittered(self._every_s, self._entropy)
+                    coming = asyncio.create_task(self._next(renew_at - loop.time()))
                     await asyncio.wait({coming, ended}, return_when=asyncio.FIRST_COMPLETED)
                     if not coming.done():
                         coming.cancel()
