@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from shoal.clients.core import Action, State, judge
 from shoal.clients.outbox import Entry, Outbox
-from shoal.clients.transport import Transport
+from shoal.clients.transport import Transport, Undated
 from shoal.crypto.envelope import verify_receipt
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
@@ -30,7 +30,7 @@ async def attempt(outbox: Outbox, entry: Entry, transport: Transport, deadline_s
         mac = await transport.submit(entry.frame, entry.ack_key, deadline_s)
         verify_receipt(entry.ack_key, 0, entry.frame, mac)
     except ShoalError as error:
-        failure = error
+        failure, doubtful = error, doubtful or isinstance(error, Undated)
         await on(outbox, lambda: settle(outbox, entry, failure.kind, doubtful))
         return error
     hit("client.receipt")
@@ -44,7 +44,7 @@ async def on(outbox: Outbox, step: Callable[[], T]) -> T:
 
 
 def settle(outbox: Outbox, entry: Entry, kind: Kind, doubtful: bool) -> None:
-    """Record a failed attempt of an entry whose earlier attempts were ``doubtful`` or not."""
+    """Record a failed attempt of an entry: ``doubtful`` if it, or an earlier one, may have been stored whatever ``kind`` says."""
     verdict = judge(kind, doubtful)
     if verdict.action is Action.DROP:
         outbox.finish(entry.record.task_id, entry.record.window, verdict.state, kind)

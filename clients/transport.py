@@ -6,6 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from shoal.errors import ShoalError
+
+
+class Undated(ShoalError):  # noqa: N818 - it is a ShoalError that says a little more
+    """A refusal by the shuffler, over a way whose keeper can hold back, repeat and reorder what it carries.
+
+    It answers one delivery of the frame. Another, which the keeper may have made by itself, may have been stored: of no attempt over such a
+    way it is known that it left nothing behind.
+    """
+
 
 class Transport(Protocol):
     """A way to one shuffler. Opened lazily: making one never fails because nobody answers."""
@@ -17,7 +27,7 @@ class Transport(Protocol):
         the shuffler made it; it is never sent. Who calls verifies the MAC again.
 
         Raises ShoalError: a refusal's kind only if the shuffler itself named it, otherwise a kind after which the same
-        bytes may be sent again (UNAVAILABLE, DEADLINE, OVERLOADED, INTERNAL).
+        bytes may be sent again (UNAVAILABLE, DEADLINE, OVERLOADED, INTERNAL). ``Undated``: see there.
         """
         ...
 

@@ -51,7 +51,7 @@ class Link:
         self._on_message, self._on_up, self._retained, self._most = on_message, on_up, retained, most_bytes
         self._task: asyncio.Task[None] | None = None
         self._session: Session | None = None
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}  # in the order in which they came
         self._closed = False
         self.oversize = 0
         self.problem: ShoalError | None = None
@@ -89,14 +89,14 @@ class Link:
         if self.up:
             return
         told = asyncio.get_running_loop().create_future()
-        self._waiting.add(told)
+        self._waiting[told] = None
         try:
             async with asyncio.timeout(timeout_s):
                 await told
         except TimeoutError:
             raise self.problem or _unavailable("the MQTT broker did not answer in time: try again later") from None
         finally:
-            self._waiting.discard(told)
+            self._waiting.pop(told, None)
 
     async def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, timeout_s: float) -> None:
         """Returns when the broker has acknowledged it (QoS 1) or when it has been written (QoS 0).

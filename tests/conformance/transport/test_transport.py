@@ -6,7 +6,7 @@ A new transport is one more fixture parameter: a way to start a far end, and the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 
 import grpc
@@ -14,9 +14,13 @@ import pytest
 
 from shoal.clients.core import Action, State, Verdict, judge, prepare
 from shoal.clients.grpc_transport import GrpcTransport
-from shoal.clients.transport import BatchTransport
+from shoal.clients.mqtt_transport import MqttTransport
+from shoal.clients.transport import BatchTransport, Undated
 from shoal.crypto.envelope import verify_receipt
+from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
+from tests.bridge import Bridge, honest
+from tests.broker import Broker, kinds
 from tests.clients_world import CA, TLS, DirectTransport, FarEnd, World, make_world
 from tests.unit.clients.test_core import assignment_of
 
@@ -28,16 +32,32 @@ def world() -> World:
     return make_world()
 
 
-@pytest.fixture(params=["direct", "grpc"])
-async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Open]:
+@pytest.fixture(scope="module", params=["direct", "grpc", *(f"mqtt over {kind}" for kind in kinds())])
+def way(request: pytest.FixtureRequest) -> Iterator[str | Broker]:
+    """How frames travel: by name, or the broker that carries them. A broker serves all tests: each has a shuffler of its own."""
+    if not request.param.startswith("mqtt"):
+        yield request.param
+        return
+    with Broker(request.param.removeprefix("mqtt over ")) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def connect(way: str | Broker) -> AsyncIterator[Open]:
     """Start a far end and connect to it."""
     async with AsyncExitStack() as stack:
 
         async def connected(far: FarEnd) -> BatchTransport:
-            if request.param == "direct":
+            if way == "direct":
                 return DirectTransport(far)
-            await stack.enter_async_context(far.serving())
-            transport = GrpcTransport(f"localhost:{far.port}", CA, private_pool=True)
+            transport: GrpcTransport | MqttTransport
+            if isinstance(way, Broker):
+                shuffler_key = SigningKey.generate().public
+                await stack.enter_async_context(Bridge(way.settings, shuffler_key, honest(far)))
+                transport = MqttTransport(way.settings, shuffler_key)
+            else:
+                await stack.enter_async_context(far.serving())
+                transport = GrpcTransport(f"localhost:{far.port}", CA, private_pool=True)
             stack.push_async_callback(transport.close)
             return transport
 
@@ -55,12 +75,20 @@ async def test_a_frame_and_its_receipt_arrive_as_they_are(connect: Open, world: 
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.INTERNAL])
-async def test_a_refusal_keeps_its_kind_and_words(connect: Open, world: World, kind: Kind) -> None:
-    """Every kind crosses. Planted: lose the trailing metadata -> kinds that share a status get mixed up."""
+async def test_a_refusal_keeps_its_kind_and_words(connect: Open, world: World, kind: Kind, way: str | Broker) -> None:
+    """Every kind crosses, and its words where nobody in between may read them. Planted: lose the trailing metadata -> kinds that share a
+    status get mixed up. Planted for MQTT: a status that is not tried -> no reply verifies; a plain error -> this fails.
+    """
     transport = await connect(FarEnd([world.hop], lambda _n, _f: ShoalError(kind, f"because {kind.name}")))
+    one = prepare(assignment_of(world), 0, 1)
     with pytest.raises(ShoalError) as caught:
-        await transport.submit(prepare(assignment_of(world), 0, 1).frame, bytes(32), 10.0)
-    assert (caught.value.kind, caught.value.message) == (kind, f"because {kind.name}")
+        await transport.submit(one.frame, one.ack_key, 10.0)
+    assert caught.value.kind is kind
+    if isinstance(way, Broker):
+        assert isinstance(caught.value, Undated)
+        assert len(caught.value.message.splitlines()) == 1
+    else:
+        assert caught.value.message == f"because {kind.name}"
 
 
 async def test_a_batch_gets_one_receipt_per_frame_in_order(connect: Open, world: World) -> None:
