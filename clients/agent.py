@@ -1,4 +1,4 @@
-"""The device's agent: answers tasks under its owner's policy, keeps every report until the shuffler has it.
+"""The device's agent: answers tasks under its owner's policy, keeps every report until the shuffler has it, and a ledger of it all.
 
 ::
 
@@ -6,7 +6,7 @@
         outcome = await agent.report("visits", 3)
 
 ``report`` works without a network: the report is on disk when it returns, and the background sender, a later ``flush`` or the
-next start delivers it, with the same bytes each time.
+next start delivers it, with the same bytes each time. ``shoal agent run`` (shoal.clients.runner) is the same as a service.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from shoal.clients.answering import Terms, answer, charge_sum
+from shoal.clients.book import Answer
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import ACTION_OF, Action, Assignment, State, identity_for, pause, prepare, window_at
-from shoal.clients.delivery import attempt, give_up, on
-from shoal.clients.outbox import Entry, Outbox, Record
-from shoal.clients.policy import check
+from shoal.clients.core import Assignment, State, identity_for, window_at
+from shoal.clients.ledger import Head, Stored
+from shoal.clients.memory import ACCEPTED, Budget, Memory
+from shoal.clients.outbox import Record
+from shoal.clients.rules import apply
+from shoal.clients.sending import Permit, Sender, TransportFactory
 from shoal.clients.taskbook import TaskBook
-from shoal.clients.transport import Transport
+from shoal.clients.ways import RoundsFactory, open_rounds, way_to_shuffler
 from shoal.clock import Clock, SystemClock
 from shoal.domain import Value
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
-from shoal.ids import TaskId
+from shoal.ids import Digest, TaskId
 from shoal.log import get_log
 from shoal.task import Task
 
@@ -39,10 +43,6 @@ if TYPE_CHECKING:
     from shoal.crypto.enrolment import DeviceIdentity
 
 log = get_log("agent")
-_NO_HURRY = 60  # as if after so many attempts: the longest pause
-_SENDERS = 4  # attempts under way at once
-TransportFactory = Callable[[Task, bool], Transport]  # task, insecure
-RoundsFactory = Callable[[AgentConfig, Clock, Entropy], "RoundsAgent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +72,11 @@ class TaskStatus:
     window: int | None
 
 
-def grpc_transport(task: Task, insecure: bool) -> Transport:
-    """The default way to a task's shuffler. gRPC is imported with the first report that is sent."""
-    from shoal.clients.grpc_transport import GrpcTransport
-
-    return GrpcTransport(task.shuffler_address, task.shuffler_ca, insecure=insecure)
-
-
-def open_outbox(config: AgentConfig) -> Outbox:
-    from shoal.clients.outbox_sqlite import SqliteOutbox
-
-    return SqliteOutbox(config.outbox, config.outbox_rows)
-
-
-def open_rounds(config: AgentConfig, clock: Clock, entropy: Entropy) -> RoundsAgent:
-    """The default way to take part in rounds. numpy and gRPC are imported with the first vector."""
-    from shoal.clients.rounds_agent import RoundsAgent
-
-    return RoundsAgent(config, clock, entropy)
-
-
 class Agent:
     """One device. Use as an async context manager; every method is for the event loop that entered it.
 
-    ``background``: send what waits without being asked, pausing after failures. clock, entropy, transports, rounds: for tests
-    and for other transports.
+    ``background``: send what waits without being asked, pausing after failures. ``gap_s``: mean seconds between the first attempts of two
+    reports in the background, 0: at once. clock, entropy, transports, rounds: for tests and for other transports.
     """
 
     def __init__(
@@ -104,132 +84,289 @@ class Agent:
         config: AgentConfig,
         *,
         background: bool = True,
+        gap_s: float = 0.0,
         clock: Clock | None = None,
         entropy: Entropy = SYSTEM,
-        transports: TransportFactory = grpc_transport,
+        transports: TransportFactory | None = None,
         rounds: RoundsFactory = open_rounds,
     ) -> None:
-        self._config, self._background = config, background
-        self._clock, self._entropy, self._make_transport = clock or SystemClock(), entropy, transports
-        self._transports: dict[tuple[str, bytes], Transport] = {}
-        self._due: dict[tuple[TaskId, int], float] = {}  # event loop time of the next attempt
-        self._under_way: dict[tuple[TaskId, int], asyncio.Lock] = {}
-        self._wake = asyncio.Event()
-        self._sender: asyncio.Task[None] | None = None
-        self._outbox: Outbox | None = None
+        self.config, self._policy = config, config.effective_policy
+        self._background, self._gap_s = background, gap_s
+        self._clock, self._entropy = clock or SystemClock(), entropy
+        self._make_transport = transports or way_to_shuffler(config, entropy)
+        self._running: asyncio.Task[None] | None = None
+        self._open: tuple[Memory, Permit, Sender] | None = None
         self._identity: DeviceIdentity | None = None
         self._make_rounds = rounds
         self._rounds: RoundsAgent | None = None
         self._opening = asyncio.Lock()
+        self._central: dict[TaskId, float | None] = {}
+        self._unpaid: set[tuple[TaskId, int]] = set()  # windows whose refusal was entered
 
     async def __aenter__(self) -> Self:
-        """Read the device's identity, open the outbox, read the tasks, start sending. Raises CONFIG, KEY_FILE."""
-        if self._config.enrolment is not None:
-            self._identity = await asyncio.to_thread(self._config.enrolment.load)
-        self._outbox = await asyncio.to_thread(open_outbox, self._config)
-        self.tasks = TaskBook(self._config.tasks, self._config.policy, self._outbox)
+        """Read the device's identity, open its memory, read the tasks, start sending. Raises CONFIG, KEY_FILE, OVERLOADED."""
+        if self.config.enrolment is not None:
+            self._identity = await asyncio.to_thread(self.config.enrolment.load)
+        memory = await asyncio.to_thread(Memory, self.config, self._clock, self._entropy)
         try:
-            await asyncio.to_thread(self.tasks.refresh)
-        except ShoalError:
-            self._outbox.close()
+            self.tasks = TaskBook(self.config.tasks, self._policy, memory.outbox, self.config.shelf)
+            permit = Permit(self._policy, memory)
+            sender = Sender(self.config, memory, self.tasks, permit, self._make_transport, self._clock, self._entropy, self._gap_s)
+            self._open = memory, permit, sender
+            await asyncio.to_thread(self.look)
+        except BaseException:
+            memory.close()
             raise
         if self._background:
-            self._wake.set()
-            self._sender = asyncio.create_task(self._send_on())
+            sender.wake()
+            self._running = asyncio.create_task(sender.run())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Stop sending (an attempt under way is given up and stays queued, doubtful), close channels and outbox."""
-        if self._sender is not None:
-            self._sender.cancel()
+        """Stop sending (an attempt under way is given up and stays queued, doubtful), close channels and memory."""
+        await self.drain(0.0)
+        if self._running is not None:
+            self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._sender
-        for transport in self._transports.values():
-            await transport.close()
+                await self._running
         if self._rounds is not None:
             await self._rounds.close()
-        await asyncio.to_thread(self._box.close)
+        await asyncio.to_thread(self.memory.close)
+
+    async def drain(self, seconds: float) -> None:
+        """Begin no more attempts in the background, give those under way ``seconds``, close the channels. Then only leaving is of use."""
+        await self._sender.close(seconds)
+
+    def _parts(self) -> tuple[Memory, Permit, Sender]:
+        if self._open is None:
+            raise ShoalError(Kind.CONFIG, "an agent is used inside `async with Agent(config) as agent:`")
+        return self._open
 
     @property
-    def _box(self) -> Outbox:
-        if self._outbox is None:
-            raise ShoalError(Kind.CONFIG, "an agent is used inside `async with Agent(config) as agent:`")
-        return self._outbox
+    def memory(self) -> Memory:
+        """Outbox, book and ledger of this device. Its methods block for the disk."""
+        return self._parts()[0]
+
+    @property
+    def _permit(self) -> Permit:
+        return self._parts()[1]
+
+    @property
+    def _sender(self) -> Sender:
+        return self._parts()[2]
+
+    # --- tasks ----------------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Read the folders of tasks anew; enter in the ledger what changed; delete what has lost its consent. Blocks for the disk.
+
+        Raises CONFIG if the folder is missing. A full disk changes nothing about what may be sent: it is entered later.
+        """
+        self.tasks.refresh()
+        memory = self.memory
+        try:
+            for one in self.tasks.all():
+                memory.review(one.trusted, one.epsilon0, self._verdict(one))
+            for bad in self.tasks.unusable:
+                if bad.trusted is not None:
+                    memory.review(bad.trusted, None, bad.error.message)
+                else:
+                    memory.problem(bad, bad.digest, "folder", bad.error)
+            self._retract()
+        except ShoalError as error:
+            if error.kind is not Kind.OVERLOADED:
+                raise
+            log.warning("outbox failed", kind=error.kind)
+
+    def _verdict(self, assignment: Assignment) -> str:
+        """``ACCEPTED`` or why nothing would be sent for a task."""
+        task, now = assignment.task, self._clock.now()
+        try:
+            self._permit.check(assignment)
+            identity_for(task, self._identity, now)
+            if now >= task.windows.deadline_of(task.windows.count - 1):
+                window_at(task.name, task.windows, now)
+        except ShoalError as error:
+            return error.message
+        return ACCEPTED
+
+    def _retract(self) -> None:
+        """Whatever waits for purposes that are not allowed any more, whoever said so and wherever."""
+        answers = self.memory.book.consents()
+        known = {*answers, *self._policy.purposes, *(one.task.purpose for one in self.tasks.all())}
+        for purpose in sorted(known):
+            if self._policy.consent(purpose, answers) != "allowed":
+                self.memory.retract(purpose)
+
+    def status(self) -> list[TaskStatus]:
+        """Every known task: the owner's answer, why it would be refused, the window that the clock names. Reads the disk."""
+        return [self._status(one) for one in self.tasks.all()]
+
+    def _status(self, assignment: Assignment) -> TaskStatus:
+        task, now = assignment.task, self._clock.now()
+        refusal = ""
+        try:
+            self._permit.check(assignment)
+            identity_for(task, self._identity, now)
+        except ShoalError as error:
+            refusal = error.message
+        return TaskStatus(assignment, self._permit.consent(task.purpose), refusal, task.windows.current(now))
 
     # --- reporting ----------------------------------------------------------------------------------------------------
 
-    async def report(self, name: str, value: VectorValue, *, send: bool = True, tell: Callable[[str], None] | None = None) -> Outcome:
+    async def report(
+        self,
+        name: str,
+        value: VectorValue,
+        *,
+        send: bool = True,
+        tell: Callable[[str], None] | None = None,
+        window: int | None = None,
+        source: str = "given",
+    ) -> Outcome:
         """Answer a task in its current window, durably, and (``send``) make one attempt to deliver it.
 
         A window is answered once: a second call in it, even after a restart, ignores its value and returns the standing
-        of the first. Raises UNKNOWN_TASK or what is wrong with the task's files; REFUSED by the owner's policy; CONFIG if the
-        task wants an enrolled device and this one is not; TOO_EARLY, WINDOW_CLOSED by the clock; OVERLOADED when the outbox
-        or the disk is full. Nothing is stored or sent then.
+        of the first. Raises UNKNOWN_TASK or what is wrong with the task's files; REFUSED by the owner's policy or budget; CONFIG if the
+        task wants an enrolled device and this one is not; CONFLICT for a task with two schedules; TOO_EARLY, WINDOW_CLOSED by the clock;
+        OVERLOADED when the outbox or the disk is full. Nothing is stored or sent then, and a refusal is in the ledger.
 
         A task that is summed in rounds wants a vector, and this device until the round has ended: the call returns then, and ``tell``
         gets a line for people at every stage, each once. A window without enough devices keeps the call waiting until it is over.
+
+        ``window``: the one that the value was measured in, if it may have ended meanwhile (not for sums). ``source``: where the value came
+        from, in a word for the ledger.
         """
         assignment = self.tasks.find(name)
-        check(self._config.policy, assignment.trusted, assignment.epsilon0, assignment.apart)
+        try:
+            return await self._report(assignment, value, send, tell, window, source)
+        except ShoalError as error:
+            if error.kind in {Kind.REFUSED, Kind.CONFLICT}:
+                await asyncio.to_thread(self._enter_refusal, assignment, window, error)
+            raise
+
+    async def _report(
+        self,
+        assignment: Assignment,
+        value: VectorValue,
+        send: bool,
+        tell: Callable[[str], None] | None,
+        window: int | None,
+        source: str,
+    ) -> Outcome:
+        task, task_id = assignment.task, assignment.task_id
+        await asyncio.to_thread(self._permit.check, assignment)
         now = self._clock.now()
-        identity = identity_for(assignment.task, self._identity, now)
-        if assignment.task.pairwise is not None and identity is not None:
-            return await self._take_part(assignment, identity, value, send, tell)
+        identity = identity_for(task, self._identity, now)
+        if task.pairwise is not None and identity is not None:
+            return await self._take_part(assignment, identity, value, send, tell, source)
         if value is not None and not isinstance(value, bool | int | float | str):
-            raise ShoalError(Kind.INVALID, f"task {assignment.task.name} asks for one answer, not for a vector")
-        answer: Value = value
-        window = window_at(assignment.task.name, assignment.task.windows, now)
-        task_id = assignment.task_id
+            raise ShoalError(Kind.INVALID, f"task {task.name} asks for one answer, not for a vector")
+        ruled: Value = apply(self.config.rules, task, value)
+        chosen = _window(task, now, window)
+        terms = await asyncio.to_thread(self._terms, assignment, source)
+        memory = self.memory
 
         def claim() -> tuple[Record, bool]:
-            return self._box.claim(task_id, window, lambda: prepare(assignment, window, answer, self._entropy, identity))
+            with memory.transaction():
+                self._permit.check(assignment)  # another program may have taken the consent back this very moment
+                return memory.outbox.claim(
+                    task_id, chosen, lambda: answer(assignment, chosen, ruled, memory.book, self._entropy, identity, terms, now)
+                )
 
         record, fresh = await asyncio.to_thread(claim)
         failure: ShoalError | None = None
         if send and record.state is State.QUEUED:
-            failure = await self._attempt(record)
-            record = await self._find(record)
-        self._wake.set()
-        return _outcome(assignment.task.name, record, fresh, failure)
+            failure = await self._sender.attempt(record)
+            held = await asyncio.to_thread(memory.outbox.find, task_id, chosen)
+            record = held or record
+        self._sender.wake()
+        return _outcome(task.name, record, fresh, failure)
+
+    def _terms(self, assignment: Assignment, source: str) -> Terms:
+        """Under which this device answers. The accountant is loaded and asked once per task."""
+        if assignment.task_id not in self._central:
+            from shoal.clients.explain import guaranteed_epsilon
+
+            try:
+                self._central[assignment.task_id] = guaranteed_epsilon(assignment)
+            except ShoalError:
+                self._central[assignment.task_id] = None
+        central, policy = self._central[assignment.task_id], self._policy
+        return Terms(
+            policy.limit_nano,
+            self.config.keep_values,
+            source,
+            None if central is None else lambda: central,
+            policy.max_epsilon0,
+            policy.sums_if_apart,
+        )
+
+    def _enter_refusal(self, assignment: Assignment, window: int | None, error: ShoalError) -> None:
+        """Why nothing was sent: the task's own verdict if that changed, else that of this one answer, once for each window."""
+        with contextlib.suppress(ShoalError):  # a full disk: the refusal itself stands
+            verdict = self._verdict(assignment)
+            self.memory.review(assignment.trusted, assignment.epsilon0, verdict)
+            current = assignment.task.windows.current(self._clock.now()) if window is None else window
+            key = (assignment.task_id, -1 if current is None else current)
+            if verdict == ACCEPTED and key not in self._unpaid:
+                self.memory.refused(assignment, current, error)
+                self._unpaid.add(key)
 
     async def _take_part(
-        self, assignment: Assignment, identity: DeviceIdentity, value: VectorValue, send: bool, tell: Callable[[str], None] | None
+        self,
+        assignment: Assignment,
+        identity: DeviceIdentity,
+        value: VectorValue,
+        send: bool,
+        tell: Callable[[str], None] | None,
+        source: str,
     ) -> Outcome:
         from shoal.clients.rounds_agent import nobody, standing_of
 
+        task, book, now = assignment.task, self.memory.book, self._clock.now
         if not send:
-            raise ShoalError(Kind.CONFIG, f"task {assignment.task.name} is summed in rounds: a vector can't wait in a queue, send it now")
+            raise ShoalError(Kind.CONFIG, f"task {task.name} is summed in rounds: a vector can't wait in a queue, send it now")
+        told = tell or nobody
+        if self.config.uplink:
+            told("rounds need the shuffler itself: this goes over gRPC, not through the broker")
+        if any(rule.concerns(task) for rule in self.config.rules):
+            value = None  # no rule can be followed for a vector, and none may be passed by
+        terms = await asyncio.to_thread(self._terms, assignment, source)
+        await asyncio.to_thread(self._affordable, assignment, terms)
         rounds = await self._sums()
-        window, one, fresh = await rounds.report(assignment, identity, value, tell or nobody)
+        window, one, fresh = await self._sender.guarded(
+            assignment,
+            lambda: rounds.report(assignment, identity, value, lambda window: charge_sum(assignment, window, book, terms, now()), told),
+        )
         state, kind, message = standing_of(one)
-        return Outcome(assignment.task.name, assignment.task_id, window, state, fresh, int(fresh), kind, message)
+        return Outcome(task.name, assignment.task_id, window, state, fresh, int(fresh), kind, message)
+
+    def _affordable(self, assignment: Assignment, terms: Terms) -> None:
+        """Raise REFUSED now, not after hours of waiting for a round, if the budget would not pay: a charge that is undone."""
+        window = assignment.task.windows.current(self._clock.now())
+        if window is None:
+            return
+        with contextlib.suppress(_UndoneError), self.memory.transaction():
+            charge_sum(assignment, window, self.memory.book, terms, self._clock.now())
+            raise _UndoneError
 
     async def _sums(self) -> RoundsAgent:
         """Made with the first vector: most devices have none."""
         async with self._opening:
             if self._rounds is None:
-                self._rounds = await asyncio.to_thread(self._make_rounds, self._config, self._clock, self._entropy)
+                self._rounds = await asyncio.to_thread(self._make_rounds, self.config, self._clock, self._entropy)
             return self._rounds
 
     async def flush(self) -> list[Outcome]:
         """Try every report that waits once, now; the standing of each. Never raises for a report that could not be sent."""
-        waiting = await asyncio.to_thread(lambda: self._box.records(queued=True))
-        gate = asyncio.Semaphore(_SENDERS)
-
-        async def one(record: Record) -> Outcome:
-            async with gate:
-                failure = await self._attempt(record)
-            return _outcome(self._name(record), await self._find(record), False, failure)
-
-        outcomes = await asyncio.gather(*(one(record) for record in waiting))
-        self._wake.set()
-        return list(outcomes)
+        return [_outcome(self._name(record), record, False, failure) for record, failure in await self._sender.flush()]
 
     async def outcomes(self) -> list[Outcome]:
         """The standing of every report that this device ever made, and of every window that it answered with a vector."""
-        records = await asyncio.to_thread(self._box.records)
-        reports = [_outcome(self._name(record), record, False, None) for record in records]
-        if self._rounds is None and not self._config.ledger.is_file():
+        records = await asyncio.to_thread(self.memory.outbox.records)
+        reports = await asyncio.to_thread(lambda: [_outcome(self._name(record), record, False, None) for record in records])
+        if self._rounds is None and not self.config.ledger.is_file():
             return reports
         from shoal.clients.rounds_agent import standing_of
 
@@ -238,117 +375,107 @@ class Agent:
         vectors = [Outcome(self._name(one), one.task_id, one.window, state, False, 1, kind, message) for one, state, kind, message in shown]
         return [*reports, *vectors]
 
-    def status(self) -> list[TaskStatus]:
-        """Every known task: the owner's answer, why it would be refused, the window that the clock names."""
-        return [self._status(one) for one in self.tasks.all()]
-
-    def _status(self, assignment: Assignment) -> TaskStatus:
-        policy, task = self._config.policy, assignment.task
-        refusal = ""
-        try:
-            check(policy, assignment.trusted, assignment.epsilon0, assignment.apart)
-            identity_for(task, self._identity, self._clock.now())
-        except ShoalError as error:
-            refusal = error.message
-        return TaskStatus(assignment, policy.consent(task.purpose), refusal, task.windows.current(self._clock.now()))
-
     def _name(self, record: Record | Answered) -> str:
         known = self.tasks.get(record.task_id)
-        return known.task.name if known else record.task_id.short
+        if known is not None:
+            return known.task.name
+        seen = self.memory.book.seen(record.task_id)
+        return seen.name if seen is not None else record.task_id.short
 
-    async def _find(self, record: Record) -> Record:
-        return await asyncio.to_thread(self._box.find, record.task_id, record.window) or record
+    # --- the owner's word -----------------------------------------------------------------------------------------------
 
-    # --- sending --------------------------------------------------------------------------------------------------------
+    async def consent(self, purpose: str, given: Answer | None) -> list[Outcome]:
+        """Keep the owner's answer for a purpose, by its exact words; None takes it back. What is not allowed any more is withdrawn.
 
-    async def _attempt(self, record: Record) -> ShoalError | None:
-        """One attempt for one report, one at a time for each. None: acknowledged, now or before."""
-        key = (record.task_id, record.window)
-        lock = self._under_way.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                entry = await on(self._box, lambda: self._box.load(*key))
-                if entry is None:
-                    return None
-                failure = await self._submit(entry)
-                if failure is not None:
-                    await self._after(entry, failure)
-                return failure
-        finally:
-            self._under_way.pop(key, None)
+        When it returns nothing of such a purpose is on its way, from this program or another, and nothing will be. Returns the reports that
+        waited and were deleted. Raises DEADLINE if another program was sending one and did not end in time; the answer is kept then.
+        """
+        after = {**await asyncio.to_thread(self.memory.book.consents), purpose: given}
+        allowed = self._policy.consent(purpose, {name: word for name, word in after.items() if word is not None}) == "allowed"
+        records = await asyncio.to_thread(self.memory.answer, purpose, given, allowed)
+        if not allowed and not await self._sender.clear(purpose):
+            raise ShoalError(
+                Kind.DEADLINE,
+                "the consent is taken back, but another program of this device was sending for it and did not end in time: stop it",
+            )
+        await asyncio.to_thread(self.look)
+        return [_outcome(self._name(record), record, False, None) for record in records]
 
-    async def _submit(self, entry: Entry) -> ShoalError | None:
-        """Send the bytes, if task and owner still stand behind them."""
-        assignment = self.tasks.get(entry.record.task_id)
-        if assignment is None:
-            name = entry.record.task_id.short
-            return ShoalError(Kind.UNKNOWN_TASK, f"the task of this report (id {name}) left the tasks folder: put it back")
-        try:
-            check(self._config.policy, assignment.trusted, assignment.epsilon0, assignment.apart)  # consent may have been withdrawn since
-            transport = self._transport(assignment.task)
-        except ShoalError as error:
-            return error
-        return await attempt(self._box, entry, transport, self._config.deadline_s)
+    async def withdraw(self, purpose: str) -> list[Outcome]:
+        """Deny a purpose: its queued reports and memoized answers are deleted, attempts under way broken off. See ``consent``."""
+        return await self.consent(purpose, "denied")
 
-    async def _after(self, entry: Entry, failure: ShoalError) -> None:
-        """What a failed attempt leads to: the end of the report, fresher tasks, or a later time."""
-        key = (entry.record.task_id, entry.record.window)
-        held = await on(self._box, lambda: self._box.load(*key))
-        if held is None:
-            self._due.pop(key, None)
-            return
-        over = self._clock.now() >= held.record.expires_s
-        if over or failure.kind is Kind.REFUSED:
-            await on(self._box, lambda: give_up(self._box, held, Kind.WINDOW_CLOSED if over else Kind.REFUSED))
-            self._due.pop(key, None)
-            return
-        if ACTION_OF[failure.kind] is Action.REFRESH:
-            with contextlib.suppress(ShoalError):  # a folder that is gone for a moment changes nothing
-                await asyncio.to_thread(self.tasks.refresh)
-        sent = held.record.attempts > entry.record.attempts  # otherwise the trouble is on this device: no hurry
-        self._due[key] = asyncio.get_running_loop().time() + self._pause(held.record.attempts if sent else _NO_HURRY)
+    async def accept(self, name: str, epsilon0: float | None = None, *, back: bool = False) -> float | None:
+        """The owner's explicit yes to the local epsilon of this very task, up to ``epsilon0`` (None: the task's own, even infinite).
 
-    def _pause(self, attempts: int) -> float:
-        return pause(max(attempts, 1), self._entropy, self._config.retry_first_s, self._config.retry_most_s)
+        ``back``: takes it back. Returns what is accepted now. Raises UNKNOWN_TASK, INVALID.
+        """
+        assignment = self.tasks.find(name)
+        chosen = None if back else assignment.epsilon0 if epsilon0 is None else epsilon0
+        await asyncio.to_thread(self.memory.accept, assignment, chosen)
+        await asyncio.to_thread(self.look)
+        return chosen
 
-    def _transport(self, task: Task) -> Transport:
-        way = (task.shuffler_address, task.shuffler_ca)
-        if way not in self._transports:
-            self._transports[way] = self._make_transport(task, self._config.insecure)
-        return self._transports[way]
+    # --- what the owner can read ------------------------------------------------------------------------------------------
 
-    async def _send_on(self) -> None:
-        """The background sender: whatever waits and is due, then sleep until something is."""
-        loop = asyncio.get_running_loop()
-        gate = asyncio.Semaphore(_SENDERS)
+    async def ledger(self, after: int = 0, most: int | None = None) -> list[Stored]:
+        """The ledger's entries with numbers above ``after``, oldest first."""
+        return await asyncio.to_thread(self.memory.book.entries, after, most)
 
-        async def one(record: Record) -> None:
-            async with gate:
-                await self._attempt(record)
+    async def verify(self) -> Head:
+        """Check the ledger's whole chain. Raises MISMATCH naming the first bad entry."""
+        return await asyncio.to_thread(self.memory.book.verify)
 
-        while True:
-            self._wake.clear()
-            try:
-                waiting = await asyncio.to_thread(lambda: self._box.records(queued=True))
-                for record in waiting:
-                    # Tried before this start: come back spread out, not all devices at once after an outage.
-                    first = loop.time() + (self._pause(record.attempts) if record.attempts else 0.0)
-                    self._due.setdefault((record.task_id, record.window), first)
-                now = loop.time()
-                keys = {(record.task_id, record.window): record for record in waiting}
-                ready = [record for key, record in keys.items() if self._due[key] <= now and key not in self._under_way]
-                await asyncio.gather(*(one(record) for record in ready))
-                rest = [self._due[key] for key in keys if key in self._due and key not in self._under_way]
-            except ShoalError as error:
-                log.warning("outbox failed", kind=error.kind)
-                ready, rest = [], [loop.time() + self._config.retry_most_s]
-            if not ready:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(min(rest, default=None)):
-                        await self._wake.wait()
+    async def budget(self) -> Budget:
+        """What was spent over everything that this device ever answered, and the limit."""
+        return Budget(self._policy.limit_nano, await asyncio.to_thread(self.memory.book.spent))
+
+    async def explain(self, name: str) -> list[str]:
+        """A task in plain words, a line each. Raises UNKNOWN_TASK."""
+        from shoal.clients.explain import explain
+
+        assignment = self.tasks.find(name)
+
+        def lines() -> list[str]:
+            book, task_id = self.memory.book, assignment.task_id
+            tally = book.tally(task_id)
+            return explain(
+                assignment,
+                self.config,
+                consents=book.consents(),
+                accepted=book.accepted(task_id),
+                spent=book.spent(),
+                charged=tally.nano,
+                answered=tally.windows,
+            )
+
+        return await asyncio.to_thread(lines)
+
+    def offered(self, data: bytes, origin: str, error: ShoalError) -> None:
+        """Enter that a feed brought something that was not taken. Blocks for the disk; a full one is no failure."""
+        with contextlib.suppress(ShoalError):
+            self.memory.problem(None, Digest.of(data), origin, error)
+
+
+class _UndoneError(Exception):
+    """Leaves a transaction so that nothing of it stays."""
+
+
+def _window(task: Task, now: float, window: int | None) -> int:
+    """The window to answer: the clock's, or the given one while it takes reports. Raises TOO_EARLY, WINDOW_CLOSED, INVALID."""
+    plan = task.windows
+    if window is None:
+        return window_at(task.name, plan, now)
+    if not 0 <= window < plan.count:
+        raise ShoalError(Kind.INVALID, f"task {task.name} has no window {window}: it has 0 to {plan.count - 1}")
+    if not plan.start_of(window) <= now < plan.deadline_of(window):
+        early = now < plan.start_of(window)
+        raise ShoalError(Kind.TOO_EARLY if early else Kind.WINDOW_CLOSED, f"task {task.name}: window {window} takes no answers now")
+    return window
 
 
 def _outcome(name: str, record: Record, fresh: bool, failure: ShoalError | None) -> Outcome:
-    kind = failure.kind if failure and record.state is not State.ACKED else record.kind
-    message = failure.message if failure and record.state is not State.ACKED else ""
+    final = record.state in {State.ACKED, State.WITHDRAWN}
+    kind = failure.kind if failure and not final else record.kind
+    message = failure.message if failure and not final else ""
     return Outcome(name, record.task_id, record.window, record.state, fresh, record.attempts, kind, message)

@@ -1,8 +1,8 @@
 """How a device knows that nothing of a purpose is on its way any more: a file lock that attempts share, and a withdrawal takes alone.
 
 An attempt enters the gate of its purpose before it asks whether it is allowed, and leaves when its last byte is out. Who takes a consent
-back writes that down first, then has the gate alone for a moment: every attempt of every process that began before has ended then, and every
-later one sees the answer. A process that dies gives its place up (flock(2)).
+back writes that down first, then has the gate alone for a moment: every attempt of every process that began before has ended then, and
+every later one sees the answer. A process that dies gives its place up (flock(2)).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Gates:
             os.close(handle)
 
     async def clear(self, purpose: str, timeout_s: float) -> bool:
-        """Return when every attempt of the purpose that is under way now has ended; False if that took longer than ``timeout_s`` seconds."""
+        """Return when every attempt of the purpose that is under way now has ended; False if that took over ``timeout_s`` seconds."""
         handle = self._open(purpose)
         try:
             async with asyncio.timeout(timeout_s):

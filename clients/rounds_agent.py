@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, State, window_at
 from shoal.clients.exchange import Line, Sleep
-from shoal.clients.rounds import RoundOutcome, RoundState, take_part
+from shoal.clients.rounds import Ledger, RoundOutcome, RoundState, take_part
 from shoal.clients.rounds_ledger import Answered, SqliteLedger, Standing
 from shoal.clients.rounds_transport import GrpcRoundTransport, RoundTransport
 from shoal.clients.single import send_single
@@ -29,7 +29,7 @@ from shoal.crypto.secagg.terms import RoundTerms
 from shoal.domain import Value, Vector
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
-from shoal.ids import TaskId
+from shoal.ids import Digest, TaskId
 from shoal.log import get_log
 from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.quantize import quantize
@@ -40,6 +40,7 @@ log = get_log("agent")
 VectorValue = Value | Sequence[float] | NDArray[np.float64]
 TransportFactory = Callable[[Task, bool], RoundTransport]  # task, insecure
 Tell = Callable[[str], None]  # one line for the owner who waits
+Charge = Callable[[int], object]  # a window, durably and once; raises if the budget does not pay
 
 _LONGEST_PAUSE_S = 60.0  # between two rounds that ended without a sum
 TAKEN = "taken for the sum of its window"
@@ -75,6 +76,29 @@ def grpc_round_transport(task: Task, insecure: bool) -> RoundTransport:
     return GrpcRoundTransport(task.shuffler_address, task.shuffler_ca, insecure=insecure)
 
 
+class _Charged:
+    """A ledger of rounds that charges a window before it is answered: only then may the first byte of a vector leave.
+
+    The other way round a crash between the two would leave a vector that nobody paid for. This way it leaves a charge without a vector.
+    """
+
+    def __init__(self, ledger: Ledger, charge: Charge) -> None:
+        self._ledger, self._charge = ledger, charge
+
+    def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
+        self._charge(window)
+        self._ledger.masked(task_id, window, round_id, sealed)
+
+    def released(self, task_id: TaskId, window: int, round_id: Digest, commit: Digest) -> None:
+        self._ledger.released(task_id, window, round_id, commit)
+
+    def settle(self, task_id: TaskId, window: int, standing: Standing, kind: Kind | None = None) -> None:
+        self._ledger.settle(task_id, window, standing, kind)
+
+    def find(self, task_id: TaskId, window: int) -> Answered | None:
+        return self._ledger.find(task_id, window)
+
+
 class RoundsAgent:
     """For the event loop that uses it. ``sleep``: tests shorten it."""
 
@@ -93,14 +117,14 @@ class RoundsAgent:
         self._locks: dict[tuple[TaskId, int], asyncio.Lock] = {}
 
     async def report(
-        self, assignment: Assignment, identity: DeviceIdentity, value: VectorValue, tell: Tell = nobody
+        self, assignment: Assignment, identity: DeviceIdentity, value: VectorValue, charge: Charge, tell: Tell = nobody
     ) -> tuple[int, Answered | RoundOutcome, bool]:
         """Take part in rounds of the current window until one has this device's vector, or the window is over.
 
         Returns the window, where its answer stands, and whether this call made it. A round that ends before the vector was made leaves
         the window open: the next one is tried, with the same quantized and noised vector. ``tell`` hears once of
-        each stage, and of trouble on the way. Raises TOO_EARLY, WINDOW_CLOSED by the clock, INVALID for a vector that does not fit,
-        OVERLOADED (disk): nothing is sent then.
+        each stage, and of trouble on the way. ``charge`` is called in a thread, before the masked vector may leave. Raises TOO_EARLY,
+        WINDOW_CLOSED by the clock, INVALID for a vector that does not fit, OVERLOADED (disk): nothing is sent then.
         """
         task = assignment.task
         window = window_at(task.name, task.windows, self._clock.now())
@@ -110,10 +134,10 @@ class RoundsAgent:
             if known is not None:
                 return window, known, False
             vector = await asyncio.to_thread(noisy, task, value, self._entropy)
-            return window, await self._answer(assignment, identity, window, vector, _once(tell)), True
+            return window, await self._answer(assignment, identity, window, vector, _Charged(self._ledger, charge), _once(tell)), True
 
     async def _answer(
-        self, assignment: Assignment, identity: DeviceIdentity, window: int, vector: NDArray[np.int64], tell: Tell
+        self, assignment: Assignment, identity: DeviceIdentity, window: int, vector: NDArray[np.int64], ledger: Ledger, tell: Tell
     ) -> RoundOutcome:
         task = assignment.task
         terms = RoundTerms.of(task, assignment.task_id, assignment.keys, window)
@@ -128,12 +152,12 @@ class RoundsAgent:
             lambda error: tell(f"no answer from the shuffler yet ({error.message}): trying again"),
         )
         if terms.plan.mode is Mode.HELPER:
-            return await send_single(terms, identity, vector, self._ledger, line)
+            return await send_single(terms, identity, vector, ledger, line)
         until = datetime.fromtimestamp(line.deadline, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         tell(f"waiting for a round, until {until} at most")
         failed, last = 0, ""
         while True:
-            outcome = await take_part(terms, identity, vector, self._ledger, line, lambda device: _stage(device, tell))
+            outcome = await take_part(terms, identity, vector, ledger, line, lambda device: _stage(device, tell))
             again = outcome.state is RoundState.ABORTED and not outcome.charged and outcome.kind is Kind.ABORTED
             if not again:
                 break

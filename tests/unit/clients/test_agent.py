@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal.clients import core
 from shoal.clients.agent import Agent, Outcome
+from shoal.clients.answering import answer
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import State
 from shoal.clients.outbox_sqlite import SqliteOutbox
@@ -75,13 +77,12 @@ async def test_a_window_is_answered_once_even_over_restarts(device: Device, monk
     """The randomizer runs once per window. Planted: ask ``find`` in one transaction and insert in another -> see the outbox suite;
     forget finished windows -> the calls below are four."""
     calls: list[int] = []
-    real = core.prepare
 
-    def counting(assignment: core.Assignment, window: int, *rest: object) -> core.Prepared:
+    def counting(assignment: core.Assignment, window: int, *rest: Any) -> core.Prepared:
         calls.append(window)
-        return real(assignment, window, *rest)  # type: ignore[arg-type] # value and entropy
+        return answer(assignment, window, *rest)
 
-    monkeypatch.setattr("shoal.clients.agent.prepare", counting)
+    monkeypatch.setattr("shoal.clients.agent.answer", counting)
     device.transport.down = True
     async with device.agent() as agent:
         assert standing(await agent.report("visits", 3)) == (State.QUEUED, True, Kind.UNAVAILABLE)
@@ -230,8 +231,9 @@ async def test_consent_withdrawn_ends_a_report_that_waits(device: Device) -> Non
         await agent.report("visits", 3, send=False)
     device.policy = Policy(device.world.authorities, 4.0, 2, {device.world.task.purpose: "denied"})
     async with device.agent() as agent:
-        (outcome,) = await agent.flush()
-        assert (outcome.state, outcome.kind) == (State.REFUSED, Kind.REFUSED)
+        assert await agent.flush() == []
+        (outcome,) = await agent.outcomes()
+        assert outcome.state is State.WITHDRAWN
     assert device.far.frames == []
 
 

@@ -1,0 +1,310 @@
+"""How an agent's reports leave the device: attempts one at a time for each, pauses between them, and nothing without consent.
+
+Whether a report may leave is asked again for every attempt, in the memory that all processes of the device share, inside the gate of its
+purpose (``gate``). While attempts are under way the answers are looked at again and again: who takes a consent back in another program has
+them broken off here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shoal.clients.core import ACTION_OF, Action, Assignment, pause
+from shoal.clients.delivery import attempt, give_up, on
+from shoal.clients.gate import Gates
+from shoal.clients.memory import Memory
+from shoal.clients.outbox import Entry, Record
+from shoal.clients.policy import Policy, check
+from shoal.clients.taskbook import TaskBook
+from shoal.clients.timetable import first_send
+from shoal.clients.transport import Transport
+from shoal.clock import Clock
+from shoal.entropy import Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.log import get_log
+from shoal.task import Task
+
+if TYPE_CHECKING:
+    from shoal.clients.config import AgentConfig
+
+log = get_log("agent")
+T = TypeVar("T")
+TransportFactory = Callable[[Task, bool], Transport]  # task, insecure
+_NO_HURRY = 60  # as if after so many attempts: the longest pause
+_SENDERS = 4  # attempts under way at once
+_LOOK_S = 0.25  # between two looks at the answers while something is under way
+_SPARE_ATTEMPTS = 3  # of a window's time are kept for the first attempt and the ones after it
+_SLACK_S = 5.0  # beyond an attempt's own time limit, until it has surely ended
+_ALLOWED = "allowed"
+
+
+class Permit:
+    """Whether a task may have an answer, by the owner's policy and the answers in the device's memory."""
+
+    def __init__(self, policy: Policy, memory: Memory) -> None:
+        self.policy, self._memory = policy, memory
+
+    def check(self, assignment: Assignment) -> None:
+        """Raises REFUSED. Blocks for the disk."""
+        book = self._memory.book
+        accepted = book.accepted(assignment.task_id)
+        check(self.policy, assignment.trusted, assignment.epsilon0, assignment.apart, consents=book.consents(), accepted=accepted)
+
+    def consent(self, purpose: str) -> str:
+        """allowed, denied or "not asked". Blocks for the disk."""
+        return self.policy.consent(purpose, self._memory.book.consents())
+
+
+class Sender:
+    """Sends what waits. For one event loop. ``gap_s``: mean seconds between the first attempts of two reports, 0: at once."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        memory: Memory,
+        tasks: TaskBook,
+        permit: Permit,
+        transports: TransportFactory,
+        clock: Clock,
+        entropy: Entropy,
+        gap_s: float = 0.0,
+    ) -> None:
+        """Raises CONFIG, OVERLOADED if the gates can't be made."""
+        self._config, self._memory, self._tasks, self._permit = config, memory, tasks, permit
+        self._make_transport, self._clock, self._entropy, self._gap_s = transports, clock, entropy, gap_s
+        self._gates = Gates(config.outbox.with_name(config.outbox.name + ".gates"))
+        self._transports: dict[tuple[str, bytes, bytes], Transport] = {}
+        self._due: dict[tuple[TaskId, int], float] = {}  # event loop time of the next attempt
+        self._last_send = 0.0  # Unix seconds of the first attempt that was scheduled last
+        self._locks: dict[tuple[TaskId, int], asyncio.Lock] = {}
+        self._under_way: dict[asyncio.Task[Any], str] = {}  # purposes
+        self._broken_off: set[asyncio.Task[Any]] = set()  # of these, the ones that lost their consent
+        self._wake = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        self._wake.set()
+
+    # --- what may be broken off -----------------------------------------------------------------------------------------
+
+    async def guarded(self, assignment: Assignment, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run work that sends something of a task: only if it is allowed, and no longer than that. Raises REFUSED."""
+        purpose = assignment.task.purpose
+        async with self._gates.attempt(purpose):
+            await on(self._memory.outbox, lambda: self._permit.check(assignment))
+            child = asyncio.create_task(work())
+            self._under_way[child] = purpose
+            if self._watcher is None or self._watcher.done():
+                self._watcher = asyncio.create_task(self._watch())
+            try:
+                return await child
+            except asyncio.CancelledError:
+                current = asyncio.current_task()
+                if current is not None and current.cancelling():
+                    raise
+                if child in self._broken_off:
+                    raise ShoalError(Kind.REFUSED, f"task {assignment.task.name}: its purpose is denied: sending was broken off") from None
+                raise ShoalError(Kind.UNAVAILABLE, "this program ends: what waits is sent at its next start") from None
+            finally:
+                self._under_way.pop(child, None)
+                self._broken_off.discard(child)
+
+    async def _watch(self) -> None:
+        """Break off what the owner does not allow any more, whichever program he told."""
+        while self._under_way:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                answers = await on(self._memory.outbox, self._memory.book.consents)
+            except ShoalError:  # a disk that is busy: the next look
+                continue
+            for child, purpose in self._under_way.items():
+                if self._permit.policy.consent(purpose, answers) != _ALLOWED:
+                    self._break_off(child)
+
+    def _break_off(self, child: asyncio.Task[Any]) -> None:
+        self._broken_off.add(child)
+        child.cancel()
+
+    async def clear(self, purpose: str) -> bool:
+        """Break off what is under way for a purpose here, and wait for other programs; False if one of them takes too long."""
+        mine = [child for child, known in self._under_way.items() if known == purpose]
+        for child in mine:
+            self._break_off(child)
+        if mine:
+            await asyncio.wait(mine)
+        return await self._gates.clear(purpose, self._config.deadline_s + _SLACK_S)
+
+    # --- attempts -------------------------------------------------------------------------------------------------------
+
+    async def attempt(self, record: Record) -> ShoalError | None:
+        """One attempt for one report, one at a time for each. None: acknowledged, now or before."""
+        key = (record.task_id, record.window)
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                return await self._attempt(key)
+        finally:
+            if not lock.locked():
+                self._locks.pop(key, None)
+
+    async def _attempt(self, key: tuple[TaskId, int]) -> ShoalError | None:
+        before = await on(self._memory.outbox, lambda: self._memory.outbox.load(*key))
+        if before is None:
+            return None
+        assignment = self._tasks.get(key[0])
+        if assignment is None:
+            failure = ShoalError(Kind.UNKNOWN_TASK, f"the task of this report (id {key[0].short}) left the tasks folder: put it back")
+            await self._after(before, failure)
+            return failure
+        try:
+            transport = self._transport(assignment.task)
+            sent = await self.guarded(assignment, lambda: self._send(key, transport))
+        except ShoalError as error:
+            if error.kind is Kind.REFUSED:
+                await self._refused(before, assignment)
+            else:
+                await self._after(before, error)
+            return error
+        if sent is not None:
+            await self._after(before, sent)
+        return sent
+
+    async def _send(self, key: tuple[TaskId, int], transport: Transport) -> ShoalError | None:
+        """Inside the gate: what was withdrawn before is not loaded any more."""
+        entry = await on(self._memory.outbox, lambda: self._memory.outbox.load(*key))
+        return None if entry is None else await attempt(self._memory.outbox, entry, transport, self._config.deadline_s)
+
+    async def _refused(self, entry: Entry, assignment: Assignment) -> None:
+        """The owner does not stand behind the task any more: without consent everything of it goes, else this report ends."""
+
+        def end() -> None:
+            if self._permit.consent(assignment.task.purpose) != _ALLOWED:
+                self._memory.retract(assignment.task.purpose, [assignment.task_id])
+                return
+            held = self._memory.outbox.load(entry.record.task_id, entry.record.window)
+            if held is not None:
+                give_up(self._memory.outbox, held, Kind.REFUSED)
+
+        await on(self._memory.outbox, end)
+        self._due.pop((entry.record.task_id, entry.record.window), None)
+
+    async def _after(self, entry: Entry, failure: ShoalError) -> None:
+        """What a failed attempt leads to: the end of the report, fresher tasks, or a later time."""
+        key = (entry.record.task_id, entry.record.window)
+        held = await on(self._memory.outbox, lambda: self._memory.outbox.load(*key))
+        if held is None:
+            self._due.pop(key, None)
+            return
+        if self._clock.now() >= held.record.expires_s:
+            await on(self._memory.outbox, lambda: give_up(self._memory.outbox, held, Kind.WINDOW_CLOSED))
+            self._due.pop(key, None)
+            return
+        if ACTION_OF[failure.kind] is Action.REFRESH:
+            with contextlib.suppress(ShoalError):  # a folder that is gone for a moment changes nothing
+                await asyncio.to_thread(self._tasks.refresh)
+        sent = held.record.attempts > entry.record.attempts  # otherwise the trouble is on this device: no hurry
+        self._due[key] = asyncio.get_running_loop().time() + self._pause(held.record.attempts if sent else _NO_HURRY)
+
+    def _pause(self, attempts: int) -> float:
+        return pause(max(attempts, 1), self._entropy, self._config.retry_first_s, self._config.retry_most_s)
+
+    def _transport(self, task: Task) -> Transport:
+        # All tasks of a shuffler share a connection. Over a broker its key says which shuffler is meant, otherwise its address.
+        way = ("", b"", task.shuffler_key) if self._config.uplink else (task.shuffler_address, task.shuffler_ca, b"")
+        if way not in self._transports:
+            self._transports[way] = self._make_transport(task, self._config.insecure)
+        return self._transports[way]
+
+    # --- in the background ----------------------------------------------------------------------------------------------
+
+    async def flush(self) -> list[tuple[Record, ShoalError | None]]:
+        """Try every report that waits once, now."""
+        waiting = await asyncio.to_thread(lambda: self._memory.outbox.records(queued=True))
+        gate = asyncio.Semaphore(_SENDERS)
+
+        async def one(record: Record) -> tuple[Record, ShoalError | None]:
+            async with gate:
+                failure = await self.attempt(record)
+            return await asyncio.to_thread(self._memory.outbox.find, record.task_id, record.window) or record, failure
+
+        results = await asyncio.gather(*(one(record) for record in waiting))
+        self.wake()
+        return list(results)
+
+    async def run(self) -> None:
+        """Whatever waits and is due, then sleep until something is. Ends after ``stop``."""
+        loop = asyncio.get_running_loop()
+        gate = asyncio.Semaphore(_SENDERS)
+        failing = False
+
+        async def one(record: Record) -> None:
+            async with gate:
+                if not self._stopping:
+                    await self.attempt(record)
+
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                waiting = await asyncio.to_thread(lambda: self._memory.outbox.records(queued=True))
+                keys = {(record.task_id, record.window): record for record in waiting}
+                self._schedule(keys, loop.time())
+                now = loop.time()
+                ready = [record for key, record in keys.items() if self._due[key] <= now and key not in self._locks]
+                await asyncio.gather(*(one(record) for record in ready))
+                rest = [self._due[key] for key in keys if key in self._due and key not in self._locks]
+                failing = False
+            except ShoalError as error:
+                if not failing:
+                    log.warning("outbox failed", kind=error.kind)
+                ready, rest, failing = [], [loop.time() + self._config.retry_most_s], True
+            if not ready and not self._stopping:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(min(rest, default=None)):
+                        await self._wake.wait()
+
+    def _schedule(self, waiting: dict[tuple[TaskId, int], Record], now: float) -> None:
+        """Give every report that waits the time of its next attempt."""
+        self._due = {key: due for key, due in self._due.items() if key in waiting}
+        for key, record in waiting.items():
+            if key in self._due:
+                continue
+            if record.attempts:  # tried before this start: come back spread out, not all devices at once after an outage
+                self._due[key] = now + self._pause(record.attempts)
+            else:
+                self._due[key] = now + self._first(record)
+
+    def _first(self, record: Record) -> float:
+        """Seconds until a report's first attempt."""
+        assignment = self._tasks.get(record.task_id)
+        if self._gap_s == 0.0 or assignment is None:
+            return 0.0
+        plan, clock = assignment.task.windows, self._clock.now()
+        spare = plan.skew_s + _SPARE_ATTEMPTS * self._config.deadline_s
+        at = first_send(clock, self._last_send, self._gap_s, plan.deadline_of(record.window), spare, self._entropy)
+        self._last_send = at
+        return at - clock
+
+    # --- the end --------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Begin no further attempt in the background."""
+        self._stopping = True
+        self._wake.set()
+
+    async def close(self, drain_s: float = 0.0) -> None:
+        """Attempts under way get ``drain_s`` seconds; what is still under way then stays queued, doubtful. Closes the transports."""
+        self.stop()
+        if self._under_way and drain_s > 0.0:
+            await asyncio.wait(list(self._under_way), timeout=drain_s)
+        left = [*self._under_way, *([self._watcher] if self._watcher is not None else [])]
+        for one in left:
+            one.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        for transport in self._transports.values():
+            await transport.close()
