@@ -1,4 +1,4 @@
-"""What the services say that they counted in a window: from their admin pages on loopback."""
+"""What the services say that they counted in a window, and what they take of the machine: from their admin pages on loopback."""
 
 from __future__ import annotations
 
@@ -18,6 +18,54 @@ class Counted:
 
     n: int
     rejected: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a service took while somebody watched. ``cpu_s``: whole seconds, workers included; ``memory_bytes``: the most that was seen."""
+
+    cpu_s: float
+    memory_bytes: int
+    restarts: int
+
+
+class Watch:
+    """Looks at /metrics of services now and then. One that is down, or says nothing of itself, has no figures. One thread at a time."""
+
+    def __init__(self, urls: dict[str, str | None]) -> None:
+        """``urls``: admin addresses by the name of the service."""
+        self._urls = {name: url for name, url in urls.items() if url is not None}
+        self._seen: dict[str, tuple[dict[str, float], Usage]] = {}  # the last look, and the sum so far
+
+    def look(self) -> None:
+        for name, url in self._urls.items():
+            try:
+                now = _process(_read(url, name, "metrics").decode("utf-8", "replace"))
+            except ShoalError:
+                continue
+            if len(now) == len(_PROCESS):
+                self._seen[name] = (now, _after(self._seen.get(name), now))
+
+    def figures(self) -> dict[str, Usage]:
+        return {name: usage for name, (_, usage) in sorted(self._seen.items())}
+
+
+_CPU, _MEMORY, _START = _PROCESS = ("process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds")
+
+
+def _process(text: str) -> dict[str, float]:
+    """The samples about the process, from Prometheus's text format."""
+    rows = (line.split(" ") for line in text.splitlines())
+    return {row[0]: float(row[1]) for row in rows if row[0] in _PROCESS and len(row) == 2}
+
+
+def _after(before: tuple[dict[str, float], Usage] | None, now: dict[str, float]) -> Usage:
+    if before is None:
+        return Usage(0.0, int(now[_MEMORY]), 0)
+    last, usage = before
+    restarted = last[_START] != now[_START]
+    spent = now[_CPU] if restarted else now[_CPU] - last[_CPU]
+    return Usage(usage.cpu_s + max(0.0, spent), max(usage.memory_bytes, int(now[_MEMORY])), usage.restarts + restarted)
 
 
 class Counter:
@@ -72,11 +120,23 @@ def _patiently(url: str, service: str, deadline: float) -> dict[str, Any]:
 
 
 def _fetch(url: str, service: str) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = json.loads(_read(url, service, "status"))
+    except ValueError:
+        raise _silent(url, service) from None
+    return answer
+
+
+def _read(url: str, service: str, page: str) -> bytes:
     if not url.startswith("http://"):
         raise ShoalError(Kind.CONFIG, f"--{service}-status: an address like http://127.0.0.1:7446")
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/status", timeout=20) as reply:  # noqa: S310 - http alone, checked above
-            answer: dict[str, Any] = json.load(reply)
+        with urllib.request.urlopen(f"{url.rstrip('/')}/{page}", timeout=20) as reply:  # noqa: S310 - http alone, checked above
+            data: bytes = reply.read()
     except (urllib.error.URLError, OSError, ValueError):
-        raise ShoalError(Kind.UNAVAILABLE, f"no {service} answers at {url}: check admin_listen, and that it runs") from None
-    return answer
+        raise _silent(url, service) from None
+    return data
+
+
+def _silent(url: str, service: str) -> ShoalError:
+    return ShoalError(Kind.UNAVAILABLE, f"no {service} answers at {url}: check admin_listen, and that it runs")

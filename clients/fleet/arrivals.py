@@ -16,6 +16,7 @@ from shoal.errors import Kind, ShoalError
 _SPIKE_SHARE = 0.8  # of all reports ...
 _SPIKE_SPAN = 0.05  # ... in this part of the span, around its middle
 _DOUBLINGS = 10  # of the rate of a rush, from the beginning of the span to its end
+_GROWTH = (1 << _DOUBLINGS) - 1
 
 
 @unique
@@ -79,12 +80,12 @@ def _spike(q: float) -> float:
 
 def _rush(q: float) -> float:
     """The inverse of F(x) = (2^(10 x) - 1) / (2^10 - 1), whose density doubles with every tenth."""
-    return math.log2(1 + q * (2**_DOUBLINGS - 1)) / _DOUBLINGS
+    return math.log2(1 + q * _GROWTH) / _DOUBLINGS
 
 
 _QUANTILES: dict[Pattern, Callable[[float], float]] = {Pattern.STEADY: _steady, Pattern.SPIKE: _spike, Pattern.RUSH: _rush}
 _PEAKS = {
     Pattern.STEADY: 1.0,
     Pattern.SPIKE: _SPIKE_SHARE / _SPIKE_SPAN,
-    Pattern.RUSH: _DOUBLINGS * math.log(2) * 2**_DOUBLINGS / (2**_DOUBLINGS - 1),  # F'(1)
+    Pattern.RUSH: _DOUBLINGS * math.log(2) * (_GROWTH + 1) / _GROWTH,  # F'(1)
 }

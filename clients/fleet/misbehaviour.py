@@ -6,6 +6,7 @@ answers is known beforehand; any other answer, above all an acknowledgement, is 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, unique
 from typing import TYPE_CHECKING
@@ -108,13 +109,13 @@ class Shares:
             )
 
 
-def conducts(shares: Shares, devices: int, enrolled: bool, entropy: Entropy = SYSTEM) -> bytes:
-    """One ``Conduct`` per device, in random order. The kinds of malformed and hostile clients take turns.
+def mix(shares: Shares, devices: int, enrolled: bool) -> Counter[Conduct]:
+    """How many devices of each conduct. The kinds of malformed and hostile clients take turns.
 
     A share above 0 is at least one device, else the nearest number of them. ``enrolled``: all tasks admit enrolled devices alone, so
     that breaking that rule is possible. Raises INVALID if there are fewer devices than the shares want.
     """
-    kinds: list[int] = []
+    counts: Counter[Conduct] = Counter()
     for share, turns in (
         (shares.duplicates, (Conduct.DUPLICATE,)),
         (shares.late, (Conduct.LATE,)),
@@ -122,15 +123,23 @@ def conducts(shares: Shares, devices: int, enrolled: bool, entropy: Entropy = SY
         (shares.hostile, HOSTILE_TO_ENROLLED if enrolled else HOSTILE),
     ):
         count = max(1, round(share * devices)) if share > 0 else 0
-        kinds += [turns[number % len(turns)] for number in range(count)]
-    if len(kinds) > devices:
+        counts.update({one: (count - number + len(turns) - 1) // len(turns) for number, one in enumerate(turns)})
+    honest = devices - counts.total()
+    if honest < 0:
         raise ShoalError(Kind.INVALID, f"{devices} devices are too few for these shares of misbehaving ones: take more")
+    counts[Conduct.HONEST] = honest
+    return +counts
+
+
+def conducts(shares: Shares, devices: int, enrolled: bool, entropy: Entropy = SYSTEM) -> bytes:
+    """One ``Conduct`` per device, as many of each as ``mix`` says, in random order. Raises INVALID."""
+    kinds = b"".join(bytes((one,)) * count for one, count in mix(shares, devices, enrolled).items() if one is not Conduct.HONEST)
     if not kinds:
         return bytes(devices)
     import numpy as np
 
     chosen = np.zeros(devices, dtype=np.uint8)
-    chosen[np.argsort(entropy.words(devices))[: len(kinds)]] = kinds
+    chosen[np.argsort(entropy.words(devices))[: len(kinds)]] = np.frombuffer(kinds, dtype=np.uint8)
     return chosen.tobytes()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from shoal.clients.fleet.arrivals import Arrivals, Pattern
-from shoal.clients.fleet.misbehaviour import Conduct, Shares, Way, conducts
+from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Shares, Way, conducts, mix
 from shoal.clients.fleet.share import (
     ACKED,
     GARBAGE_ACKED,
@@ -107,6 +107,10 @@ class SimulationPlan:
             return False
         return all(task.admission is Admission.ENROLLED for task in tasks)
 
+    def mix(self) -> Counter[Conduct]:
+        """How many devices of each conduct. Raises INVALID."""
+        return mix(self.shares, self.devices, self.enrolled)
+
     def conduct(self) -> bytes:
         """One ``Conduct`` per device, drawn anew at every call; how many of each is always the same. Raises INVALID."""
         return conducts(self.shares, self.devices, self.enrolled)
@@ -181,6 +185,11 @@ class SimulationResult:
 
     def unknown_of(self, task: int) -> int:
         return self.outcomes[task].count(UNKNOWN)
+
+    def refused_of(self, task: int) -> int:
+        """Honest reports that surely do not count."""
+        codes, conduct = self.outcomes[task], self.conduct or bytes(len(self.outcomes[task]))
+        return sum(1 for code, one in zip(codes, conduct, strict=True) if ACKED < code < NOT_SENT and Conduct(one) in REPORTING)
 
     def garbage_of(self, task: int) -> tuple[int, int]:
         """(acknowledged, perhaps stored): reports that the analyzer must reject."""

@@ -36,7 +36,7 @@ class Reporter:
         self._draws: list[dict[int, NDArray[np.uint8]]] = [{} for _ in share.tasks]
         self._known: dict[int, tuple[Assignment, codec.Signed, codec.Signed]] = {}
         self._roots = {key.public: key for key in map(SigningKey.from_pem, share.enrolment_roots)}
-        self._enrolled: tuple[int, dict[bytes, DeviceIdentity]] = (-1, {})  # a device, and who it is to each authority
+        self._enrolled: dict[int, dict[bytes, DeviceIdentity]] = {}  # devices under way, and who each is to each authority
         self._pools: dict[int, tuple[Pool, dict[int, Prepared]]] = {}  # by task: encapsulations, and sealed reports not yet taken
         self._own = [device for device in range(share.devices) if share.conduct_of(device) in REPORTING]
 
@@ -103,12 +103,17 @@ class Reporter:
         root = self._roots.get(task.enrolment_key)
         if root is None:
             return identity_for(task, None, 0.0)
-        if self._enrolled[0] != device:
-            self._enrolled = (device, {})
-        known = self._enrolled[1]
+        known = self._enrolled.setdefault(device, {})
         if root.public not in known:
-            known[root.public] = _enrol(root, task)
+            from shoal.crypto.enrolment import enrol
+
+            plan = task.windows
+            known[root.public] = enrol(root, plan.start_s - plan.skew_s, plan.deadline_of(plan.count - 1))
         return known[root.public]
+
+    def done(self, device: int) -> None:
+        """This device sends nothing more: forget who it was."""
+        self._enrolled.pop(device, None)
 
     def _drawn(self, assignment: Assignment, task: int, device: int) -> NDArray[np.uint8]:
         """This device's randomized report. Drawn with its neighbours' in one vectorised call, each draw taken once."""
@@ -129,17 +134,8 @@ class Reporter:
             first = len(self._own) - len(pool)
             block = self._own[first : first + BLOCK]
             values = [self._share.tasks[task].values[one] for one in block]
-            root = self._roots.get(assignment.task.enrolment_key)
-            identities = None if root is None else [_enrol(root, assignment.task) for _ in block]
-            if root is None:
-                identity_for(assignment.task, None, 0.0)
+            found = [identity for one in block if (identity := self._identity(assignment.task, one)) is not None]
+            identities = found if assignment.task.enrolment_key else None
             frames = make_frames(assignment, pool.window, values, pool, identities=identities)
             waiting.update((one, frames.prepared(index)) for index, one in enumerate(block))
         return waiting.pop(device)
-
-
-def _enrol(root: SigningKey, task: Task) -> DeviceIdentity:
-    from shoal.crypto.enrolment import enrol
-
-    plan = task.windows
-    return enrol(root, plan.start_s - plan.skew_s, plan.deadline_of(plan.count - 1))

@@ -123,6 +123,7 @@ class Simulation:
                             together.create_task(self._fly(flight, transport))
                 for flight in self._second(flights[0]):
                     await self._fly(flight, transport)
+            self._reporter.done(device)
 
     async def _fly(self, flight: Flight, transport: Transport) -> None:
         """Send one frame until its answer is final."""
@@ -155,6 +156,8 @@ class Simulation:
             after = [second for flight in flights for second in self._second(flight)]
             for first in range(0, len(after), BATCH):
                 await self._fly_together(after[first : first + BATCH], relay)
+            for flight in flights:
+                self._reporter.done(flight.device)
 
     async def _gather(self) -> list[Flight]:
         """Frames of the next devices, as many as one call takes."""

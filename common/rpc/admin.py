@@ -11,13 +11,17 @@ from typing import Any
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from shoal.errors import Kind, ShoalError
+from shoal.limits import MIB
 from shoal.rpc.address import is_loopback, parse_address
+from shoal.rpc.process import usage
 
 
 class _Server(uvicorn.Server):
@@ -25,6 +29,21 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Signals belong to the service (shoal.service), not to uvicorn."""
         yield
+
+
+class _Process(Collector):
+    """The names that Prometheus's own process collector has, which would leave out the workers.
+
+    Whole seconds and MiB, rounded down: CPU time in fine steps would count the reports of an open window.
+    """
+
+    def collect(self) -> Iterator[Metric]:
+        now = usage()
+        yield CounterMetricFamily("process_cpu_seconds", "CPU time of the service and its workers", value=now.cpu_s // 1)
+        yield GaugeMetricFamily(
+            "process_resident_memory_bytes", "Memory of the service and its workers", value=now.resident_bytes // MIB * MIB
+        )
+        yield GaugeMetricFamily("process_start_time_seconds", "Start of the service, Unix time", value=now.started_s)
 
 
 class Admin:
@@ -43,6 +62,8 @@ class Admin:
             Route("/status", self._status),
         ]
         self._call_ready, self._call_status, self._registry = ready, status, registry
+        self._process = CollectorRegistry()
+        self._process.register(_Process())
         self._address = address
         self._host = (host.strip("[]"), port)
         app = Starlette(routes=routes)
@@ -75,7 +96,9 @@ class Admin:
         return PlainTextResponse("ready\n") if reason is None else PlainTextResponse(f"{reason}\n", status_code=503)
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(generate_latest(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            generate_latest(self._registry) + generate_latest(self._process), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     async def _status(self, request: Request) -> Response:
         return JSONResponse(self._call_status())

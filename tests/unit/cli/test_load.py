@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import time
-from array import array
-from dataclasses import replace
+from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
-from shoal.cli import load
-from shoal.cli.counted import Counted, Counter
-from shoal.clients.fleet.plan import SimulationPlan
+from shoal.cli import load, load_options
+from shoal.cli.counted import Counted, Counter, Usage, Watch
+from shoal.cli.load import failures, run
+from shoal.cli.load_options import Options
+from shoal.cli.load_show import Row
+from shoal.cli.load_tasks import Target, check_closing, plan_of, stored_by, targets, values_of
+from shoal.cli.main import main
+from shoal.clients.fleet.arrivals import Pattern
+from shoal.clients.fleet.misbehaviour import Shares, Way
+from shoal.clients.fleet.plan import Progress, SimulationPlan
+from shoal.clients.fleet.share import SimulatedTask
+from shoal.clients.fleet.simulator import target_of
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import serve_task
 from shoal.domain import Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.task import Admission
-from tests.clients_world import VISITS, make_world
-
-
-def test_percentiles_are_nearest_rank() -> None:
-    """Planted: interpolate, or floor the rank -> fails."""
-    assert load.percentiles(array("f")) == {}
-    assert load.percentiles(array("f", [7.0])) == {"p50": 7.0, "p90": 7.0, "p99": 7.0, "max": 7.0}
-    hundred = array("f", reversed(range(1, 101)))
-    assert load.percentiles(hundred) == {"p50": 50.0, "p90": 90.0, "p99": 99.0, "max": 100.0}
-    assert load.percentiles(array("f", range(1, 102)))["p99"] == 100.0
+from tests.clients_world import VISITS, World, make_world
 
 
 @pytest.mark.parametrize("domain", [YesNo(), VISITS, Numeric(0, 20, 21)])
 def test_values_are_valid_answers_and_cover_them_all(domain: YesNo | Numeric) -> None:
-    assert sorted({domain.encode(value) for value in load._values(domain)}) == list(range(domain.size - (0 if domain.size == 2 else 1)))
+    assert sorted({domain.encode(value) for value in values_of(domain)}) == list(range(domain.size - (0 if domain.size == 2 else 1)))
+
+
+def target_of_world(world: World, window: int = 0) -> Target:
+    served = serve_task(world.signed_task, world.signed_schedule, world.authorities)
+    return Target(served, world.signed_task, world.signed_schedule, world.authority.public, window)
 
 
 @pytest.mark.parametrize(
@@ -50,20 +56,45 @@ def test_values_are_valid_answers_and_cover_them_all(domain: YesNo | Numeric) ->
 )
 def test_what_agrees(acked: int, unknown: int, counted: int | None, agrees: bool) -> None:
     """Acknowledged: exactly once. Unknown: once or not at all. Planted: `<=` alone on one side -> fails."""
-    world = make_world()
-    served = serve_task(world.signed_task, world.signed_schedule, world.authorities)
-    row = load.Row(served, 0, 20, acked, unknown, None if counted is None else Counted(counted, 0))
+    row = Row(target_of_world(make_world()), 20, acked, unknown, 0, 0, None if counted is None else Counted(counted, 0))
     assert row.agrees is agrees
 
 
+@pytest.mark.parametrize(
+    ("garbage", "perhaps", "counted", "agrees"),
+    [
+        (3, 0, Counted(10, 3), True),
+        (3, 0, Counted(10, 2), False),
+        (3, 0, Counted(10, 4), False),
+        (3, 0, Counted(13, 0), False),
+        (3, 1, Counted(10, 4), True),
+        (3, 1, Counted(10, 5), False),
+        (0, 0, Counted(10, 1), False),
+        (3, 0, Counted(13, None), True),  # withheld by the shuffler
+        (3, 0, Counted(12, None), False),
+        (3, 1, Counted(14, None), True),
+    ],
+)
+def test_garbage_is_rejected_exactly(garbage: int, perhaps: int, counted: Counted, agrees: bool) -> None:
+    """Planted: don't look at ``rejected`` -> a report that is rejected in place of garbage agrees."""
+    assert Row(target_of_world(make_world()), 20, 10, 0, garbage, perhaps, counted).agrees is agrees
+
+
 def test_a_window_that_closes_too_late_is_refused_before_anything_is_sent() -> None:
-    world = make_world(start=int(time.time()) - 10)
-    served = serve_task(world.signed_task, world.signed_schedule, world.authorities)
+    found = [target_of_world(make_world(start=int(time.time()) - 10))]
     with pytest.raises(ShoalError) as caught:
-        load._check_closing([served], [0], 10, 600.0)
+        check_closing(found, 10, 600.0)
     assert caught.value.kind is Kind.CONFIG
     assert "--wait" in caught.value.message
-    load._check_closing([served], [0], 10, 10 * 86_400.0)
+    check_closing(found, 10, 10 * 86_400.0)
+
+
+def test_what_is_stored_is_reports_and_garbage() -> None:
+    """Planted: count late or malformed ones -> a load waits for a window that never fills."""
+    world = make_world(start=int(time.time()) - 10)
+    task = SimulatedTask(world.signed_task, world.signed_schedule, (1,) * 100)
+    plan = SimulationPlan((task,), world.authorities, shares=Shares(0.1, 0.1, 0.1, 0.08))
+    assert stored_by(plan) == 100 - 10 - 10 - 6  # late, malformed, and hostile but for garbage
 
 
 @pytest.mark.parametrize(
@@ -80,18 +111,33 @@ def test_a_window_that_closes_too_late_is_refused_before_anything_is_sent() -> N
         ({"task": ["enrolled"], "enrolment": ["other.key"]}, "task enrolled admits enrolled devices alone: give"),
         ({"task": ["enrolled"], "enrolment": ["none.key"]}, "does not exist"),
         ({"task": ["visits"], "analyzer_status": "127.0.0.1:7446"}, "an address like http://"),
+        ({"task": ["far"]}, "far.example:7443 is not on this machine: name it, --address"),
+        ({"task": ["visits", "far"]}, "different shufflers"),
+        ({"task": ["visits"], "way": Way.MQTT}, "--way mqtt wants --broker"),
+        ({"task": ["visits"], "broker": "localhost:8883"}, "--broker is for --way mqtt"),
+        ({"task": ["visits"], "way": Way.MQTT, "relay": True, "broker": "localhost:8883"}, "choose one way"),
+        ({"task": ["visits"], "way": Way.MQTT, "broker": "localhost:8883", "address": "localhost:1"}, "--address is for gRPC"),
+        ({"task": ["visits"], "way": Way.MQTT, "broker": "localhost"}, "--broker"),
+        ({"task": ["visits"], "way": Way.MQTT, "broker": "far.example:1883", "broker_insecure": True}, "loopback"),
+        ({"task": ["visits"], "rate": 1.0, "over": 1.0}, "not both"),
+        ({"task": ["visits"], "arrival": Pattern.SPIKE}, "--arrival spike wants --over"),
+        ({"task": ["visits"], "arrival": Pattern.RUSH, "window": 99}, "has windows 0 to 3"),
+        ({"task": ["visits"], "late": 0.5}, "no window that is over"),
+        ({"task": ["visits"], "late": 0.7, "hostile": 0.7}, "together at most 1"),
         ({"task": ["visits"], "analyzer_status": "http://127.0.0.1:1"}, "no analyzer answers"),
     ],
 )
 def test_wrong_requests_are_one_line_and_nothing_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choices: dict[str, object], text: str
 ) -> None:
-    async def sent(_: SimulationPlan) -> None:
+    async def sent(*_: object) -> None:
         raise AssertionError("sent")
 
-    monkeypatch.setattr(load, "_run", sent)
+    monkeypatch.setattr(load, "_send", sent)
+    monkeypatch.setattr(load, "_START_S", 0.0)
     world = make_world(start=int(time.time()) - 10)
     world.write(tmp_path)
+    replace(world, task=replace(world.task, name="far", shuffler_address="far.example:7443")).write(tmp_path)
     certified = replace(world.task, name="enrolled", admission=Admission.ENROLLED, enrolment_key=SigningKey.generate().public)
     replace(world, task=certified).write(tmp_path)
     save_signing_key(tmp_path / "other.key", SigningKey.generate())
@@ -99,29 +145,109 @@ def test_wrong_requests_are_one_line_and_nothing_is_sent(
         choices = {**choices, "enrolment": [tmp_path / key for key in keys]}
     if isinstance(names := choices.get("task"), list):
         choices = {**choices, "task": [tmp_path / f"{name}.task" if isinstance(name, str) else name for name in names]}
-    values: dict[str, object] = {
-        "task": None,
-        "tasks_dir": None,
-        "rate": None,
-        "window": None,
-        "relay": False,
-        "in_flight": None,
-        "processes": 1,
-        "channels": 1,
-        "address": None,
-        "authority": None,
-        "enrolment": None,
-        "patience": 1.0,
-        "analyzer_status": None,
-        "shuffler_status": None,
-        "wait": 1.0,
-        "as_json": False,
-    }
     with pytest.raises(ShoalError) as caught:
-        load.load(devices=3, **{**values, **choices})  # type: ignore[arg-type] # each case knows its own
+        run(Options(devices=3, **{"patience": 1.0, "wait": 1.0, **choices}))  # type: ignore[arg-type] # each case knows its own
     assert text in caught.value.message
     assert "\n" not in caught.value.message
 
 
 def test_a_service_that_is_down_counts_nothing_yet() -> None:
     assert Counter("http://127.0.0.1:1", "http://127.0.0.1:1").read([("ab", 0)]) == [None]
+
+
+def test_an_address_that_is_named_may_be_anywhere(tmp_path: Path) -> None:
+    """Planted: refuse every address beyond this machine, or none -> this or the case above fails."""
+    make_world("far.example:7443", start=int(time.time()) - 10).write(tmp_path)
+    options = Options(devices=3, task=[tmp_path / "visits.task"], address="far.example:7443")
+    assert target_of(plan_of(options, targets(options))) == "far.example:7443"
+
+
+def test_a_rush_lasts_until_its_window_ends(tmp_path: Path) -> None:
+    make_world(start=int(time.time()) - 10, length=100).write(tmp_path)  # and as much grace
+    options = Options(devices=3, task=[tmp_path / "visits.task"], arrival=Pattern.RUSH)
+    arrivals = plan_of(options, targets(options)).arrivals
+    assert arrivals is not None
+    assert 150 < arrivals.over_s <= 188
+    assert arrivals.pattern is Pattern.RUSH
+
+
+@pytest.mark.parametrize("way", [Way.GRPC, Way.RELAY])
+@pytest.mark.parametrize("prepare", [False, True])
+def test_a_plan_says_what_it_costs_and_sends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: Way, prepare: bool
+) -> None:
+    """Planted: leave out copies -> fewer frames."""
+
+    async def sent(*_: object) -> None:
+        raise AssertionError("sent")
+
+    monkeypatch.setattr(load, "_send", sent)
+    make_world(start=int(time.time()) - 10).write(tmp_path)
+    options = Options(
+        devices=1_000,
+        task=[tmp_path / "visits.task"],
+        duplicates=0.1,
+        malformed=0.05,
+        hostile=0.04,
+        rate=100.0,
+        way=way,
+        prepare=prepare,
+        analyzer_status="http://127.0.0.1:1",
+        plan=True,
+        as_json=True,
+    )
+    run(options)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["reports"] == 1_000
+    assert shown["frames"] == 1_000 + 2 * 100
+    assert shown["calls"] == (1_200 if way is Way.GRPC else 3)
+    assert shown["conduct"]["duplicate"] == 100
+    assert shown["bytes"] == 512 * (1_200 - 10) + 10 * (65_536 + 1)
+    assert shown["stored_reports"] == 1_000 - 50 - 30
+    assert shown["stored_bytes"] == 920 * (32 + 16 + 16 + 1)
+    assert shown["arrival"] == {"pattern": "steady", "over_s": 10.0, "peak_rate": 100.0}
+    assert shown["least_s"] == 10.0
+    assert shown["target"] == "127.0.0.1:1"
+    assert (shown["cpu_s"]["prepare"] > 0) is prepare
+    run(replace(options, as_json=False))
+    text = capsys.readouterr().out
+    assert "nothing was sent" in text
+    assert "acknowledged, rejected by the analyzer" in text
+
+
+def test_failures_are_in_the_live_line() -> None:
+    assert failures(Progress(10, 5, 0, 0, 3, 0)) == ""
+    assert failures(Progress(10, 1, 2, 3, 1, 1_000)) == "2 refused, 3 unknown, 1,000 answered wrongly"
+
+
+def test_a_watch_adds_up_over_restarts_and_says_nothing_of_the_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: last minus first -> a restart makes CPU time negative."""
+    pages = iter([(5, 100, 1), (9, 300, 1), (2, 200, 7), (3, 150, 7)])
+
+    def page(*_: object) -> bytes:
+        cpu, memory, start = next(pages)
+        rows = (f"process_cpu_seconds_total {cpu}.0", f"process_resident_memory_bytes {memory}", f"process_start_time_seconds {start}")
+        return "\n".join(("# HELP process_cpu_seconds_total x", *rows, 'other{a="b"} 3')).encode()
+
+    monkeypatch.setattr("shoal.cli.counted._read", page)
+    watch = Watch({"shuffler": "http://127.0.0.1:1", "analyzer": None})
+    for _ in range(4):
+        watch.look()
+    assert watch.figures() == {"shuffler": Usage(4 + 2 + 1, 300, 1)}
+    monkeypatch.undo()
+    silent = Watch({"shuffler": "http://127.0.0.1:1"})
+    silent.look()
+    assert silent.figures() == {}
+
+
+def test_help_shows_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every example of --help is a command that the parser takes. Planted: an option of another name -> fails."""
+    seen: list[Options] = []
+    monkeypatch.setattr(load, "run", seen.append)
+    examples = [line.split() for line in load_options.HELP.splitlines() if line.startswith("    shoal load")]
+    assert len(examples) >= 5
+    for example in examples:
+        assert main(example[1:]) == 0
+    assert [one.way for one in seen].count(Way.MQTT) == 1
+    assert {one.plan for one in seen} == {False, True}
+    assert {name.name for name in fields(Options)} == set(signature(load.load).parameters)

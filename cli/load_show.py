@@ -1,0 +1,164 @@
+"""What ``shoal load`` tells in the end: a table for people, JSON for programs, and whether it failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from shoal.cli.counted import Counted, Usage
+from shoal.cli.load_tasks import Target
+from shoal.cli.output import console, say
+from shoal.clients.fleet.measure import percentiles
+from shoal.clients.fleet.plan import Breaches, SimulationResult
+from shoal.errors import Kind, ShoalError
+from shoal.limits import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One task: reports that were ``sent`` by devices whose report must count, and what came of them. ``counted`` None = not asked for,
+    or not decided in time. ``garbage``, ``garbage_unknown``: reports that the analyzer must reject, (perhaps) stored.
+    """
+
+    target: Target
+    sent: int
+    acked: int
+    unknown: int
+    garbage: int
+    garbage_unknown: int
+    counted: Counted | None
+
+    @property
+    def agrees(self) -> bool:
+        """Every acknowledged report counted once, every acknowledged piece of garbage rejected; what has an unknown fate may be either."""
+        counted = self.counted
+        if counted is None:
+            return False
+        if counted.rejected is None:  # withheld by the shuffler, who can't tell garbage from reports
+            least = self.acked + self.garbage
+            return least <= counted.n <= least + self.unknown + self.garbage_unknown
+        messages = self.target.served.task.messages
+        rejected = self.garbage * messages <= counted.rejected <= (self.garbage + self.garbage_unknown) * messages
+        return rejected and self.acked <= counted.n <= self.acked + self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything that was measured. ``counting``: whether counts were asked for."""
+
+    result: SimulationResult
+    rows: list[Row]
+    rate_asked: float | None
+    services: dict[str, Usage]
+    counting: bool
+    interrupted: bool
+
+    def check(self) -> None:
+        """Raises MISMATCH when something was lost, doubled, or answered as it must not be."""
+        if self.result.surprises:
+            what, count = max(self.result.surprises.items(), key=lambda item: item[1])
+            raise ShoalError(
+                Kind.MISMATCH,
+                f"{sum(self.result.surprises.values()):,} wrong answers to misbehaving clients, {count:,} times {what}: see the table",
+            )
+        if self.counting and not all(row.agrees for row in self.rows):
+            raise ShoalError(
+                Kind.MISMATCH, "acknowledged and counted reports differ: see the table; other devices in the window, or a lost report"
+            )
+
+
+def to_json(outcome: Outcome) -> dict[str, Any]:
+    result = outcome.result
+    return {
+        "sent": result.sent,
+        "acked": result.acked,
+        "refused": {kind.name: count for kind, count in result.refused.items()},
+        "unknown": result.unknown,
+        "duplicates": {"sent": result.copies[0], "acked": result.copies[1]},
+        "misbehaving": {conduct.name.lower(): _breaches_json(breaches) for conduct, breaches in result.breaches.items()},
+        "surprises": result.surprises,
+        "seconds": result.seconds,
+        "rate": result.acked / result.seconds if result.seconds else 0.0,
+        "rate_asked": outcome.rate_asked,
+        "latency_ms": percentiles(result.latencies_ms),
+        "services": {
+            name: {"cpu_s": usage.cpu_s, "memory_bytes": usage.memory_bytes, "restarts": usage.restarts}
+            for name, usage in outcome.services.items()
+        },
+        "interrupted": outcome.interrupted,
+        "tasks": [
+            {
+                "task": row.target.name,
+                "task_id": row.target.served.task_id.hex,
+                "window": row.target.window,
+                "sent": row.sent,
+                "acked": row.acked,
+                "unknown": row.unknown,
+                "garbage": row.garbage,
+                "counted": None if row.counted is None else row.counted.n,
+                "rejected": None if row.counted is None else row.counted.rejected,
+                "agrees": row.agrees if row.counted is not None else None,
+            }
+            for row in outcome.rows
+        ],
+    }
+
+
+def _breaches_json(breaches: Breaches) -> dict[str, Any]:
+    return {
+        "sent": breaches.sent,
+        "refused": {kind.name: count for kind, count in breaches.refused.items()},
+        "acked": breaches.acked,
+        "unknown": breaches.unknown,
+        "unanswered": breaches.unanswered,
+        "surprises": breaches.surprises,
+    }
+
+
+def show(outcome: Outcome) -> None:
+    result, counting = outcome.result, outcome.counting
+    table = Table("task", "window", *("sent", "acknowledged", "refused", "unknown"), *(("counted", "agrees") if counting else ()))
+    for row in outcome.rows:
+        cells: list[int | str] = [row.target.name, row.target.window, row.sent, row.acked, row.sent - row.acked - row.unknown, row.unknown]
+        if counting:
+            agrees = "" if outcome.interrupted and row.counted is None else "yes" if row.agrees else "NO"
+            cells += ["not decided" if row.counted is None else row.counted.n, agrees]
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
+    console.print(table)
+    for kind, count in result.refused.items():
+        say(f"{count:,} refused, {kind.name}: {result.reasons.get(kind, '')}")
+    _show_misbehaviour(outcome)
+    say(f"{result.acked:,} reports in {result.seconds:.1f} s: {result.acked / max(result.seconds, 1e-9):,.0f} per second")
+    if len(result.latencies_ms):
+        say("latency: " + ", ".join(f"{name} {value:,.1f} ms" for name, value in percentiles(result.latencies_ms).items()))
+    for name, usage in outcome.services.items():
+        restarts = f", started again {usage.restarts} times" if usage.restarts else ""
+        say(f"{name}: {usage.cpu_s:,.0f} s of CPU, at most {usage.memory_bytes / MIB:,.0f} MiB of memory{restarts}")
+    if outcome.interrupted:
+        say("interrupted: these figures are of what had been sent until then")
+
+
+def _show_misbehaviour(outcome: Outcome) -> None:
+    result = outcome.result
+    if result.copies[0]:
+        say(f"duplicates: {result.copies[0]:,} sent, {result.copies[1]:,} acknowledged with the same bytes")
+    if result.breaches:
+        table = Table("misbehaving", "frames", "refused", "acknowledged", "no answer", "surprises")
+        for conduct, one in result.breaches.items():
+            refused = ", ".join(f"{count:,} {_name(kind)}" for kind, count in one.refused.items())
+            silent = one.unanswered + one.unknown
+            table.add_row(
+                conduct.name.lower().replace("_", " "), *(f"{one.sent:,}", refused, f"{one.acked:,}", f"{silent:,}", f"{one.surprises:,}")
+            )
+        console.print(table)
+    rejected = [row.counted.rejected for row in outcome.rows if row.counted is not None and row.counted.rejected is not None]
+    if any(row.garbage for row in outcome.rows) and rejected:
+        say(f"garbage: {sum(row.garbage for row in outcome.rows):,} acknowledged, {sum(rejected):,} messages rejected by the analyzer")
+    for what, count in result.surprises.items():
+        say(f"SURPRISE: {what}: {count:,} times")
+
+
+def _name(kind: Kind) -> str:
+    return "not answered" if kind is Kind.DEADLINE else kind.name
