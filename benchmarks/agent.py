@@ -44,14 +44,15 @@ _BARE = "import asyncio, ssl, sqlite3, numpy, grpc, google.protobuf.message, cry
 
 def run(bench: Bench) -> Outcome:
     site = bench.fresh_site("agent", 300)
-    agent, bare = _idle(site)
+    agent, anew, bare = _idle(site)
     imports = {code: tuple(_import_s(code) for _ in range(bench.pick(1, 5, 11))) for code in (_BARE, _PACKAGE, _API, _FIRST)}
     one, place = Processes(1), _place(bench.folder / "agent-cpu", site.pair.task)
-    few, first = bench.pick(3, 100, 200), 1
+    few = bench.pick(3, 100, 200)
+    windows = iter(range(0, _WINDOWS, few + 1))
     try:
-        one.run(reports, place, 0, first)  # imports, opens
-        windows = iter(range(first, _WINDOWS, few))
+        one.run(reports, place, next(windows), 0)  # imports
         pairs = alternate(bench.repetitions, lambda: one.run(crypto_alone, place, few), lambda: one.run(reports, place, next(windows), few))
+        firsts = [one.run(first_report, place, next(windows)) for _ in range(bench.repetitions)]
     finally:
         one.close()
     around = [(a.cpu_us + b.cpu_us) / 2 for a, b in zip(pairs.limits, pairs.limits[1:], strict=False)]
@@ -65,6 +66,7 @@ def run(bench: Bench) -> Outcome:
             Figure("a report through the agent: CPU", pairs.against(lambda sample: sample.cpu_us)),
             Figure("idle with gRPC, the agent: resident", (agent.resident,), MEGABYTES, Goal(at_most=_IDLE_MB)),
             Figure("of it private and written to: no other process can share it", (agent.anonymous,), MEGABYTES),
+            Figure("idle, started again with nothing to send: resident", (anew.resident,), MEGABYTES),
             Figure("idle with gRPC, bare libraries: resident", (bare.resident,), MEGABYTES),
             Figure("of it private and written to", (bare.anonymous,), MEGABYTES),
             Figure("import shoal.clients", imports[_PACKAGE], SECONDS, Goal(at_most=_IMPORT_S)),
@@ -72,6 +74,7 @@ def run(bench: Bench) -> Outcome:
             Figure("import all that a first report loads", imports[_FIRST], SECONDS),
             Figure("import the bare libraries", imports[_BARE], SECONDS),
             Figure("CPU per report beyond randomizing and sealing", beyond, MILLISECONDS, Goal(at_most=_BEYOND_MS)),
+            spread("first report after a start, certificate looked up: CPU", firsts, lambda sample: sample.cpu_us / 1000, MILLISECONDS),
             spread("a report through the agent: CPU", pairs.subjects, lambda sample: sample.cpu_us, MICROSECONDS),
             spread("randomize one value and seal it twice: CPU", pairs.limits, lambda sample: sample.cpu_us, MICROSECONDS),
         ),
@@ -125,8 +128,8 @@ def idling(*arguments: str) -> Iterator[int]:
             process.communicate()  # closes its input
 
 
-def _idle(site: Site) -> tuple[Memory, Memory]:
-    """(the agent, the bare libraries), each connected over TLS."""
+def _idle(site: Site) -> tuple[Memory, Memory, Memory]:
+    """(the agent after a report over TLS, the same device started again, the bare libraries after a call over TLS)."""
     task = site.pair.task
     folder = site.folder / "device"
     config = write_agent(folder, site.workspace.authority, task, site.pair.signed_task, site.pair.signed_schedule)
@@ -138,7 +141,9 @@ def _idle(site: Site) -> tuple[Memory, Memory]:
     try:
         started(shuffler)
         with idling("agent", str(config), task.name) as pid:
-            return memory(pid), bare
+            agent = memory(pid)
+        with idling("agent", str(config), task.name) as pid:  # its window is answered: nothing is sent
+            return agent, memory(pid), bare
     finally:
         shuffler.stop()
 
@@ -197,21 +202,28 @@ def _prompt(*_: object) -> Transport:
 
 
 def reports(place: Place, first: int, count: int) -> Work:
-    """One report in each of ``count`` windows from ``first`` on, through the agent."""
-    return asyncio.run(_reports(place, range(first, first + count)))
+    """One report in window ``first``, and then against the clock one in each of the next ``count`` windows, through one agent."""
+    return asyncio.run(_reports(place, range(first, first + 1 + count), 1))
 
 
-async def _reports(place: Place, windows: Sequence[int]) -> Work:
+def first_report(place: Place, window: int) -> Work:
+    """The agent started, and its first report."""
+    return asyncio.run(_reports(place, range(window, window + 1), 0))
+
+
+async def _reports(place: Place, windows: Sequence[int], skipped: int) -> Work:
     clock = FakeClock(_START)
+    begin = time.process_time()
     async with Agent(AgentConfig.load(place.config), background=False, clock=clock, transports=_prompt) as agent:
         (status,) = agent.status()
-        begin = time.process_time()
-        for window in windows:
+        for done, window in enumerate(windows):
+            if done == skipped and skipped:
+                begin = time.process_time()
             clock.time = _START + _HOUR * window + 1
             outcome = await agent.report(status.assignment.task.name, window % 7)
             if outcome.state.value != "acked" or outcome.window != window:
                 raise RuntimeError(f"the report of the benchmark is {outcome.state.value}: {outcome.message}")
-        return len(windows), time.process_time() - begin
+        return len(windows) - skipped, time.process_time() - begin
 
 
 def crypto_alone(place: Place, count: int) -> Work:
