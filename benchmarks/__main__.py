@@ -37,6 +37,7 @@ NAMES = (
     "secagg",
     "prepared",
     "agent",
+    "mqtt",
 )
 
 
