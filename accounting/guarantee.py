@@ -160,8 +160,8 @@ def refuse_memoized() -> NoReturn:
     """The error of every composition that is asked to compose memoized answers: ShoalError CONFIG."""
     raise ShoalError(
         Kind.CONFIG,
-        "memoized answers do not compose over windows: the joint guarantee is epsilon0 of the permanent report; "
-        "draw fresh noise in every window, or account with epsilon0",
+        "memoized answers do not compose over windows: the joint guarantee is epsilon0 of the permanent report, for a value that does "
+        "not change; draw fresh noise in every window, or account with epsilon0",
     )
 
 

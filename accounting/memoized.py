@@ -1,6 +1,8 @@
 """Memoized answers: one permanent report per device and value, sent again in every window. What that costs, and who may do it.
 
-R_i(x) is the report that device i draws once for the value x and keeps; in window w it sends R_i(x_w) again, sealed anew.
+R_i(x) is the report that device i draws once for the value x and keeps; in window w it sends R_i(x_w) again, sealed anew. Where a value is
+rounded at random before it is randomized (numeric domains), that rounding is a part of R_i and is kept too: drawn anew in each window it
+would send an unchanged value as two reports, whose frequencies over many windows give away where between two levels it lies.
 
 *An unchanged value.* Compare a device that has the value x in all windows with one that has x' in all of them. The device's part of
 everything that anybody ever sees is a function of R_i(x) and of coins that no value decides, so all windows together are a
@@ -116,6 +118,10 @@ def sentences(epsilon0: float, windows: int) -> list[str]:
             f"Together, the {windows} windows opened so far promise epsilon <= {bound_text(epsilon0)} for a value that did not change: at "
             f"most {percent_text(best_guess(epsilon0, 0.0))} right guesses between two values. The central figures are about one window "
             "seen alone."
+        )
+        lines.append(
+            "The estimates of its windows share their noise: averaging them does not make the error smaller. A device whose budget is used "
+            "up repeats its last report, so that they may lag behind changes."
         )
     else:
         lines.append(

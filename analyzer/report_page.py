@@ -19,6 +19,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.meaning import bound_text, sentences, sum_sentences
 from shoal.accounting.memoized import sentences as memoized_sentences
+from shoal.analyzer.cumulative import COMPOSED_MEMOIZED
 from shoal.analyzer.plots import Plot, number, plot
 from shoal.task import PPM
 
@@ -60,6 +61,7 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
         sections=sections,
         epsilons=_epsilons(sections),
         composed=None if last is None else last["privacy"],
+        repeated=last is not None and COMPOSED_MEMOIZED in last["privacy"]["assumptions"],
         tasks=len({release["task_id"] for release in releases}),
         shuffled=any("rounds" not in release for release in releases),
         summed=any("rounds" in release for release in releases),

@@ -180,6 +180,7 @@ def test_plain_words_count_windows_and_never_round_down() -> None:
     assert "second one on" in one[1]
     assert "2 windows" in two[1]
     assert "1.235" in two[1]
+    assert "share their noise" in two[2]
     assert "77.5 %" in two[1]  # e^1.23456 / (1 + e^1.23456) = 0.77463
 
 

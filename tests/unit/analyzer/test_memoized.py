@@ -257,4 +257,5 @@ def test_the_page_says_it_before_the_rest() -> None:
     assert "memoized: windows opened" in page
     assert PROMISE in page
     assert "together epsilon &le; 3 for an unchanged value" in page
+    assert "each\nfurther distinct value of one adds its epsilon0" in page
     assert "memoized" not in render_report(in_order((FRESH_WORLD, 0, MIN)))
