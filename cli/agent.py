@@ -4,31 +4,78 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.clients.consent import WORDS
+
 if TYPE_CHECKING:
-    from shoal.clients.agent import Agent, Outcome, TaskStatus
+    from shoal.clients.agent import Agent
+    from shoal.clients.config import AgentConfig
+    from shoal.task import Task
 
 _EXAMPLES = """examples:
+  shoal agent run --config agent.toml                    answer tasks from local sources, in every window, until stopped
   shoal agent report --config agent.toml visits 3        answer the task "visits" in its current window
   echo 3 | shoal agent report --config agent.toml visits -   the same, with the value out of sight of other processes
   shoal agent report --config agent.toml moments '[1.5, 2]'  take part in a sum: waits, often minutes, until the round is over
   shoal agent report --config agent.toml visits --no-answer  take part without an answer
   shoal agent flush --config agent.toml                  send what waits
   shoal agent status --config agent.toml --json          tasks, the owner's consent, and every report's standing
+  shoal agent explain --config agent.toml visits         what a task learns, what is promised, and what is not
+  shoal agent consent --config agent.toml visits allow   agree to the purpose of a task; without names: list all
+  shoal agent ledger --config agent.toml                 everything that this device was asked, answered, sent and charged
+  shoal agent budget --config agent.toml                 what answers may cost, have cost, and what is left
 
 Exit status: 0 ok (a report that waits for the network is ok), 1 the work failed, 2 the request was wrong.
+"""
+_RUN = """examples:
+  shoal agent run --config agent.toml           until SIGTERM or Ctrl-C; SIGHUP reads agent.toml again
+  shoal agent run --config agent.toml --once    measure what is due in the current windows, send once, end
+
+A task is answered if its purpose is agreed to and [sources.TASK] in agent.toml says where its value is. One line is logged whenever
+something changes. systemd unit: deploy/systemd/shoal-agent.service
+"""
+_EXPLAIN = """examples:
+  shoal agent explain --config agent.toml visits
+  shoal agent explain --config agent.toml 0a1b2c3d --json    by the first digits of its id
+"""
+_CONSENT = """examples:
+  shoal agent consent --config agent.toml                           list every purpose: allowed, denied or not asked
+  shoal agent consent --config agent.toml visits allow              agree to the purpose of the task "visits"
+  shoal agent consent --config agent.toml visits deny               deny it: what waits is deleted, memoized answers are forgotten
+  shoal agent consent --config agent.toml visits ask                take the answer back: as if never asked, nothing is sent
+  shoal agent consent --config agent.toml "Planning of clinics" deny    by the purpose's exact words
+  shoal agent consent --config agent.toml visits --accept-epsilon0  agree to this very task, though it asks for more than max_epsilon0
+  shoal agent consent --config agent.toml visits ask --accept-epsilon0    take that back
+
+What policy.purposes in agent.toml, or a fleet's file, denies stays denied. A running agent heeds the answer at its next step.
+"""
+_LEDGER = """examples:
+  shoal agent ledger --config agent.toml
+  shoal agent ledger --config agent.toml --task visits --since 120
+  shoal agent ledger --config agent.toml --json                 {"entries": [...], "head": {...}, "verified": true, "budget": {...}}
+  shoal agent ledger --config agent.toml --verify 120:5e88...   that the ledger still has the 120 entries of a head noted before
+
+The whole chain of hashes is verified first. An entry that was altered, left out or moved: exit status 1, and one line that names it.
+Note the head that is shown last somewhere else: only that shows a chain that was computed anew.
+"""
+_BUDGET = """examples:
+  shoal agent budget --config agent.toml
+  shoal agent budget --config agent.toml --json     {"limit": 100.0, "spent": 12.0, "left": 88.0, "tasks": [...]}; limit null: none is set
 """
 
 
 def main(argv: list[str]) -> int:
     """Run one command. Raises ShoalError, and SystemExit for wrong arguments."""
     arguments = _parser().parse_args(argv)
-    result: int = asyncio.run(arguments.run(arguments))
+    runs: bool = arguments.run is _run
+    if runs:  # it reads the file itself, and again on SIGHUP
+        return asyncio.run(_run(arguments))
+    from shoal.clients.config import AgentConfig
+
+    result: int = asyncio.run(arguments.run(arguments, AgentConfig.load(arguments.config)))
     return result
 
 
@@ -40,9 +87,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    named = "its name, or 8 or more hex digits of its id"
+
+    run = _command(commands, "run", _run, "answer tasks from local sources, window after window, until stopped", _RUN, as_json=False)
+    run.add_argument("--once", action="store_true", help="measure once, send once, end")
 
     report = _command(commands, "report", _report, "answer a task in its current window")
-    report.add_argument("task", metavar="TASK", help="its name, or 8 or more hex digits of its id")
+    report.add_argument("task", metavar="TASK", help=named)
     value = 'the true answer: text, a number, or a list of numbers as [1.5, 0]; "-" reads it from standard input'
     report.add_argument("value", metavar="VALUE", nargs="?", help=value)
     report.add_argument("--no-answer", action="store_true", help="take part without an answer")
@@ -50,27 +101,61 @@ def _parser() -> argparse.ArgumentParser:
 
     _command(commands, "flush", _flush, "try every report that waits once, now")
     _command(commands, "status", _status, "tasks, consent and reports; nothing is sent")
+
+    explain = _command(
+        commands, "explain", _explain, "a task in plain words: what it learns, promises, does not promise, and costs", _EXPLAIN
+    )
+    explain.add_argument("task", metavar="TASK", help=named)
+
+    consent = _command(commands, "consent", _consent, "list the owner's answers, or answer for a purpose or a task", _CONSENT)
+    consent.add_argument("name", metavar="PURPOSE|TASK", nargs="?", help="a purpose's exact words, or a task, which stands for its purpose")
+    consent.add_argument("answer", metavar="|".join(WORDS), nargs="?", choices=WORDS, help="ask: take the answer back")
+    consent.add_argument(
+        "--accept-epsilon0", action="store_true", help="accept the local epsilon of this very task, above max_epsilon0 or not"
+    )
+    consent.add_argument("--purpose", action="store_true", help="the name is a purpose, even if nobody asked for it yet")
+
+    ledger = _command(commands, "ledger", _ledger, "everything that this device was asked, answered, sent and charged; verified", _LEDGER)
+    ledger.add_argument("--task", metavar="TASK", help=f"entries about one task: {named}")
+    ledger.add_argument("--since", metavar="N", type=_number, default=0, help="entries after number N")
+    ledger.add_argument("--verify", metavar="COUNT:HEX", help="a head that was shown before: check that the ledger still begins with it")
+
+    _command(commands, "budget", _budget, "what answers may cost, have cost, and what is left", _BUDGET)
     return parser
 
 
-def _command(commands: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise argparse.ArgumentTypeError("the number of an entry, 0 or more")
+    return int(text)
+
+
+def _command(commands: Any, name: str, run: Any, text: str, epilog: str = _EXAMPLES, *, as_json: bool = True) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        name, help=text, description=text, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="agent.toml")
-    parser.add_argument("--json", action="store_true", help="for machines")
+    if as_json:
+        parser.add_argument("--json", action="store_true", help="for machines")
     parser.set_defaults(run=run)
     return parser
 
 
-def _agent(arguments: argparse.Namespace) -> Agent:
+def _agent(config: AgentConfig) -> Agent:
     from shoal.clients.agent import Agent
-    from shoal.clients.config import AgentConfig
 
-    return Agent(AgentConfig.load(arguments.config), background=False)
+    return Agent(config, background=False)
 
 
-async def _report(arguments: argparse.Namespace) -> int:
+async def _run(arguments: argparse.Namespace) -> int:
+    from shoal.clients.runner import run
+
+    await run(arguments.config, once=arguments.once)
+    return 0
+
+
+async def _report(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    from shoal.cli.agent_output import outcome_json, outcome_line, print_json, print_lines, tell
     from shoal.clients.core import State
     from shoal.errors import Kind, ShoalError
 
@@ -79,134 +164,97 @@ async def _report(arguments: argparse.Namespace) -> int:
         raise ShoalError(Kind.CONFIG, 'give either a VALUE ("-" reads it from standard input) or --no-answer')
     if value == "-":
         value = sys.stdin.readline().strip()
-    async with _agent(arguments) as agent:
-        outcome = await agent.report(arguments.task, value, send=not arguments.queue, tell=lambda line: _tell(arguments.task, line))
+    async with _agent(config) as agent:
+        outcome = await agent.report(arguments.task, value, send=not arguments.queue, tell=lambda line: tell(arguments.task, line))
     if arguments.json:
-        _print_json(_json(outcome))
+        print_json(outcome_json(outcome))
     else:
-        _print(_line(outcome, reporting=True))
+        print_lines(outcome_line(outcome, reporting=True))
     return 0 if outcome.state in {State.ACKED, State.QUEUED} else 1
 
 
-async def _flush(arguments: argparse.Namespace) -> int:
+async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    from shoal.cli.agent_output import outcome_json, outcome_line, print_json, print_lines
     from shoal.clients.core import State
 
-    async with _agent(arguments) as agent:
+    async with _agent(config) as agent:
         outcomes = await agent.flush()
     if arguments.json:
-        _print_json([_json(outcome) for outcome in outcomes])
+        print_json([outcome_json(outcome) for outcome in outcomes])
     else:
         for outcome in outcomes:
-            _print(_line(outcome))
+            print_lines(outcome_line(outcome))
         if not outcomes:
-            _print("nothing waits to be sent")
+            print_lines("nothing waits to be sent")
     return 0 if all(outcome.state is State.ACKED for outcome in outcomes) else 1
 
 
-async def _status(arguments: argparse.Namespace) -> int:
-    async with _agent(arguments) as agent:
+async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    from shoal.cli.agent_memory import budget_json, budget_line, memory
+    from shoal.cli.agent_output import outcome_json, outcome_line, print_json, print_lines, task_json, task_lines
+
+    async with _agent(config) as agent:
         tasks, outcomes, problems = agent.status(), await agent.outcomes(), agent.tasks.problems
+    with memory(config) as book:
+        budget = budget_json(config, book)
     if arguments.json:
-        _print_json(
+        print_json(
             {
-                "tasks": [_task_json(task) for task in tasks],
-                "reports": [_json(outcome) for outcome in outcomes],
+                "tasks": [task_json(one, _rules(config, one.assignment.task)) for one in tasks],
+                "reports": [outcome_json(outcome) for outcome in outcomes],
                 "problems": {name: error.message for name, error in problems.items()},
+                "budget": {key: budget[key] for key in ("limit", "spent", "left")},
+                "notes": config.notes,
             }
         )
         return 0
-    for task in tasks:
-        _print(_task_lines(task))
+    for one in tasks:
+        print_lines(task_lines(one, _rules(config, one.assignment.task)))
     for outcome in outcomes:
-        _print(_line(outcome))
+        print_lines(outcome_line(outcome))
     for error in problems.values():
-        _print(f"problem: {error.message}")
+        print_lines(f"problem: {error.message}")
     if not (tasks or outcomes or problems):
-        _print("no tasks and no reports")
+        print_lines("no tasks and no reports")
+    print_lines(budget_line(budget))
+    for note in config.notes:
+        print_lines(note)
     return 0
 
 
-def _line(outcome: Outcome, *, reporting: bool = False) -> str:
-    """One report's standing, for people."""
-    from shoal.clients.core import State
+def _rules(config: AgentConfig, task: Task) -> list[str]:
+    from shoal.clients.rules import describe
 
-    reason = outcome.message or (outcome.kind.name.lower().replace("_", " ") if outcome.kind else "")
-    text = {
-        State.QUEUED: "queued" + (f", not sent yet ({reason})" if reason else ", will be sent"),
-        State.ACKED: outcome.message or "delivered, the shuffler has it on disk",
-        State.REFUSED: f"refused: {reason}",
-        State.UNKNOWN: f"its fate is unknown, it counts once or not at all: {reason}",
-    }[outcome.state]
-    ignored = "" if outcome.fresh or not reporting else "answered before, this value was ignored; "
-    return f"task {outcome.task}, window {outcome.window}: {ignored}{text}"
+    return [describe(rule) for rule in config.rules if rule.concerns(task)]
 
 
-def _json(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "task": outcome.task,
-        "task_id": outcome.task_id.hex,
-        "window": outcome.window,
-        "state": outcome.state.value,
-        "fresh": outcome.fresh,
-        "attempts": outcome.attempts,
-        "kind": outcome.kind.name if outcome.kind else None,
-        "message": outcome.message,
-    }
+async def _explain(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    from shoal.cli.agent_output import print_json, print_lines, task_json
+
+    async with _agent(config) as agent:
+        found = agent.tasks.find(arguments.task)
+        lines = await agent.explain(arguments.task)
+        status = next(one for one in agent.status() if one.assignment.task_id == found.task_id)
+    if arguments.json:
+        print_json({**task_json(status, _rules(config, found.task)), "explanation": lines})
+    else:
+        print_lines("\n".join(lines))
+    return 0
 
 
-def _task_lines(status: TaskStatus) -> str:
-    task = status.assignment.task
-    window = "no window is open" if status.window is None else f"window {status.window} of {task.windows.count} is open"
-    answer = f"would send nothing: {status.refusal}" if status.refusal else "may be answered"
-    return "\n".join(
-        (
-            f"task {task.name} ({status.assignment.task_id.short}): {task.question}",
-            f"  purpose: {task.purpose}",
-            f"  consent: {status.consent}; {answer}",
-            f"  {_epsilons(status)}, batches of at least {task.min_batch}; {window}",
-        )
-    )
+async def _consent(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    from shoal.cli.agent_consent import consent
+
+    return await consent(arguments, config)
 
 
-def _epsilons(status: TaskStatus) -> str:
-    from shoal.accounting.meaning import bound_text
+async def _ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    from shoal.cli.agent_memory import ledger
 
-    one = status.assignment
-    together = bound_text(one.epsilon0)
-    if one.apart is None:
-        return f"epsilon0 {together} per report"
-    apart = bound_text(one.apart)
-    if one.epsilon0 <= one.apart:
-        return f"epsilon {apart} per sum, even if shuffler and analyzer work together"
-    return f"epsilon {apart} per sum while shuffler and analyzer do not work together ({together} if they do)"
+    return ledger(arguments, config)
 
 
-def _task_json(status: TaskStatus) -> dict[str, Any]:
-    task = status.assignment.task
-    return {
-        "task": task.name,
-        "task_id": status.assignment.task_id.hex,
-        "question": task.question,
-        "purpose": task.purpose,
-        "consent": status.consent,
-        "refusal": status.refusal or None,
-        "window": status.window,
-        "epsilon0": status.assignment.epsilon0 if math.isfinite(status.assignment.epsilon0) else None,
-        "epsilon_apart": status.assignment.apart,
-        "min_batch": task.min_batch,
-    }
+async def _budget(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    from shoal.cli.agent_memory import budget
 
-
-def _print(text: str) -> None:
-    """A line or more. Words of a task come from elsewhere: whatever could steer a terminal is shown as a question mark."""
-    sys.stdout.write("".join(c if c.isprintable() or c == "\n" else "?" for c in text) + "\n")
-
-
-def _tell(task: str, line: str) -> None:
-    """Where a sum is, for an owner who waits minutes: on stderr, so that what stdout has stays one line, or JSON."""
-    text = f"shoal: task {task}: {line}"
-    print("".join(c if c.isprintable() else "?" for c in text), file=sys.stderr, flush=True)  # noqa: T201 - the command line's own output
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    return budget(arguments, config)

@@ -5,7 +5,9 @@ Loads the accountant, which nothing else on a device's way needs: it is imported
 
 from __future__ import annotations
 
+import contextlib
 import math
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from shoal.clients.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.policy import check
 from shoal.clients.rules import describe
 from shoal.domain import Categories, Numeric, Vector, YesNo
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 from shoal.task import Admission
 
 if TYPE_CHECKING:
@@ -78,11 +80,11 @@ def guaranteed_epsilon(assignment: Assignment) -> float:
 
 
 def _certificate(assignment: Assignment) -> Certificate:
-    from shoal.accounting.guarantee import guaranteed
-
     task = assignment.task
     if assignment.mechanism is None:
-        raise TypeError("a task of sums has another certificate")
+        raise ShoalError(Kind.INVALID, f"task {task.name} is summed in rounds: its certificate is that of a sum")
+    from shoal.accounting.guarantee import guaranteed
+
     return guaranteed(assignment.mechanism.privacy(), task.min_batch, task.honest_fraction, task.delta)
 
 
@@ -105,11 +107,11 @@ def _source(spec: SourceSpec) -> str:
     place = f", at {spec.pointer}" if spec.pointer else ""
     match spec.kind:
         case "json":
-            return f"the JSON file {spec.file}{place},"
+            return f"the JSON file {spec.file}{place}"
         case "sqlite":
-            return f"the SQLite file {spec.file}, by the query {spec.query!r},"
+            return f"the SQLite file {spec.file}, by the query {spec.query!r}"
         case "command":
-            return f"the output of the command {' '.join(spec.argv)!r}{place},"
+            return f"the output of the command `{shlex.join(spec.argv)}`{place}"
     return f"{spec.url}{place}"
 
 
@@ -148,10 +150,8 @@ def _randomized(assignment: Assignment) -> str:
     name, law = assignment.task.mechanism.name, assignment.mechanism.privacy()
     if isinstance(law, KaryLaw):
         true, other = law.same / law.total, law.other / law.total
-        how = (
-            f"the true answer is sent in {percent_text(true)} of all draws, {'the other' if law.k == 2 else f'each of the {law.k - 1:,} others'} in "
-            f"{percent_text(other, up=False)}"
-        )
+        others = "the other" if law.k == 2 else f"each of the {law.k - 1:,} others"
+        how = f"the true answer is sent in {percent_text(true)} of all draws, {others} in {percent_text(other, up=False)}"
     else:
         how = "a report is drawn that is possible, and nearly as likely, under every other answer too"
     return f"On this device it is randomized ({name}): {how}. The draw is sealed twice; the true value never leaves the device."
@@ -196,7 +196,10 @@ def _promise(assignment: Assignment) -> list[str]:
             sums.epsilon_upper, sums.delta, sums.honest, sums.epsilon_together if math.isfinite(sums.epsilon_together) else None, mode
         )
         return [_ONE_WINDOW, *(f"  - {line}" for line in words), *_all_windows(task, sums.epsilon_upper, sums.delta, math.inf)]
-    certificate = _certificate(assignment)
+    try:
+        certificate = _certificate(assignment)
+    except ShoalError as error:
+        return [f"{_ONE_WINDOW} nothing that this device can compute ({error.message})."]
     lines = [_ONE_WINDOW, *(f"  - {line}" for line in sentences(certificate))]
     if task.memoized:
         together = f"Promised of all windows together: {memoized.PROMISE} (epsilon0 = {_up(assignment.epsilon0)})."
@@ -230,8 +233,8 @@ def _no_promise(assignment: Assignment) -> list[str]:
         )
     if task.admission is Admission.OPEN:
         lines.append(
-            f"Not checked: anybody may take part, so that a share of {float(task.honest_fraction):g} of the reports comes from honest devices is "
-            "an assumption; where it fails, only the promise against shuffler and analyzer together is left."
+            f"Not checked: anybody may take part, so that a share of {float(task.honest_fraction):g} of the reports comes from honest "
+            "devices is an assumption; where it fails, only the promise against shuffler and analyzer together is left."
         )
     else:
         lines.append("Known to the shuffler: which enrolled device takes part. The analyzer does not learn it.")
@@ -254,10 +257,9 @@ def _cost(assignment: Assignment, config: AgentConfig, accepted: float | None, s
     if not one <= policy.max_epsilon0:
         explicit = accepted is not None and one <= accepted
         if explicit and assignment.apart is None and not task.memoized:
-            one, what = (
-                min(one, guaranteed_epsilon(assignment)),
-                " (what the certificate guarantees, since you accepted more than your limit)",
-            )
+            with contextlib.suppress(ShoalError):
+                one = min(one, guaranteed_epsilon(assignment))
+                what = " (what the certificate guarantees, since you accepted more than your limit)"
         elif not explicit:
             what = ", which is above your limit"
     each = "each further distinct value" if task.memoized else "each window"

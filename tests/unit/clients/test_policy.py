@@ -232,7 +232,8 @@ def test_an_acceptance_lifts_nothing_but_the_cap() -> None:
     """Planted: ``accepted`` looked at first -> fails."""
     world = make_world()
     trusted, epsilon0 = _trusted(world)
-    for changes in ({"authorities": frozenset({bytes(32)})}, {"min_batch_floor": 1_001}, {"purposes": {}}):
+    cases: list[dict[str, object]] = [{"authorities": frozenset({bytes(32)})}, {"min_batch_floor": 1_001}, {"purposes": {}}]
+    for changes in cases:
         assert refusal(_policy(world, **changes), trusted, epsilon0, accepted=math.inf)
 
 

@@ -1,0 +1,194 @@
+"""``shoal agent ledger`` and ``budget``: what a device remembers, read from its file; nothing is sent, entered or changed.
+
+They want neither tasks folder nor network: an owner can look even where the agent can't start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from shoal.cli.agent_output import NANO, down, print_json, print_lines, up, utc
+
+if TYPE_CHECKING:
+    import argparse
+
+    from shoal.clients.book import Book
+    from shoal.clients.config import AgentConfig
+    from shoal.clients.ledger import Head, LedgerEntry, Stored
+    from shoal.ids import TaskId
+
+_LEAST_ID = 8  # hex digits that may stand for a task id
+_SHOWN_HEX = 32  # digits of what was sent, on a terminal; --json has all
+# How the details of an entry are told, in this order; what is not here comes after, by name.
+_WORDS = {
+    "purpose": "purpose",
+    "question": "question",
+    "answer": "answer",
+    "reason": "reason",
+    "state": "state",
+    "kind": "kind",
+    "source": "value from",
+    "value": "true value",
+    "epsilon_local": "local epsilon",
+    "epsilon_central": "guaranteed central epsilon",
+    "epsilon_charged": "charged",
+    "basis": "by",
+    "epsilon_spent_after": "spent in all",
+    "lifetime": "spent on this task",
+    "first_report": "first report",
+    "memoized": "memoized",
+    "report": "sent",
+}
+
+
+@contextmanager
+def memory(config: AgentConfig) -> Iterator[Book | None]:
+    """The device's book; None if it has none yet.
+
+    Raises CONFIG, OVERLOADED; MISMATCH if the file is gone and the head of its ledger isn't.
+    """
+    from shoal.clients.book_sqlite import SqliteBook
+    from shoal.clients.ledger import EMPTY
+    from shoal.clients.store_sqlite import HEAD_SUFFIX, AgentStore
+    from shoal.errors import Kind, ShoalError
+
+    head = config.outbox.with_name(config.outbox.name + HEAD_SUFFIX)
+    if not config.outbox.exists():
+        if head.exists() and head.read_bytes()[:200].strip() != str(EMPTY).encode():
+            raise ShoalError(
+                Kind.MISMATCH,
+                f"ledger: entry 1 does not verify: {config.outbox.name} is gone, and {head.name} says that there were entries: "
+                "keep what is left, and find out who can write it",
+            )
+        yield None
+        return
+    store = AgentStore(config.outbox)
+    try:
+        yield SqliteBook(store)
+    finally:
+        store.close()
+
+
+def budget(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    """What all answers may cost, have cost, and cost by task."""
+    with memory(config) as book:
+        found = budget_json(config, book)
+    if arguments.json:
+        print_json(found)
+        return 0
+    print_lines(budget_line(found))
+    for task in found["tasks"]:
+        windows = "1 window" if task["windows"] == 1 else f"{task['windows']:,} windows"
+        print_lines(f"  task {task['task']} ({task['task_id'][:8]}): epsilon {up(task['epsilon'])} for {windows}")
+    return 0
+
+
+def budget_line(found: Mapping[str, Any]) -> str:
+    if found["limit"] is None:
+        return f"budget: none is set (policy.lifetime_epsilon); answers have cost epsilon {up(found['spent'])} so far"
+    return f"budget: epsilon {up(found['spent'])} of {found['limit']:g} spent, {down(found['left'])} left"
+
+
+def budget_json(config: AgentConfig, book: Book | None) -> dict[str, Any]:
+    """limit, spent and left (None: no limit) in epsilon, and per task what its answered windows were charged."""
+    limit = config.effective_policy.limit_nano
+    spent = book.spent() if book is not None else 0
+    tasks = []
+    for task_id in dict.fromkeys(charge.task_id for charge in book.charges()) if book is not None else ():
+        tally = book.tally(task_id) if book is not None else None
+        if tally is not None:
+            row = {"task": _name(book, task_id), "task_id": task_id.hex, "windows": tally.windows, "epsilon": tally.nano / NANO}
+            tasks.append(row)
+    return {
+        "limit": None if limit is None else config.effective_policy.lifetime_epsilon,
+        "spent": spent / NANO,
+        "left": None if limit is None else max(0, limit - spent) / NANO,
+        "tasks": tasks,
+    }
+
+
+def _name(book: Book | None, task_id: TaskId) -> str:
+    seen = book.seen(task_id) if book is not None else None
+    return seen.name if seen is not None else task_id.short
+
+
+# --- ledger ---------------------------------------------------------------------------------------------------------------
+
+
+def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    """The entries, oldest first, after the whole chain was verified. Raises MISMATCH naming the first bad entry, INVALID for a bad HEAD."""
+    from shoal.clients.ledger import EMPTY, Head
+
+    noted = Head.parse(arguments.verify) if arguments.verify is not None else EMPTY
+    with memory(config) as book:
+        head = EMPTY if book is None else book.verify()
+        _lies_on(noted, head, book)
+        rows = [] if book is None else [row for row in book.entries(arguments.since) if _wanted(row.entry, arguments.task)]
+        found = budget_json(config, book)
+    if arguments.json:
+        print_json(
+            {
+                "entries": [_entry_json(row) for row in rows],
+                "head": {"count": head.count, "hash": head.digest.hex()},
+                "verified": True,
+                "budget": {key: found[key] for key in ("limit", "spent", "left")},
+            }
+        )
+        return 0
+    for row in rows:
+        print_lines(entry_line(row))
+    if not rows:
+        print_lines("no entries")
+    print_lines(budget_line(found))
+    print_lines(f"verified: {head.count} entries, head {head}")
+    return 0
+
+
+def _lies_on(noted: Head, head: Head, book: Book | None) -> None:
+    """That the chain whose last head is ``head`` once had the head ``noted``. Raises MISMATCH."""
+    from shoal.clients.ledger import check
+    from shoal.errors import Kind, ShoalError
+
+    if noted.count > head.count:
+        raise ShoalError(
+            Kind.MISMATCH,
+            f"ledger: entry {head.count + 1} does not verify: it is missing, {noted.count} entries were there when HEAD was noted",
+        )
+    if book is not None and noted.count:
+        check(book.entries(0, noted.count), noted)
+
+
+def _wanted(entry: LedgerEntry, task: str | None) -> bool:
+    """By the task's name, or 8 or more hex digits of its id."""
+    if task is None or entry.task == task:
+        return True
+    return len(task) >= _LEAST_ID and entry.task_id is not None and entry.task_id.hex.startswith(task.lower())
+
+
+def _entry_json(row: Stored) -> dict[str, Any]:
+    entry = row.entry
+    return {"number": row.number, "at": utc(entry.at_s), **entry.to_json(), "hash": row.digest.hex()}
+
+
+def entry_line(row: Stored) -> str:
+    """One entry for people: what happened, to what, and the details in words."""
+    entry = row.entry
+    task = f" task {entry.task or '?'} ({entry.task_id.short})" if entry.task_id is not None else ""
+    window = f" window {entry.window}" if entry.window is not None else ""
+    names = [*(name for name in _WORDS if name in entry.details), *sorted(set(entry.details) - set(_WORDS))]
+    details = "; ".join(f"{_WORDS.get(name, name.replace('_', ' '))} {_shown(name, entry.details[name])}" for name in names)
+    return f"{row.number} {utc(entry.at_s)} {entry.event.value}{task}{window}" + (f": {details}" if details else "")
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and (name.startswith("epsilon") or name == "lifetime"):
+        return up(value)
+    if name == "report" and isinstance(value, str) and len(value) > _SHOWN_HEX:
+        return f"{value[:_SHOWN_HEX]}... ({len(value) // 2} bytes)"
+    return f"{value}"

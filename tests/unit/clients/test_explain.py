@@ -1,0 +1,194 @@
+"""What an owner reads about a task: every fact in it is the task's, the certificate's, the configuration's or the book's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.accounting.guarantee import compose_basic, guaranteed
+from shoal.accounting.meaning import bound_text, sentences
+from shoal.accounting.memoized import ALONE, PROMISE
+from shoal.clients.config import AgentConfig
+from shoal.clients.core import Assignment, assign
+from shoal.clients.explain import explain, guaranteed_epsilon
+from shoal.clients.fleet_policy import FleetPolicy
+from shoal.clients.policy import Policy
+from shoal.clients.rules import Rule
+from shoal.clients.sources.spec import SourceSpec
+from shoal.crypto.trust import trust_schedule, trust_task
+from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.mechanisms import create
+from tests.clients_world import VISITS, World, make_world
+
+
+def small_world(**changes: Any) -> World:
+    """One whose certificate takes milliseconds."""
+    return make_world(min_batch=100, **changes)
+
+
+def assignment_of(world: World) -> Assignment:
+    trusted = trust_task(world.signed_task, world.authorities)
+    return assign(trusted, trust_schedule(world.signed_schedule, trusted))
+
+
+def config_of(world: World, **changes: Any) -> AgentConfig:
+    policy = changes.pop("policy", None) or Policy(world.authorities, 4.0, 100, {world.task.purpose: "allowed"}, lifetime_epsilon=10.0)
+    return AgentConfig(Path("/t"), Path("/o"), policy, **changes)
+
+
+def text_of(lines: list[str]) -> str:
+    assert all(line and "\n" not in line for line in lines)
+    return "\n".join(lines)
+
+
+def test_all_facts_of_a_plain_task() -> None:
+    """Every number is recomputed here from its source. Planted: epsilon at min_batch instead of its honest share, ``round`` for rounding
+    up, the owner's max for the task's epsilon0 -> fails."""
+    world = make_world()
+    task, one = world.task, assignment_of(world)
+    lines = explain(one, config_of(world), spent=6_500_000_000, charged=2_999_999_999, answered=1)
+    text = text_of(lines)
+    certificate = guaranteed(create(task.mechanism, task.domain).privacy(), 1_000, task.honest_fraction, task.delta)
+    assert guaranteed_epsilon(one) == certificate.epsilon_upper
+    for fact in (
+        *('asks: "How many visits?"', world.authority.public.hex(), '"to plan clinics". You allowed this purpose.', one.task_id.short),
+        *("no source is configured", '"3-4"', '"no answer"', "randomized (krr)", "at least 1,000 reports", "counts on 900 of them"),
+        *("4 windows of 7 days", "until 2027-02-12 08:00 UTC", "anybody may take part", "a share of 0.9 of the reports"),
+        *(f"  - {sentence}" for sentence in sentences(certificate)),
+        *("Not promised: that nobody sees that this device takes part", f"epsilon0 = {bound_text(one.epsilon0)}."),
+        f"each window costs epsilon {bound_text(one.epsilon0)}, whether or not the window is ever published",
+        *("1 window was answered, which cost epsilon 3.", "cost epsilon 6.5 of 10; 3.5 are left"),
+    ):
+        assert fact in text, fact
+    assert lines[-1] == "As things are, this device would answer it."
+    together = compose_basic([certificate] * 4)
+    assert f"all 4 windows together: epsilon <= {bound_text(together.epsilon_upper)} at delta = 4e-08" in text
+    assert "memoized" not in text
+
+
+@pytest.mark.parametrize(
+    ("policy", "stored", "agreed", "verdict"),
+    [
+        ({"purposes": {}}, {}, "You were not asked", "would send nothing: task visits: its purpose was never agreed to"),
+        ({"purposes": {}}, {"to plan clinics": "allowed"}, "You allowed this purpose", "would answer it"),
+        ({}, {"to plan clinics": "denied"}, "This purpose is denied", "would send nothing"),
+        ({"max_epsilon0": 2.0}, {}, "You allowed this purpose", "--accept-epsilon0"),
+    ],
+)
+def test_consent_and_verdict_are_those_of_the_policy(policy: dict[str, Any], stored: dict[str, str], agreed: str, verdict: str) -> None:
+    """Planted: stored consents not passed on -> the second fails."""
+    world = small_world()
+    config = config_of(world)
+    config = replace(config, policy=replace(config.policy, **policy))
+    lines = explain(assignment_of(world), config, consents=stored)
+    assert agreed in text_of(lines)
+    assert verdict in lines[-1]
+
+
+def test_a_fleets_denial_is_told() -> None:
+    world = small_world()
+    config = config_of(world, fleet_policy=FleetPolicy(denied=frozenset({"to plan clinics"})))
+    lines = explain(assignment_of(world), config, consents={"to plan clinics": "allowed"})
+    assert "This purpose is denied" in text_of(lines)
+    assert "denied by the fleet's file" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (SourceSpec("json", file=Path("/d/x.json"), pointer="/a/0"), "the JSON file /d/x.json, at /a/0 is read, for at most 5 seconds"),
+        (SourceSpec("sqlite", file=Path("/d/x.db"), query="SELECT 1"), "the SQLite file /d/x.db, by the query 'SELECT 1' is read"),
+        (SourceSpec("command", argv=("/bin/n", "-x y")), "the output of the command `/bin/n '-x y'` is read"),
+        (SourceSpec("http", 2.0, url="http://127.0.0.1:1/n"), "http://127.0.0.1:1/n is read, for at most 2 seconds"),
+    ],
+)
+def test_where_the_value_comes_from(spec: SourceSpec, words: str) -> None:
+    world = small_world()
+    assert words in text_of(
+        explain(assignment_of(world), config_of(world, sources={"visits": spec, "other": SourceSpec("command", argv=("x",))}))
+    )
+
+
+def test_the_rules_that_apply_are_told_and_no_others() -> None:
+    """Planted: all rules listed -> fails."""
+    world = small_world()
+    rules = (Rule(task="visits", round_to=2), Rule(task="other", round_to=3))
+    fleet = FleetPolicy(rules=(Rule(purpose="to plan clinics", at_most=7),))
+    lines = explain(assignment_of(world), config_of(world, rules=rules, fleet_policy=fleet))
+    told = [line for line in lines if "a rule applies" in line]
+    assert len(told) == 2
+    assert "rounded down to a multiple of 2" in told[0]
+    assert "(by the fleet): at most 7" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("domain", "mechanism", "words"),
+    [
+        (YesNo(), "krr", 'missing or unreadable value counts as "no"'),
+        (
+            Numeric(0.0, 10.0, 11, clip=False, unit="km"),
+            "krr",
+            "one of 11 levels from 0 to 10 km, rounded at random between two (values beyond count",
+        ),
+        (Numeric(0.0, 10.0, 11), "krr", "values beyond are moved there"),
+        (Categories(tuple(f"c{n}" for n in range(30))), "krr", '30 answers: "c0", "c1"'),
+        (Categories(tuple(f"c{n}" for n in range(30))), "krr", '"c11" and 18 more'),
+        (VISITS, "krr", "each of the 6 others"),
+        (YesNo(), "krr", ", the other in"),
+    ],
+)
+def test_the_possible_answers(domain: Domain, mechanism: str, words: str) -> None:
+    world = small_world(domain=domain, mechanism=mechanism)
+    assert words in text_of(explain(assignment_of(world), config_of(world)))
+
+
+def test_what_memoizing_promises_is_told_in_the_same_words_as_everywhere() -> None:
+    """And windows are not added up. Planted: the composition of the windows shown too -> fails."""
+    world = small_world()
+    world.task = replace(world.task, memoized=True)
+    world.sign()
+    text = text_of(explain(assignment_of(world), config_of(world)))
+    assert PROMISE in text
+    assert ALONE in text
+    assert "by adding up" not in text
+    assert "each further distinct value costs epsilon 3" in text
+    assert "whoever reads this device's memory can try all answers" in text
+
+
+def test_one_window_is_not_added_up() -> None:
+    world = small_world(count=1)
+    text = text_of(explain(assignment_of(world), config_of(world)))
+    assert "windows together" not in text
+    assert "one window of 7 days" in text
+
+
+def test_many_windows_fall_back_to_what_the_reports_promise_by_themselves() -> None:
+    """n_certified = 1 hides nobody: central and local are the same. Planted: the central sum shown all the same -> fails."""
+    world = make_world(min_batch=2)
+    one = assignment_of(world)
+    text = text_of(explain(one, config_of(world)))
+    assert f"all 4 windows together: epsilon <= {bound_text(math.nextafter(4 * one.epsilon0, math.inf))}." in text
+
+
+def test_without_a_budget_what_was_spent_is_told() -> None:
+    world = small_world()
+    policy = Policy(world.authorities, 4.0, 100, {"to plan clinics": "allowed"})
+    text = text_of(explain(assignment_of(world), config_of(world, policy=policy), spent=1_234_567_890))
+    assert "none is set (lifetime_epsilon); all tasks together cost epsilon 1.235 so far" in text
+    assert "was answered" not in text
+
+
+def test_an_accepted_epsilon_is_charged_what_the_certificate_guarantees() -> None:
+    """Planted: the acceptance not passed on -> "above your limit"."""
+    world = small_world()
+    config = config_of(world)
+    config = replace(config, policy=replace(config.policy, max_epsilon0=2.0))
+    one = assignment_of(world)
+    lines = explain(one, config, accepted=one.epsilon0)
+    assert f"each window costs epsilon {bound_text(guaranteed_epsilon(one))} (what the certificate guarantees" in text_of(lines)
+    assert lines[-1] == "As things are, this device would answer it."
+    assert "which is above your limit" in text_of(explain(one, config))
