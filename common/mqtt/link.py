@@ -148,7 +148,7 @@ class Link:
             if self._on_up is not None:
                 self._on_up()
             self._tell(None)
-            await session.lost
+            await asyncio.wait({session.lost})  # awaited itself, it would be cancelled with this task
         raise _unavailable(ENDED)
 
     def _came_down(self) -> None:

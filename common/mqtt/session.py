@@ -8,7 +8,6 @@ arrives. The library's own logger would write topics; it is silenced.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import cache
@@ -42,8 +41,9 @@ class Message(Protocol):
 
 
 class Session:
-    """Started once, stopped once. ``lost`` is done when the connection has ended. Takes the socket, also if it raises.
+    """Started once, stopped once. ``lost`` is done when the connection has ended: wait for it by ``asyncio.wait``.
 
+    Takes the socket, also if it raises.
     received: called on the event loop, must neither block nor raise. most_bytes: of a payload, no more than a little above it is kept.
     Raises CONFIG if no MQTT library is installed.
     """
@@ -96,6 +96,8 @@ class Session:
         if self.lost.done():
             raise _unavailable(ENDED)
         try:
+            if not topic:
+                raise ValueError  # MQTT 5 would take it for an alias
             sent = self._paho.publish(topic, payload, qos, retain)
         except ValueError:
             raise ShoalError(Kind.INVALID, "MQTT can't carry a message of this topic, length or QoS") from None
@@ -113,9 +115,7 @@ class Session:
         """Say goodbye if there is somebody to say it to, then close whatever is open. Idempotent."""
         if self._paho.is_connected():
             self._paho.disconnect()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_FAREWELL_S):
-                    await asyncio.shield(self.lost)
+            await asyncio.wait({self.lost}, timeout=_FAREWELL_S)
         self._paho._sock_close()
         self._plug.close()
         self._end()
@@ -218,10 +218,8 @@ def _why_not(refusal: int | None, protocol: str) -> str:
     """What to mend, from the reason code with which a broker let nobody in; None: it ended the connection instead."""
     if refusal in {_BAD_LOGIN, _NOT_AUTHORIZED}:
         return "the MQTT broker refuses this username and password: check them"
-    if refusal == _BAD_PROTOCOL or (refusal is None and protocol == "5"):
-        return f'the MQTT broker does not answer in MQTT {protocol}: if it speaks another version, set protocol = "3.1.1" or "5"'
-    if refusal is None:
-        return "the MQTT broker ended the connection before it answered: try again later"
+    if refusal in {_BAD_PROTOCOL, None}:
+        return f'the MQTT broker does not answer in MQTT {protocol}: try again later, or set protocol to what it speaks, "5" or "3.1.1"'
     return "the MQTT broker lets nobody in now: try again later"
 
 
