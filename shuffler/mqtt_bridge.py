@@ -35,7 +35,7 @@ _GATHER_S = 0.005  # how long a frame waits for company
 _STEP_S = 0.05  # replies leave at multiples of this
 _GROUPS = 8  # that are stored and wait for their reply; beyond them frames wait
 _TURN = 32  # replies handed to the link before others get a turn: about 3 ms
-_UNDER_WAY = 1_024  # replies that the broker has not acknowledged
+_UNDER_WAY = 64  # replies that the broker has not acknowledged: the library reads that many packets in one turn, and 20 are in flight
 _REPLY_S = 10.0  # after which a reply is given up: the device sends its frame again
 _DRAIN_S = LIMITS.drain_s  # for what is under way when the service stops
 
