@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import free_port
+from tests.broker import Broker, free_port
 from tests.clients_world import make_world
 
 SERVICES = {
@@ -28,11 +28,36 @@ SERVICES = {
     "prometheus_client",
     "dp_accounting",
 }
-LATE = {"numpy", "grpc", "sqlite3"}  # loaded with the first report, not with the agent
+LATE = {"numpy", "grpc"}  # loaded with the first task and the first report that is sent
+FILE = {"sqlite3"}  # loaded with the agent, which opens its file whatever it does
 MQTT = {"aiomqtt", "paho"}
 SIMULATION = {"shoal.clients.fleet", "shoal.crypto.prepared", "shoal.analyzer", "shoal.shuffler"}
 _REPORT = "import json, sys; print(json.dumps([name if name.startswith('shoal') else name.partition('.')[0] for name in sys.modules]))"
 HOUR = 3_600
+
+# `shoal agent run` up to its first attempt to send, after which it waits for the next window.
+_RUN = """
+import asyncio, sqlite3, sys
+from pathlib import Path
+
+async def main(config):
+    from shoal.clients.runner import run
+    stop = asyncio.Event()
+    running = asyncio.create_task(run(Path(config), stop))
+    while not running.done() and not attempts(Path(config).with_name("outbox.db")):
+        await asyncio.sleep(0.02)
+    stop.set()
+    await running
+
+def attempts(outbox):
+    try:
+        with sqlite3.connect(f"file:{outbox}?mode=ro", uri=True) as db:
+            return [row for row in db.execute("SELECT attempts, kind FROM report") if row[0] and row[1] is not None]
+    except sqlite3.Error:
+        return []
+
+asyncio.run(main(sys.argv[1]))
+"""
 
 # A device that answers once, tries to send, and then waits.
 _ANSWER = """
@@ -58,48 +83,68 @@ def loaded(code: str, *arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "allowed"),
     [
-        "import shoal.clients",
-        "from shoal.clients import Agent, AgentConfig, Policy",
-        "from shoal.cli.main import main\ntry: main(['agent', '--help'])\nexcept SystemExit: pass",
-        "from shoal.cli.main import main\ntry: main(['agent', 'report', '--help'])\nexcept SystemExit: pass",
+        ("import shoal.clients", set()),
+        ("from shoal.clients import AgentConfig, Policy", set()),
+        ("from shoal.clients import Agent, AgentConfig, Policy", FILE),
+        ("from shoal.cli.main import main\ntry: main(['agent', '--help'])\nexcept SystemExit: pass", set()),
+        ("from shoal.cli.main import main\ntry: main(['agent', 'report', '--help'])\nexcept SystemExit: pass", set()),
     ],
 )
-def test_a_device_loads_neither_service_libraries_nor_what_it_does_not_need_yet(code: str) -> None:
+def test_a_device_loads_neither_service_libraries_nor_what_it_does_not_need_yet(code: str, allowed: set[str]) -> None:
     """Planted: `import numpy` at the top of clients/core.py -> fails."""
     names = loaded(code)
     assert "shoal" in names
-    assert not names & (SERVICES | LATE | MQTT | SIMULATION)
+    assert names & (SERVICES | LATE | FILE | MQTT | SIMULATION) <= allowed
 
 
 def test_reporting_loads_numpy_grpc_and_sqlite_but_no_service_library() -> None:
     code = "import shoal.clients.agent, shoal.clients.grpc_transport, shoal.clients.outbox_sqlite\nfrom shoal.mechanisms import create"
     names = loaded(code)
-    assert names >= LATE
-    assert not names & (SERVICES | MQTT | SIMULATION)
+    assert names >= LATE | FILE
+    assert names & (SERVICES | MQTT | SIMULATION) == set()
 
 
 def test_the_way_over_a_broker_loads_no_grpc_and_no_library_before_it_connects() -> None:
     """Planted: `import shoal.rpc.channel` in common/mqtt/settings.py; `import aiomqtt` at the top of common/mqtt/link.py -> fails."""
     names = loaded("import shoal.mqtt.link, shoal.mqtt.settings, shoal.mqtt.topics, shoal.clients.feeds.mqtt_feed")
-    assert not names & (SERVICES | MQTT | SIMULATION | {"grpc", "numpy"})
+    assert names & (SERVICES | MQTT | SIMULATION | {"grpc", "numpy"}) == set()
 
 
-def device(folder: Path, more: str = "") -> Path:
-    """agent.toml of a device with one task, whose shuffler listens nowhere."""
+def device(folder: Path, tables: str = "") -> Path:
+    """agent.toml of a device with one task, a source for it, and a shuffler that listens nowhere."""
     world = make_world(f"localhost:{free_port()}", start=int(time.time()) - HOUR // 2, length=HOUR)
     world.write(folder / "tasks")
+    (folder / "visits.json").write_text("3")
     config = folder / "agent.toml"
     config.write_text(
-        f'tasks = "tasks"\noutbox = "outbox.db"\n{more}\n[policy]\nauthorities = ["{world.authority.public.hex()}"]\nmax_epsilon0 = 4.0\n'
-        f'min_batch_floor = 100\n[policy.purposes]\n"{world.task.purpose}" = "allowed"\n[send]\ndeadline_s = 1.0\n'
+        f'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = ["{world.authority.public.hex()}"]\nmax_epsilon0 = 4.0\n'
+        f'min_batch_floor = 100\n[policy.purposes]\n"{world.task.purpose}" = "allowed"\n[send]\ndeadline_s = 1.0\ngap_s = 0.0\n'
+        f'[measure]\nmean_s = 0.001\n[sources.visits]\nkind = "json"\nfile = "visits.json"\n{tables}'
     )
     return config
 
 
-def test_an_agent_that_sends_over_grpc_never_loads_mqtt(tmp_path: Path) -> None:
-    """Planted: MqttTransport imported at the top of clients/agent.py -> the module's name fails."""
-    names = loaded(_ANSWER, str(device(tmp_path)))
-    assert names >= LATE
-    assert not names & (SERVICES | MQTT | SIMULATION | {"shoal.clients.mqtt_transport"})
+def over(broker: Broker, folder: Path) -> str:
+    """[mqtt] for reports through that broker. Nobody answers there."""
+    (folder / "broker.pem").write_bytes(broker.settings.ca or b"")
+    protocol = broker.settings.protocol
+    return f'[mqtt]\nbroker = "127.0.0.1:{broker.port}"\nca = "broker.pem"\nprotocol = "{protocol}"\nuplink = true\n'
+
+
+@pytest.mark.parametrize("code", [_ANSWER, _RUN], ids=["report", "run"])
+def test_an_agent_that_sends_over_grpc_never_loads_mqtt(code: str, tmp_path: Path) -> None:
+    """After a report and an attempt to send it. Planted: `import shoal.clients.mqtt_transport` at the top of clients/agent.py -> fails."""
+    names = loaded(code, str(device(tmp_path)))
+    assert names >= LATE | FILE
+    assert names & (SERVICES | MQTT | SIMULATION | {"shoal.clients.mqtt_transport"}) == set()
+
+
+@pytest.mark.parametrize("code", [_ANSWER, _RUN], ids=["report", "run"])
+def test_an_agent_that_sends_over_a_broker_never_loads_grpc(code: str, tmp_path: Path) -> None:
+    """Nor any of gRPC's threads. Planted: `import shoal.clients.grpc_transport` at the top of clients/agent.py -> fails."""
+    with Broker() as broker:
+        names = loaded(code, str(device(tmp_path, over(broker, tmp_path))))
+    assert names >= {"paho", "sqlite3", "numpy", "shoal.clients.mqtt_transport"}
+    assert names & (SERVICES | SIMULATION | {"grpc", "shoal.clients.grpc_transport"}) == set()
