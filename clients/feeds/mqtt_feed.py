@@ -75,7 +75,7 @@ class MqttFeed:
             renew_at = loop.time() + jittered(self._every_s, self._entropy)
             try:
                 while not stop.is_set():
-                    if loop.time() >= renew_at:
+                    if loop.time() >= renew_at and self._waiting.empty():
                         if self._again:
                             return
                         renew_at = loop.time() + jittered(self._every_s, self._entropy)

@@ -118,6 +118,7 @@ def test_across_tasks_epsilon0_enters_once_and_other_tasks_as_ever() -> None:
     assert last["delta_cumulative"] == pytest.approx(2 * FRESH_WORLD.task.delta, rel=1e-12)
     # Another window of the memoized task adds nothing.
     assert releases[4]["privacy"]["epsilon_cumulative_upper"] == last["epsilon_cumulative_upper"]
+    assert releases[4]["privacy"]["memoized"]["windows"] == 3
     assert (releases[4]["privacy"]["windows_composed"], releases[4]["privacy"]["tasks_composed"]) == (5, 2)
 
 

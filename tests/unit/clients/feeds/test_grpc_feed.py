@@ -187,6 +187,15 @@ async def test_a_directory_that_lies_offers_nothing_and_is_not_believed(name: st
         assert taken.got == []
 
 
+async def test_a_catalogue_that_is_too_large_is_not_even_begun() -> None:
+    """Planted: its size not looked at -> pages are gathered until the bound on pages, and this fails."""
+    asked: list[directory_pb2.PageRequest] = []
+    async with serving(scripted(LIES["too large"], asked)) as address:
+        with pytest.raises(ShoalError, match="impossible size"):
+            await feed(address, Taken()).once(30.0)
+    assert len(asked) == 1
+
+
 async def test_one_that_changes_for_ever_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: no bound on pages -> it never ends."""
     monkeypatch.setattr(grpc_feed, "_MOST_PAGES", 20)
