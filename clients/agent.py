@@ -212,6 +212,10 @@ class Agent:
             refusal = error.message
         return TaskStatus(assignment, self._permit.consent(task.purpose), refusal, task.windows.current(now))
 
+    def answered(self, task_id: TaskId, window: int) -> bool:
+        """Whether a window has its report, or its vector was charged. Blocks for the disk."""
+        return self.memory.outbox.find(task_id, window) is not None or self.memory.book.charged(task_id, window) is not None
+
     # --- reporting ----------------------------------------------------------------------------------------------------
 
     async def report(

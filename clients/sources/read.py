@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,28 +24,28 @@ class Reading:
     reason: str = ""
 
 
-async def read_source(spec: SourceSpec) -> Reading:
-    """The source's value now, within ``spec.timeout_s`` seconds. Raises nothing but CancelledError.
+async def read_source(spec: SourceSpec, most_s: float = math.inf) -> Reading:
+    """The source's value now, within ``spec.timeout_s`` seconds, or ``most_s`` if that is less. Raises nothing but CancelledError.
 
     Late, missing and broken sources give None. A value that does not fit the task's domain is given as it is: the domain has a cell for it.
     """
     try:
-        return Reading(await _read(spec))
+        return Reading(await _read(spec, min(spec.timeout_s, most_s)))
     except SourceError as error:
         return Reading(None, str(error))
     except Exception as error:  # noqa: BLE001 - no answer, whatever it was; its text may quote the value
         return Reading(None, f"failed ({type(error).__name__})")
 
 
-async def _read(spec: SourceSpec) -> Value:
+async def _read(spec: SourceSpec, timeout_s: float) -> Value:
     if spec.kind == "command":
         from shoal.clients.sources.command import run_command
 
-        return _text(await run_command(spec.argv, spec.timeout_s), spec.pointer)
-    return await _in_thread(spec, lambda: _waiting(spec))
+        return _text(await run_command(spec.argv, timeout_s), spec.pointer)
+    return await _in_thread(spec, timeout_s, lambda: _waiting(spec, timeout_s))
 
 
-def _waiting(spec: SourceSpec) -> Value:
+def _waiting(spec: SourceSpec, timeout_s: float) -> Value:
     """The kinds that wait in system calls."""
     match spec.kind:
         case "json" if spec.file is not None:
@@ -54,11 +55,11 @@ def _waiting(spec: SourceSpec) -> Value:
         case "sqlite" if spec.file is not None:
             from shoal.clients.sources.sqlite_query import query_sqlite
 
-            return query_sqlite(spec.file, spec.query, spec.timeout_s)
+            return query_sqlite(spec.file, spec.query, timeout_s)
         case "http":
             from shoal.clients.sources.loopback import fetch
 
-            return _text(fetch(spec.url, spec.timeout_s), spec.pointer)
+            return _text(fetch(spec.url, timeout_s), spec.pointer)
     raise SourceError("no such kind of source")
 
 
@@ -74,7 +75,7 @@ def _text(data: bytes, pointer: str) -> Value:
         raise SourceError("not a text in UTF-8") from None
 
 
-async def _in_thread(spec: SourceSpec, step: Callable[[], Value]) -> Value:
+async def _in_thread(spec: SourceSpec, timeout_s: float, step: Callable[[], Value]) -> Value:
     """Run a step in a thread that nobody waits for beyond the source's time: a dead network disk may hold it for ever.
 
     The threads that asyncio keeps for the outbox must not be spent on that, nor may the process have to wait for it at its end. A source
@@ -107,7 +108,7 @@ async def _in_thread(spec: SourceSpec, step: Callable[[], Value]) -> Value:
     _hanging.add(spec)
     threading.Thread(target=work, name="source", daemon=True).start()
     try:
-        async with asyncio.timeout(spec.timeout_s):
+        async with asyncio.timeout(timeout_s):
             return await result
     except TimeoutError:
         raise SourceError("took too long") from None

@@ -242,7 +242,7 @@ def lives(pid: int) -> bool:
 
 
 @contextmanager
-def saying(reply: bytes, *, close: Callable[[], None] | None = None) -> Iterator[tuple[str, list[bytes]]]:
+def saying(reply: bytes, *, close: Callable[[], object] | None = None) -> Iterator[tuple[str, list[bytes]]]:
     """A service that answers every connection with these bytes; the requests it saw. ``close``: waited for before it closes."""
     requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -314,7 +314,7 @@ async def test_nobody_listens() -> None:
 
 async def test_a_service_that_never_ends_its_reply() -> None:
     done = threading.Event()
-    with saying(b"HTTP/1.1 200 OK\r\n\r\n3", close=lambda: done.wait(60) and None) as (url, _):
+    with saying(b"HTTP/1.1 200 OK\r\n\r\n3", close=lambda: done.wait(60)) as (url, _):
         assert await read_source(SourceSpec("http", timeout_s=0.2, url=url)) == Reading(None, "took too long")
         done.set()
     await gone("source")
@@ -326,7 +326,7 @@ async def test_a_service_that_never_ends_its_reply() -> None:
 async def test_a_source_that_hangs_costs_one_thread_and_never_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a dead network disk. Planted: no memory of what hangs -> a thread for each reading."""
     free = threading.Event()
-    monkeypatch.setattr(read, "_waiting", lambda _: free.wait(60) and None)
+    monkeypatch.setattr(read, "_waiting", lambda _spec, _timeout: free.wait(60) and None)
     spec = SourceSpec("json", 0.1, file=tmp_path / "a")
     assert await read_source(spec) == Reading(None, "took too long")
     for _ in range(5):
@@ -339,7 +339,7 @@ async def test_a_source_that_hangs_costs_one_thread_and_never_the_rest(tmp_path:
 
 
 async def test_a_bug_in_a_reader_is_no_answer_and_its_words_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: SourceSpec) -> Value:
+    def broken(_spec: SourceSpec, _timeout: float) -> Value:
         raise KeyError("the true value: 3")
 
     monkeypatch.setattr(read, "_waiting", broken)

@@ -1,0 +1,248 @@
+"""``shoal agent run``: the agent as a service. It answers every task that has a source, in every window, until it is told to stop.
+
+Whatever goes wrong outside its own configuration (network, broker, disk, tasks, sources) costs at most what it touches: the service goes
+on, and logs one line when something changes, not one per try. SIGHUP reads the configuration again and keeps the old one if the new one
+is wrong. SIGTERM and SIGINT end it: nothing more is measured, attempts under way get ten seconds, what waits is sent at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.clients.agent import Agent
+from shoal.clients.config import AgentConfig
+from shoal.clients.feeds.feed import Feed, open_feeds
+from shoal.clients.measuring import Measuring, Sleep, source_of
+from shoal.clients.news import News
+from shoal.clock import Clock, SystemClock
+from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.log import configure, get_log
+
+log = get_log("agent")
+AgentFactory = Callable[[AgentConfig, bool], Agent]  # configuration, whether it sends in the background
+LOOK_S = 60.0  # between two looks at the folders of tasks, and at what feeds say of themselves
+FEED_S = 60.0  # longest time for a feed in a single pass
+_AGAIN_S = 30.0  # before a full disk is tried again
+
+
+async def run(path: Path, stop: asyncio.Event | None = None, once: bool = False) -> None:
+    """Run the agent of a configuration file until ``stop``, or, without one, SIGTERM or SIGINT; ``once``: a single pass.
+
+    A pass learns what there is to learn, answers every task that has a source and no answer in its current window (not sums: a round wants
+    the device for longer), and makes one attempt for everything that waits. Raises CONFIG, KEY_FILE for what is wrong at the start.
+    """
+    if stop is None:  # the process is this service's: nobody else can have arranged for these
+        os.umask(0o077)
+        configure()
+    end, reload = stop or asyncio.Event(), asyncio.Event()
+    with _signals(end if stop is None else None, reload):
+        config = await asyncio.to_thread(AgentConfig.load, path)
+        runner = Runner(path, end, reload)
+        await (runner.once(config) if once else runner.run(config))
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event | None, reload: asyncio.Event) -> Iterator[None]:
+    """SIGHUP sets ``reload``; SIGTERM and SIGINT set ``stop`` if it is given. Nothing outside the main thread."""
+    loop = asyncio.get_running_loop()
+    wanted = {signal.SIGHUP: reload}
+    if stop is not None:
+        wanted |= {signal.SIGTERM: stop, signal.SIGINT: stop}
+    placed = []
+    for number, event in wanted.items():
+        with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
+            loop.add_signal_handler(number, event.set)
+            placed.append(number)
+    try:
+        yield
+    finally:
+        for number in placed:
+            loop.remove_signal_handler(number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """An agent under one configuration, with what feeds it."""
+
+    agent: Agent
+    news: News
+    feeds: list[Feed]
+
+
+class Runner:
+    """The service behind its seams. clock, entropy, sleep and agents: for tests."""
+
+    def __init__(
+        self,
+        path: Path,
+        stop: asyncio.Event,
+        reload: asyncio.Event,
+        *,
+        clock: Clock | None = None,
+        entropy: Entropy = SYSTEM,
+        sleep: Sleep = asyncio.sleep,
+        agents: AgentFactory | None = None,
+    ) -> None:
+        self._path, self._stop, self._reload = path, stop, reload
+        self._clock, self._entropy, self._sleep = clock or SystemClock(), entropy, sleep
+        self._agents = agents or self._agent
+        self._told: dict[str, str] = {}  # what was said last, by where
+
+    def _agent(self, config: AgentConfig, background: bool) -> Agent:
+        return Agent(config, background=background, gap_s=config.send_gap_s, clock=self._clock, entropy=self._entropy)
+
+    def tell(self, where: str, what: str, error: ShoalError | None = None) -> None:
+        """Log what changed. That something works is worth a line only after it did not."""
+        said = f"{what} {error.message}" if error is not None else what
+        before = self._told.get(where)
+        self._told[where] = said
+        if before == said or (before is None and error is None):
+            return
+        if error is not None:
+            log.warning(what, where=where, error=error)
+        else:
+            log.info(what, where=where)
+
+    # --- opening --------------------------------------------------------------------------------------------------------
+
+    async def _opened(self, config: AgentConfig, background: bool = True) -> _Open | None:
+        """Open an agent and its feeds. A disk that is full or busy is waited for; None: told to stop meanwhile. Raises CONFIG, KEY_FILE."""
+        while not self._stop.is_set():
+            agent = self._agents(config, background)
+            try:
+                await agent.__aenter__()
+            except ShoalError as error:
+                if error.kind is not Kind.OVERLOADED:
+                    raise
+                self.tell("memory", "the device's memory can't be opened", error)
+                await self._pause(_AGAIN_S)
+                continue
+            try:
+                news = News(agent, self._clock)
+                return _Open(agent, news, open_feeds(config, news.offer, self._entropy))
+            except BaseException:
+                await agent.__aexit__(None, None, None)
+                raise
+        return None
+
+    async def _reopened(self, old: AgentConfig) -> _Open | None:
+        """With the file as it is now, or, if that is wrong, with the configuration before."""
+        try:
+            opened = await self._opened(await asyncio.to_thread(AgentConfig.load, self._path))
+        except ShoalError as error:
+            log.error("the configuration can't be used: the old one stays", error=error)
+            return await self._opened(old)
+        log.info("configuration read again")
+        return opened
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but not through ``stop`` or ``reload``."""
+        ends = [asyncio.ensure_future(one) for one in (self._stop.wait(), self._reload.wait(), self._sleep(seconds))]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in ends:
+                one.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+
+    # --- a service ------------------------------------------------------------------------------------------------------
+
+    async def run(self, config: AgentConfig) -> None:
+        """Until ``stop``. Raises CONFIG, KEY_FILE for the first configuration alone."""
+        opened = await self._opened(config)
+        log.info("agent runs", tasks=len(opened.agent.tasks.all()) if opened is not None else 0)
+        while opened is not None:
+            self._reload.clear()
+            try:
+                await self._serve(opened)
+            finally:
+                await opened.agent.__aexit__(None, None, None)
+            opened = None if self._stop.is_set() else await self._reopened(opened.agent.config)
+        log.info("agent ended")
+
+    async def _serve(self, opened: _Open) -> None:
+        """Until ``stop`` or ``reload``: learn tasks, look at the folders, measure; then let what is under way come to its end."""
+        over = asyncio.Event()
+        measuring = Measuring(opened.agent, self._clock, self._entropy, self._sleep, self.tell)
+        feeding = [asyncio.create_task(feed.run(over)) for feed in opened.feeds]
+        try:
+            while not (self._stop.is_set() or self._reload.is_set()):
+                await self._look(opened, measuring)
+                await self._until_news(opened.news)
+        finally:
+            over.set()
+            measuring.stop()
+            for feed in feeding:
+                feed.cancel()
+            await asyncio.gather(*feeding, return_exceptions=True)
+            await opened.agent.drain(LIMITS.drain_s)
+            await measuring.close()
+
+    async def _look(self, opened: _Open, measuring: Measuring) -> None:
+        opened.news.fresh.clear()
+        for feed in opened.feeds:
+            trouble = ShoalError(Kind.UNAVAILABLE, feed.trouble) if feed.trouble else None
+            self.tell(f"feed {feed.origin}", "feed answers" if trouble is None else "feed brings nothing", trouble)
+        try:
+            await asyncio.to_thread(opened.news.prune)
+            await asyncio.to_thread(opened.agent.look)
+            tasks = await asyncio.to_thread(opened.agent.status)
+        except ShoalError as error:
+            self.tell("tasks", "tasks can't be read", error)
+            return
+        self.tell("tasks", "tasks are read")
+        for name, problem in opened.agent.tasks.problems.items():
+            self.tell(f"task file {name}", "task file can't be used", problem)
+        for one in tasks:
+            refusal = ShoalError(Kind.REFUSED, one.refusal) if one.refusal else None
+            self.tell(f"policy on {one.assignment.task_id.short}", "task accepted" if refusal is None else "task refused", refusal)
+        measuring.update(tasks)
+
+    async def _until_news(self, news: News) -> None:
+        fresh = asyncio.create_task(news.fresh.wait())
+        pause = asyncio.create_task(self._pause(LOOK_S))
+        try:
+            await asyncio.wait([fresh, pause], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in (fresh, pause):
+                one.cancel()
+            await asyncio.gather(fresh, pause, return_exceptions=True)
+
+    # --- a single pass --------------------------------------------------------------------------------------------------
+
+    async def once(self, config: AgentConfig) -> None:
+        """Learn, answer, send: each once. What is wrong with one of them is logged and stops nothing."""
+        opened = await self._opened(config, background=False)
+        if opened is None:
+            return
+        try:
+            await asyncio.gather(*(self._fed(feed) for feed in opened.feeds))
+            measuring = Measuring(opened.agent, self._clock, self._entropy, self._sleep, self.tell)
+            await asyncio.to_thread(opened.agent.look)
+            for one in await asyncio.to_thread(opened.agent.status):
+                spec, window = source_of(opened.agent, one.assignment), one.window
+                if spec is None or one.refusal or window is None or one.assignment.task.pairwise is not None:
+                    continue
+                if not await asyncio.to_thread(opened.agent.answered, one.assignment.task_id, window):
+                    await measuring.measure(one.assignment, spec, window)
+            for outcome in await opened.agent.flush():
+                if outcome.message:
+                    self.tell(f"task {outcome.task}", "not delivered", ShoalError(outcome.kind or Kind.UNAVAILABLE, outcome.message))
+        except ShoalError as error:
+            self.tell("memory", "the device's memory fails", error)
+        finally:
+            await opened.agent.__aexit__(None, None, None)
+
+    async def _fed(self, feed: Feed) -> None:
+        try:
+            await feed.once(FEED_S)
+        except ShoalError as error:
+            self.tell(f"feed {feed.origin}", "feed brings nothing", error)
