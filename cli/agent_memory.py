@@ -125,7 +125,9 @@ def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
     with memory(config) as book:
         head = EMPTY if book is None else book.verify()
         _lies_on(noted, head, book)
-        rows = [] if book is None else [row for row in book.entries(arguments.since) if _wanted(row.entry, arguments.task)]
+        # What a running agent entered since is not verified yet, and comes with the next look.
+        rows = [row for row in book.entries(arguments.since) if row.number <= head.count] if book is not None else []
+        rows = [row for row in rows if _wanted(row.entry, arguments.task)]
         found = budget_json(config, book)
     if arguments.json:
         print_json(

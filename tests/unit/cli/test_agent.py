@@ -14,7 +14,7 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.clients.book_sqlite import SqliteBook
-from shoal.clients.ledger import Event, LedgerEntry
+from shoal.clients.ledger import Event, Head, LedgerEntry
 from shoal.clients.store_sqlite import AgentStore
 from shoal.ids import TaskId
 from tests.clients_world import World, make_world
@@ -238,6 +238,22 @@ def test_a_fleets_limit_is_the_budget(owner: Owner) -> None:
     (owner.folder / "fleet.toml").write_text("lifetime_epsilon = 7.5\nmin_batch_floor = 50\n")
     owner.write(top='fleet = "fleet.toml"')
     assert owner.json("budget")["limit"] == 7.5
+
+
+def test_what_is_entered_while_the_ledger_is_verified_is_not_shown_as_verified(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running agent appends at any time. Planted: all entries shown -> four, under a head of three."""
+    owner.remember()
+    verify = SqliteBook.verify
+
+    def then_append(book: SqliteBook) -> Head:
+        head = verify(book)
+        book.append(LedgerEntry(Event.POLICY, 1_800_000_009))
+        return head
+
+    monkeypatch.setattr(SqliteBook, "verify", then_append)
+    found = owner.json("ledger")
+    assert (len(found["entries"]), found["head"]["count"]) == (3, 3)
+    assert found["entries"][-1]["hash"] == found["head"]["hash"]
 
 
 # --- status, explain, consent ---------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 from shoal.accounting.guarantee import compose_basic, guaranteed
 from shoal.accounting.meaning import bound_text, sentences
 from shoal.accounting.memoized import ALONE, PROMISE
+from shoal.accounting.sum_task import check_sum, design_sum
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, assign
 from shoal.clients.explain import explain, guaranteed_epsilon
@@ -20,8 +21,10 @@ from shoal.clients.policy import Policy
 from shoal.clients.rules import Rule
 from shoal.clients.sources.spec import SourceSpec
 from shoal.crypto.trust import trust_schedule, trust_task
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import Categories, Domain, Norm, Numeric, YesNo
 from shoal.mechanisms import create
+from shoal.secagg import Mode
+from shoal.task import Admission, Aggregator
 from tests.clients_world import VISITS, World, make_world
 
 
@@ -192,3 +195,58 @@ def test_an_accepted_epsilon_is_charged_what_the_certificate_guarantees() -> Non
     assert f"each window costs epsilon {bound_text(guaranteed_epsilon(one))} (what the certificate guarantees" in text_of(lines)
     assert lines[-1] == "As things are, this device would answer it."
     assert "which is above your limit" in text_of(explain(one, config))
+
+
+def sum_world(mode: Mode) -> World:
+    """A task that is summed in rounds, with noise made for epsilon 3."""
+    made = design_sum(
+        dimension=3,
+        norm=Norm.L2,
+        clip=2.5,
+        noise="skellam",
+        mode=mode,
+        cohort_max=100,
+        dropout_ppm=100_000,
+        honest_fraction_ppm=900_000,
+        epsilon=3.0,
+        delta=1e-8,
+    )
+    world = small_world()
+    world.task = replace(
+        world.task,
+        domain=made.domain,
+        mechanism=made.mechanism,
+        pairwise=made.plan,
+        aggregator=Aggregator.PAIRWISE,
+        admission=Admission.ENROLLED,
+        enrolment_key=world.authority.public,
+        report_size=made.plan.vector_bytes(3),
+        messages=1,
+    )
+    world.sign()
+    return world
+
+
+@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
+@pytest.mark.parametrize("trusts", [False, True])
+def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
+    """What is charged is what its owner counts on. Planted: ``apart`` charged whoever trusts whom -> fails in the default mode."""
+    world = sum_world(mode)
+    one = assignment_of(world)
+    assert one.apart is not None
+    assert guaranteed_epsilon(one) == one.apart
+    config = config_of(world)
+    lines = explain(one, replace(config, policy=replace(config.policy, sums_if_apart=trusts)))
+    text = text_of(lines)
+    assert "a list of 3 numbers, made smaller where it is larger than 2.5 (norm l2)" in text
+    assert "nobody sees your vector, only that sum" in text
+    assert f"  - That is epsilon <= {bound_text(one.apart)} at delta = 1e-08" in text
+    assert "Known to the shuffler: which enrolled device takes part" in text
+    assert "anybody may take part" not in text
+    assert ("could read each device's vector" in text) == (mode is Mode.DEFAULT)
+    counted = min(one.apart, one.epsilon0) if trusts else one.epsilon0
+    fine = counted <= 4.0
+    assert f"each window costs epsilon {bound_text(counted)}{'' if fine else ', which is above your limit'}" in text
+    assert (lines[-1] == "As things are, this device would answer it.") == fine
+    together = compose_basic([check_sum(world.task)] * 4)
+    assert f"all 4 windows together: epsilon <= {bound_text(together.epsilon_upper)} at delta = 4e-08" in text
