@@ -6,14 +6,15 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import echo
 from benchmarks.bench import Bench
 from benchmarks.figures import MEGABYTES, MICROSECONDS, MILLISECONDS, SECONDS, Figure, Goal, Outcome, alternate, spread
+from benchmarks.idle import LIBRARIES, Memory, of_agent, of_bare
+from benchmarks.mqtt import shuffler_with
 from benchmarks.raw import Processes, Work
 from benchmarks.site import Site, started
 from benchmarks.unary import echo_server
@@ -30,6 +31,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, trust_schedule, trust_task
 from shoal.ids import TaskId
 from shoal.task import KeySchedule, Task, WindowKeys, WindowPlan
+from tests.broker import Broker
 
 TITLE = "import, idle memory and CPU per report of a device's agent / the bare libraries that it stands on"
 _IMPORT_S, _IDLE_MB, _BEYOND_MS = 0.4, 55.0, 2.0
@@ -39,12 +41,12 @@ _START = 1_800_000_000
 _WINDOWS = 1_500  # reports that one agent can make: one per window
 _PACKAGE, _API = "import shoal.clients", "from shoal.clients import Agent, AgentConfig"
 _FIRST = f"{_API}; import shoal.clients.grpc_transport, shoal.clients.outbox_sqlite; from shoal.mechanisms import create"
-_BARE = "import asyncio, ssl, sqlite3, numpy, grpc, google.protobuf.message, cryptography.x509, cryptography.hazmat.primitives.hpke"
+_BARE = f"{LIBRARIES}; import grpc"
 
 
 def run(bench: Bench) -> Outcome:
     site = bench.fresh_site("agent", 300)
-    agent, anew, bare = _idle(site)
+    idle = _idle(site)
     imports = {code: tuple(_import_s(code) for _ in range(bench.pick(1, 5, 11))) for code in (_BARE, _PACKAGE, _API, _FIRST)}
     one, place = Processes(1), _place(bench.folder / "agent-cpu", site.pair.task)
     few = bench.pick(3, 100, 200)
@@ -59,16 +61,19 @@ def run(bench: Bench) -> Outcome:
     beyond = tuple((subject.cpu_us - limit) / 1000 for subject, limit in zip(pairs.subjects, around, strict=True))
     return Outcome(
         (
-            Figure("idle with gRPC: resident memory", (agent.resident / bare.resident,)),
+            Figure("idle over gRPC: resident memory", (idle["agent grpc"].resident / idle["bare grpc"].resident,)),
+            Figure("idle over MQTT: resident memory", (idle["agent mqtt"].resident / idle["bare mqtt"].resident,)),
             Figure(
                 "all that a first report loads: time to import", tuple(a / b for a, b in zip(imports[_FIRST], imports[_BARE], strict=True))
             ),
             Figure("a report through the agent: CPU", pairs.against(lambda sample: sample.cpu_us)),
-            Figure("idle with gRPC, the agent: resident", (agent.resident,), MEGABYTES, Goal(at_most=_IDLE_MB)),
-            Figure("of it private and written to: no other process can share it", (agent.anonymous,), MEGABYTES),
-            Figure("idle, started again with nothing to send: resident", (anew.resident,), MEGABYTES),
-            Figure("idle with gRPC, bare libraries: resident", (bare.resident,), MEGABYTES),
-            Figure("of it private and written to", (bare.anonymous,), MEGABYTES),
+            Figure("idle over gRPC, the agent: resident", (idle["agent grpc"].resident,), MEGABYTES, Goal(at_most=_IDLE_MB)),
+            Figure("idle over gRPC, bare libraries: resident", (idle["bare grpc"].resident,), MEGABYTES),
+            Figure("idle over gRPC, the agent: of it private, written to", (idle["agent grpc"].anonymous,), MEGABYTES),
+            Figure("idle over gRPC, bare libraries: of it private, written to", (idle["bare grpc"].anonymous,), MEGABYTES),
+            Figure("idle over MQTT, the agent: resident", (idle["agent mqtt"].resident,), MEGABYTES),
+            Figure("idle over MQTT, bare libraries: resident", (idle["bare mqtt"].resident,), MEGABYTES),
+            Figure("idle over MQTT, the agent: of it private, written to", (idle["agent mqtt"].anonymous,), MEGABYTES),
             Figure("import shoal.clients", imports[_PACKAGE], SECONDS, Goal(at_most=_IMPORT_S)),
             Figure("import Agent and AgentConfig", imports[_API], SECONDS, Goal(at_most=_IMPORT_S)),
             Figure("import all that a first report loads", imports[_FIRST], SECONDS),
@@ -79,7 +84,7 @@ def run(bench: Bench) -> Outcome:
             spread("randomize one value and seal it twice: CPU", pairs.limits, lambda sample: sample.cpu_us, MICROSECONDS),
         ),
         (
-            "idle: after one report over TLS; the bare process has loaded the same libraries and made one call of the same size",
+            "idle: `shoal agent run` after one report over TLS; the bare process has loaded the same libraries and made one call",
             "CPU: the report is charged, entered in the ledger, on disk before and after it is sent; its receipt is verified; no network",
         ),
     )
@@ -98,65 +103,42 @@ def _import_s(code: str) -> float:
 # --- idle memory ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Of one process, in MB (1e6 bytes). ``resident``: VmRSS, which counts pages of library files too; ``anonymous``: without those."""
-
-    resident: float
-    anonymous: float
-
-
-def memory(pid: int) -> Memory:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    found = {name: int(value.split()[0]) * 1024 / 1e6 for name, _, value in (line.partition(":") for line in lines) if name in _FIELDS}
-    return Memory(found["VmRSS"], found["RssAnon"])
-
-
-_FIELDS = {"VmRSS", "RssAnon"}
-
-
-@contextmanager
-def idling(*arguments: str) -> Iterator[int]:
-    """A process of ``benchmarks.idle`` that has got ready."""
-    command = [sys.executable, "-m", "benchmarks.idle", *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process:
-        try:
-            if not process.stdout or process.stdout.readline() != "ready\n":
-                raise RuntimeError(f"benchmarks.idle {arguments[0]} did not get ready")
-            yield process.pid
-        finally:
-            process.communicate()  # closes its input
-
-
-def _idle(site: Site) -> tuple[Memory, Memory, Memory]:
-    """(the agent after a report over TLS, the same device started again, the bare libraries after a call over TLS)."""
-    task = site.pair.task
-    folder = site.folder / "device"
-    config = write_agent(folder, site.workspace.authority, task, site.pair.signed_task, site.pair.signed_schedule)
-    ca = folder / "ca.pem"
+def _idle(site: Site) -> dict[str, Memory]:
+    """Of "agent" and "bare", over "grpc" and "mqtt"."""
+    task, pair, found = site.pair.task, site.pair, {}
+    ca = site.folder / "idle-ca.pem"
     ca.write_bytes(site.ca)
-    with echo_server(site) as target, idling("grpc", target.address, str(ca), echo.METHOD) as pid:
-        bare = memory(pid)
-    shuffler = site.shuffler()
-    try:
-        started(shuffler)
-        with idling("agent", str(config), task.name) as pid:
-            agent = memory(pid)
-        with idling("agent", str(config), task.name) as pid:  # its window is answered: nothing is sent
-            return agent, memory(pid), bare
-    finally:
-        shuffler.stop()
+    with echo_server(site) as target:
+        found["bare grpc"] = of_bare("grpc", target.address, str(ca), echo.METHOD)
+    with Broker() as broker:
+        shuffler, broker_ca = shuffler_with(site, broker), site.folder / "broker-ca.pem"
+        broker_ca.write_bytes(broker.settings.ca or b"")
+        found["bare mqtt"] = of_bare("mqtt", str(broker.port), str(broker_ca))
+        uplink = f'[mqtt]\nbroker = "127.0.0.1:{broker.port}"\nca = "{broker_ca}"\nprotocol = "{broker.settings.protocol}"\nuplink = true\n'
+        try:
+            started(shuffler)
+            for way, first in (("grpc", ""), ("mqtt", uplink)):
+                folder = site.folder / f"device-{way}"
+                tables = (
+                    f'{first}[send]\ngap_s = 0.0\n[measure]\nmean_s = 0.001\n[sources.{task.name}]\nkind = "json"\nfile = "value.json"\n'
+                )
+                config = write_agent(folder, site.workspace.authority, task, pair.signed_task, pair.signed_schedule, tables)
+                (folder / "value.json").write_text("1")
+                found[f"agent {way}"] = of_agent(config)
+        finally:
+            shuffler.stop()
+    return found
 
 
-def write_agent(folder: Path, authority: bytes, task: Task, signed_task: bytes, signed_schedule: bytes, more: str = "") -> Path:
+def write_agent(folder: Path, authority: bytes, task: Task, signed_task: bytes, signed_schedule: bytes, tables: str = "") -> Path:
     """agent.toml of a device whose owner allows the task."""
     (folder / "tasks").mkdir(parents=True)
     (folder / "tasks" / f"{task.name}{TASK_SUFFIX}").write_bytes(signed_task)
     (folder / "tasks" / f"{task.name}{SCHEDULE_SUFFIX}").write_bytes(signed_schedule)
     config = folder / "agent.toml"
     config.write_text(
-        f'tasks = "tasks"\noutbox = "outbox.db"\n{more}\n[policy]\nauthorities = ["{authority.hex()}"]\nmax_epsilon0 = 8.0\n'
-        f'min_batch_floor = 2\n[policy.purposes]\n"{task.purpose}" = "allowed"\n'
+        f'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = ["{authority.hex()}"]\nmax_epsilon0 = 8.0\n'
+        f'min_batch_floor = 2\n[policy.purposes]\n"{task.purpose}" = "allowed"\n{tables}'
     )
     return config
 

@@ -47,7 +47,7 @@ def run(bench: Bench) -> Outcome:
     with _broker() as (broker, pid):
         place = wire.Place(broker.port, broker.settings.ca)
         uplink = Uplink(broker.port, broker.settings.ca, broker.settings.protocol, site.pair.task.shuffler_key)
-        shuffler = _shuffler(site, broker)
+        shuffler = shuffler_with(site, broker)
         try:
             started(shuffler)
             topics, blocks = numbers(), iter(range(repetitions))
@@ -115,7 +115,7 @@ def broker_cpu_s(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def _shuffler(site: Site, broker: Broker) -> Process:
+def shuffler_with(site: Site, broker: Broker) -> Process:
     """The site's shuffler, with the broker in its configuration."""
     config = site.workspace.shuffler_config
     ca = config.with_name("broker.pem")
