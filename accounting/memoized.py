@@ -22,6 +22,9 @@ differ by epsilon0 for each of the values, as any answers do. Histories that dif
 all: two different reports prove a change, with certainty, if they can be told to be one device's. So no figure is about one window's
 answer while the others stay as they are, and a repeated report that few others send is recognised from window to window (``rarest``).
 
+*Memory.* All of this is about a device that keeps its permanent reports. One that loses them (a store that is lost, consent that was
+withdrawn and given again: the memory is deleted then) draws anew, and an unchanged value has cost epsilon0 twice.
+
 *Who may.* Mechanisms with a finite epsilon0 whose report is one message. Where epsilon0 is infinite (dummies, approximate laws) the
 lifetime promise would be empty, and where a report has several messages what one window hides among the others' messages the next
 one shows again. A sum by secure aggregation draws its noise for every round.
@@ -49,6 +52,11 @@ ALONE = (
 
 REPEATED = (
     "one report per device in the batch, drawn once with fresh randomness and sent again in every window in which the value is the same"
+)
+
+FORGOTTEN = (
+    "a device that loses its memory of the task (its store is lost, or consent was withdrawn and given again) draws anew: that costs what a"
+    " further distinct value costs"
 )
 
 

@@ -18,7 +18,7 @@ from shoal.accounting import Certificate, certify, guaranteed
 from shoal.accounting.accountant import FRESH, upper_curve
 from shoal.accounting.composition import release_law
 from shoal.accounting.loss_bytes import to_bytes
-from shoal.accounting.memoized import ALONE, PROMISE, REPEATED, check_memoized, lifetime_epsilon
+from shoal.accounting.memoized import ALONE, FORGOTTEN, PROMISE, REPEATED, check_memoized, lifetime_epsilon
 from shoal.analyzer import core
 from shoal.analyzer.core import Batch
 from shoal.analyzer.cumulative import compose_spendings, composed_words
@@ -189,7 +189,7 @@ def _assumptions(task: Task, certificate: Certificate) -> list[str]:
     admission = OPEN_ADMISSION if task.admission is Admission.OPEN else ENROLLED_ADMISSION
     if not task.memoized:
         return [*certificate.assumptions, admission]
-    return [*(REPEATED if line == FRESH else line for line in certificate.assumptions), admission, ALONE, PROMISE]
+    return [*(REPEATED if line == FRESH else line for line in certificate.assumptions), admission, ALONE, PROMISE, FORGOTTEN]
 
 
 def decode_release(data: bytes) -> release_pb2.Release:

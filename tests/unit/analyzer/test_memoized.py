@@ -15,9 +15,9 @@ import pytest
 
 from shoal.accounting import guaranteed
 from shoal.accounting.accountant import FRESH
-from shoal.accounting.composition import compose
+from shoal.accounting.composition import compose, compose_memoized
 from shoal.accounting.losses import pure_law
-from shoal.accounting.memoized import ALONE, PROMISE, REPEATED
+from shoal.accounting.memoized import ALONE, FORGOTTEN, PROMISE, REPEATED
 from shoal.analyzer import tasks as tasks_module
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.cumulative import COMPOSED, COMPOSED_MEMOIZED, compose_spendings
@@ -77,7 +77,7 @@ def test_one_window_has_the_ordinary_figure_and_says_what_will_become_of_it() ->
     assert privacy["delta_cumulative"] == WORLD.task.delta
     assert privacy["memoized"] == {"lifetime_epsilon": EPSILON0, "windows": 1}
     assert privacy["unit"] == MEMOIZED_UNIT
-    for line in (REPEATED, ALONE, PROMISE, COMPOSED, COMPOSED_MEMOIZED):
+    for line in (REPEATED, ALONE, PROMISE, FORGOTTEN, COMPOSED, COMPOSED_MEMOIZED):
         assert line in privacy["assumptions"]
     assert FRESH not in privacy["assumptions"]
 
@@ -90,6 +90,7 @@ def test_from_the_second_window_on_it_is_epsilon0_for_ever(n: int) -> None:
     for number, release in enumerate(releases[1:], start=2):
         privacy = release["privacy"]
         assert privacy["epsilon_cumulative_upper"] == privacy["epsilon0"] == EPSILON0
+        assert privacy["epsilon_cumulative_upper"] == compose_memoized(EPSILON0, (), WORLD.task.delta).epsilon_upper
         assert privacy["delta_cumulative"] == 0.0
         assert privacy["memoized"] == {"lifetime_epsilon": EPSILON0, "windows": number}
         assert (privacy["windows_composed"], privacy["tasks_composed"]) == (number, 1)
