@@ -15,25 +15,42 @@ from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
 
 _READ = 64 * 1024  # bytes asked of the system at once
+_TURN = 4 * 1024  # bytes handed to the library before others on the event loop get their turn: about 8 frames, 1 ms
 # OpenSSL's x509_vfy.h: X509_V_ERR_...
 _EXPIRED = {9, 10}  # CERT_NOT_YET_VALID, CERT_HAS_EXPIRED
 _OTHER_NAME = {62, 64}  # HOSTNAME_MISMATCH, IP_ADDRESS_MISMATCH
 
 
 class BufferedSocket:
-    """What the MQTT library uses of a socket. It reads packets byte by byte: here a byte is a slice, not a system call."""
+    """What the MQTT library uses of a socket. It reads packets byte by byte: here a byte is a slice, not a system call.
+
+    The library reads on for as long as anything comes: a peer that sends without a pause would stop everything else on the event loop.
+    So there are turns, and at the end of one there is nothing to read, until the next begins.
+    """
 
     def __init__(self, raw: socket.socket) -> None:
         self._raw = raw
         self._data = b""
         self._at = 0
+        self._left = _TURN
+
+    def turn(self) -> None:
+        """Let about 4 KiB be read."""
+        self._left = _TURN
+
+    @property
+    def turn_over(self) -> bool:
+        return self._left <= 0
 
     def recv(self, count: int) -> bytes:
-        """At most ``count`` bytes; b"" at the end. Raises what the socket raises."""
+        """At most ``count`` bytes; b"" at the end. Raises what the socket raises, and BlockingIOError at the end of a turn."""
+        if self._left <= 0:
+            raise BlockingIOError
         if self._at == len(self._data):
             self._data, self._at = self._raw.recv(_READ), 0
         piece = self._data[self._at : self._at + count]
         self._at += len(piece)
+        self._left -= len(piece)
         return piece
 
     def pending(self) -> int:

@@ -59,7 +59,7 @@ class Link:
     @property
     def up(self) -> bool:
         """Connected, and subscribed to everything."""
-        return self._session is not None
+        return self._session is not None and not self._session.lost.done()
 
     async def __aenter__(self) -> Link:
         self.open()
@@ -107,8 +107,8 @@ class Link:
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
         await self.connected(timeout_s)
-        if self._session is None:  # it came, and went before this call was resumed
-            raise _unavailable(ENDED)
+        if self._session is None:
+            raise _unavailable(ENDED)  # it came, and went before this call was resumed
         try:
             async with asyncio.timeout_at(until):
                 await self._session.publish(topic, payload, qos, retain)
@@ -122,14 +122,19 @@ class Link:
             began = loop.time()
             try:
                 await self._once()
+                self._report(_unavailable(ENDED))  # no attempt failed: whoever waits waits for the next
             except ShoalError as error:
                 self._report(error)
+                self._tell(error)
+            except Exception as error:  # noqa: BLE001 - whatever it was, ours or the library's: the next attempt may fare better
+                _log.error("connection not kept", error=error)
+                self._tell(_unavailable("the connection to the MQTT broker failed: try again later"))
             # A broker that takes connections only to end them is no better than one that refuses them.
             attempt = 1 if loop.time() - began > LIMITS.mqtt_retry_most_s else attempt + 1
             await asyncio.sleep(_pause(attempt, self._entropy))
 
     async def _once(self) -> None:
-        """One connection, from its socket to its end, of which it always raises. Leaves nothing open, also when it is cancelled."""
+        """One connection, from its socket to its end. Raises UNAVAILABLE if it does not come up. Leaves nothing open, cancelled or not."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(LIMITS.mqtt_connect_s):
@@ -149,7 +154,6 @@ class Link:
                 self._on_up()
             self._tell(None)
             await asyncio.wait({session.lost})  # awaited itself, it would be cancelled with this task
-        raise _unavailable(ENDED)
 
     def _came_down(self) -> None:
         self._session = None
@@ -158,7 +162,6 @@ class Link:
         if self.problem is None or self.problem.message != error.message:
             _log.warning("broker not reached", reason=error.message)  # a line per change, not per attempt
         self.problem = error
-        self._tell(error)
 
     def _tell(self, error: ShoalError | None) -> None:
         for told in self._waiting:

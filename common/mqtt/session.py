@@ -202,6 +202,31 @@ def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
                 max_inflight_messages=LIMITS.mqtt_in_flight,
             )
             self._client._create_socket = lambda: plug  # type: ignore[method-assign, assignment, return-value]
+            self._plug = plug
+
+        def _on_socket_open(self, client: Any, userdata: Any, sock: Any) -> None:
+            """As the base class does it, but turn by turn: that one reads for as long as anything comes."""
+
+            def read() -> None:
+                self._plug.turn()
+                try:
+                    while True:
+                        client.loop_read()
+                        if client.socket() is None or not self._plug.pending():
+                            return
+                        if self._plug.turn_over:  # what is here already is announced by nobody
+                            break
+                except Exception as error:  # noqa: BLE001 - as the base class: whatever it was, the connection is broken
+                    if not self._disconnected.done():
+                        self._disconnected.set_exception(error)
+                else:
+                    self._loop.call_soon(read)
+
+            def pulse() -> None:
+                self._misc_task = self._loop.create_task(self._misc_loop())
+
+            self._loop.call_soon_threadsafe(self._loop.add_reader, sock.fileno(), read)
+            self._loop.call_soon_threadsafe(pulse)
 
         def _client_connect(self) -> None:
             """The base class calls this in a thread, for it may block. Nothing is left to do: ``Session.start`` has connected."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mqtt import link as link_module
 from shoal.mqtt.link import Link
+from shoal.mqtt.session import library
 from shoal.mqtt.settings import BrokerSettings
 from tests.broker import Broker, Tap, kinds
 from tests.mqtt_wire import CONNACK, CONNECT, DISCONNECT, PUBACK, PUBLISH, SUBACK, SUBSCRIBE, Puppet, message, packet, packets
@@ -436,6 +438,32 @@ async def test_a_handler_that_raises_ends_nothing(caplog: pytest.LogCaptureFixtu
     assert [one.kind for one in puppet.seen].count(CONNECT) == 1
     assert "ValueError" in caplog.text
     assert "secret-word" not in caplog.text
+
+
+async def test_whatever_raises_the_link_tries_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Planted: a task that dies of what it does not expect -> this hangs."""
+    times = 0
+
+    def on_up() -> None:
+        nonlocal times
+        times += 1
+        if times < 3:
+            raise ValueError("secret-word")
+
+    async with Puppet() as puppet, Link(puppet.settings, on_up=on_up) as link:
+        await up_again(link)
+        assert times == 3
+    assert caplog.text.count("connection not kept") == 2
+    assert "secret-word" not in caplog.text
+
+
+async def test_without_a_library_the_first_use_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiomqtt", None)
+    library.cache_clear()
+    with pytest.raises(ShoalError) as caught:
+        Link(BrokerSettings("127.0.0.1", 1, insecure=True)).open()
+    assert caught.value.kind is Kind.CONFIG
+    assert 'pip install "shoal[mqtt]"' in caught.value.message
 
 
 async def test_no_log_holds_an_address_a_topic_or_a_payload(caplog: pytest.LogCaptureFixture) -> None:
