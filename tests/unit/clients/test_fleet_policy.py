@@ -36,7 +36,7 @@ def allows(policy: Policy, trusted: TrustedTask, epsilon0: float, apart: float |
 
 
 def test_every_field_takes_the_stricter_of_the_two() -> None:
-    """Planted: min for max in any field -> fails."""
+    """Planted: min for max in any field, or the fleet's ``sums_if_apart`` in the place of the owner's -> fails."""
     fleet = FleetPolicy(frozenset({B, C}), 2.0, 20.0, 5_000, frozenset({"x"}), frozenset({"clinics"}), False)
     tight = tighten(OWNER, fleet)
     assert (tight.authorities, tight.max_epsilon0, tight.lifetime_epsilon, tight.min_batch_floor) == (frozenset({B}), 2.0, 20.0, 5_000)
@@ -47,6 +47,8 @@ def test_every_field_takes_the_stricter_of_the_two() -> None:
     assert replace(same, ceiling=OWNER.ceiling) == OWNER
     assert same.consent("new") == "not asked"
     assert tighten(OWNER, FleetPolicy()) == OWNER
+    wary = replace(OWNER, sums_if_apart=False)
+    assert [tighten(wary, FleetPolicy(sums_if_apart=said)).sums_if_apart for said in (None, True, False)] == [False] * 3
 
 
 _epsilons = st.sampled_from([0.5, 1.0, 2.0, 3.0, 4.0, 6.0, math.inf])
@@ -90,8 +92,7 @@ def test_what_the_two_allow_together_the_owner_allows_alone_and_the_fleet_does_n
     consents: dict[str, str],
     accepted: float | None,
 ) -> None:
-    """Whatever was answered or accepted. Planted: acceptance lifts the fleet's cap, ``purposes_allowed`` grants, or the fleet's
-    ``sums_if_apart`` decides for the owner -> fails."""
+    """Whatever was answered or accepted. Planted: acceptance lifts the fleet's cap, or ``purposes_allowed`` is not looked at -> fails."""
     both = tighten(owner, fleet)
     assert both.lifetime_epsilon <= min(owner.lifetime_epsilon, fleet.lifetime_epsilon)
     if not allows(both, TRUSTED, epsilon0, apart, consents=consents, accepted=accepted):
