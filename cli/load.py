@@ -134,7 +134,10 @@ async def _send(plan: SimulationPlan, watch: Watch) -> SimulationResult:
                     rate = f"{meter.rate(time.monotonic(), now.done):,.0f}/s"
                     progress.update(bar, completed=now.done, rate=rate, bad=failures(now))
 
-                return await simulate(plan, tell, stop)
+                def preparing(part: float) -> None:
+                    progress.update(bar, rate=f"encapsulations: {part:.0%}")
+
+                return await simulate(plan, tell, stop, preparing)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 

@@ -11,6 +11,7 @@ from shoal.clients.delivery import give_up
 from shoal.clients.fleet.misbehaviour import Conduct, Way, expected
 from shoal.clients.fleet.share import ACKED, GARBAGE_ACKED, GARBAGE_UNKNOWN, NO_ANSWER, NOT_SENT, SURPRISE, UNKNOWN, ShareResult
 from shoal.clients.outbox import Entry, MemoryOutbox
+from shoal.clients.transport import Undated
 from shoal.errors import Kind, ShoalError
 
 
@@ -111,7 +112,7 @@ class Tracker:
             self._result.copies = (sent + 1, acked + 1)
             self._own(flight.task, flight.device, ACKED)
             return False
-        flight.doubtful |= answer.kind not in NOT_STORED
+        flight.doubtful |= answer.kind not in NOT_STORED or isinstance(answer, Undated)
         if answer.kind is Kind.BAD_SIGNATURE:
             self._surprise("a duplicate was acknowledged with other bytes than its first")
         elif answer.kind not in expected(Conduct.DUPLICATE, self._way):
@@ -134,7 +135,7 @@ class Tracker:
                 return self._answered(flight, GARBAGE_ACKED)
             self._surprise(f"{name} frame acknowledged")
             return self._answered(flight, SURPRISE)
-        flight.doubtful |= answer.kind not in NOT_STORED
+        flight.doubtful |= answer.kind not in NOT_STORED or isinstance(answer, Undated)
         if answer.kind in expected(flight.conduct, self._way):
             return self._answered(flight, GARBAGE_UNKNOWN if garbage and flight.doubtful else answer.kind.value)
         if ACTION_OF[answer.kind] is Action.RETRY:

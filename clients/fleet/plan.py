@@ -19,6 +19,7 @@ from shoal.clients.fleet.share import (
     NOT_SENT,
     SURPRISE,
     UNKNOWN,
+    Share,
     ShareResult,
     SimulatedTask,
 )
@@ -106,6 +107,23 @@ class SimulationPlan:
         except ShoalError:
             return False
         return all(task.admission is Admission.ENROLLED for task in tasks)
+
+    def share(self, conduct: bytes, number: int, count: int) -> Share:
+        """Devices ``number``, ``number + count``, ... of the plan, for one of ``count`` processes. ``conduct``: of all devices."""
+        return Share(
+            tasks=tuple(SimulatedTask(t.signed_task, t.signed_schedule, tuple(t.values[number::count]), t.window) for t in self.tasks),
+            authorities=self.authorities,
+            first=number,
+            step=count,
+            in_flight=max(1, min(self.in_flight, len(self.tasks[0].values[number::count]))),
+            way=self.way,
+            arrivals=self.arrivals,
+            patience_s=self.patience_s,
+            deadline_s=self.deadline_s,
+            enrolment_roots=self.enrolment_roots,
+            conduct=conduct[number::count],
+            prepare=self.prepare,
+        )
 
     def mix(self) -> Counter[Conduct]:
         """How many devices of each conduct. Raises INVALID."""

@@ -8,6 +8,7 @@ signatures are verified once per process and reports are sealed by the block: th
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shoal import codec
@@ -40,13 +41,22 @@ class Reporter:
         self._pools: dict[int, tuple[Pool, dict[int, Prepared]]] = {}  # by task: encapsulations, and sealed reports not yet taken
         self._own = [device for device in range(share.devices) if share.conduct_of(device) in REPORTING]
 
-    def prepare(self) -> None:
-        """Encapsulate for every honest report of the share, each for one use. Takes as long as sealing them."""
+    def prepare(self, progress: Callable[[float], None] | None = None) -> None:
+        """Encapsulate for every honest report of the share, each for one use. Takes as long as sealing them.
+
+        ``progress`` is told the part that is done, in (0, 1].
+        """
         from shoal.clients.fleet.pool import prepare_pool
 
-        for task in range(len(self._share.tasks)):
+        tasks = len(self._share.tasks)
+        for task in range(tasks):
+
+            def tell(part: float, before: int = task) -> None:
+                if progress is not None:
+                    progress((before + part) / tasks)
+
             assignment = self.assignment(task)
-            pool = prepare_pool(assignment, self.window(task), len(self._own))
+            pool = prepare_pool(assignment, self.window(task), len(self._own), progress=tell)
             self._pools[task] = (pool, {})
 
     def report(self, assignment: Assignment, window: int, task: int, device: int) -> Prepared:

@@ -78,3 +78,8 @@ class ShareResult:
     surprises: Counter[str] = field(default_factory=Counter)
     answers: Counter[tuple[int, int]] = field(default_factory=Counter)  # (conduct, code) of misbehaving frames
     reasons: dict[int, str] = field(default_factory=dict)  # one message per kind, for people
+
+
+def blank(share: Share) -> ShareResult:
+    """Nothing was sent yet."""
+    return ShareResult(tuple(bytearray([NOT_SENT]) * share.devices for _ in share.tasks))

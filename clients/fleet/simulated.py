@@ -16,7 +16,7 @@ from shoal.clients.delivery import attempt
 from shoal.clients.fleet.flight import Flight, Role, Tracker
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Way, mute
 from shoal.clients.fleet.reporter import Reporter
-from shoal.clients.fleet.share import NOT_SENT, Share, ShareResult
+from shoal.clients.fleet.share import Share, ShareResult, blank
 from shoal.clients.outbox import MemoryOutbox
 from shoal.clients.transport import BatchTransport, Receipt, Transport
 from shoal.crypto.envelope import verify_receipt
@@ -47,8 +47,7 @@ class Simulation:
     ) -> None:
         self.share, self._transports, self._start, self._now, self._sleep = share, transports, start, now, sleep
         self._reporter = reporter or Reporter(share)
-        blank = bytes([NOT_SENT]) * share.devices
-        self.result = ShareResult(tuple(bytearray(blank) for _ in share.tasks))
+        self.result = blank(share)
         self._tracker = Tracker(self.result, share.way, now)
         self._devices: Iterator[int] = iter(range(share.devices))
 

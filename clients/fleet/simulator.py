@@ -19,7 +19,7 @@ from typing import Any
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult, merge
 from shoal.clients.fleet.reporter import Reporter
-from shoal.clients.fleet.share import Share, ShareResult, SimulatedTask
+from shoal.clients.fleet.share import Share, ShareResult, SimulatedTask, blank
 from shoal.clients.fleet.simulated import Simulation
 from shoal.clients.transport import Transport
 from shoal.crypto.trust import trust_task
@@ -33,15 +33,19 @@ _LEAD_S = 0.5  # between the start signal and the first report under a rate: tim
 
 
 async def simulate(
-    plan: SimulationPlan, progress: Callable[[Progress], None] | None = None, stop: asyncio.Event | None = None
+    plan: SimulationPlan,
+    progress: Callable[[Progress], None] | None = None,
+    stop: asyncio.Event | None = None,
+    preparing: Callable[[float], None] | None = None,
 ) -> SimulationResult:
-    """Run the whole plan. ``progress`` is called a few times per second, in this event loop.
+    """Run the whole plan. ``progress`` is called a few times per second, in this event loop; before the first report, where the plan
+    says ``prepare``, ``preparing`` with the part of the encapsulations that is made, in (0, 1].
 
     ``stop``: set it to end early; what was measured until then comes back, ``interrupted``. Cancelling ends the processes and
     gives nothing. Raises INTERNAL if one of them died, CONFIG for an address without a usable CA, or one that is not on this
     machine and not named by the plan itself.
     """
-    conduct, arrivals = plan.conduct(), plan.arrivals
+    conduct = plan.conduct()
     target_of(plan)
     count = min(plan.processes or os.cpu_count() or 1, len(plan.tasks[0].values))
     workers: list[_Worker] = []
@@ -49,26 +53,10 @@ async def simulate(
     try:
         with _deaf_to_interrupts():
             for number in range(count):
-                share = Share(
-                    tasks=tuple(
-                        SimulatedTask(t.signed_task, t.signed_schedule, tuple(t.values[number::count]), t.window) for t in plan.tasks
-                    ),
-                    authorities=plan.authorities,
-                    first=number,
-                    step=count,
-                    in_flight=max(1, min(plan.in_flight, len(plan.tasks[0].values[number::count]))),
-                    way=plan.way,
-                    arrivals=arrivals,
-                    patience_s=plan.patience_s,
-                    deadline_s=plan.deadline_s,
-                    enrolment_roots=plan.enrolment_roots,
-                    conduct=conduct[number::count],
-                    prepare=plan.prepare,
-                )
-                workers.append(_Worker(plan, number, share))
-        for worker in workers:
-            await worker.receive("ready")
-        start = time.monotonic() + (_LEAD_S if arrivals else 0.0)
+                workers.append(_Worker(plan, number, plan.share(conduct, number, count)))
+        if not await _ready(workers, stopped, preparing):
+            return merge(plan, conduct, [blank(plan.share(conduct, number, count)) for number in range(count)], 0.0, True)
+        start = time.monotonic() + (_LEAD_S if plan.arrivals else 0.0)
         began = time.monotonic()
         for worker in workers:
             worker.connection.send(start)
@@ -104,6 +92,27 @@ def target_of(plan: SimulationPlan) -> str:
             Kind.CONFIG, f"the tasks' shuffler {address} is not on this machine: name it, --address {address}, if you mean to load it"
         )
     return address
+
+
+async def _ready(workers: list[_Worker], stopped: asyncio.Event, preparing: Callable[[float], None] | None) -> bool:
+    """True once all processes can begin; False if it was stopped before."""
+    parts = dict.fromkeys(range(len(workers)), 0.0)
+
+    def tell(number: int, part: float) -> None:
+        parts[number] = part
+        if preparing is not None:
+            preparing(sum(parts.values()) / len(parts))
+
+    ready = asyncio.gather(*(worker.ready(tell) for worker in workers))
+    stopper = asyncio.create_task(stopped.wait())
+    try:
+        await asyncio.wait({ready, stopper}, return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            await ready
+        return not stopped.is_set()
+    finally:
+        stopper.cancel()
+        ready.cancel()
 
 
 async def _stop(stopped: asyncio.Event, workers: list[_Worker]) -> None:
@@ -144,11 +153,12 @@ class _Worker:
             raise ShoalError(*content)
         return kind, content
 
-    async def receive(self, wanted: str) -> Any:
-        kind, content = await self._next()
-        if kind != wanted:
-            raise ShoalError(Kind.INTERNAL, f'a process of simulated devices said "{kind}" instead of "{wanted}"')
-        return content
+    async def ready(self, tell: Callable[[int, float], None]) -> None:
+        while True:
+            kind, content = await self._next()
+            if kind == "ready":
+                return
+            tell(self.number, content)
 
     async def result(self, tell: Callable[[int, tuple[int, ...]], None]) -> ShareResult:
         while True:
@@ -220,7 +230,7 @@ async def _serve(
 ) -> ShareResult:
     reporter = Reporter(share)
     if share.prepare:
-        reporter.prepare()
+        reporter.prepare(lambda part: connection.send(("preparing", part)))
     transports = _transports(share, channels, address, insecure, broker)
     connection.send(("ready", None))
     start = float(await asyncio.to_thread(connection.recv))

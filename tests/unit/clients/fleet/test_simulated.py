@@ -257,7 +257,7 @@ async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> Non
 
     class Counting(Judge):
         async def submit_batch(self, frames: object, ack_keys: object, deadline_s: float) -> list[Receipt]:
-            calls.append((len(frames), sum(len(one) + 8 for one in frames)))  # type: ignore[arg-type, attr-defined] # a list of frames
+            calls.append((len(frames), sum(len(one) + 8 for one in frames)))  # type: ignore[arg-type, attr-defined, misc] # a list of frames
             return await super().submit_batch(frames, ack_keys, deadline_s)  # type: ignore[arg-type] # lists of bytes
 
     world = world_of()

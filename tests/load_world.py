@@ -1,0 +1,137 @@
+"""Real services for load tests: tasks whose first window is over and whose second one is open, and services with planted defects."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.cli.demo.processes import Process
+from shoal.cli.demo.workspace import Site, prepare
+from shoal.cli.keys import make_role_keys, sign_schedule
+from shoal.cli.task import sign_task
+from shoal.clients.fleet.share import SimulatedTask
+from shoal.codec import encode_task
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.suites import SuiteId
+from shoal.domain import YesNo
+from shoal.ids import TaskId
+from shoal.mechanisms import design
+from shoal.task import Admission, Task, WindowPlan
+
+HOUR = 3_600
+WINDOW = 1  # the open one
+PLANTED = Path(__file__).with_name("planted_service.py")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTask:
+    """One task as ``shoal load`` and the simulator take it."""
+
+    task: Task
+    task_id: TaskId
+    file: Path
+    signed_task: bytes
+    signed_schedule: bytes
+
+    def simulated(self, devices: int) -> SimulatedTask:
+        return SimulatedTask(self.signed_task, self.signed_schedule, tuple(index % 2 for index in range(devices)), WINDOW)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSite:
+    """Two configured services. ``add`` tasks before ``running``."""
+
+    site: Site
+
+    @classmethod
+    def at(cls, folder: Path) -> LoadSite:
+        folder.mkdir(exist_ok=True)
+        return cls(prepare(folder))
+
+    @property
+    def authorities(self) -> frozenset[bytes]:
+        return frozenset({self.site.authority.public})
+
+    def add(self, name: str, most: int, root: SigningKey | None = None) -> LoadTask:
+        """A yes/no question whose open window closes with ``most`` reports. ``root``: for devices that it enrols alone."""
+        site = self.site
+        task = Task(
+            salt=os.urandom(16),
+            name=name,
+            purpose="load tests",
+            question="Is this a test?",
+            domain=YesNo(),
+            mechanism=design("binary_rr", YesNo(), 2.0),
+            windows=WindowPlan(start_s=int(time.time()) - HOUR - 120, length_s=HOUR, count=2, grace_s=0, skew_s=60),
+            min_batch=2,
+            max_batch=most,
+            honest_fraction_ppm=900_000,
+            delta=1e-8,
+            target_epsilon=2.5,
+            key_authority=site.authority.public,
+            shuffler_key=site.shuffler,
+            analyzer_key=site.analyzer,
+            shuffler_address=site.shuffler_address,
+            shuffler_ca=site.ca,
+            retention_s=3 * HOUR,
+            report_size=1,
+            admission=Admission.OPEN if root is None else Admission.ENROLLED,
+            enrolment_key=b"" if root is None else root.public,
+        )
+        signed_task = sign_task(task, site.authority)
+        keys, hops = (make_role_keys(SuiteId.X25519_AES128, 2, site.folder / role / "keys") for role in ("analyzer", "shuffler"))
+        signed_schedule = sign_schedule(signed_task, keys, hops, site.authority)
+        file = site.folder / "tasks" / f"{name}.task"
+        file.write_bytes(signed_task)
+        file.with_suffix(".keys").write_bytes(signed_schedule)
+        return LoadTask(task, TaskId.of(encode_task(task)), file, signed_task, signed_schedule)
+
+    @property
+    def urls(self) -> tuple[str, str]:
+        """Admin addresses of analyzer and shuffler."""
+        return f"http://127.0.0.1:{self.site.analyzer_admin}", f"http://127.0.0.1:{self.site.shuffler_admin}"
+
+    @asynccontextmanager
+    async def running(self, defects: dict[str, str] | None = None) -> AsyncIterator[list[Process]]:
+        """[analyzer, shuffler], ready. ``defects``: environment of ``planted_service.py``."""
+        site = self.site
+        services: list[Process] = [
+            Process("analyzer", site.analyzer_config, site.analyzer_admin),
+            Process("shuffler", site.shuffler_config, site.shuffler_admin),
+        ]
+        if defects is not None:
+            services = [PlantedProcess(one.role, one.config, one.admin_port, defects) for one in services]
+        try:
+            for one in services:
+                one.start()
+            for one in services:
+                await one.ready()
+            yield services
+        finally:
+            for one in reversed(services):
+                one.stop()
+
+
+class PlantedProcess(Process):
+    """A service whose code was made wrong on purpose."""
+
+    def __init__(self, role: str, config: Path, admin_port: int, defects: dict[str, str]) -> None:
+        super().__init__(role, config, admin_port)
+        self._defects = defects
+
+    def start(self) -> None:
+        with (self.config.parent / f"{self.role}.log").open("ab") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, str(PLANTED), self.role, "serve", "--config", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **self._defects},
+            )
