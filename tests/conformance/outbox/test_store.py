@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.clients import store_sqlite
 from shoal.clients.book_sqlite import SqliteBook
 from shoal.clients.core import Prepared, State
 from shoal.clients.ledger import EMPTY, Event, LedgerEntry, Stored, chained
@@ -136,17 +137,29 @@ def test_after_sqlite_gave_up_a_transaction_nothing_more_of_it_is_written(device
     assert device.standing() == (1, 1, 1, 1)
 
 
-def test_other_threads_see_all_of_a_transaction_or_nothing(device: Device) -> None:
-    """Claims from several threads, as asyncio.to_thread makes them. Planted: no lock around a read -> half a claim is seen."""
-    stop, seen = threading.Event(), set[bool]()
-    failures: list[ShoalError] = []
+def test_other_threads_wait_for_the_end_of_a_transaction(device: Device) -> None:
+    """They share the connection, which sees what is not committed. Planted: no lock around a read -> a charge that is undone is seen."""
+    seen: list[int] = []
+    done = threading.Event()
 
     def look() -> None:
-        while not stop.is_set():
-            with device.book.transaction():
-                seen.add(len(device.book.charges()) == len(device.book.entries()))
-            query = "SELECT (SELECT count(*) FROM charge) = (SELECT count(*) FROM ledger)"
-            seen.add(bool(device.store.read(query)[0][0]))
+        seen.append(device.book.spent())
+        done.set()
+
+    reader = threading.Thread(target=look)
+    with device.store.write():
+        device.book.charge(TASK, 0, 1, None)
+        reader.start()
+        assert not done.wait(0.1)
+        device.book.charge(TASK, 1, 1, None)
+        assert device.book.spent() == 2  # this thread sees its own
+    reader.join()
+    assert seen == [2]
+
+
+def test_claims_from_several_threads(device: Device) -> None:
+    """As asyncio.to_thread makes them. Planted: a depth that threads share without a lock -> one joins the other's transaction."""
+    failures: list[ShoalError] = []
 
     def work(first: int) -> None:
         try:
@@ -155,17 +168,30 @@ def test_other_threads_see_all_of_a_transaction_or_nothing(device: Device) -> No
         except ShoalError as failure:
             failures.append(failure)
 
-    watcher = threading.Thread(target=look)
     workers = [threading.Thread(target=work, args=(first,)) for first in (0, 1, 2, 3, 0)]
-    for thread in (watcher, *workers):
+    for thread in workers:
         thread.start()
     for thread in workers:
         thread.join()
-    stop.set()
-    watcher.join()
     assert not failures
-    assert seen == {True}
-    assert (device.book.spent(), device.book.verify().count) == (40, 40)
+    assert (device.book.spent(), device.book.verify().count, len(device.outbox.records())) == (40, 40, 40)
+
+
+def test_nobody_commits_while_a_head_is_noted(device: Device, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that of two processes none writes an older head over a newer one. Planted: no lock of the file around it -> the other gets it."""
+    real, refused = store_sqlite._replace, []
+
+    def replace(head: Path, data: bytes) -> None:
+        other = sqlite3.connect(path, timeout=0, isolation_level=None)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        other.close()
+        refused.append(data)
+        real(head, data)
+
+    monkeypatch.setattr(store_sqlite, "_replace", replace)
+    device.claim(0)
+    assert refused == [f"{device.book.verify()}\n".encode()]
 
 
 CHILD = """
@@ -198,8 +224,7 @@ def child(path: Path, *arguments: str, failpoints: str = "") -> subprocess.Popen
 def test_two_processes_share_one_budget_and_one_chain(path: Path) -> None:
     """Both open a new file at once, and answer overlapping windows: 120 in all, of which the budget pays 100.
 
-    Planted: the budget looked up before the transaction -> more than 100 are spent; heads written outside of the lock of the file -> now
-    and then an older one stands at the end.
+    Planted: the budget looked up before the transaction -> more than 100 are spent.
     """
     workers = [child(path, first) for first in ("0", "40")]
     for worker in workers:
