@@ -24,6 +24,7 @@ _FIRST_PAUSE_S = 5.0
 _QUIET_S = 1.0  # after so long without a message a broker has sent what it retains
 _REFUSED_PAUSE_S = 0.01  # after a bundle that was refused: a broker that sends rubbish can't keep a device busy
 _MOST_SEEN = 2 * LIMITS.known_tasks
+_MOST_WAITING = 4 * LIMITS.bundle_bytes  # a broker can't fill a small device's memory
 
 
 class MqttFeed:
@@ -99,7 +100,7 @@ class MqttFeed:
         """On the event loop, between two awaits of the link. An empty message takes a task off the broker, not off a device."""
         if not payload or task_of(topic) is None or hashlib.sha256(payload).digest() in self._seen:
             return
-        if self._bytes + len(payload) > LIMITS.catalogue_bytes:
+        if self._bytes + len(payload) > _MOST_WAITING:
             self._again = True
             return
         self._bytes += len(payload)

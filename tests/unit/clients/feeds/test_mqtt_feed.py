@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,7 +134,7 @@ async def test_a_running_feed_renews_its_connection_only_for_what_it_missed(link
 
 async def test_a_broker_that_floods_is_bounded_and_asked_again(link: type[FakeLink], monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: no bound on what waits -> all three at once in memory, and this fails."""
-    monkeypatch.setattr(mqtt_feed, "LIMITS", SimpleNamespace(catalogue_bytes=len(BUNDLES[0]) + len(BUNDLES[1])))
+    monkeypatch.setattr(mqtt_feed, "_MOST_WAITING", len(BUNDLES[0]) + len(BUNDLES[1]))
     taken = Taken()
     one = feed(taken)
     await one.once(10.0)
