@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -22,7 +23,9 @@ from shoal.crypto.suites import SuiteId
 from shoal.domain import YesNo
 from shoal.ids import TaskId
 from shoal.mechanisms import design
+from shoal.mqtt.settings import BrokerSettings
 from shoal.task import Admission, Task, WindowPlan
+from tests.mqtt_devices import table
 
 HOUR = 3_600
 WINDOW = 1  # the open one
@@ -91,6 +94,12 @@ class LoadSite:
         file.write_bytes(signed_task)
         file.with_suffix(".keys").write_bytes(signed_schedule)
         return LoadTask(task, TaskId.of(encode_task(task)), file, signed_task, signed_schedule)
+
+    def through(self, broker: BrokerSettings) -> None:
+        """Let the shuffler take frames from this broker, too."""
+        lines = (f"{key} = {json.dumps(value)}" for key, value in table(broker).items())  # JSON's strings and truth values are TOML's
+        with self.site.shuffler_config.open("a") as file:
+            file.write("\n".join(("", "[mqtt]", *lines, "")))
 
     @property
     def urls(self) -> tuple[str, str]:

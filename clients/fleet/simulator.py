@@ -106,7 +106,8 @@ async def _ready(workers: list[_Worker], stopped: asyncio.Event, preparing: Call
     ready = asyncio.gather(*(worker.ready(tell) for worker in workers))
     stopper = asyncio.create_task(stopped.wait())
     try:
-        await asyncio.wait({ready, stopper}, return_when=asyncio.FIRST_COMPLETED)
+        waited: set[asyncio.Future[Any]] = {ready, stopper}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             await ready
         return not stopped.is_set()

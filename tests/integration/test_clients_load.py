@@ -31,6 +31,7 @@ from shoal.crypto import keyfiles
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import trust_task
 from shoal.errors import Kind
+from tests.broker import Broker
 from tests.load_world import WINDOW, LoadSite, LoadTask
 from tests.sizes import size
 
@@ -195,6 +196,37 @@ async def test_acknowledged_is_counted(tmp_path: Path) -> None:
         assert (code, result is None) == (1, False), err
         assert [(task["acked"], task["counted"], task["agrees"]) for task in result["tasks"]] == [(15, 20, False)]
         assert "acknowledged and counted reports differ" in err
+
+
+async def test_through_a_broker(tmp_path: Path) -> None:
+    """Everybody over MQTT: frames that do not open meet silence, everything else has its answer, and what is acknowledged is counted.
+
+    Planted: wait for malformed frames' answers as for any other -> unanswered in place of refused; a bridge that answers them -> surprise.
+    """
+    site, root = LoadSite.at(tmp_path / "site"), SigningKey.generate()
+    keyfiles.save_signing_key(tmp_path / "root.key", root)
+    devices = size(100, 1_000)
+    task = site.add("brokered", stored(devices, True), root)
+    async with Broker(tls=False) as broker:
+        site.through(broker.settings)
+        async with site.running():
+            code, result, err = await shoal_load(
+                task.file,
+                *("--devices", str(devices), "--processes", "1", "--channels", "1", "--enrolment", str(tmp_path / "root.key")),
+                *("--duplicates", "0.1", "--late", "0.05", "--malformed", "0.1", "--hostile", "0.1"),
+                *("--way", "mqtt", "--broker", f"{broker.settings.host}:{broker.settings.port}", "--broker-insecure"),
+                *("--broker-protocol", broker.settings.protocol, "--prepare"),
+                urls=site.urls,
+            )
+    assert code == 0, err
+    counts = mix(SHARES, devices, True)
+    honest = sum(counts[one] for one in REPORTING)
+    assert (result["acked"], result["unknown"], result["surprises"]) == (honest, 0, {})
+    for conduct in (*MALFORMED, Conduct.OVERSIZED):
+        assert result["misbehaving"][conduct.name.lower()]["refused"] == {"DEADLINE": counts[conduct]}, conduct
+    assert set(result["misbehaving"]["stranger"]["refused"]) <= {"UNKNOWN_TASK", "WINDOW_FULL", "WINDOW_CLOSED"}
+    (row,) = result["tasks"]
+    assert (row["counted"], row["rejected"], row["agrees"]) == (honest, counts[Conduct.GARBAGE], True)
 
 
 async def test_planted_defects_are_exit_status_1(tmp_path: Path) -> None:
