@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import count as numbers
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from benchmarks.site import Sealed, Site, started
 from shoal.cli.demo.processes import Process
 from shoal.crypto.envelope import verify_receipt
 from shoal.workers import WorkerPool
-from tests.broker import Broker
+from tests.broker import Broker, mosquitto
 
 TITLE = "reports over MQTT, 200 in flight, on disk before the reply / bare QoS 1 publishes of the same size to one subscriber"
 IN_FLIGHT = 200
@@ -103,8 +104,15 @@ def _notes(kind: str, block: int, size: int) -> tuple[str, ...]:
     )
 
 
+def has_broker() -> bool:
+    """Whether this machine can run one."""
+    return mosquitto() is not None or find_spec("amqtt") is not None
+
+
 @contextmanager
 def _broker() -> Iterator[tuple[Broker, int]]:
+    if not has_broker():
+        raise RuntimeError("this benchmark wants a broker: install mosquitto, or amqtt into this environment")
     with Broker() as broker:
         process = broker._process
         yield broker, process.pid if process else 0
