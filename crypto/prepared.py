@@ -98,24 +98,25 @@ class Encapsulations:
     them to another process, and leaves this object empty.
     """
 
-    __slots__ = ("_first", "_lock", "_raw", "_stride", "config", "info")
+    __slots__ = ("_first", "_lock", "_raw", "config", "info", "stride")
 
     config: PublicKeyConfig
     info: bytes
+    stride: int  # bytes of one row
 
     def __init__(self, config: PublicKeyConfig, info: bytes, raw: bytes | bytearray) -> None:
         """``raw`` from ``move_raw``. Raises INVALID if it is no whole number of rows of the config's suite."""
         self.config, self.info = config, info
-        self._stride = config.suite.enc_length + _key_size(config.suite) + _NONCE_SIZE
-        if len(raw) % self._stride:
-            raise ShoalError(Kind.INVALID, f"encapsulations of suite {config.suite.value} are {self._stride} bytes each: these are cut off")
+        self.stride = config.suite.enc_length + _key_size(config.suite) + _NONCE_SIZE
+        if len(raw) % self.stride:
+            raise ShoalError(Kind.INVALID, f"encapsulations of suite {config.suite.value} are {self.stride} bytes each: these are cut off")
         self._raw = raw if isinstance(raw, bytearray) else bytearray(raw)
         self._first = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """How many are left."""
-        return len(self._raw) // self._stride - self._first
+        return len(self._raw) // self.stride - self._first
 
     def take(self, count: int) -> Encapsulations:
         """The next ``count``, which leave this object. Raises CONFLICT if fewer are left, INVALID below 0; unchanged then."""
@@ -136,7 +137,7 @@ class Encapsulations:
                     Kind.CONFLICT,
                     f"{wanted} encapsulations are wanted and {left} are left, each for one use: prepare as many as are sealed",
                 )
-            begin, end = self._first * self._stride, (self._first + wanted) * self._stride
+            begin, end = self._first * self.stride, (self._first + wanted) * self.stride
             if (begin, end) == (0, len(self._raw)):  # everything: no copy to leave behind
                 moved, self._raw = self._raw, bytearray()
                 return moved
@@ -173,21 +174,19 @@ def seal_rows(encapsulations: Encapsulations, plaintexts: NDArray[np.uint8], pre
     if len(encapsulations) != rows:
         raise _used() if not len(encapsulations) else _unequal(rows, len(encapsulations))
     suite = encapsulations.config.suite
-    made = _aead(suite)
-    raw = bytes(encapsulations._move(rows))
-    start, nonce_end = suite.enc_length, suite.enc_length + _key_size(suite) + _NONCE_SIZE
-    table = np.frombuffer(raw, dtype=np.uint8).reshape(rows, nonce_end)
-    body = len(prefix) + suite.enc_length
-    width = body + length + TAG_SIZE
+    aead, stride, key_at = _aead(suite), encapsulations.stride, suite.enc_length
+    nonce_at = stride - _NONCE_SIZE
+    enc_at, text_at = len(prefix), len(prefix) + suite.enc_length
+    width = text_at + length + TAG_SIZE
+    raw = bytes(encapsulations._move(rows))  # a slice of bytes is a cheaper argument than one of a bytearray
     sealed = np.empty((rows, width), dtype=np.uint8)
-    sealed[:, : len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)
-    sealed[:, len(prefix) : body] = table[:, :start]
-    key_end = nonce_end - _NONCE_SIZE
+    sealed[:, :enc_at] = np.frombuffer(prefix, dtype=np.uint8)
+    sealed[:, enc_at:text_at] = np.frombuffer(raw, dtype=np.uint8).reshape(rows, stride)[:, :key_at]
     texts, out = np.ascontiguousarray(plaintexts).reshape(-1).data, sealed.reshape(-1).data
     for row in range(rows):
-        at, end = row * nonce_end, (row + 1) * width
-        made(raw[at + start : at + key_end]).encrypt_into(
-            raw[at + key_end : at + nonce_end], texts[row * length : (row + 1) * length], None, out[end - width + body : end]
+        at, text, end = row * stride, row * length, (row + 1) * width
+        aead(raw[at + key_at : at + nonce_at]).encrypt_into(
+            raw[at + nonce_at : at + stride], texts[text : text + length], None, out[end - width + text_at : end]
         )
     return sealed
 
