@@ -329,7 +329,9 @@ async def test_what_mqtt_can_not_carry_is_invalid(broker: Broker, topic: str, qo
 
 
 async def test_closing_ends_whoever_waits_and_says_goodbye() -> None:
-    """Twice is fine, and then nothing is sent. Planted: a waiting call left alone -> this hangs; no DISCONNECT -> the last line fails."""
+    """Twice is fine, and then nothing is sent. Planted: a waiting call left alone -> this hangs; no DISCONNECT, or a
+    connection that counts as ended when its task is cancelled -> the last line fails.
+    """
     async with Puppet(puback=False) as puppet:
         link = Link(puppet.settings)
         with pytest.raises(ShoalError):
@@ -468,6 +470,7 @@ async def test_without_a_library_the_first_use_says_what_to_install(monkeypatch:
 
 async def test_no_log_holds_an_address_a_topic_or_a_payload(caplog: pytest.LogCaptureFixture) -> None:
     """At the lowest level of every logger. Planted: the library's own logger -> topics are in it; log.info(host=...) raises anyway."""
+    library()  # it sets its logger's level when it is loaded
     caplog.set_level(logging.DEBUG)
     for name in ("mqtt", "paho", "aiomqtt", "shoal", "shoal.mqtt", "shoal.mqtt.library"):
         caplog.set_level(logging.DEBUG, logger=name)
