@@ -206,8 +206,15 @@ def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
 
         def _on_socket_open(self, client: Any, userdata: Any, sock: Any) -> None:
             """As the base class does it, but turn by turn: that one reads for as long as anything comes."""
+            waiting = False  # a turn is due, whatever the socket announces: one in each round of the loop
+
+            def announced() -> None:
+                if not waiting:
+                    read()
 
             def read() -> None:
+                nonlocal waiting
+                waiting = False
                 self._plug.turn()
                 try:
                     while True:
@@ -220,12 +227,13 @@ def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
                     if not self._disconnected.done():
                         self._disconnected.set_exception(error)
                 else:
+                    waiting = True
                     self._loop.call_soon(read)
 
             def pulse() -> None:
                 self._misc_task = self._loop.create_task(self._misc_loop())
 
-            self._loop.call_soon_threadsafe(self._loop.add_reader, sock.fileno(), read)
+            self._loop.call_soon_threadsafe(self._loop.add_reader, sock.fileno(), announced)
             self._loop.call_soon_threadsafe(pulse)
 
         def _client_connect(self) -> None:

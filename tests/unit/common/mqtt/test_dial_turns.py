@@ -102,4 +102,4 @@ async def test_a_flood_through_a_broker_leaves_the_loop_to_others() -> None:
                 await sender.publish("flood", bytes(500), qos=0, timeout_s=60.0)
             await done.wait()
         await watching
-    assert most <= dial._TURN // 500 + 2
+    assert most <= 2 * (dial._TURN // 500 + 2)
