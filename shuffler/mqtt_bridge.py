@@ -34,7 +34,7 @@ _GROUP_BYTES = LIMITS.batch_bytes
 _GATHER_S = 0.005  # how long a frame waits for company
 _STEP_S = 0.05  # replies leave at multiples of this
 _GROUPS = 8  # that are stored and wait for their reply; beyond them frames wait
-_TURN = 32  # replies handed to the link before others get a turn: about 3 ms
+_TURN = 8  # replies handed to the link before others get a turn: about 1 ms
 _UNDER_WAY = 64  # replies that the broker has not acknowledged: the library reads that many packets in one turn, and 20 are in flight
 _REPLY_S = 10.0  # after which a reply is given up: the device sends its frame again
 _DRAIN_S = LIMITS.drain_s  # for what is under way when the service stops
@@ -169,8 +169,6 @@ class MqttBridge:
     def _arrived(self, topic: str, payload: bytes) -> None:
         """Called by the link for every message: nothing but a look at lengths and names, whatever comes."""
         reply = reply_of(topic, self._tag)
-        if self._stopping:
-            return
         if reply is None or len(payload) not in LIMITS.frame_sizes:
             self._dropped["odd"] += 1
         elif len(self._waiting) >= self._most_frames or self._bytes + len(payload) > self._most_bytes:

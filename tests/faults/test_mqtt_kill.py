@@ -78,9 +78,10 @@ async def kills(forge: Forge, world: World, broker: Broker, fleet: Fleet, rng: r
 
 @pytest.mark.timeout(3_600)
 async def test_kill_9_of_broker_and_shuffler(forge: Forge, tmp_path: Path) -> None:
-    """Acknowledged => delivered exactly once; everything else at most once. Planted: replies before the commit -> lost reports, fails.
+    """Acknowledged => delivered exactly once; everything else at most once.
 
-    Planted: a retry sealed anew -> twice, fails.
+    Planted: replies before a commit that takes half a second -> lost reports, fails. (Before one of some milliseconds it is hard to hit:
+    replies wait for the next 50 ms anyway.)
     """
     world, rng = World(tmp_path), random.Random(25)  # noqa: S311 - when to kill is no secret
     published = world.publish(start_s=int(time.time()) - 60, count=1, length_s=3_600, min_batch=2)

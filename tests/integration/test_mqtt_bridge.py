@@ -268,7 +268,10 @@ async def test_a_disabled_table_is_no_table(site: Site) -> None:
 
 
 async def test_a_disk_that_fails_costs_no_report(site: Site) -> None:
-    """The commit of a group fails: its devices read that and come again, or get no reply and come again; each is stored once."""
+    """The commit of a group fails: its devices read that and come again, or get no reply and come again; each is stored once.
+
+    Planted: an acceptance before the commit -> this fails.
+    """
     published = site.world.publish()
     await site.start()
     contents = [published.content() for _ in range(30)]
