@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal, Protocol, TypeVar
 
 from shoal.clients.ledger import EMPTY, Head, LedgerEntry, Stored, chained, check
@@ -34,6 +35,7 @@ SECRET_SIZE = 32
 ROUNDING_SIZE = 8
 
 
+@lru_cache(maxsize=256)  # a device asks for the same few
 def nano_up(epsilon: float) -> int:
     """A charge: ceil(epsilon * 1e9), exactly. Direction: up. Raises INVALID for anything but a finite number >= 0.
 

@@ -7,7 +7,9 @@ and at the end: one charge per answered window and one entry per charge; charges
 the noted head is its last. The same cell has the same report until it is forgotten. Sealing is left out: it takes no part in this.
 Processes that run at once or are killed: tests/conformance/outbox.
 
-Planted, each caught: {planted}
+Planted, each caught: a budget that is not looked up, or looked up without what others spent; a new draw charged 0, or sent without being
+paid for; a failed transaction that commits; permanent reports that outlive ``forget``; a withdrawal that gives back what was spent; a
+head that was missed once and is not brought up at the next start.
 """
 
 from __future__ import annotations

@@ -46,6 +46,9 @@ def unsealed(assignment: Assignment, window: int, report: NDArray[np.uint8], ent
     return Prepared(assignment.task_id, window, report.tobytes(), bytes(32), 1)
 
 
+pytestmark = pytest.mark.timeout(3_600)  # in full size each attack is two million answers
+
+
 @pytest.fixture(autouse=True)
 def _opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answering, "seal", unsealed)
