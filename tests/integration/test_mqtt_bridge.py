@@ -15,9 +15,10 @@ import pytest
 from prometheus_client import generate_latest
 
 from shoal import failpoints
+from shoal.clients.mqtt_transport import MqttTransport
 from shoal.clock import FakeClock
 from shoal.crypto.brokered import REPLY_SIZE
-from shoal.crypto.envelope import HopContent, seal_frame
+from shoal.crypto.envelope import HopContent, seal_frame, verify_receipt
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
@@ -126,6 +127,29 @@ async def test_reports_are_stored_once_whatever_way_they_come(site: Site) -> Non
             await site.by_call(frame)
         assert await devices.submit(frames[7], contents[7].ack_key) == 0
     assert await site.delivered() == sorted(reports)
+
+
+async def test_a_devices_own_transport_and_the_bridge_understand_each_other(site: Site) -> None:
+    """One frame, many at once, a refusal with its kind. Planted: another layout of the reply on either side -> this fails."""
+    published = site.world.publish()
+    await site.start()
+    transport = MqttTransport(site.broker.settings, site.world.shuffler.public)
+    try:
+        await site.ready()
+        contents = [published.content() for _ in range(40)]
+        frames = [sealed(published, content) for content in contents]
+        verify_receipt(contents[0].ack_key, 0, frames[0], await transport.submit(frames[0], contents[0].ack_key, 20.0))
+        receipts = await transport.submit_batch(frames, [content.ack_key for content in contents], 20.0)
+        for receipt, content, frame in zip(receipts, contents, frames, strict=True):
+            assert receipt.status == 0
+            verify_receipt(content.ack_key, 0, frame, receipt.mac)
+        early = published.content(window=1)
+        with pytest.raises(ShoalError) as refused:
+            await transport.submit(sealed(published, early), early.ack_key, 20.0)
+        assert refused.value.kind is Kind.TOO_EARLY
+    finally:
+        await transport.close()
+    assert await site.delivered() == sorted(content.sealed[0] for content in contents)
 
 
 async def test_the_sender_learns_why_and_the_broker_sees_replies_of_one_size(site: Site) -> None:
@@ -277,9 +301,9 @@ async def test_a_disk_that_fails_costs_no_report(site: Site) -> None:
     contents = [published.content() for _ in range(30)]
     async with site.devices() as devices:
         await site.ready()
-        for point in ("writer.append=eio@1", "writer.answer=eio@1", "inbox.commit=enospc@1"):
+        for number, point in enumerate(("writer.append=eio@1", "writer.answer=eio@1", "inbox.commit=enospc@1")):
             failpoints.arm(point)
-            await asyncio.gather(*(until_stored(devices, sealed(published, one), one.ack_key) for one in contents))
+            await asyncio.gather(*(until_stored(devices, sealed(published, one), one.ack_key) for one in contents[number::3]))
             failpoints.arm("")
     assert await site.delivered() == sorted(content.sealed[0] for content in contents)
 
