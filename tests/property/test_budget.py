@@ -259,6 +259,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@pytest.mark.timeout(3_600)  # in full size a part is some minutes
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_budget_over_random_lives(folder: Path, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answering, "seal", unsealed)
