@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.error
@@ -133,7 +134,7 @@ def _read(url: str, service: str, page: str) -> bytes:
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/{page}", timeout=20) as reply:  # noqa: S310 - http alone, checked above
             data: bytes = reply.read()
-    except (urllib.error.URLError, OSError, ValueError):
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
         raise _silent(url, service) from None
     return data
 

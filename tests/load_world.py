@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.cli.counted import Counted, Counter
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.cli.keys import make_role_keys, sign_schedule
@@ -107,12 +109,12 @@ class LoadSite:
         return f"http://127.0.0.1:{self.site.analyzer_admin}", f"http://127.0.0.1:{self.site.shuffler_admin}"
 
     @asynccontextmanager
-    async def running(self, defects: dict[str, str] | None = None) -> AsyncIterator[list[Process]]:
+    async def running(self, defects: dict[str, str] | None = None) -> AsyncIterator[list[Killable]]:
         """[analyzer, shuffler], ready. ``defects``: environment of ``planted_service.py``."""
         site = self.site
-        services: list[Process] = [
-            Process("analyzer", site.analyzer_config, site.analyzer_admin),
-            Process("shuffler", site.shuffler_config, site.shuffler_admin),
+        services: list[Killable] = [
+            Killable("analyzer", site.analyzer_config, site.analyzer_admin),
+            Killable("shuffler", site.shuffler_config, site.shuffler_admin),
         ]
         if defects is not None:
             services = [PlantedProcess(one.role, one.config, one.admin_port, defects) for one in services]
@@ -127,7 +129,25 @@ class LoadSite:
                 one.stop()
 
 
-class PlantedProcess(Process):
+async def counts_of(site: LoadSite, task: LoadTask) -> Counted:
+    """Once the open window is decided."""
+    counter = Counter(*site.urls)
+    while True:
+        (found,) = await asyncio.to_thread(counter.read, [(task.task_id.hex, WINDOW)])
+        if found is not None:
+            return found
+        await asyncio.sleep(0.1)
+
+
+class Killable(Process):
+    def kill(self) -> None:
+        """SIGKILL, and wait: ``revive`` starts it again."""
+        assert self._child is not None
+        self._child.kill()
+        self._child.wait()
+
+
+class PlantedProcess(Killable):
     """A service whose code was made wrong on purpose."""
 
     def __init__(self, role: str, config: Path, admin_port: int, defects: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from shoal.clients.fleet.arrivals import Arrivals, Pattern
@@ -124,6 +124,10 @@ class SimulationPlan:
             conduct=conduct[number::count],
             prepare=self.prepare,
         )
+
+    def over(self, broker: BrokerSettings) -> SimulationPlan:
+        """The same through a broker."""
+        return replace(self, way=Way.MQTT, broker=broker, address=None)
 
     def mix(self) -> Counter[Conduct]:
         """How many devices of each conduct. Raises INVALID."""

@@ -11,7 +11,7 @@ from collections import Counter as Multiset
 from pathlib import Path
 from typing import Any
 
-from shoal.cli.counted import Counted, Counter
+from shoal.cli.counted import Counted
 from shoal.clients.fleet.misbehaviour import (
     HOSTILE,
     HOSTILE_TO_ENROLLED,
@@ -32,7 +32,7 @@ from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import trust_task
 from shoal.errors import Kind
 from tests.broker import Broker
-from tests.load_world import WINDOW, LoadSite, LoadTask
+from tests.load_world import WINDOW, LoadSite, counts_of
 from tests.sizes import size
 
 DEVICES = size(120, 10_000)
@@ -107,16 +107,6 @@ async def run_here(plan: SimulationPlan) -> SimulationResult:
     finally:
         await transport.close()
     return merge(plan, share.conduct, [result], 1.0, False)
-
-
-async def counts_of(site: LoadSite, task: LoadTask) -> Counted:
-    """Once the open window is decided."""
-    counter = Counter(*site.urls)
-    while True:
-        (found,) = await asyncio.to_thread(counter.read, [(task.task_id.hex, WINDOW)])
-        if found is not None:
-            return found
-        await asyncio.sleep(0.1)
 
 
 async def test_every_breach_gets_its_answer_and_what_is_acknowledged_is_counted(tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ async def test_the_wrong_refusal_is_a_surprise(way: Way) -> None:
         (bytes(32), "acknowledged with other bytes"),
         (ShoalError(Kind.CONFLICT, "again"), "refused: CONFLICT"),
     ],
+    ids=["other bytes", "refused"],
 )
 async def test_duplicates_get_the_bytes_of_the_first_receipt(way: Way, answer: Verdict, text: str) -> None:
     """Planted: don't verify a copy's receipt -> no surprise."""
@@ -261,12 +262,12 @@ async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> Non
             return await super().submit_batch(frames, ack_keys, deadline_s)  # type: ignore[arg-type] # lists of bytes
 
     world = world_of()
-    for conduct in ((Conduct.DUPLICATE,) * 400, (Conduct.OVERSIZED,) * 40):
+    for conduct in ((Conduct.HONEST, *(Conduct.DUPLICATE,) * 400), (Conduct.OVERSIZED,) * 40):
         share = share_of(world, conduct, Way.RELAY, in_flight=1)
         await Simulation(share, [Counting(world)]).run()
     assert max(frames for frames, _ in calls) <= 500
     assert max(size for _, size in calls) <= 1 << 20
-    assert sum(frames for frames, _ in calls) == 3 * 400 + 40
+    assert sum(frames for frames, _ in calls) == 1 + 3 * 400 + 40
 
 
 async def test_prepared_reports_are_all_different_and_each_devices_own() -> None:
