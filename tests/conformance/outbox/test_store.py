@@ -8,52 +8,21 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from shoal.clients import store_sqlite
-from shoal.clients.book_sqlite import SqliteBook
 from shoal.clients.core import Prepared, State
-from shoal.clients.ledger import EMPTY, Event, LedgerEntry, Stored, chained
+from shoal.clients.ledger import EMPTY
 from shoal.clients.outbox_sqlite import SqliteOutbox
 from shoal.clients.store_sqlite import AgentStore
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import arm
-from shoal.ids import Digest, TaskId
-
-TASK, OTHER = TaskId(b"t" * 32), TaskId(b"o" * 32)
-
-
-def entry(window: int = 0) -> LedgerEntry:
-    return LedgerEntry(Event.REPORTED, 1.0, TASK, "visits", window)
-
-
-class Device:
-    """An agent's memory: one file, outbox and book."""
-
-    def __init__(self, path: Path) -> None:
-        self.store = AgentStore(path)
-        self.outbox, self.book = SqliteOutbox(self.store), SqliteBook(self.store)
-        self.limit = 100
-
-    def make(self, window: int, size: int = 512, task: TaskId = TASK) -> Prepared:
-        """As ``answering.answer`` does: charge, remember, enter, within the claim."""
-        with self.book.transaction():
-            self.book.charge(task, window, 1, self.limit)
-            self.book.remember(task, window, b"report %d" % window)
-            self.book.append(entry(window))
-        return Prepared(task, window, b"f" * size, b"k" * 32, 1)
-
-    def claim(self, window: int, size: int = 512) -> bool:
-        return self.outbox.claim(TASK, window, lambda: self.make(window, size))[1]
-
-    def standing(self) -> tuple[int, int, int, int]:
-        """Reports, charges, permanent reports, entries: together or not at all."""
-        remembered = len([1 for window in range(20) if self.book.permanent(TASK, window)])
-        return len(self.outbox.records()), len(self.book.charges()), remembered, self.book.verify().count
+from shoal.ids import Digest
+from tests.conformance.outbox.device import TASK, Device, entry, error_of
 
 
 @pytest.fixture
@@ -67,14 +36,6 @@ def device(path: Path) -> Iterator[Device]:
     made = Device(path)
     yield made
     made.store.close()
-
-
-def error_of(kind: Kind, step: Callable[[], object]) -> str:
-    with pytest.raises(ShoalError) as caught:
-        step()
-    assert caught.value.kind is kind
-    assert "\n" not in caught.value.message
-    return caught.value.message
 
 
 # --- one transaction ----------------------------------------------------------------------------------------------------
@@ -198,7 +159,7 @@ def test_nobody_commits_while_a_head_is_noted(device: Device, path: Path, monkey
 CHILD = """
 import sys
 from pathlib import Path
-from tests.conformance.outbox.test_store import Device, OTHER, TASK
+from tests.conformance.outbox.device import Device
 from shoal.errors import ShoalError
 device, first = Device(Path(sys.argv[1])), int(sys.argv[2])
 device.limit = 300
@@ -362,137 +323,6 @@ def test_a_migration_that_is_interrupted_begins_anew(path: Path) -> None:
     db.close()
     device = Device(path)
     assert len(device.outbox.records()) == 2
-    device.store.close()
-
-
-# --- other hands --------------------------------------------------------------------------------------------------------
-
-
-def altered(path: Path, *statements: str) -> None:
-    """Somebody who can write the file: triggers don't stop them."""
-    db = sqlite3.connect(path)
-    for trigger in ("ledger_grows", "ledger_stays", "ledger_remains"):
-        db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
-    for statement in statements:
-        db.execute(statement)
-    db.commit()
-    db.close()
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE ledger SET body = x'00' WHERE number = 1",
-        "UPDATE ledger SET number = 9 WHERE number = 2",
-        "DELETE FROM ledger WHERE number = 2",
-        "DELETE FROM ledger",
-        "INSERT INTO ledger VALUES (9, x'00', zeroblob(32))",
-        "INSERT INTO ledger VALUES (1, x'00', zeroblob(32))",
-        "INSERT OR REPLACE INTO ledger VALUES (2, x'00', zeroblob(32))",
-        "UPDATE charge SET nano = 0",
-        "DELETE FROM charge",
-    ],
-)
-def test_the_tables_only_grow(device: Device, statement: str) -> None:
-    device.claim(0)
-    device.claim(1)
-    before = (device.book.entries(), device.book.charges())
-
-    def step() -> None:
-        with device.store.write() as db:
-            db.execute(statement)
-
-    with pytest.raises(ShoalError):
-        step()
-    assert (device.book.entries(), device.book.charges()) == before
-
-
-TAMPERINGS = {
-    "altered": (["UPDATE ledger SET body = replace(body, 'visits', 'other ') WHERE number = 3"], 3),
-    "hash altered": (["UPDATE ledger SET hash = zeroblob(32) WHERE number = 2"], 2),
-    "left out": (["DELETE FROM ledger WHERE number = 2"], 2),
-    "closed up": (["DELETE FROM ledger WHERE number = 2", "UPDATE ledger SET number = number - 1 WHERE number > 2"], 2),
-    "cut off": (["DELETE FROM ledger WHERE number > 3"], 4),
-    "emptied": (["DELETE FROM ledger"], 1),
-    "exchanged": (
-        [
-            "UPDATE ledger SET number = -1 WHERE number = 2",
-            "UPDATE ledger SET number = 2 WHERE number = 3",
-            "UPDATE ledger SET number = 3 WHERE number = -1",
-        ],
-        2,
-    ),
-}
-
-
-@pytest.mark.parametrize("how", TAMPERINGS)
-def test_tampering_is_found_and_stays_found(path: Path, how: str) -> None:
-    """Also after the device has gone on. Planted: a head that is moved without a look at the old one -> "cut off" heals by itself."""
-    device = Device(path)
-    for window in range(5):
-        device.claim(window)
-    device.store.close()
-    statements, first = TAMPERINGS[how]
-    altered(path, *[statement.replace("replace(body, 'visits', 'other ')", "x'7b7d'") for statement in statements])
-    device = Device(path)
-    assert f"entry {first} " in error_of(Kind.MISMATCH, device.book.verify)
-    device.claim(7)
-    device.store.close()
-    device = Device(path)
-    assert "does not verify" in error_of(Kind.MISMATCH, device.book.verify)
-    device.store.close()
-
-
-def test_a_chain_that_was_made_anew_is_found_by_the_head(path: Path) -> None:
-    """Shorter, and in itself whole: only what was noted beside it tells."""
-    device = Device(path)
-    for window in range(5):
-        device.claim(window)
-    device.store.close()
-    altered(path, "DELETE FROM ledger")
-    rows, before = [], EMPTY.digest
-    for number in range(1, 4):
-        body = entry(number).body()
-        before = chained(before, body)
-        rows.append(Stored(number, body, before))
-    db = sqlite3.connect(path)
-    db.executemany("INSERT INTO ledger VALUES (?, ?, ?)", [(row.number, row.body, row.digest) for row in rows])
-    db.commit()
-    db.close()
-    device = Device(path)
-    assert "entry 4 " in error_of(Kind.MISMATCH, device.book.verify)
-    for window in range(10, 14):
-        device.claim(window)
-    assert "entry 5 " in error_of(Kind.MISMATCH, device.book.verify)
-    device.store.close()
-
-
-@pytest.mark.parametrize("content", [None, b"", b"garbage", b"\xff\xfe", b"5:zz"])
-def test_a_head_that_was_taken_away_is_missed(path: Path, content: bytes | None) -> None:
-    """Planted: a missing head is written anew at the start -> cutting the ledger and its head off goes unseen."""
-    device = Device(path)
-    device.claim(0)
-    device.store.close()
-    head = path.with_name("outbox.db.head")
-    head.unlink()
-    if content is not None:
-        head.write_bytes(content)
-    device = Device(path)
-    assert "outbox.db.head" in error_of(Kind.MISMATCH, device.book.verify)
-    device.claim(1)
-    assert "outbox.db.head" in error_of(Kind.MISMATCH, device.book.verify)
-    device.store.close()
-
-
-def test_a_cut_ledger_gets_no_new_first_head(path: Path) -> None:
-    """Everything of the ledger deleted, head and all: the charges still tell that there was one."""
-    device = Device(path)
-    device.claim(0)
-    device.store.close()
-    altered(path, "DELETE FROM ledger")
-    path.with_name("outbox.db.head").unlink()
-    device = Device(path)
-    error_of(Kind.MISMATCH, device.book.verify)
     device.store.close()
 
 

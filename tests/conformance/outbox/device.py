@@ -1,0 +1,55 @@
+"""An agent's memory as the tests of its file use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.clients.book_sqlite import SqliteBook
+from shoal.clients.core import Prepared
+from shoal.clients.ledger import Event, LedgerEntry
+from shoal.clients.outbox_sqlite import SqliteOutbox
+from shoal.clients.store_sqlite import AgentStore
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+
+TASK = TaskId(b"t" * 32)
+
+
+def entry(window: int = 0) -> LedgerEntry:
+    return LedgerEntry(Event.REPORTED, 1.0, TASK, "visits", window)
+
+
+class Device:
+    """An agent's memory: one file, outbox and book."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = AgentStore(path)
+        self.outbox, self.book = SqliteOutbox(self.store), SqliteBook(self.store)
+        self.limit = 100
+
+    def make(self, window: int, size: int = 512, task: TaskId = TASK) -> Prepared:
+        """As ``answering.answer`` does: charge, remember, enter, within the claim."""
+        with self.book.transaction():
+            self.book.charge(task, window, 1, self.limit)
+            self.book.remember(task, window, b"report %d" % window)
+            self.book.append(entry(window))
+        return Prepared(task, window, b"f" * size, b"k" * 32, 1)
+
+    def claim(self, window: int, size: int = 512) -> bool:
+        return self.outbox.claim(TASK, window, lambda: self.make(window, size))[1]
+
+    def standing(self) -> tuple[int, int, int, int]:
+        """Reports, charges, permanent reports, entries: together or not at all."""
+        remembered = len([1 for window in range(20) if self.book.permanent(TASK, window)])
+        return len(self.outbox.records()), len(self.book.charges()), remembered, self.book.verify().count
+
+
+def error_of(kind: Kind, step: Callable[[], object]) -> str:
+    with pytest.raises(ShoalError) as caught:
+        step()
+    assert caught.value.kind is kind
+    assert "\n" not in caught.value.message
+    return caught.value.message
