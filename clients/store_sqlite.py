@@ -175,9 +175,12 @@ class AgentStore(SqliteFile):
 
     def __init__(self, path: Path) -> None:
         self._longer = False  # the ledger, by the transaction under way or by one whose head was not noted yet
-        unusable = "not a usable outbox file: move it away, and a new one is made"
-        super().__init__(path, "outbox", ("outbox_001.sql", "outbox_002.sql"), unusable)
         self.head_path = path.with_name(path.name + HEAD_SUFFIX)
+        unusable = (
+            f"not a usable outbox file: restore it, or move it and {self.head_path.name} away: a new one is made, which knows nothing "
+            "of what was answered and spent"
+        )
+        super().__init__(path, "outbox", ("outbox_001.sql", "outbox_002.sql"), unusable)
         try:
             self._begin_head()
         except (sqlite3.Error, OSError) as error:
