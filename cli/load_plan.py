@@ -11,10 +11,11 @@ from shoal.cli.demo.processes import cpu_count
 from shoal.cli.load_tasks import Target, stored_by
 from shoal.cli.output import console, say
 from shoal.clients.fleet.measure import Cost, cost_of
-from shoal.clients.fleet.misbehaviour import MALFORMED, Conduct, Way, expected
+from shoal.clients.fleet.misbehaviour import MALFORMED, Conduct, Way, expected, mute
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.simulated import BATCH
 from shoal.clients.fleet.simulator import target_of
+from shoal.errors import Kind
 from shoal.limits import LIMITS, MIB
 
 
@@ -132,4 +133,5 @@ def _fate(conduct: Conduct, way: Way) -> str:
             return "the first counted once, the second refused: CONFLICT"
     if way is Way.MQTT and (conduct in MALFORMED or conduct is Conduct.OVERSIZED):
         return "no answer that says anything"
-    return "refused: " + " or ".join(sorted(kind.name for kind in expected(conduct, way)))
+    silence = ", or no answer" if mute(conduct, way) else ""
+    return "refused: " + " or ".join(sorted(kind.name for kind in expected(conduct, way) - {Kind.DEADLINE})) + silence

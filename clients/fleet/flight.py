@@ -148,8 +148,8 @@ class Tracker:
     def _answered(self, flight: Flight, code: int) -> bool:
         """A misbehaving frame's last word. Always False."""
         self._result.answers[flight.conduct, code] += 1
-        self._result.handled += code != SURPRISE
-        if flight.conduct is not Conduct.SECOND:  # whose code is that of its honest report
+        if flight.conduct is not Conduct.SECOND:  # whose place in the history, and in the progress, is that of its honest report
+            self._result.handled += code != SURPRISE
             self._result.codes[flight.task][flight.device] = code
         return False
 
