@@ -137,7 +137,11 @@ class Memory:
             if known is None:
                 self.enter(Event.SEEN, task_id, task.name, details=_seen(trusted, epsilon0))
             event = Event.ACCEPTED if verdict == ACCEPTED else Event.STRUCK if struck else Event.REFUSED
-            self.enter(event, task_id, task.name, details={} if verdict == ACCEPTED else {"reason": verdict})
+            details: dict[str, Detail] = {} if verdict == ACCEPTED else {"reason": verdict}
+            if struck:
+                ended = [one for one in self.outbox.records() if one.task_id == task_id and one.kind is Kind.CONFLICT]
+                details["reports_ended"] = len(ended)
+            self.enter(event, task_id, task.name, details=details)
             self.book.see(SeenTask(task_id, task.name, task.purpose, trusted.authority, nano, verdict))
         return True
 

@@ -16,17 +16,25 @@ from typing import Any
 
 import pytest
 
+from shoal import codec
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import State
 from shoal.clients.ledger import Event, LedgerEntry
+from shoal.codec import Bundle
+from shoal.crypto.hpke import generate
+from shoal.crypto.suites import SuiteId
 from shoal.domain import YesNo
 from shoal.mechanisms import create, design
+from shoal.mqtt.link import Link
+from shoal.mqtt.topics import task_topic
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.service import Shuffler
 from tests import shuffler_world
 from tests.analyzer_process import free_port
+from tests.broker import Broker, kinds
 from tests.clients_world import FarEnd, World, make_world
+from tests.mqtt_devices import table
 from tests.shuffler_world import AnalyzerEnd, Published
 
 HOUR = 3_600
@@ -137,7 +145,7 @@ async def until(wanted: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def shuffling(folder: Path, port: int) -> AsyncIterator[tuple[shuffler_world.World, Published, Shuffler]]:
+async def shuffling(folder: Path, port: int, **changes: Any) -> AsyncIterator[tuple[shuffler_world.World, Published, Shuffler]]:
     world = shuffler_world.World(folder)
     mechanism = design("binary_rr", YesNo(), 3.0)
     made = create(mechanism, YesNo())
@@ -152,7 +160,7 @@ async def shuffling(folder: Path, port: int) -> AsyncIterator[tuple[shuffler_wor
     analyzer = AnalyzerEnd(world)
     address = await analyzer.start()
     try:
-        async with Shuffler(world.config(address, listen=f"127.0.0.1:{port}")) as shuffler:
+        async with Shuffler(world.config(address, listen=f"127.0.0.1:{port}", **changes)) as shuffler:
             yield world, published, shuffler
     finally:
         await analyzer.stop()
@@ -224,9 +232,7 @@ async def test_kill_9_and_a_restart_draw_no_second_report(place: Place, point: s
     await place.device.start(failpoints=point)
     assert await place.device.ended() == -signal.SIGKILL
     await place.device.start()
-    async with asyncio.timeout(PATIENCE_S):
-        while await place.device.states() != [State.ACKED]:
-            pass  # each look opens the memory: no busy loop
+    await delivered(place.device)
     assert await place.device.end() == 0
     assert place.counted() == 1
     assert len(await place.device.entries(Event.REPORTED)) == 1
@@ -293,6 +299,48 @@ async def test_nothing_of_a_purpose_leaves_after_its_consent_was_taken_back_in_a
     entries = await device.entries(Event.WITHDRAWN, Event.CONSENT)
     assert [one.event for one in entries] == [Event.CONSENT, Event.WITHDRAWN]
     assert entries[1].task_id == gone.task_id
+
+
+@pytest.mark.parametrize("kind", kinds())
+async def test_over_a_broker_alone_it_learns_answers_and_heeds_a_second_schedule(tmp_path: Path, kind: str) -> None:
+    """Task and frame travel through the broker; the shuffler's own port is not even told. Then a second schedule is published.
+
+    Planted: no strike -> STRUCK never comes; gRPC as the way -> the address of the task is nobody's, nothing is counted."""
+    async with Broker(kind, tls=False) as broker, shuffling(tmp_path / "shuffler", free_port(), mqtt=table(broker.settings)) as site:
+        world, published, shuffler = site
+        (task_file,) = world.tasks_dir.glob("*.task")
+        signed = task_file.read_bytes()
+        device = Device(tmp_path / "device", world.authority.public)
+        device.feeds = (
+            f'[mqtt]\nbroker = "127.0.0.1:{broker.port}"\nprotocol = "{broker.settings.protocol}"\ninsecure = true\nuplink = true\n'
+            "[feeds]\nmqtt = true\n"
+        )
+        device.write()
+        await device.start()
+        async with Link(broker.settings) as link:
+            await link.connected(PATIENCE_S)
+
+            async def published_with(schedule: bytes) -> None:
+                bundle = codec.encode_bundle(Bundle(signed, schedule))
+                await link.publish(task_topic(published.task_id), bundle, retain=True, timeout_s=PATIENCE_S)
+
+            await published_with(task_file.with_suffix(".keys").read_bytes())
+            await until(lambda: shuffler.store.distinct(WindowId(published.task_id, 0)) == 1)
+            await delivered(device)
+            other = tuple(generate(SuiteId.X25519_AES128) for _ in range(3))
+            await published_with(world.schedule(published.task_id, other, published.hop))
+        async with asyncio.timeout(PATIENCE_S):
+            while not await device.entries(Event.STRUCK):
+                pass  # each look opens the memory: no busy loop
+        assert await device.end() == 0
+    assert await device.states() == [State.ACKED]
+
+
+async def delivered(device: Device) -> None:
+    """Until its one report is acknowledged."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await device.states() != [State.ACKED]:
+            pass  # each look opens the memory: no busy loop
 
 
 def device_of(folder: Path, worlds: list[World]) -> Device:

@@ -274,6 +274,7 @@ async def test_a_second_schedule_strikes_the_task_and_ends_what_waits(device: De
             assert caught.value.kind is Kind.CONFLICT
             assert await agent.flush() == []
     assert [one.event for one in device.entries()] == [Event.SEEN, Event.ACCEPTED, Event.REPORTED, Event.STRUCK]
+    assert device.entries()[-1].details["reports_ended"] == 1
     assert device.far.frames == []
 
 
@@ -329,9 +330,13 @@ async def test_withdrawing_deletes_what_waits_and_nothing_leaves_afterwards(devi
 
 
 @pytest.mark.parametrize("by", ["the same program", "another program"])
-async def test_an_attempt_under_way_is_broken_off_by_whoever_takes_the_consent_back(device: Device, by: str) -> None:
+async def test_an_attempt_under_way_is_broken_off_by_whoever_takes_the_consent_back(
+    device: Device, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When ``withdraw`` returns the attempt has ended. Planted: no gate -> it returns while the transport still has the frame (for
-    another program); no cancelling -> it waits until the test's time limit, or says DEADLINE."""
+    another program); no cancelling, here or by the look at the answers -> it says DEADLINE."""
+    if by == "the same program":
+        monkeypatch.setattr("shoal.clients.sending._LOOK_S", 3_600.0)  # nobody looks: it must be broken off at once
     hanging = Hanging(device.far)
     async with device.agent(hanging, background=True) as agent, device.agent() as other:
         await agent.report("visits", 3, send=False)
@@ -342,6 +347,18 @@ async def test_an_attempt_under_way_is_broken_off_by_whoever_takes_the_consent_b
         assert [one.state for one in await agent.outcomes()] == [State.WITHDRAWN]
     (withdrawn,) = device.entries(Event.WITHDRAWN)
     assert (withdrawn.details["doubtful"], withdrawn.details["attempts"]) == (True, 1)
+    assert device.far.frames == []
+
+
+async def test_a_report_that_the_policy_forbids_meanwhile_ends_unsent(device: Device) -> None:
+    """The owner lowered max_epsilon0 while it waited. Planted: ask only when a report is made -> the frame is sent."""
+    async with device.agent() as agent:
+        await agent.report("visits", 3, send=False)
+    device.policy = {"max_epsilon0": 2.0}
+    async with device.agent() as agent:
+        (outcome,) = await agent.flush()
+        assert (outcome.state, outcome.kind) == (State.REFUSED, Kind.REFUSED)
+    assert [one.details["state"] for one in device.entries(Event.OUTCOME)] == ["refused"]
     assert device.far.frames == []
 
 
