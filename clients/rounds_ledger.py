@@ -14,6 +14,7 @@ from typing import Any
 
 from shoal.clients.store_sqlite import SqliteFile
 from shoal.errors import Kind, ShoalError
+from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
 
 
@@ -48,7 +49,7 @@ class SqliteLedger:
 
     def __init__(self, path: Path) -> None:
         unusable = "not a usable ledger: restore it, or this device may answer a window twice"
-        self._file = SqliteFile(path, "ledger", ("rounds_001.sql",), unusable)
+        self._file = SqliteFile(path, "ledger", ("rounds_001.sql",), unusable, lambda: hit("ledger.commit"))
 
     # --- RoundLedger --------------------------------------------------------------------------------------------------
 

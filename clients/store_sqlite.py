@@ -16,7 +16,7 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -37,12 +37,12 @@ _ROW = tuple[Any, ...]
 class SqliteFile:
     """Opens or makes the file. Raises CONFIG (no such folder, no database, written by a newer version, readable by others), OVERLOADED.
 
-    ``what``: its name in messages, and before ".commit" in failpoints. ``migrations``: SQL files of this package, counted by PRAGMA
-    user_version. ``unusable``: what to do with a file that is none.
+    ``what``: its name in messages. ``migrations``: SQL files of this package, counted by PRAGMA user_version. ``unusable``: what to do
+    with a file that is none. ``point``: passes the failpoint of a commit.
     """
 
-    def __init__(self, path: Path, what: str, migrations: Sequence[str], unusable: str) -> None:
-        self.path, self._what, self._unusable = path, what, unusable
+    def __init__(self, path: Path, what: str, migrations: Sequence[str], unusable: str, point: Callable[[], None]) -> None:
+        self.path, self._what, self._unusable, self._point = path, what, unusable, point
         self._lock = threading.RLock()  # held through a transaction: other threads of this object wait, and see all of it or nothing
         self._depth = 0
         self._broken = False
@@ -111,7 +111,7 @@ class SqliteFile:
         try:
             yield
             self._check_whole()
-            hit(f"{self._what}.commit")
+            self._point()
             self._db.execute("COMMIT")
         except BaseException:
             self._roll_back()
@@ -180,7 +180,7 @@ class AgentStore(SqliteFile):
             f"not a usable outbox file: restore it, or move it and {self.head_path.name} away: a new one is made, which knows nothing "
             "of what was answered and spent"
         )
-        super().__init__(path, "outbox", ("outbox_001.sql", "outbox_002.sql"), unusable)
+        super().__init__(path, "outbox", ("outbox_001.sql", "outbox_002.sql"), unusable, lambda: hit("outbox.commit"))
         try:
             self._begin_head()
         except (sqlite3.Error, OSError) as error:
