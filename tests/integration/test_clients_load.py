@@ -180,9 +180,9 @@ async def test_acknowledged_is_counted(tmp_path: Path) -> None:
         assert (code, again) == (2, None)
         assert f"is over, with {honest} reports counted" in err
 
-        code, result, _ = await shoal_load(other.file, "--devices", "5", "--relay")
+        code, result, _ = await shoal_load(other.file, "--devices", "5", "--relay", "--processes", "1")
         assert (code, result["acked"], result["tasks"][0]["counted"]) == (0, 5, None)
-        code, result, err = await shoal_load(other.file, "--devices", "15", "--relay", "--wait", "7200", urls=site.urls)
+        code, result, err = await shoal_load(other.file, "--devices", "15", "--relay", "--processes", "1", "--wait", "7200", urls=site.urls)
         assert (code, result is None) == (1, False), err
         assert [(task["acked"], task["counted"], task["agrees"]) for task in result["tasks"]] == [(15, 20, False)]
         assert "acknowledged and counted reports differ" in err

@@ -13,12 +13,12 @@ from dataclasses import replace
 import pytest
 
 from shoal.clients.fleet import reporter
-from shoal.clients.fleet.arrivals import Arrivals
+from shoal.clients.fleet.arrivals import Arrivals, Pattern
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import Progress, SimulationPlan
-from shoal.clients.fleet.share import ACKED, UNKNOWN, Share, SimulatedTask
+from shoal.clients.fleet.share import ACKED, NOT_SENT, UNKNOWN, Share, SimulatedTask
 from shoal.clients.fleet.simulated import Simulation
-from shoal.clients.fleet.simulator import simulate
+from shoal.clients.fleet.simulator import simulate, target_of
 from shoal.clients.transport import Receipt
 from shoal.crypto import trust
 from shoal.crypto.envelope import open_frame
@@ -28,6 +28,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.domain import Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.mqtt.settings import BrokerSettings
 from tests.clients_world import VISITS, DirectTransport, FarEnd, World, make_world
 from tests.sizes import size
 
@@ -269,6 +270,61 @@ async def test_cancelling_ends_the_processes() -> None:
         assert not [child for child in multiprocessing.active_children() if child.name.startswith("devices-")]
 
 
+def children() -> list[str]:
+    return [child.name for child in multiprocessing.active_children() if child.name.startswith("devices-")]
+
+
+async def test_stopping_keeps_what_was_measured() -> None:
+    """Reports that are due over an hour, stopped after the first ones. Planted: cancel in place of stopping -> no result."""
+    stop = asyncio.Event()
+
+    def look(now: Progress) -> None:
+        if now.acked:
+            stop.set()
+
+    async with FarEnd([]).serving() as far:
+        result = await simulate(plan_of(worlds_at(far)[:1], 50, over_s=3_600.0), look, stop)
+    assert result.interrupted
+    assert 1 <= result.acked <= result.acked + result.unknown == result.sent < 50
+    assert result.outcomes[0].count(NOT_SENT) == 50 - result.sent
+    assert len(far.contents) >= result.acked
+    assert children() == []
+
+
+async def test_stopping_while_encapsulations_are_made_sends_nothing() -> None:
+    """Planted: wait for the processes to be ready first -> it takes as long as making all of them."""
+    stop, parts = asyncio.Event(), list[float]()
+
+    def preparing(part: float) -> None:
+        parts.append(part)
+        stop.set()
+
+    async with FarEnd([]).serving() as far:
+        result = await simulate(plan_of(worlds_at(far)[:1], 40_000, prepare=True), None, stop, preparing)
+    assert result.interrupted
+    assert (result.sent, result.acked, far.frames) == (0, 0, [])
+    assert 0 < parts[-1] < 1
+    assert children() == []
+
+
+async def test_prepared_reports_arrive_like_others() -> None:
+    async with FarEnd([]).serving() as far:
+        worlds = worlds_at(far)
+        result = await simulate(plan_of(worlds, 60, prepare=True, way=Way.RELAY))
+    assert (result.acked, result.refused, result.unknown) == (180, {}, 0)
+    assert Counter(content.task_id for content in far.contents.values()) == {world.task_id: 60 for world in worlds}
+
+
+async def test_another_machine_is_not_loaded_by_accident() -> None:
+    """Its tasks' address is refused before a process starts; the same address is taken when the plan names it."""
+    far = make_world("shuffler.example:7443")
+    with pytest.raises(ShoalError) as caught:
+        await simulate(plan_of([far], 3))
+    assert caught.value.kind is Kind.CONFIG
+    assert "--address shuffler.example:7443" in caught.value.message
+    assert target_of(plan_of([far], 3, address="shuffler.example:7443")) == "shuffler.example:7443"
+
+
 async def test_relayed_batches_keep_the_limits() -> None:
     """At most 500 frames and 1 MiB per call. Planted: no bound on bytes -> OVERSIZE at the server."""
     sizes: list[int] = []
@@ -298,6 +354,11 @@ async def test_relayed_batches_keep_the_limits() -> None:
         {"in_flight": 0},
         {"rate": 0.0},
         {"patience_s": -1.0},
+        {"rate": 1.0, "over_s": 1.0},
+        {"over_s": 0.0},
+        {"arrival": Pattern.SPIKE},
+        {"way": Way.MQTT},
+        {"broker": BrokerSettings("127.0.0.1", 1883, insecure=True)},
     ],
 )
 def test_a_plan_validates_itself(changes: dict[str, object]) -> None:
