@@ -66,7 +66,7 @@ class SourceSpec:
 
 def loopback_parts(url: str) -> tuple[str, int, str]:
     """Host, port and request target of a URL that stays on this machine. Raises CONFIG for every other one."""
-    problem = _bad("url", "http://127.0.0.1:PORT/PATH: a source is on this very machine")
+    problem = _bad("url", "http://127.0.0.1:8080/PATH, for example: a source is on this very machine")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 80

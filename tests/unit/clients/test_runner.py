@@ -1,159 +1,42 @@
-"""The service over its seams: real memory, real cryptography, a clock and sleeps that the test moves, a far end without a network."""
+"""The running agent: measuring, refusals, reload, the end, a single pass."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import json
 import logging
 from collections.abc import Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal import codec
 from shoal.clients import runner as runner_module
 from shoal.clients.agent import Agent
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import State
-from shoal.clients.ledger import Event, LedgerEntry
-from shoal.clients.memory import Memory
-from shoal.clients.runner import Runner
-from shoal.clock import FakeClock
-from shoal.codec import Bundle
-from shoal.crypto.hpke import generate
-from shoal.crypto.signing import SigningContext, SigningKey
-from shoal.crypto.suites import SuiteId
+from shoal.clients.ledger import Event
 from shoal.domain import YesNo
-from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from shoal.task import Task
-from tests.clients_world import START, DirectTransport, FarEnd, World, make_world
-
-HOUR = 3_600
+from tests.clients_world import START, DirectTransport, make_world
+from tests.runner_world import HOUR, Place, lines, place_at, quicken
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The certificate of each task takes a third of a second, and is shown elsewhere. Naps are long: the clock is the test's."""
-    monkeypatch.setattr("shoal.clients.measuring._NAP_S", 900.0)
-    monkeypatch.setattr("shoal.clients.runner.LOOK_S", 900.0)
-    monkeypatch.setattr("shoal.clients.explain.guaranteed_epsilon", lambda _: 0.25)
-
-
-def bundle(world: World) -> bytes:
-    return codec.encode_bundle(Bundle(world.signed_task, world.signed_schedule))
-
-
-@dataclass
-class Place:
-    """A device's folder, its clock, and the service on it. Time goes on only in ``until``: to whoever sleeps shortest."""
-
-    folder: Path
-    world: World
-    clock: FakeClock = field(default_factory=lambda: FakeClock(START + 10.0))
-
-    def __post_init__(self) -> None:
-        self.world.write(self.folder / "tasks")
-        self.far = FarEnd([self.world.hop])
-        self.transport = DirectTransport(self.far)
-        self.sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-        self.numbers = count()
-        self.stop, self.reload = asyncio.Event(), asyncio.Event()
-        (self.folder / "state.json").write_text('{"visits": 3}')
-        self.text: dict[str, str] = {}
-        self.write()
-
-    def write(self, *, consent: str = "allowed", policy: str = "", more: str = "") -> None:
-        source = '[sources.visits]\nkind = "json"\nfile = "state.json"\npointer = "/visits"\n'
-        (self.folder / "agent.toml").write_text(
-            f'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = ["{self.world.authority.public.hex()}"]\nmax_epsilon0 = 4.0\n'
-            f'min_batch_floor = 100\n{policy}\n[policy.purposes]\n"{self.world.task.purpose}" = "{consent}"\n'
-            f"[send]\nretry_first_s = 0.01\nretry_most_s = 0.01\ngap_s = 0\n[measure]\nmean_s = 200\n{source}{more}\n"
-        )
-
-    @property
-    def config(self) -> AgentConfig:
-        return AgentConfig.load(self.folder / "agent.toml")
-
-    async def sleep(self, seconds: float) -> None:
-        future = asyncio.get_running_loop().create_future()
-        heapq.heappush(self.sleepers, (self.clock.now() + seconds, next(self.numbers), future))
-        await future
-
-    def agents(self, config: AgentConfig, background: bool) -> Agent:
-        self.transport.closed = False
-
-        def way(task: Task, insecure: bool) -> DirectTransport:
-            return self.transport
-
-        return Agent(config, background=background, clock=self.clock, transports=way)
-
-    def runner(self) -> Runner:
-        self.stop.clear()
-        return Runner(self.folder / "agent.toml", self.stop, self.reload, clock=self.clock, sleep=self.sleep, agents=self.agents)
-
-    @asynccontextmanager
-    async def running(self) -> Any:
-        """The service, stopped at the end as SIGTERM would."""
-        service = asyncio.create_task(self.runner().run(self.config))
-        try:
-            yield service
-            self.stop.set()
-            await service
-        finally:
-            service.cancel()
-            await asyncio.gather(service, return_exceptions=True)
-
-    async def settle(self) -> None:
-        """Let threads and callbacks come to rest."""
-        for _ in range(12):
-            await asyncio.to_thread(lambda: None)
-
-    async def until(self, wanted: Callable[[], bool]) -> None:
-        """Let time pass until it is so (the test's own time limit is the bound)."""
-        while True:
-            await self.settle()
-            if wanted():
-                return
-            while self.sleepers:
-                at, _, future = heapq.heappop(self.sleepers)
-                if not future.done():
-                    self.clock.time = max(self.clock.time, at)
-                    future.set_result(None)
-                    break
-
-    def windows(self) -> list[int]:
-        """Of the reports that the far end has."""
-        return sorted(content.window for content in self.far.contents.values())
-
-    def entries(self, *events: Event) -> list[LedgerEntry]:
-        memory = Memory(self.config, self.clock, SYSTEM)
-        try:
-            memory.book.verify()
-            return [one.entry for one in memory.book.entries() if one.entry.event in events]
-        finally:
-            memory.close()
+    quicken(monkeypatch)
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path, make_world(length=HOUR, count=6))
-
-
-def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    return [json.loads(record.message) for record in caplog.records if record.name == "shoal.agent"]
+    return place_at(tmp_path)
 
 
 @pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], list[dict[str, Any]]]:
+def logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
     caplog.set_level(logging.INFO, "shoal")
-    logging.getLogger("shoal").propagate = True
+    monkeypatch.setattr(logging.getLogger("shoal"), "propagate", True)
     return lambda: lines(caplog)
 
 
@@ -398,127 +281,3 @@ async def test_a_single_pass_answers_and_sends_once(place: Place) -> None:
     place.transport.down = False
     await place.runner().once(place.config)
     assert place.windows() == [0, 1]
-
-
-# --- feeds ------------------------------------------------------------------------------------------------------------
-
-
-class FakeFeed:
-    """Offers what the test gives it."""
-
-    origin, trouble = "mqtt", None
-
-    def __init__(self, offer: Callable[[bytes, str], None]) -> None:
-        self._offer = offer
-        self.refused: list[Kind] = []
-
-    def give(self, data: bytes) -> None:
-        try:
-            self._offer(data, self.origin)
-        except ShoalError as error:
-            self.refused.append(error.kind)
-
-    async def once(self, deadline_s: float) -> None:
-        pass
-
-    async def run(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-
-
-@pytest.fixture
-def fed(monkeypatch: pytest.MonkeyPatch) -> list[FakeFeed]:
-    feeds: list[FakeFeed] = []
-
-    def opening(config: AgentConfig, offer: Callable[[bytes, str], None], entropy: object) -> list[FakeFeed]:
-        feeds.append(FakeFeed(offer))
-        return feeds[-1:]
-
-    monkeypatch.setattr(runner_module, "open_feeds", opening)
-    return feeds
-
-
-def learnt(place: Place, **changes: Any) -> World:
-    """A task that is not in the folder."""
-    for path in (place.folder / "tasks").iterdir():
-        path.unlink()
-    world = make_world(**{"length": HOUR, "count": 6, "authority": place.world.authority, "hop": place.world.hop, **changes})
-    place.world = world
-    return world
-
-
-async def test_a_task_learnt_from_a_feed_is_answered_also_after_a_restart(place: Place, fed: list[FakeFeed]) -> None:
-    world = learnt(place)
-    async with place.running():
-        await place.until(lambda: bool(fed))
-        fed[0].give(bundle(world))
-        await place.until(lambda: place.windows() == [0])
-    async with place.running():
-        await place.until(lambda: place.windows() == [0, 1])
-    assert [one.task_id for one in place.entries(Event.SEEN)] == [world.task_id]
-    assert len(place.entries(Event.ACCEPTED)) == 1
-
-
-async def test_a_second_schedule_from_a_feed_strikes_the_task_for_ever(place: Place, fed: list[FakeFeed]) -> None:
-    """Planted: no strike on the shelf's CONFLICT -> window 1 is answered under the first schedule."""
-    world = learnt(place)
-    async with place.running():
-        await place.until(lambda: bool(fed))
-        fed[0].give(bundle(world))
-        await place.until(lambda: place.windows() == [0])
-        other = world.schedule(generate(SuiteId.X25519_AES128))
-        fed[0].give(codec.encode_bundle(Bundle(world.signed_task, other)))
-        assert fed[0].refused == [Kind.CONFLICT]
-        await place.until(lambda: bool(place.entries(Event.STRUCK)))
-        await place.until(lambda: place.clock.now() > START + 7 * HOUR)
-    async with place.running():
-        fed[-1].give(bundle(world))
-        await place.settle()
-    assert place.windows() == [0]
-    (struck,) = place.entries(Event.STRUCK)
-    assert struck.task_id == world.task_id
-    assert "another key schedule" in str(struck.details["reason"])
-
-
-def altered(data: bytes) -> bytes:
-    return data[:-10] + bytes([data[-10] ^ 1]) + data[-9:]
-
-
-@pytest.mark.parametrize("what", ["junk", "unsigned", "wrongly signed", "altered task", "altered schedule", "expired", "foreign"])
-async def test_what_a_feed_brings_and_is_refused_is_in_the_ledger_once_and_nothing_is_sent(
-    place: Place, fed: list[FakeFeed], what: str
-) -> None:
-    """Planted: write the bundle before its signatures hold -> a file on the shelf; no digest kept -> an entry per offer."""
-    world = learnt(place)
-    signed = codec.decode_signed_task(world.signed_task)
-    forged = codec.encode_signed_task(codec.Signed(signed.data, world.authority.public, bytes(64)))
-    data, kinds = {
-        "junk": (b"junk", {Kind.INVALID}),
-        "unsigned": (codec.encode_bundle(Bundle(forged, world.signed_schedule)), {Kind.BAD_SIGNATURE, Kind.INVALID}),
-        "wrongly signed": (bundle(resigned(world)), {Kind.BAD_SIGNATURE}),
-        "altered task": (codec.encode_bundle(Bundle(altered(world.signed_task), world.signed_schedule)), {Kind.BAD_SIGNATURE}),
-        "altered schedule": (codec.encode_bundle(Bundle(world.signed_task, altered(world.signed_schedule))), {Kind.BAD_SIGNATURE}),
-        "expired": (bundle(make_world(start=START - 10**7, count=1, length=HOUR, authority=world.authority)), {Kind.WINDOW_CLOSED}),
-        "foreign": (bundle(make_world(length=HOUR)), {Kind.FORBIDDEN}),
-    }[what]
-    async with place.running():
-        await place.until(lambda: bool(fed))
-        for _ in range(3):
-            fed[0].give(data)
-        await place.until(lambda: place.clock.now() > START + 2 * HOUR)
-    assert set(fed[0].refused) <= kinds
-    assert len(fed[0].refused) == 3
-    (problem,) = place.entries(Event.PROBLEM)
-    assert problem.details["origin"] == "mqtt"
-    assert Kind[str(problem.details["kind"])] in kinds
-    assert problem.details["reason"]
-    assert place.far.frames == []
-    assert not list((place.folder / "outbox.db.tasks").glob("*.task"))
-
-
-def resigned(world: World) -> World:
-    """The same task, its signature made by somebody else in the authority's name."""
-    signed, stranger = codec.decode_signed_task(world.signed_task), SigningKey.generate()
-    world.signed_task = codec.encode_signed_task(
-        codec.Signed(signed.data, world.authority.public, stranger.sign(SigningContext.TASK, signed.data))
-    )
-    return world

