@@ -14,6 +14,7 @@ import pytest
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig, EnrolmentFiles
 from shoal.clients.core import State
+from shoal.clients.ledger import Event
 from shoal.clients.policy import Policy
 from shoal.clients.rounds import RoundState
 from shoal.clients.rounds_agent import TAKEN, RoundsAgent
@@ -81,6 +82,10 @@ async def test_a_fleet_of_agents_makes_a_sum(one: Running, tmp_path: Path) -> No
     for agent in agents:
         await agent.__aexit__(None, None, None)
     async with agent_of(one, configs[0]) as restarted:
+        (charge,) = restarted.memory.book.charges()
+        entered = [stored.entry.event for stored in await restarted.ledger()]
+        assert (charge.window, charge.nano > 0) == (0, True)
+        assert entered == [Event.SEEN, Event.ACCEPTED, Event.REPORTED]
         (shown,) = await restarted.outcomes()
         assert (shown.task, shown.window, shown.state) == (NAME, 0, State.ACKED)
         assert not (await restarted.report(NAME, None)).fresh
@@ -106,6 +111,7 @@ Change = Callable[[AgentConfig], AgentConfig]
 DENIED: Change = lambda made: replace(made, policy=replace(made.policy, purposes={"testing": "denied"}))  # noqa: E731
 STRICTER: Change = lambda made: replace(made, policy=replace(made.policy, max_epsilon0=0.001))  # noqa: E731
 NOBODY: Change = lambda made: replace(made, enrolment=None)  # noqa: E731
+POOR: Change = lambda made: replace(made, policy=replace(made.policy, lifetime_epsilon=1e-6))  # noqa: E731
 SAME: Change = lambda made: made  # noqa: E731
 
 
@@ -114,6 +120,7 @@ SAME: Change = lambda made: made  # noqa: E731
     [
         (DENIED, None, True, Kind.REFUSED),
         (STRICTER, None, True, Kind.REFUSED),
+        (POOR, None, True, Kind.REFUSED),
         (NOBODY, None, True, Kind.CONFIG),
         (SAME, None, False, Kind.CONFIG),
         (SAME, 3, True, Kind.INVALID),
@@ -132,6 +139,7 @@ async def test_what_the_owner_or_the_device_refuses_sends_nothing(
             await agent.report(NAME, value, send=send)  # type: ignore[arg-type]
         assert refused.value.kind is kind
         assert await agent.outcomes() == []
+        assert agent.memory.book.charges() == []
     assert one.phase() == ""
     assert not one.rounds.ended
 
