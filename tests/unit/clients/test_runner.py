@@ -197,9 +197,15 @@ async def test_the_first_configuration_must_be_right(place: Place) -> None:
     assert caught.value.kind is Kind.CONFIG
 
 
-async def test_an_attempt_under_way_may_end_after_the_stop(place: Place) -> None:
-    """Planted: cancel at once -> the report stays queued, doubtful, though the shuffler has it."""
-    arrived, go = asyncio.Event(), asyncio.Event()
+async def test_an_attempt_under_way_may_end_after_the_stop(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: drain for 0 seconds -> the report stays queued, doubtful, though the shuffler has it."""
+    arrived, go, draining, real = asyncio.Event(), asyncio.Event(), asyncio.Event(), Agent.drain
+
+    async def noted(self: Agent, seconds: float) -> None:
+        draining.set()
+        await real(self, seconds)
+
+    monkeypatch.setattr(Agent, "drain", noted)
 
     class Slow(DirectTransport):
         async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
@@ -211,6 +217,7 @@ async def test_an_attempt_under_way_may_end_after_the_stop(place: Place) -> None
     async with place.running() as service:
         await place.until(arrived.is_set)
         place.stop.set()
+        await draining.wait()
         await place.settle()
         assert not service.done()
         go.set()
