@@ -173,6 +173,7 @@ class Agent:
                 else:
                     memory.problem(bad, bad.digest, "folder", bad.error)
             self._retract()
+            memory.settle()
         except ShoalError as error:
             if error.kind is not Kind.OVERLOADED:
                 raise

@@ -108,6 +108,10 @@ class Memory:
     def close(self) -> None:
         self._store.close()
 
+    def settle(self) -> None:
+        """Note the ledger's head, if it lags behind. Blocks for the disk, never raises."""
+        self._store.settle()
+
     def enter(
         self,
         event: Event,

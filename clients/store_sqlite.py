@@ -4,18 +4,21 @@ Several processes may share a file (a command beside a running agent), and sever
 first statement on, and whatever is written inside it on the same thread joins it: what belongs together commits together.
 
 ``AgentStore`` is the one file of an agent: reports that wait, charges, memoized reports, consents, the ledger. Beside it stands FILE.head,
-the ledger's last head, written anew after every commit that made the ledger longer: it shows that entries were cut off, which no chain
-shows by itself. A process that dies between the two leaves a head that lags behind; the next commit or start brings it up. A head that
-does not lie on the chain is left as it is, for ``verify`` to find.
+the ledger's last head, written anew after a commit that made the ledger longer, once a second at most: it shows that entries were cut
+off, which no chain shows by itself. Two synced writes for each report would cost a device more than the report. What was not noted is at the
+next commit, ``settle``, closing or start: until then the head lags behind, as after a process that died. A head that does not lie on the
+chain is left as it is, for ``verify`` to find.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -29,6 +32,7 @@ from shoal.failpoints import hit
 HEAD_SUFFIX = ".head"
 _BUSY_S = 10.0
 _HEAD_BYTES = 200  # more than any head has
+HEAD_PAUSE_S = 1.0  # between two notes of a head
 # Of these the disk, the machine or another process is the cause: later it may work.
 _PASSING = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM")
 _ROW = tuple[Any, ...]
@@ -173,8 +177,10 @@ class SqliteFile:
 class AgentStore(SqliteFile):
     """An agent's file: ``SqliteOutbox`` and ``SqliteBook`` stand on it, and their writes join one transaction."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, head_pause_s: float = HEAD_PAUSE_S) -> None:
+        self._head_pause_s = head_pause_s
         self._longer = False  # the ledger, by the transaction under way or by one whose head was not noted yet
+        self._again = -math.inf  # from when on, by the monotonic clock, a head is noted after a commit
         self.head_path = path.with_name(path.name + HEAD_SUFFIX)
         unusable = (
             f"not a usable outbox file: restore it, or move it and {self.head_path.name} away: a new one is made, which knows nothing "
@@ -194,7 +200,7 @@ class AgentStore(SqliteFile):
         with self._lock:
             with super().write() as db:
                 yield db
-            if self._longer and not self._depth:
+            if self._longer and not self._depth and time.monotonic() >= self._again:
                 self.note_head()
 
     def longer(self) -> None:
@@ -207,6 +213,7 @@ class AgentStore(SqliteFile):
         Under the lock of the file, so that of two processes none writes an older head over a newer one.
         """
         with self._lock, contextlib.suppress(sqlite3.Error, OSError):
+            self._again = time.monotonic() + self._head_pause_s
             hit("outbox.head")  # committed, and not noted yet
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -216,6 +223,12 @@ class AgentStore(SqliteFile):
                 self._longer = False
             finally:
                 self._roll_back()
+
+    def settle(self) -> None:
+        """Note the head now, if it lags behind. Never raises."""
+        with self._lock:
+            if self._longer and not self._depth:
+                self.note_head()
 
     def noted_head(self) -> Head | None:
         """What stands in FILE.head; None if it is missing or unreadable."""
@@ -256,8 +269,7 @@ class AgentStore(SqliteFile):
     def close(self) -> None:
         """The last head is noted, if the disk lets it."""
         with self._lock:
-            if self._longer:
-                self.note_head()
+            self.settle()
             super().close()
 
 

@@ -23,10 +23,10 @@ def entry(window: int = 0) -> LedgerEntry:
 
 
 class Device:
-    """An agent's memory: one file, outbox and book."""
+    """An agent's memory: one file, outbox and book. Its head is noted after every commit, unless a pause is named."""
 
-    def __init__(self, path: Path) -> None:
-        self.store = AgentStore(path)
+    def __init__(self, path: Path, head_pause_s: float = 0.0) -> None:
+        self.store = AgentStore(path, head_pause_s)
         self.outbox, self.book = SqliteOutbox(self.store), SqliteBook(self.store)
         self.limit = 100
 

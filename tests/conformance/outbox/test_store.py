@@ -16,7 +16,7 @@ import pytest
 
 from shoal.clients import store_sqlite
 from shoal.clients.core import Prepared, State
-from shoal.clients.ledger import EMPTY
+from shoal.clients.ledger import EMPTY, Head
 from shoal.clients.outbox_sqlite import SqliteOutbox
 from shoal.clients.store_sqlite import AgentStore
 from shoal.errors import Kind, ShoalError
@@ -248,6 +248,20 @@ def test_a_head_that_can_not_be_written_lags_behind(device: Device, path: Path) 
     device.store.close()
     assert (path.with_name("outbox.db.head").read_text().partition(":")[0]) == "4"
     assert [file.name for file in path.parent.iterdir() if file.suffix == ".new"] == []
+
+
+@pytest.mark.parametrize("last", ["settle", "close"])
+def test_a_head_is_noted_once_in_a_while_and_before_the_device_rests(path: Path, last: str) -> None:
+    """Two synced writes for each report would cost more than the report. Planted: ``settle`` without its call -> the head stays at 1."""
+    device = Device(path, 3_600.0)
+    for window in range(3):
+        device.claim(window)
+    first, *_, newest = device.book.entries()
+    assert device.store.noted_head() == Head(1, first.digest)
+    assert device.book.verify().count == 3  # it lags behind, and lies on the chain
+    getattr(device.store, last)()
+    assert device.store.noted_head() == Head(3, newest.digest)
+    device.store.close()
 
 
 # --- older files --------------------------------------------------------------------------------------------------------
