@@ -4,10 +4,10 @@ Several processes may share a file (a command beside a running agent), and sever
 first statement on, and whatever is written inside it on the same thread joins it: what belongs together commits together.
 
 ``AgentStore`` is the one file of an agent: reports that wait, charges, memoized reports, consents, the ledger. Beside it stands FILE.head,
-the ledger's last head, written anew after a commit that made the ledger longer, once a second at most: it shows that entries were cut
-off, which no chain shows by itself. Two synced writes for each report would cost a device more than the report. What was not noted is at the
-next commit, ``settle``, closing or start: until then the head lags behind, as after a process that died. A head that does not lie on the
-chain is left as it is, for ``verify`` to find.
+the ledger's last head, written anew after a commit that made the ledger longer, once a second at most: it shows that entries were
+cut off, which no chain shows by itself. Two synced writes for each report would cost a device more than the report. What was not noted
+is noted at the next commit, ``settle``, closing or start: until then the head lags behind, as after a process that died. A head that
+does not lie on the chain is left as it is, for ``verify`` to find.
 """
 
 from __future__ import annotations
