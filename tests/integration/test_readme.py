@@ -1,8 +1,9 @@
-"""The README's commands, run as they stand: what a newcomer types works."""
+"""The commands of README, docs/AGENT.md and docs/LOAD.md, run as they stand: what a newcomer types works."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -10,24 +11,47 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from shoal.cli.demo.processes import free_port
+from tests.broker import mosquitto
 
 ROOT = Path(__file__).resolve().parents[2]
+_BROKER = "## Over an MQTT broker"  # the README's section that wants one; the two other pages go on from it
+_PORTS = ("7443", "7444", "7445", "7446", "8883")
 # At the end the services are stopped as an operator would stop them, and must say that they stopped cleanly.
 _CLOSING = "\nkill $(jobs -p)\nwait\n"
 
 
-def _commands() -> str:
-    """All ``sh`` blocks in order, one script."""
-    return "\n".join(re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
+def _blocks(text: str) -> list[str]:
+    return re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+
+
+def _commands(broker: bool) -> str:
+    """All ``sh`` blocks in order, one script. Without a broker: those that want none."""
+    readme = (ROOT / "README.md").read_text()
+    before, after = readme.split(_BROKER)
+    if not broker:
+        return "\n".join(_blocks(before))
+    return "\n".join([*_blocks(before), *_blocks(after), *(one for name in ("AGENT", "LOAD") for one in _blocks(_page(name)))])
+
+
+def _page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text()
 
 
 def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
-    """Ports are replaced by free ones; everything else runs as printed, with ``set -e``. Planted: a renamed option -> this fails."""
-    script = _commands()
-    for port in ("7443", "7444", "7445", "7446"):
+    """Ports are replaced by free ones; everything else runs as printed, with ``set -e``. Where mosquitto is not installed the part about a
+    broker is left out.
+
+    Planted: a renamed option; no [mqtt] in the shuffler's configuration; a max_batch in docs/LOAD.md that the load does not fill -> fails.
+    """
+    broker = mosquitto()
+    script = _commands(broker is not None)
+    for port in _PORTS:
         script = script.replace(port, str(free_port()))
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    path = ":".join([str(Path(sys.executable).parent), os.environ["PATH"], *([str(Path(broker).parent)] if broker else [])])
+    environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
     with (tmp_path / "screen").open("wb") as screen:
         # Into a file: services that a failing script leaves behind would hold a pipe open for ever.
         run = subprocess.Popen(
@@ -40,7 +64,7 @@ def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
             start_new_session=True,
         )
         try:
-            run.wait(240)
+            run.wait(900)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
@@ -51,7 +75,36 @@ def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 5_000
     assert "10,500" in output
     for role in ("shuffler", "analyzer"):
-        assert '"stopped"' in (tmp_path / f"{role}.log").read_text()
+        assert '"stopped"' in (tmp_path / f"{role}.log").read_text().splitlines()[-1]
+    if broker is not None:
+        _check_broker(tmp_path, output)
+
+
+def _check_broker(folder: Path, output: str) -> None:
+    """What the README and the two pages promise of a device that is reached through a broker, and of a load."""
+    assert "task chronic-illness, window 0: delivered, the shuffler has it on disk" in output
+    assert "no effect: min_batch_floor = 500" in output
+    assert "2,880" in output
+    ledger = json.loads((folder / "ledger.json").read_text())
+    assert ledger["verified"] is True
+    reported = [one for one in ledger["entries"] if one["event"] == "reported"]
+    assert [(one["details"]["source"], one["details"]["memoized"]) for one in reported] == [("json", "new")]
+
+
+@pytest.mark.parametrize("name", ["AGENT", "LOAD"])
+def test_the_pages_name_commands_that_exist(name: str) -> None:
+    """Planted: ``shoal agent ledgers`` in a table -> this fails."""
+    known = {"agent": {"run", "report", "flush", "status", "explain", "consent", "ledger", "budget"}}
+    known |= {
+        "task": {"new", "lint", "sign", "publish", "show"},
+        "keys": {"hpke", "schedule"},
+        "demo": set(),
+        "load": set(),
+        "shuffler": {"status"},
+    }
+    for group, command in re.findall(r"\bshoal (\w+)(?: ([a-z]+))?", _page(name)):
+        assert group in known
+        assert not known[group] or not command or command in known[group], f"shoal {group} {command}"
 
 
 def test_the_readmes_python_uses_names_that_exist() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+from shoal.accounting.memoized import PROMISE
 from shoal.clients import exchange as sending
 from shoal.clients import rounds
 from shoal.clients.core import ACTION_OF
 from shoal.clients.exchange import FINAL_OF_CALL
+from shoal.crypto.brokered import REPLY_SIZE, make_reply
 from shoal.crypto.enrolment import ADMISSION_SIZE, CERTIFICATE_SIZE, SIGNED_CERTIFICATE_SIZE
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info, sealed_size
 from shoal.crypto.keyfiles import HPKE_LABEL
@@ -21,17 +25,19 @@ from shoal.crypto.secagg.ring import LEAF_SIZE
 from shoal.crypto.signing import SigningContext
 from shoal.crypto.suites import SuiteId
 from shoal.domain import Norm
+from shoal.entropy import SeededEntropy
 from shoal.errors import RETRYABLE, STATUS_OF, Kind
 from shoal.ids import Digest, KeyId, TaskId
-from shoal.limits import LIMITS
+from shoal.limits import KIB, LIMITS, MIB
 from shoal.mechanisms import REGISTRY
 from shoal.mechanisms.noise import polya, skellam
 from shoal.mechanisms.noise.registry import REGISTRY as NOISES
 from shoal.mechanisms.noise.width import TAIL_BITS
+from shoal.mqtt import link, topics
 from shoal.protos import pairwise_pb2
 from shoal.rpc.status import KIND_KEY
 from shoal.secagg import CHECK_WORDS, PairwisePlan
-from shoal.shuffler import inbox
+from shoal.shuffler import directory, inbox, mqtt_bridge
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "WIRE.md").read_text()
@@ -230,3 +236,41 @@ def test_the_largest_answer_fits_into_a_reply() -> None:
     reply = pairwise_pb2.ExchangeReply(sealed=bytes(answer.ByteSize() + exchange.NONCE_SIZE + exchange.TAG_SIZE))
     assert reply.ByteSize() <= LIMITS.reply_bytes
     assert f"Replies are at most {LIMITS.reply_bytes // 1024} KiB (the largest brings {LIMITS.cohort - 1:,} neighbours)" in PAGE
+
+
+def test_contents() -> None:
+    """Every section is in the list at the top, under its number. Planted: a section without a place in the list -> this fails."""
+    listed = re.findall(r"(\d+) [a-zA-Z]", PAGE[PAGE.index("Contents:") : PAGE.index(". A client of shuffled tasks")])
+    assert listed == re.findall(r"^## (\d+)\.", PAGE, re.MULTILINE) == [str(number) for number in range(1, len(listed) + 1)]
+
+
+def test_mqtt() -> None:
+    """Topics, sizes, the reply, computed from the page's words. Planted: the nonce after the status; another label of the tag -> this fails."""
+    tag, reply = topics.tag_of(bytes(32)), "0f" * 16
+    assert tag == hashlib.sha256(b"shoal/v1/mqtt\x00" + bytes(32)).digest()[:8].hex()
+    forms = {"<tag>": tag, "<reply>": reply, "<task id>": "00" * 32}
+    printed = [row[0].strip("`") for row in table("topic")]
+    for form, part in forms.items():
+        printed = [one.replace(form, part) for one in printed]
+    assert printed == [topics.up_topic(tag, reply), topics.down_topic(reply), topics.task_topic(TaskId(bytes(32)))]
+    frame, key = bytes(512), b"k" * 32
+    digest = hashlib.sha256(frame).digest()
+    sent = make_reply(frame, key, Kind.WINDOW_FULL.value, SeededEntropy(1))
+    name, nonce, mac = sent[:16], sent[16:32], sent[32:]
+    assert name == digest[:16]
+    assert mac == hmac.digest(key, b"shoal/v1/reply\x00" + nonce + bytes([Kind.WINDOW_FULL.value]) + digest, "sha256")[:16]
+    for text in (
+        f"always {REPLY_SIZE} bytes",
+        f"client id of {link._ID_SIZE} random letters and digits",
+        f"idle for {LIMITS.connection_idle_s // 60} minutes, and between frames one that is older than {LIMITS.connection_age_s // 60}",
+        f"multiples of {mqtt_bridge._STEP_S * 1000:g} ms",
+        f"at most {LIMITS.bundle_bytes // KIB:,} KiB together",
+        f"at most {LIMITS.catalogue_bytes // MIB} MiB in pages of at most {directory.PAGE_BYTES // KIB} KiB",
+    ):
+        assert text in PAGE, text
+
+
+@pytest.mark.parametrize("page", ["AGENT", "WIRE", "ACCOUNTING", "THREAT_MODEL"])
+def test_the_promise_of_memoized_answers_has_one_wording(page: str) -> None:
+    """Planted: "costs epsilon0 once per year" in docs/AGENT.md -> this fails."""
+    assert PROMISE in (ROOT / "docs" / f"{page}.md").read_text()
