@@ -85,14 +85,15 @@ def run(options: given.Options) -> None:
     watch = Watch({"analyzer": options.analyzer_status, "shuffler": options.shuffler_status})
     result = asyncio.run(_send(plan, watch))
     counts: list[Counted | None] = [None] * len(found)
-    interrupted = result.interrupted
+    interrupted, ended, decided_s = result.interrupted, time.monotonic(), None
     if counter is not None and not interrupted:
         try:
             counts = _count(counter, watch, found, options.wait)
         except KeyboardInterrupt:
             interrupted = True
+        decided_s = None if None in counts else time.monotonic() - ended
     rows = [_row(one, index, result, counts[index]) for index, one in enumerate(found)]
-    outcome = Outcome(result, rows, options.rate, watch.figures(), counter is not None, interrupted)
+    outcome = Outcome(result, rows, options.rate, watch.figures(), counter is not None, interrupted, decided_s)
     if options.as_json:
         emit_json(load_show.to_json(outcome))
     else:

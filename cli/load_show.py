@@ -12,6 +12,7 @@ from shoal.cli.load_tasks import Target
 from shoal.cli.output import console, say
 from shoal.clients.fleet.measure import percentiles
 from shoal.clients.fleet.plan import Breaches, SimulationResult
+from shoal.clients.fleet.share import Effort
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
 
@@ -46,7 +47,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything that was measured. ``counting``: whether counts were asked for."""
+    """Everything that was measured. ``counting``: whether counts were asked for. ``decided_s``: from the end of the sending until every
+    window was decided; None if counts were not asked for, or did not come."""
 
     result: SimulationResult
     rows: list[Row]
@@ -54,6 +56,7 @@ class Outcome:
     services: dict[str, Usage]
     counting: bool
     interrupted: bool
+    decided_s: float | None = None
 
     def check(self) -> None:
         """Raises MISMATCH when something was lost, doubled, or answered as it must not be."""
@@ -79,7 +82,10 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         "duplicates": {"sent": result.copies[0], "acked": result.copies[1]},
         "misbehaving": {conduct.name.lower(): _breaches_json(breaches) for conduct, breaches in result.breaches.items()},
         "surprises": result.surprises,
+        "began_at": result.began_at,
         "seconds": result.seconds,
+        "prepare_seconds": result.prepare_s,
+        "decided_seconds": outcome.decided_s,
         "rate": result.acked / result.seconds if result.seconds else 0.0,
         "rate_asked": outcome.rate_asked,
         "latency_ms": percentiles(result.latencies_ms),
@@ -87,6 +93,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             name: {"cpu_s": usage.cpu_s, "memory_bytes": usage.memory_bytes, "restarts": usage.restarts}
             for name, usage in outcome.services.items()
         },
+        "generator": _generator_json(result.efforts),
         "interrupted": outcome.interrupted,
         "tasks": [
             {
@@ -103,6 +110,16 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             }
             for row in outcome.rows
         ],
+    }
+
+
+def _generator_json(efforts: tuple[Effort, ...]) -> dict[str, Any]:
+    """``memory_bytes``: of the largest process."""
+    return {
+        "processes": len(efforts),
+        "prepare_cpu_s": sum(one.prepare_cpu_s for one in efforts),
+        "cpu_s": sum(one.cpu_s for one in efforts),
+        "memory_bytes": max((one.memory_bytes for one in efforts), default=0),
     }
 
 
@@ -133,6 +150,13 @@ def show(outcome: Outcome) -> None:
     say(f"{result.acked:,} reports in {result.seconds:.1f} s: {result.acked / max(result.seconds, 1e-9):,.0f} per second")
     if len(result.latencies_ms):
         say("latency: " + ", ".join(f"{name} {value:,.1f} ms" for name, value in percentiles(result.latencies_ms).items()))
+    if outcome.decided_s is not None:
+        say(f"last report to decision: {outcome.decided_s:,.1f} s")
+    if result.efforts:
+        spent = _generator_json(result.efforts)
+        prepared = f", and {spent['prepare_cpu_s']:,.1f} s before for encapsulations" if spent["prepare_cpu_s"] else ""
+        share = f"{spent['cpu_s']:,.1f} s of CPU{prepared}, at most {spent['memory_bytes'] / MIB:,.0f} MiB of memory each"
+        say(f"this generator's {spent['processes']} processes: {share}")
     for name, usage in outcome.services.items():
         restarts = f", started again {usage.restarts} times" if usage.restarts else ""
         say(f"{name}: {usage.cpu_s:,.0f} s of CPU, at most {usage.memory_bytes / MIB:,.0f} MiB of memory{restarts}")

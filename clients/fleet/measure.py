@@ -7,6 +7,7 @@ import time
 from array import array
 from collections import deque
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.clients.fleet.misbehaviour import Way
@@ -23,10 +24,12 @@ _RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
 
 def percentiles(latencies_ms: array[float]) -> dict[str, float]:
     """Milliseconds by nearest rank: the smallest value that at least that share of the values doesn't exceed. Empty for none."""
-    ordered = sorted(latencies_ms)
-    if not ordered:
+    import numpy as np
+
+    ordered = np.sort(np.asarray(latencies_ms))
+    if not len(ordered):
         return {}
-    return {name: ordered[max(0, math.ceil(share * len(ordered)) - 1)] for name, share in _RANKS.items()}
+    return {name: float(ordered[max(0, math.ceil(share * len(ordered)) - 1)]) for name, share in _RANKS.items()}
 
 
 class Meter:
@@ -43,6 +46,15 @@ class Meter:
             self._seen.popleft()
         (begin, before), (end, after) = self._seen[0], self._seen[-1]
         return (after - before) / (end - begin) if end > begin else 0.0
+
+
+def peak_memory_bytes() -> int:
+    """The largest resident set that this process had; 0 where the system does not tell. (``ru_maxrss`` may be its parent's.)"""
+    try:
+        text = Path("/proc/self/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("VmHWM:")), 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from shoal.clients.fleet.share import (
     NOT_SENT,
     SURPRISE,
     UNKNOWN,
+    Effort,
     Share,
     ShareResult,
     SimulatedTask,
@@ -185,7 +186,8 @@ class SimulationResult:
     another code of ``shoal.clients.fleet.share``. ``latencies_ms``: per acknowledged report, from when it was due (or first sent) to
     its verified receipt. ``reasons``: one message per refusing kind. ``seconds``: wall time of the sending, without process start.
     ``conduct``: per device. ``copies``: (sent, acknowledged) of duplicates. ``surprises``: wrong answers to misbehaving clients, by
-    what was wrong: more than none is a failure.
+    what was wrong: more than none is a failure. ``began_at``: Unix seconds; ``prepare_s``: wall time before that, for encapsulations.
+    ``efforts``: of each process.
     """
 
     sent: int
@@ -201,6 +203,9 @@ class SimulationResult:
     breaches: dict[Conduct, Breaches] = field(default_factory=dict)
     surprises: dict[str, int] = field(default_factory=dict)
     interrupted: bool = False
+    began_at: float = 0.0
+    prepare_s: float = 0.0
+    efforts: tuple[Effort, ...] = ()
 
     def acked_of(self, task: int) -> int:
         return self.outcomes[task].count(ACKED)
@@ -249,6 +254,7 @@ def merge(plan: SimulationPlan, conduct: bytes, results: Sequence[ShareResult], 
         breaches=_breaches(answers),
         surprises=dict(sorted(surprises.items())),
         interrupted=interrupted and any(NOT_SENT in codes or UNKNOWN in codes for codes in outcomes),
+        efforts=tuple(result.effort for result in results),
     )
 
 

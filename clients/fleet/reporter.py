@@ -8,6 +8,7 @@ signatures are verified once per process and reports are sealed by the block: th
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ class Reporter:
         self._roots = {key.public: key for key in map(SigningKey.from_pem, share.enrolment_roots)}
         self._enrolled: dict[int, dict[bytes, DeviceIdentity]] = {}  # devices under way, and who each is to each authority
         self._pools: dict[int, tuple[Pool, dict[int, Prepared]]] = {}  # by task: encapsulations, and sealed reports not yet taken
-        self._own = [device for device in range(share.devices) if share.conduct_of(device) in REPORTING]
+        self._own = array("I", (device for device in range(share.devices) if share.conduct_of(device) in REPORTING))
 
     def prepare(self, progress: Callable[[float], None] | None = None) -> None:
         """Encapsulate for every honest report of the share, each for one use. Takes as long as sealing them.

@@ -20,6 +20,8 @@ NO_ANSWER = 252  # a misbehaving client got none, or none that says anything
 SURPRISE = 251  # a misbehaving client got another answer than it must
 NOT_SENT = 250  # interrupted before
 
+_CONDUCTS = tuple(Conduct)  # Conduct(n), at a tenth of its cost
+
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTask:
@@ -57,7 +59,18 @@ class Share:
         return len(self.tasks[0].values)
 
     def conduct_of(self, device: int) -> Conduct:
-        return Conduct(self.conduct[device]) if self.conduct else Conduct.HONEST
+        return _CONDUCTS[self.conduct[device]] if self.conduct else Conduct.HONEST
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What one process of the generator took: core-seconds to encapsulate beforehand, core-seconds from the first report to the last
+    answer, and its largest resident set.
+    """
+
+    prepare_cpu_s: float = 0.0
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -78,6 +91,7 @@ class ShareResult:
     surprises: Counter[str] = field(default_factory=Counter)
     answers: Counter[tuple[int, int]] = field(default_factory=Counter)  # (conduct, code) of misbehaving frames
     reasons: dict[int, str] = field(default_factory=dict)  # one message per kind, for people
+    effort: Effort = Effort()
 
 
 def blank(share: Share) -> ShareResult:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from shoal.clients.core import State, pause
-from shoal.clients.delivery import attempt
+from shoal.clients.delivery import attempt, settle
 from shoal.clients.fleet.flight import Flight, Role, Tracker
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Way, mute
 from shoal.clients.fleet.reporter import Reporter
@@ -26,6 +26,7 @@ from shoal.limits import LIMITS
 
 BATCH = 500  # frames per relayed call
 _PAUSE_FIRST_S, _PAUSE_MOST_S = 0.1, 2.0  # a restarted shuffler is met quickly
+_TURN_S = 0.002  # that frames are made for before others get a turn: one for each frame would cost a tenth of making it
 _SILENCE_S = 3.0  # how long a frame that must not be answered waits for an answer
 
 
@@ -165,7 +166,7 @@ class Simulation:
         frames = tasks * (2 if Conduct.DUPLICATE in conduct else 1)
         largest = LIMITS.submit_bytes + 1 if Conduct.OVERSIZED in conduct else LIMITS.frame_sizes[-1]
         flights: list[Flight] = []
-        size = 0
+        size, turn = 0, time.perf_counter()
         while len(flights) + frames <= max(BATCH, frames) and size + frames * (largest + 8) <= LIMITS.batch_bytes:
             device = next(self._devices, None)
             if device is None:
@@ -174,7 +175,9 @@ class Simulation:
                 made = self._first(task, device)
                 flights += made
                 size += sum(len(flight.frame) + 8 for flight in made)
-            await asyncio.sleep(0)  # others have replies to read
+            if time.perf_counter() - turn > _TURN_S:
+                await asyncio.sleep(0)  # others have replies to read
+                turn = time.perf_counter()
         return flights
 
     async def _fly_together(self, flights: list[Flight], transport: BatchTransport) -> None:
@@ -207,8 +210,6 @@ class Simulation:
     def _record(self, flight: Flight, answer: ShoalError | None) -> bool:
         """In the outbox, as ``delivery.attempt`` does for a frame by itself. Always True."""
         if flight.outbox is not None and flight.entry is not None:
-            from shoal.clients.delivery import settle
-
             record = flight.entry.record
             if answer is None:
                 flight.outbox.finish(record.task_id, record.window, State.ACKED)

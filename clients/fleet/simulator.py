@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
+from shoal.clients.fleet.measure import peak_memory_bytes
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult, merge
 from shoal.clients.fleet.reporter import Reporter
-from shoal.clients.fleet.share import Share, ShareResult, SimulatedTask, blank
+from shoal.clients.fleet.share import Effort, Share, ShareResult, SimulatedTask, blank
 from shoal.clients.fleet.simulated import Simulation
 from shoal.clients.transport import Transport
 from shoal.crypto.trust import trust_task
@@ -50,6 +53,7 @@ async def simulate(
     count = min(plan.processes or os.cpu_count() or 1, len(plan.tasks[0].values))
     workers: list[_Worker] = []
     stopped = stop or asyncio.Event()
+    entered = time.monotonic()
     try:
         with _deaf_to_interrupts():
             for number in range(count):
@@ -57,7 +61,7 @@ async def simulate(
         if not await _ready(workers, stopped, preparing):
             return merge(plan, conduct, [blank(plan.share(conduct, number, count)) for number in range(count)], 0.0, True)
         start = time.monotonic() + (_LEAD_S if plan.arrivals else 0.0)
-        began = time.monotonic()
+        began, began_at = time.monotonic(), time.time()
         for worker in workers:
             worker.connection.send(start)
         counts = {worker.number: (0,) * Progress.COUNTS for worker in workers}
@@ -72,7 +76,8 @@ async def simulate(
             results = await asyncio.gather(*(worker.result(tell) for worker in workers))
         finally:
             stopper.cancel()
-        return merge(plan, conduct, results, time.monotonic() - began, stopped.is_set())
+        seconds, prepare_s = time.monotonic() - began, began - entered if plan.prepare else 0.0
+        return replace(merge(plan, conduct, results, seconds, stopped.is_set()), began_at=began_at, prepare_s=prepare_s)
     finally:
         for worker in workers:
             worker.end()
@@ -229,12 +234,17 @@ def _run(main: Any) -> ShareResult:
 async def _serve(
     connection: Connection, share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None
 ) -> ShareResult:
-    reporter = Reporter(share)
+    reporter, prepare_cpu_s = Reporter(share), 0.0
     if share.prepare:
+        before = time.process_time()
         reporter.prepare(lambda part: connection.send(("preparing", part)))
+        prepare_cpu_s = time.process_time() - before
+    # Values, conduct and encapsulations stay until the end: the collector need not walk over them again and again.
+    gc.freeze()
     transports = _transports(share, channels, address, insecure, broker)
     connection.send(("ready", None))
     start = float(await asyncio.to_thread(connection.recv))
+    before = time.process_time()
     simulation = Simulation(share, transports, start, reporter=reporter)
     work = asyncio.create_task(simulation.run())
     # The parent says one thing more, if anything: stop.
@@ -245,6 +255,7 @@ async def _serve(
         await asyncio.wait({work})
         if not work.cancelled():
             await work
+        simulation.result.effort = Effort(prepare_cpu_s, time.process_time() - before, peak_memory_bytes())
         return simulation.result
     finally:
         loop.remove_reader(connection.fileno())
