@@ -38,6 +38,7 @@ NAMES = (
     "prepared",
     "agent",
     "mqtt",
+    "million",
 )
 
 
