@@ -245,7 +245,7 @@ def test_contents() -> None:
 
 
 def test_mqtt() -> None:
-    """Topics, sizes, the reply, computed from the page's words. Planted: the nonce after the status; another label of the tag -> this fails."""
+    """Topics, sizes, the reply, computed from the page's words. Planted: the nonce after the status; another tag -> this fails."""
     tag, reply = topics.tag_of(bytes(32)), "0f" * 16
     assert tag == hashlib.sha256(b"shoal/v1/mqtt\x00" + bytes(32)).digest()[:8].hex()
     forms = {"<tag>": tag, "<reply>": reply, "<task id>": "00" * 32}

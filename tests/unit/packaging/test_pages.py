@@ -1,0 +1,91 @@
+"""What docs/ says of the device, its files and load tests is what the code has: tables are read from the pages and compared."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.agent import _parser
+from shoal.clients.fleet.misbehaviour import Conduct, Way, expected
+from shoal.clients.ledger import Event, chained
+from shoal.clients.sources.spec import KINDS
+from shoal.errors import Kind
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("AGENT", "ARCHITECTURE", "DATA_MODEL", "LOAD", "THREAT_MODEL")}
+NEVER_ENTERED = {"policy"}  # no step of the agent makes such an entry
+
+
+def table(page: str, first_header: str) -> list[list[str]]:
+    """The rows of the table whose header begins with this cell."""
+    lines = PAGES[page].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first_header} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def names(page: str, first_header: str) -> set[str]:
+    """Everything between backticks in a table's first column."""
+    return {name for row in table(page, first_header) for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def test_the_agents_tables() -> None:
+    """Planted: a table in outbox_002.sql that docs/DATA_MODEL.md does not name -> this fails."""
+    scripts = "".join(path.read_text() for path in sorted((ROOT / "clients").glob("outbox_*.sql")))
+    made = set(re.findall(r"^CREATE TABLE (\w+)", scripts, re.MULTILINE))
+    for old, new in re.findall(r"^ALTER TABLE (\w+) RENAME TO (\w+)", scripts, re.MULTILINE):
+        made = made - {old} | {new}
+    assert names("DATA_MODEL", "table") == made
+
+
+def test_the_ledgers_events_and_its_chain() -> None:
+    """Planted: an event without a row; another label of the chain on the page -> this fails."""
+    assert names("AGENT", "event") == {event.value for event in Event} - NEVER_ENTERED
+    label = re.search(r'hash\(n\) = SHA-256\("([^"]+)" \|\| 0x00 \|\| hash\(n - 1\) \|\| body\(n\)\)', PAGES["AGENT"])
+    assert label is not None
+    assert chained(bytes(32), b"{}") == hashlib.sha256(label[1].encode() + b"\x00" + bytes(32) + b"{}").digest()
+
+
+def test_the_agents_commands_and_sources() -> None:
+    """Planted: a command or a kind of source without a row -> this fails."""
+    groups = [action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    assert {name.split()[2] for name in names("AGENT", "command")} == set(groups[0].choices)
+    assert names("AGENT", "kind") == set(KINDS)
+
+
+@pytest.mark.parametrize("conduct", [one for one in Conduct if one is not Conduct.HONEST])
+def test_the_right_answers_of_a_load(conduct: Conduct) -> None:
+    """Planted: UNKNOWN_KEY as the answer to a truncated frame, on the page or in the code -> this fails."""
+    rows = {row[0].strip("`").replace(" ", "_").upper(): row[2] for row in table("LOAD", "client")}
+    assert rows.keys() == {one.name for one in Conduct} - {"HONEST"}
+    told = {Kind[word] for word in re.findall(r"\b[A-Z_]{5,}\b", rows[conduct.name])}
+    assert told == expected(conduct, Way.GRPC) - ({Kind.WINDOW_FULL, Kind.WINDOW_CLOSED} if conduct is not Conduct.LATE else set())
+
+
+def test_every_package_has_its_row() -> None:
+    """Planted: a new folder with code that docs/ARCHITECTURE.md does not name -> this fails."""
+    listed = {name.rstrip("/") for name in names("ARCHITECTURE", "folder")}
+    packages = {
+        str(path.parent.relative_to(ROOT))
+        for top in ("common", "clients", "crypto", "mechanisms")
+        for path in (ROOT / top).rglob("__init__.py")
+    }
+    assert packages - {"common/rpc"} <= listed | {"common/rpc"}
+    assert all((ROOT / name).is_dir() for name in listed if name != ".links/shoal")
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_files_that_a_page_names_are_there(page: str) -> None:
+    """Planted: ``clients/timetables.py`` on a page -> this fails."""
+    text = re.sub(r"```.*?```", "", PAGES[page], flags=re.DOTALL)  # commands make files of their own
+    folders = "accounting|analyzer|benchmarks|cli|clients|common|crypto|deploy|docs|mechanisms|protos|shuffler|tests|tools"
+    for name in re.findall(rf"(?<![\w/.])(?:{folders})/[\w/]+\.(?:py|proto|md|toml|json|sql|conf|acl|service)\b", text):
+        assert (ROOT / name).is_file(), name
