@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,12 +147,13 @@ def _notes(few: int, whole: Load, ran: Ran) -> tuple[str, ...]:
     breaches = sum(one["sent"] for one in ran.told["misbehaving"].values())
     copies = ran.told["duplicates"]
     return (
-        f"{row['acked']:,} reports acknowledged and {row['counted']:,} counted, of {whole.devices:,} devices; {copies['sent']:,} copies, all"
-        f" acknowledged or told that the window is full; {breaches:,} frames that break a rule got the answer that they must get,"
-        f" {row['garbage']:,} of them stored and {row['rejected']:,} rejected by the analyzer",
+        f"{row['acked']:,} reports acknowledged and {row['counted']:,} counted, of {whole.devices:,} devices; {copies['acked']:,} of"
+        f" {copies['sent']:,} copies acknowledged alike, the others told that the window is over; {breaches:,} frames that break a rule got"
+        f" the answer that they must get, {row['garbage']:,} of them stored and {row['rejected']:,} rejected by the analyzer",
         f"generator and services share {machine.cores()} cores, its {ran.told['generator']['processes']} processes and their workers;"
         f" load average {', '.join(f'{one:.1f}' for one in os.getloadavg())} at the end",
-        f"one call each and MQTT: {few:,} reports; the limits stand before and after each load; an echo sends all bytes back, a shuffler 40",
+        f"one call each and MQTT: {few:,} reports; each load stands between two runs of its limits; an echo sends all bytes back, a"
+        " shuffler about 40 for each frame",
         "replies over MQTT leave at multiples of 50 ms, whatever the broker can do",
     )
 
@@ -270,8 +271,11 @@ class _Watch:
         return Ran(told, sending, after, dict(self.peaks))
 
     def _cpu_s(self, name: str, at: float) -> float:
-        """Between two looks it grew evenly, as far as anybody knows."""
-        index = min(max(1, bisect_left(self._seen, at, key=lambda look: look[0])), len(self._seen) - 1)
-        (before, less), (after, more) = self._seen[index - 1], self._seen[index]
-        part = min(1.0, max(0.0, (at - before) / (after - before)))
-        return less[name] + part * (more[name] - less[name])
+        return cpu_at([(when, each[name]) for when, each in self._seen], at)
+
+
+def cpu_at(looks: Sequence[tuple[float, float]], at: float) -> float:
+    """Core-seconds used until ``at``, from (time, core-seconds so far) in order: it grew evenly between two looks, as far as we know."""
+    index = min(max(1, bisect_left(looks, at, key=lambda look: look[0])), len(looks) - 1)
+    (before, less), (after, more) = looks[index - 1], looks[index]
+    return less + min(1.0, max(0.0, (at - before) / (after - before))) * (more - less)

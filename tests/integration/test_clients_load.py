@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections import Counter as Multiset
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,11 @@ async def test_acknowledged_is_counted(tmp_path: Path) -> None:
         assert set(result["latency_ms"]) == {"p50", "p90", "p99", "p999", "max"}
         assert set(result["services"]) == {"analyzer", "shuffler"}
         assert all(one["memory_bytes"] > 1 << 20 for one in result["services"].values())
+        generator = result["generator"]
+        assert (generator["processes"], generator["prepare_cpu_s"], result["prepare_seconds"]) == (2, 0, 0)
+        assert generator["cpu_s"] > 0
+        assert generator["memory_bytes"] > 1 << 20
+        assert 0 <= result["decided_seconds"] < time.time() - result["began_at"] - result["seconds"]
         code, again, err = await shoal_load(exact.file, *arguments, urls=site.urls)
         assert (code, again) == (2, None)
         assert f"is over, with {honest} reports counted" in err

@@ -45,6 +45,7 @@ def test_every_goal_of_the_project_is_held_by_some_benchmark(bench: Bench) -> No
         "driver",
         "echo",
         "figures",
+        "fleet_site",
         "idle",
         "machine",
         "raw",
