@@ -7,6 +7,9 @@ call goes on waiting.
 
 A broker can hold back what it carries, repeat it and change its order, at any time. That a report is stored stays true; that it was refused
 says nothing about another delivery of the same bytes, which the broker may have made by itself. So refusals are ``Undated``.
+
+A call that is cancelled or late before the broker has acknowledged its frame ends the connection: a frame that waits in it would leave when
+the broker takes it, however long after its owner withdrew it. Other calls send theirs again over the next connection.
 """
 
 from __future__ import annotations
@@ -167,10 +170,10 @@ class MqttTransport:
             await link.connected(until - loop.time())
             again = uplink.again
             try:
-                await link.publish(up_topic(self._tag, uplink.reply), call.frame, timeout_s=until - loop.time())
-            except ShoalError:
-                if link.up and not call.status.done():
-                    raise  # refused, or too late: the connection itself is there
+                await link.publish(up_topic(self._tag, uplink.reply), call.frame, timeout_s=until - loop.time(), recall=True)
+            except ShoalError as error:
+                if (link.up or error.kind is Kind.DEADLINE) and not call.status.done():
+                    raise  # refused, or too late
                 continue
             waited: set[asyncio.Future[Any]] = {call.status, again}
             await asyncio.wait(waited, timeout=max(0.0, until - loop.time()), return_when=asyncio.FIRST_COMPLETED)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import Callable
 
 from shoal.errors import Kind, ShoalError
@@ -69,6 +70,11 @@ class BufferedSocket:
 
     def close(self) -> None:
         self._raw.close()
+
+    def discard(self) -> None:
+        """Have the system throw away, when it is closed, what it took and the peer has not acknowledged (a reset: SO_LINGER of 0 seconds)."""
+        with contextlib.suppress(OSError):
+            self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 async def dial(settings: BrokerSettings) -> BufferedSocket:

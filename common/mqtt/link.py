@@ -98,11 +98,16 @@ class Link:
         finally:
             self._waiting.pop(told, None)
 
-    async def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, timeout_s: float) -> None:
+    async def publish(
+        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, timeout_s: float, recall: bool = False
+    ) -> None:
         """Returns when the broker has acknowledged it (QoS 1) or when it has been written (QoS 0).
 
         Waits for the connection first. Raises UNAVAILABLE if the connection ends before or the broker refuses it, DEADLINE after the time;
         in both cases it may have been delivered. Raises INVALID for a topic or a payload that MQTT can't carry.
+
+        ``recall``: what has not left when this call is cancelled, or its time is over, never will: the connection is ended, and comes back.
+        Without it the message goes on waiting in the connection, and leaves whenever the broker takes it.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
@@ -111,7 +116,7 @@ class Link:
             raise _unavailable(ENDED)  # it came, and went before this call was resumed
         try:
             async with asyncio.timeout_at(until):
-                await self._session.publish(topic, payload, qos, retain)
+                await self._session.publish(topic, payload, qos, retain, recall)
         except TimeoutError:
             raise ShoalError(Kind.DEADLINE, "the MQTT broker did not acknowledge in time: send again with a longer deadline") from None
 

@@ -91,8 +91,9 @@ class Session:
             if any(_number(code) >= _REFUSED for code in granted):
                 raise _unavailable("the MQTT broker does not let this user subscribe: check its access list")
 
-    async def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
-        """Returns when it is acknowledged, or with QoS 0 written. Raises UNAVAILABLE, INVALID."""
+    async def publish(self, topic: str, payload: bytes, qos: int, retain: bool, recall: bool = False) -> None:
+        """Returns when it is acknowledged, or with QoS 0 written. Raises UNAVAILABLE, INVALID. ``recall``: cancelled before that, it ends
+        the connection with everything that has not left yet: the library would send on what waits in it, however much later."""
         if self.lost.done():
             raise _unavailable(ENDED)
         try:
@@ -106,6 +107,10 @@ class Session:
         self._pending[sent.mid] = acknowledged = asyncio.get_running_loop().create_future()
         try:
             code = await acknowledged
+        except asyncio.CancelledError:
+            if recall:
+                self._cut()
+            raise
         finally:
             self._pending.pop(sent.mid, None)
         if code >= _REFUSED:
@@ -113,7 +118,7 @@ class Session:
 
     async def stop(self) -> None:
         """Say goodbye if there is somebody to say it to, then close whatever is open. Idempotent."""
-        if self._paho.is_connected():
+        if self._paho.is_connected() and not self.lost.done():
             self._paho.disconnect()
             await asyncio.wait({self.lost}, timeout=_FAREWELL_S)
         self._paho._sock_close()
@@ -123,6 +128,12 @@ class Session:
         if pulse is not None:
             pulse.cancel()
             await asyncio.wait({pulse})
+
+    def _cut(self) -> None:
+        """End the connection at once. What the library and the system still hold of it is thrown away, not sent."""
+        self._plug.discard()
+        self._paho._sock_close()
+        self._end()
 
     async def _unless_lost(self, step: Coroutine[Any, Any, T]) -> T:
         """What the step returns or raises; UNAVAILABLE if the connection ends before."""
