@@ -68,6 +68,6 @@ async def test_ctrl_c_cleans_up(tmp_path: Path) -> None:
                 process.kill()
                 await process.wait()
     assert process.returncode == 130
-    assert out == b""
+    assert b"until then" in out  # what was measured so far, by people and programs alike
     assert b"Traceback" not in err
     assert not set(children) & set(await asyncio.to_thread(lambda: [pid for pid, _ in processes()]))
