@@ -23,6 +23,7 @@ from shoal.task import Task
 Number = int | float
 _MOST_RULES = 1_000
 _MOST_ITEMS = 1_000  # of one rule's ``redact`` or ``replace``
+_MOST_BITS = 4_096  # of an integer that is written as text
 _NUMBERS = ("round_to", "at_least", "at_most", "redact_below", "redact_above")
 V = TypeVar("V")
 
@@ -120,11 +121,16 @@ def _follow(rule: Rule, domain: Domain, value: bool | int | float | str) -> Valu
 
 def _same(entry: str | Number, value: bool | int | float | str, domain: Domain) -> bool:
     """Equal as a text (case and spaces around it don't matter), as a number, or as the label of the cell that the value falls into."""
-    wanted = str(entry).strip().casefold()
-    if wanted in {str(value).strip().casefold(), _label(value, domain).casefold()}:
+    wanted = _text(entry).strip().casefold()
+    if wanted in {_text(value).strip().casefold(), _label(value, domain).casefold()}:
         return True
     left, right = _number(entry), _number(int(value) if isinstance(value, bool) else value)
     return left is not None and left == right
+
+
+def _text(value: bool | int | float | str) -> str:
+    """Python writes no decimals of very long integers (it raises): those are told apart as numbers, and by their hexadecimals."""
+    return hex(value) if isinstance(value, int) and value.bit_length() > _MOST_BITS else str(value)
 
 
 def _label(value: bool | int | float | str, domain: Domain) -> str:

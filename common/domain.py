@@ -84,8 +84,10 @@ class Categories:
             if number is None or number < self.lower_bounds[0]:
                 return len(self.names)
             return bisect_right(self.lower_bounds, number) - 1
+        if value is None or (isinstance(value, int) and value.bit_length() > 4 * LIMITS.name_chars):
+            return len(self.names)  # longer than any label, and perhaps than Python writes as text
         text = str(value)
-        return self.names.index(text) if value is not None and text in self.names else len(self.names)
+        return self.names.index(text) if text in self.names else len(self.names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,15 @@ def test_rules_of_a_file() -> None:
         assert caught.value.message.startswith(words)
 
 
+@pytest.mark.parametrize("on", TASKS)
+@pytest.mark.parametrize("rule", [{"redact": (7, "flu")}, {"replace": {"flu": "other"}}, {"redact": (10**400,)}, {"round_to": 7}])
+def test_no_value_makes_a_rule_fail(on: str, rule: dict[str, Any]) -> None:
+    """A failure would be a device that stays away because of its value. Planted: str(value) for every integer -> ValueError."""
+    for value in (10**5_000, -(10**5_000), 10**400, "9" * 5_000, math.inf, math.nan, "\ud800", np.float64(0.3)):
+        TASKS[on].domain.encode(follow(on, value, **rule))
+    assert follow("visits", 10**400, redact=(10**400,)) is None
+
+
 def test_a_rule_says_what_it_does_in_the_order_in_which_it_does_it() -> None:
     rule = Rule(task="a", redact=("x", 7), redact_below=0, redact_above=99.5, replace={"u": "v"}, round_to=10, at_least=1, at_most=50)
     assert describe(rule) == (

@@ -72,6 +72,14 @@ def test_labels_match_as_text(value: Value, cell: int) -> None:
     assert COLOURS.encode(value) == cell
 
 
+def test_integers_longer_than_python_writes_are_no_answer() -> None:
+    """Planted: str(value) for every integer -> ValueError: a device that stays away because of its value."""
+    for value in (10**5_000, -(10**5_000), 10**400):
+        assert COLOURS.encode(value) == COLOURS.size - 1
+    name = "9" * LIMITS.name_chars
+    assert Categories((name, "other")).encode(int(name)) == 0
+
+
 def test_a_label_that_reads_none_does_not_catch_missing_values() -> None:
     """Planted: dropping "value is not None" -> a missing value counts as the label "None" and this fails."""
     assert Categories(("None", "some")).encode(None) == 2
