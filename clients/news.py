@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from shoal.clients.agent import Agent
 from shoal.clients.feeds.shelf import Shelf
@@ -32,9 +31,11 @@ class News:
             self.fresh.set()
 
     def _strike(self, task_id: TaskId) -> None:
-        """Two schedules for one task: nothing of it is sent any more, and everybody is told why."""
-        with contextlib.suppress(ShoalError):  # a full disk: the next offer strikes it
-            self._agent.memory.outbox.strike(task_id)
+        """Two schedules for one task: nothing of it is sent any more, and everybody is told why.
+
+        Raises OVERLOADED if that can't be kept: then the bundle has to be offered again, or the task would go on after all.
+        """
+        self._agent.memory.outbox.strike(task_id)
         self.fresh.set()
 
     def prune(self) -> None:

@@ -111,6 +111,31 @@ async def test_a_second_schedule_from_a_feed_strikes_the_task_for_ever(place: Pl
     assert "another key schedule" in str(struck.details["reason"])
 
 
+async def test_a_strike_that_a_full_disk_did_not_take_is_asked_for_again(
+    place: Place, fed: list[FakeFeed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Feeds offer again what was OVERLOADED, and never what was a CONFLICT. Planted: the failure swallowed -> CONFLICT, and no strike."""
+    world = learnt(place)
+    async with place.running():
+        await place.until(lambda: bool(fed))
+        fed[0].give(bundle(world))
+        await place.until(lambda: place.windows() == [0])
+        other = codec.encode_bundle(Bundle(world.signed_task, world.schedule(generate(SuiteId.X25519_AES128))))
+        with monkeypatch.context() as full:
+
+            def fails(*_: object) -> None:
+                raise ShoalError(Kind.OVERLOADED, "the disk is full")
+
+            full.setattr("shoal.clients.memory.EnteredOutbox.strike", fails)
+            fed[0].give(other)
+        assert fed[0].refused == [Kind.OVERLOADED]
+        fed[0].give(other)
+        assert fed[0].refused == [Kind.OVERLOADED, Kind.CONFLICT]
+        await place.until(lambda: bool(place.entries(Event.STRUCK)))
+        await place.until(lambda: place.clock.now() > START + 3 * HOUR)
+    assert place.windows() == [0]
+
+
 def altered(data: bytes) -> bytes:
     return data[:-10] + bytes([data[-10] ^ 1]) + data[-9:]
 
