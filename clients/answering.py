@@ -10,6 +10,9 @@ CCS 2014, section 2. A value that does not change costs epsilon0 once, over all 
 and that the value changed may show. When the budget does not pay for another draw, the report that was sent last is sent again: the device
 takes part all the same, because staying away would tell.
 
+One budget pays for all tasks. What a memoized task cost depends on how many distinct values it had, and when, so the moment at which the
+budget pays for no more fresh draws, and other tasks get no report, depends on that too: a change of value may show there as well.
+
 A numeric value between two cells is rounded at random. Drawn anew in every window this would show an unchanged value in two cells, at
 twice the cost, so a memoized task rounds at one random point that the device keeps (alpha-point rounding: Ding, Kulkarni, Yekhanin,
 "Collecting Telemetry Data Privately", NeurIPS 2017, section 4). Over the fleet the mean is kept as before.
@@ -90,8 +93,8 @@ def answer(
 
     Raises REFUSED if the budget does not pay or the owner never said yes to this epsilon, CONFLICT if the window was charged before,
     INVALID for a window that the task hasn't or a task of sums; nothing is charged, remembered or entered then. The value leaves no
-    trace but through the randomizer, and in the ledger with ``terms.keep_values``. A fresh task's refusal depends on no value, nor does
-    a memoized one's: that comes before its first report or never.
+    trace but through the randomizer, and in the ledger with ``terms.keep_values``. No refusal depends on this ``value``; a memoized task's
+    comes before its first report or never. All depend on what was spent: by memoized tasks, on whether and when their values changed.
     """
     with book.transaction():
         if book.charged(assignment.task_id, window) is not None:  # a charge that is no-op would make this draw free
@@ -153,7 +156,7 @@ def _cost(assignment: Assignment, book: Book, terms: Terms) -> _Cost:
     if epsilon <= terms.max_epsilon0 and math.isfinite(epsilon):
         return _Cost(nano_up(epsilon), basis, central)
     accepted = book.accepted(assignment.task_id)
-    if accepted is None or not accepted >= epsilon0:
+    if accepted is None or not accepted >= epsilon:
         raise ShoalError(
             Kind.REFUSED,
             f"task {name}: its local epsilon is above the owner's limit: shoal agent consent {name} --accept-epsilon0 says yes to it",
@@ -178,13 +181,14 @@ def _central(terms: Terms) -> float | None:
 
 
 def _charged(assignment: Assignment, window: int, book: Book, terms: Terms, cost: _Cost, first: bool) -> dict[str, Detail]:
-    """What the ledger says of every charge. Epsilons are upper bounds."""
+    """What the ledger says of every charge. Epsilons are upper bounds; what is not of one report alone ("local") holds but for a delta."""
     tally, epsilon0 = book.tally(assignment.task_id), assignment.epsilon0
     return {
         "source": terms.source,
         "epsilon_local": epsilon0 if math.isfinite(epsilon0) else INFINITE,
         "epsilon_central": cost.central,
         "epsilon_charged": (book.charged(assignment.task_id, window) or 0) / NANO,
+        "delta_charged": 0.0 if cost.basis == "local" else assignment.task.delta,
         "basis": cost.basis,
         "epsilon_spent_after": book.spent() / NANO,
         "first_report": first,

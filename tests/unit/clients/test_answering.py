@@ -7,6 +7,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from shoal.clients.book_sqlite import SqliteBook
 from shoal.clients.core import Assignment, Prepared, assign
 from shoal.clients.ledger import Event
 from shoal.clients.outbox_sqlite import SqliteOutbox
+from shoal.clients.policy import Policy, check
 from shoal.clients.store_sqlite import AgentStore
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories, Numeric, Value, YesNo
@@ -98,6 +100,7 @@ def test_every_window_of_a_fresh_task_is_charged_and_entered(book: MemoryBook) -
             "epsilon_local": 1.5,
             "epsilon_central": 0.25,
             "epsilon_charged": 1.5,
+            "delta_charged": 0.0,
             "basis": "local",
             "epsilon_spent_after": 1.5 * (window + 1),
             "first_report": window == 0,
@@ -285,6 +288,7 @@ def test_an_epsilon_above_the_cap_wants_the_owners_yes(book: MemoryBook) -> None
     given(assignment, 0, 3, book, terms)
     details = told(book)
     assert (details["basis"], details["epsilon_charged"], details["epsilon_local"]) == ("central", 0.5, 12.0)
+    assert details["delta_charged"] == assignment.task.delta > 0  # it holds but for that; planted: 0 for every basis
     given(assignment, 1, 3, book, replace(terms, central=None))  # nothing better is known
     assert (told(book)["basis"], told(book)["epsilon_charged"]) == ("local", 12.0)
     given(assignment, 2, 3, book, replace(terms, max_epsilon0=12.0))  # below the cap there is no discount
@@ -353,6 +357,42 @@ def test_sums_beyond_budget_or_guarantee_are_refused(book: MemoryBook) -> None:
     book.accept(endless.task_id, math.inf)
     refusal(lambda: charge_sum(endless, 0, book, Terms(None, central=lambda: 0.1, sums_if_apart=True), START))
     assert nothing(book)
+
+
+def test_sums_are_answered_under_whatever_the_policy_lets_the_owner_accept(book: MemoryBook) -> None:
+    """Planted: the acceptance held against what holds together -> a sum that the policy allows is refused when it is charged."""
+    assignment, policy = summed(math.inf, 6.0), Policy(frozenset({bytes(32)}), 4.0, 2, {"p": "allowed"}, sums_if_apart=True)
+    trusted = replace(assignment.trusted, authority=bytes(32), task=replace(assignment.task, purpose="p"))
+    for accepted in (None, 5.9, 6.0, math.inf):
+        book.accept(assignment.task_id, accepted)
+        terms = Terms(None, max_epsilon0=4.0, sums_if_apart=True)
+        if accepted is None or accepted < 6.0:
+            refusal(partial(check, policy, trusted, math.inf, 6.0, accepted=accepted))
+            refusal(partial(charge_sum, assignment, 0, book, terms, START))
+            assert nothing(book)
+        else:
+            check(policy, trusted, math.inf, 6.0, accepted=accepted)
+            assert charge_sum(assignment, int(accepted == math.inf), book, terms, START) == 6 * NANO
+            assert (told(book)["basis"], told(book)["delta_charged"]) == ("apart", assignment.task.delta)
+
+
+def test_one_budget_couples_tasks_as_the_documentation_says(book: MemoryBook) -> None:
+    """What is NOT promised: whether a fresh task is still answered tells here that the memoized task's value changed."""
+    _, memoized = made(memoized=True)
+    _, fresh = made(name="fresh")
+    terms = Terms(nano_down(4.5 * fresh.epsilon0))
+
+    def answered(values: tuple[int, ...]) -> list[bool]:
+        book, paid = MemoryBook(), []
+        for window, value in enumerate(values):
+            given(memoized, window, value, book, terms)  # takes part whatever the budget says
+            with suppress(ShoalError):
+                given(fresh, window, "1", book, terms)
+            paid.append(book.charged(fresh.task_id, window) is not None)
+        return paid
+
+    assert answered((1, 1, 1)) == answered((5, 5, 5)) == [True, True, True]  # which value it is does not show
+    assert answered((1, 5, 1)) == [True, True, False]
 
 
 # --- what nobody keeps --------------------------------------------------------------------------------------------------
