@@ -72,7 +72,7 @@ class BufferedSocket:
         self._raw.close()
 
     def discard(self) -> None:
-        """Have the system throw away, when it is closed, what it took and the peer has not acknowledged (a reset: SO_LINGER of 0 seconds)."""
+        """From now on closing throws away what the system holds for the peer (a reset: SO_LINGER of 0 seconds)."""
         with contextlib.suppress(OSError):
             self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 

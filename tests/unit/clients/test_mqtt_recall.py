@@ -39,6 +39,11 @@ def acknowledgements(puppet: Puppet) -> bytes:
     return found
 
 
+async def drained(peer: socket.socket, arrived: bytearray) -> None:
+    while data := await asyncio.get_running_loop().sock_recv(peer, 65_536):
+        arrived += data
+
+
 async def test_a_broker_that_holds_its_acknowledgements_back_gets_no_frame_that_was_withdrawn() -> None:
     """The library keeps more than LIMITS.mqtt_in_flight frames to itself until earlier ones are acknowledged.
 
@@ -122,9 +127,7 @@ async def test_what_the_system_holds_for_a_broker_that_does_not_read_is_thrown_a
             await asyncio.gather(*calls, return_exceptions=True)
             arrived = bytearray()
             with pytest.raises(ConnectionResetError):
-                async with asyncio.timeout(PATIENCE_S):
-                    while data := await loop.sock_recv(peer, 65_536):
-                        arrived += data
+                await asyncio.wait_for(drained(peer, arrived), PATIENCE_S)
             assert sent[-1].frame not in arrived
         await transport.close()
 
