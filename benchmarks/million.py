@@ -260,7 +260,7 @@ class _Watch:
             out, err = process.communicate()
             self._load_pid = 0
         if process.returncode:
-            raise RuntimeError(f"shoal load ended with {process.returncode}: {err.strip().splitlines()[-1:]} {out[-2_000:]}")
+            raise RuntimeError(f"shoal load ended with {process.returncode}: {out[-2_000:]}\n{err[-4_000:]}")
         told: dict[str, Any] = json.loads(out)
         load.check(told)
         begin, end = float(told["began_at"]), float(told["began_at"]) + float(told["seconds"])

@@ -32,6 +32,7 @@ from shoal.task import Task
 from shoal.workers import die_with_parent
 
 _PROGRESS_S = 0.2
+_END_S = 1.0  # that a process may take to end once its pipe is closed
 _LEAD_S = 0.5  # between the start signal and the first report under a rate: time to prepare a few
 
 
@@ -154,10 +155,18 @@ class _Worker:
         try:
             kind, content = await asyncio.to_thread(self.connection.recv)
         except (EOFError, OSError):
-            raise ShoalError(Kind.INTERNAL, "a process of simulated devices died: run it again with fewer processes or devices") from None
+            raise ShoalError(
+                Kind.INTERNAL, f"a process of simulated devices died ({self._fate()}): run it again with fewer processes or devices"
+            ) from None
         if kind == "error":
             raise ShoalError(*content)
         return kind, content
+
+    def _fate(self) -> str:
+        """How a process whose pipe is closed ended."""
+        self._process.join(_END_S)
+        code = self._process.exitcode
+        return "it hangs" if code is None else f"signal {-code}" if code < 0 else f"exit status {code}"
 
     async def ready(self, tell: Callable[[int, float], None]) -> None:
         while True:
@@ -247,21 +256,32 @@ async def _serve(
     before = time.process_time()
     simulation = Simulation(share, transports, start, reporter=reporter)
     work = asyncio.create_task(simulation.run())
-    # The parent says one thing more, if anything: stop.
-    loop = asyncio.get_running_loop()
-    loop.add_reader(connection.fileno(), work.cancel)
     teller = asyncio.create_task(_tell(connection, simulation.result))
     try:
-        await asyncio.wait({work})
+        with _when_told(connection, work.cancel):  # the parent says one thing more, if anything: stop
+            await asyncio.wait({work})
         if not work.cancelled():
             await work
         simulation.result.effort = Effort(prepare_cpu_s, time.process_time() - before, peak_memory_bytes())
         return simulation.result
     finally:
-        loop.remove_reader(connection.fileno())
         teller.cancel()
         await asyncio.gather(teller, return_exceptions=True)
         await asyncio.gather(*(transport.close() for transport in transports))
+
+
+@contextlib.contextmanager
+def _when_told(connection: Connection, act: Callable[[], object]) -> Iterator[None]:
+    """Call ``act`` when something comes from the other end. The connection stays one that waits until all is sent: uvloop makes what it
+    watches non-blocking, and then a message larger than the pipe's buffer, a large share's result, would be cut off.
+    """
+    loop = asyncio.get_running_loop()
+    loop.add_reader(connection.fileno(), act)
+    os.set_blocking(connection.fileno(), True)
+    try:
+        yield
+    finally:
+        loop.remove_reader(connection.fileno())
 
 
 def _transports(share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None) -> list[Transport]:
