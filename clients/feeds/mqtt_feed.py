@@ -23,6 +23,7 @@ from shoal.mqtt.topics import TASKS_FILTER, task_of
 _FIRST_PAUSE_S = 5.0
 _QUIET_S = 1.0  # after so long without a message a broker has sent what it retains
 _REFUSED_PAUSE_S = 0.01  # after a bundle that was refused: a broker that sends rubbish can't keep a device busy
+_REST = 3.0  # times as long as a bundle took: a broker gets a quarter of one processor, whatever it sends
 _MOST_SEEN = 2 * LIMITS.known_tasks
 _MOST_WAITING = 4 * LIMITS.bundle_bytes  # a broker can't fill a small device's memory
 
@@ -117,16 +118,18 @@ class MqttFeed:
         return data
 
     async def _take(self, data: bytes) -> None:
+        """Offer, then rest: a bundle that is known may be sent again in endless other spellings, and each is looked at anew."""
+        clock, pause = asyncio.get_running_loop().time, 0.0
+        began = clock()
         try:
             self._offer(data, MQTT)
         except ShoalError as error:
+            pause = _REFUSED_PAUSE_S
             if error.kind not in FINAL:
                 self._again = True
-                await asyncio.sleep(_REFUSED_PAUSE_S)
+                await asyncio.sleep(max(pause, _REST * (clock() - began)))
                 return
-            await asyncio.sleep(_REFUSED_PAUSE_S)
-        else:
-            await asyncio.sleep(0)
+        await asyncio.sleep(max(pause, _REST * (clock() - began)))
         while len(self._seen) >= _MOST_SEEN:
             del self._seen[next(iter(self._seen))]
         self._seen[hashlib.sha256(data).digest()] = None

@@ -177,6 +177,33 @@ async def test_rubbish_is_refused_at_a_bounded_pace(link: type[FakeLink]) -> Non
     assert sum(slept) >= 20 * mqtt_feed._REFUSED_PAUSE_S
 
 
+@pytest.mark.parametrize("refused", [None, Kind.INVALID, Kind.OVERLOADED])
+async def test_a_bundle_is_followed_by_a_rest_as_long_as_its_work_deserves(monkeypatch: pytest.MonkeyPatch, refused: Kind | None) -> None:
+    """A valid bundle with another unknown field each time is taken each time, at the cost of two signatures.
+
+    Planted: no rest after what was taken -> 0 seconds.
+    """
+    rests: list[float] = []
+    now = asyncio.get_running_loop().time
+    late = 0.0
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+
+    def offer(data: bytes, origin: str) -> None:
+        nonlocal late
+        late += 0.25
+        if refused is not None:
+            raise ShoalError(refused, "no")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now() + late)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    feed = MqttFeed(SETTINGS, offer, every_s=1.0)
+    await feed._take(BUNDLES[0])
+    assert len(rests) == 1
+    assert rests[0] >= 0.74  # three times as long, but for the rounding of a clock
+
+
 async def test_once_says_why_the_broker_cannot_be_reached(link: type[FakeLink]) -> None:
     def script(one: FakeLink) -> None:
         one.problem = ShoalError(Kind.UNAVAILABLE, "the broker refuses")
