@@ -34,6 +34,7 @@ _WORDS = {
     "epsilon_local": "local epsilon",
     "epsilon_central": "guaranteed central epsilon",
     "epsilon_charged": "charged",
+    "delta_charged": "but for a delta of",
     "basis": "by",
     "epsilon_spent_after": "spent in all",
     "lifetime": "spent on this task",

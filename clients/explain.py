@@ -241,7 +241,8 @@ def _no_promise(assignment: Assignment) -> list[str]:
     if task.memoized:
         lines.append(
             "Not promised: that a change stays hidden. The report is the same in every window as long as the value is, so that the value "
-            "changed may show, and whoever reads this device's memory can try all answers against it."
+            "changed may show, and whoever reads this device's memory can try all answers against it. Each further value is paid from the "
+            "budget of all tasks: when that is used up, and tasks that are not memoized get no more answers, may show it too."
         )
     return lines
 
