@@ -70,7 +70,7 @@ class Smithy(Forge):
         return self.wait(pid)
 
 
-@dataclass
+@dataclass(eq=False)
 class Part:
     """A device of a window, and what became of it; ``outcomes``: one per attempt. ``steps``: answered, by the state of its machine."""
 

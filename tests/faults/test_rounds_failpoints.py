@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tests.faults.rounds_services import SIGKILL, Part, Services, Smithy, servin
 from tests.sizes import FULL
 
 SEATS = 6
+STALL_S = 5.0  # real seconds without any device coming to an end, after a crash
 REFUSED = 3  # exit status of a child that ended with a typed error
 WINDOWS = 600 if FULL else 120
 DEVICE = {"client.round.masked", "client.round.released", "ledger.commit"}
@@ -103,26 +104,50 @@ async def lonely(services: Services, window: int) -> None:
     assert {outcome.state for part in parts for outcome in part.outcomes} == {RoundState.ABORTED}
 
 
+async def begun(services: Services, parts: Sequence[Part], window: int) -> dict[Part, asyncio.Task[RoundOutcome]]:
+    """Everybody takes part. Done for all; or, after a crash, for all but those who wait for a cohort that is not coming by itself.
+
+    A crash between a device's Join and its answer makes that device ask again: it sits in the next round when the others learn that the
+    first one has ended.
+    """
+    tasks = {part: asyncio.create_task(services.take_part(part, window)) for part in parts}
+    while pending := [task for task in tasks.values() if not task.done()]:
+        done, _ = await asyncio.wait(pending, timeout=STALL_S, return_when=asyncio.FIRST_COMPLETED)
+        if not done and services.deaths and len(pending) < len(parts):
+            break
+    for task in tasks.values():
+        if task.done():
+            task.result()
+    return tasks
+
+
 async def rounds(services: Services, window: int) -> list[Part]:
     """A round; if there is no sum for everybody, who answered has answered, and the rest and some others have another."""
     parts = services.parts(range(SEATS))
-    await services.together(parts, window)
-    again = [part for part in parts if not part.charged]
-    if all(part.outcomes[-1].state is RoundState.COUNTED for part in parts):
+    tasks = await begun(services, parts, window)
+    waiting = [part for part in parts if not tasks[part].done()]
+    ended = [part for part in parts if part not in waiting]
+    again = [part for part in ended if not part.charged]
+    if not waiting and all(part.outcomes[-1].state is RoundState.COUNTED for part in parts):
         return parts
-    for part in parts:
+    for part in ended:
         if part.charged:
             await services.refused(part, window)
-    for part in parts:
+    for part in ended:
         if part.uploaded:  # the shuffler knows it, whatever the device forgets
             kept, part.device.ledger = part.device.ledger, MemoryLedger()
             outcome = await services.take_part(part, window)
             part.device.ledger = kept
             assert (outcome.state, outcome.kind) == (RoundState.NONE, Kind.CONFLICT)
             break
-    fresh = services.parts(range(SEATS, 2 * SEATS - len(again)))
-    await services.together([*again, *fresh], window)
-    assert {part.outcomes[-1].state for part in (*again, *fresh)} == {RoundState.COUNTED}
+
+    async def wait_on(part: Part) -> None:
+        if (await tasks[part]).state is not RoundState.COUNTED:  # it was only slow to hear of the end
+            await services.take_part(part, window)
+
+    fresh = services.parts(range(SEATS, 2 * SEATS - len(again) - len(waiting)))
+    await asyncio.gather(services.together([*again, *fresh], window), *map(wait_on, waiting))
+    assert {part.outcomes[-1].state for part in (*again, *waiting, *fresh)} == {RoundState.COUNTED}
     return [*parts, *fresh]
 
 
