@@ -43,7 +43,6 @@ class Event(Enum):
     WITHDRAWN = "withdrawn"  # reports that waited were deleted, because the owner took a consent back
     FORGOTTEN = "forgotten"  # memoized reports were deleted
     STRUCK = "struck"  # a second key schedule was seen for a task: nothing of it is sent any more
-    POLICY = "policy"  # the owner's or the fleet's policy changed
     PROBLEM = "problem"  # something that does not verify was offered, or a file can't be read
 
 

@@ -247,7 +247,7 @@ def test_what_is_entered_while_the_ledger_is_verified_is_not_shown_as_verified(o
 
     def then_append(book: SqliteBook) -> Head:
         head = verify(book)
-        book.append(LedgerEntry(Event.POLICY, 1_800_000_009))
+        book.append(LedgerEntry(Event.PROBLEM, 1_800_000_009))
         return head
 
     monkeypatch.setattr(SqliteBook, "verify", then_append)

@@ -46,8 +46,8 @@ def test_the_bytes_of_an_entry() -> None:
         b'"task":"visits","task_id":"' + TASK.hex.encode() + b'","window":3}'
     )
     assert LedgerEntry.parse(made.body()) == made
-    about_nothing = LedgerEntry(Event.POLICY, 5)
-    assert about_nothing.body() == b'{"at_s":5,"details":{},"event":"policy","task":"","task_id":null,"window":null}'
+    about_nothing = LedgerEntry(Event.PROBLEM, 5)
+    assert about_nothing.body() == b'{"at_s":5,"details":{},"event":"problem","task":"","task_id":null,"window":null}'
     assert LedgerEntry.parse(about_nothing.body()) == about_nothing
     assert made.to_json() == json.loads(made.body())
 
