@@ -113,6 +113,8 @@ class Agent:
             permit = Permit(self._policy, memory)
             sender = Sender(self.config, memory, self.tasks, permit, self._make_transport, self._clock, self._entropy, self._gap_s)
             self._open = memory, permit, sender
+            if (forgetful := await asyncio.to_thread(memory.forgetful)) is not None:
+                log.error("this memory does not know what was noted of it", error=forgetful)
             await asyncio.to_thread(self.look)
         except BaseException:
             memory.close()
@@ -392,8 +394,9 @@ class Agent:
     async def consent(self, purpose: str, given: Answer | None) -> list[Outcome]:
         """Keep the owner's answer for a purpose, by its exact words; None takes it back. What is not allowed any more is withdrawn.
 
-        When it returns nothing of such a purpose is on its way, from this program or another, and nothing will be. Returns the reports that
-        waited and were deleted. Raises DEADLINE if another program was sending one and did not end in time; the answer is kept then.
+        When it returns no attempt for such a purpose is under way in this program or another, and none will be. What had left by then, or
+        over gRPC had been handed to the system, may still arrive: ``doubtful`` entries of the ledger say for which reports. Returns those
+        that waited and were deleted. Raises DEADLINE if another program was sending one and did not end in time; the answer is kept.
         """
         after = {**await asyncio.to_thread(self.memory.book.consents), purpose: given}
         allowed = self._policy.consent(purpose, {name: word for name, word in after.items() if word is not None}) == "allowed"

@@ -112,6 +112,14 @@ class Memory:
         """Note the ledger's head, if it lags behind. Blocks for the disk, never raises."""
         self._store.settle()
 
+    def forgetful(self) -> ShoalError | None:
+        """What to tell the owner if the file may be an older copy: its budget, memoized answers and answered windows are too few then."""
+        if not self._store.forgetful():
+            return None
+        return ShoalError(
+            Kind.MISMATCH, f"it may be an older copy: `shoal agent ledger` says what misses; {self._store.head_path.name} knows"
+        )
+
     def enter(
         self,
         event: Event,

@@ -238,6 +238,12 @@ class AgentStore(SqliteFile):
         except (OSError, ValueError, ShoalError):
             return None
 
+    def forgetful(self) -> bool:
+        """Whether the noted head is missing, or does not lie on the chain: this file may be an older copy, which knows too little."""
+        with self._lock:
+            noted = self.noted_head()
+            return noted is None or not self._on_chain(noted)
+
     def _head(self) -> Head | None:
         """None: the last entry is no entry, which is for ``verify`` to say."""
         row = self._db.execute("SELECT number, hash FROM ledger ORDER BY number DESC LIMIT 1").fetchone()

@@ -417,3 +417,25 @@ async def test_used_without_entering_it_says_how(device: Device) -> None:
     with pytest.raises(ShoalError) as caught:
         await device.agent().flush()
     assert "async with" in caught.value.message
+
+
+async def test_a_memory_that_is_an_older_copy_is_not_taken_in_silence(device: Device, caplog: pytest.LogCaptureFixture) -> None:
+    """It knows too little of what was spent and answered. Planted: no look at the noted head -> no line."""
+    said = "this memory does not know what was noted of it"
+    path = device.folder / "outbox.db"
+    async with device.agent() as agent:
+        await agent.report("visits", 3)
+    kept = path.read_bytes()
+    device.clock.advance(WEEK)
+    async with device.agent() as agent:
+        await agent.report("visits", 3)
+    assert said not in caplog.text
+    path.write_bytes(kept)  # a clean end leaves nothing in the -wal file
+    async with device.agent():
+        pass
+    assert said in caplog.text
+    assert caplog.text.count(said) == 1
+    path.with_name("outbox.db.head").unlink()
+    async with device.agent():
+        pass
+    assert caplog.text.count(said) == 2
