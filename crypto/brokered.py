@@ -11,8 +11,9 @@ random bytes.
 The device knows the ack key and tries the few statuses there are. The MAC has 128 bits (RFC 2104 section 5 allows half of the hash, and
 no less), so that somebody else's reply is believed with a probability of about 2^-123 for each that is sent.
 
-All of this keeps the broker from an oracle of its own. It does not take away that of calls: whoever holds a frame and reaches the shuffler's
-gRPC port may submit it there, and is told its status in the clear. Where a broker is to learn nothing of windows, it must not reach that port.
+All of this keeps the broker from an oracle of its own. It does not take away that of calls: whoever holds a frame and reaches the
+shuffler's gRPC port may submit it there, and is told its status in the clear. Where a broker is to learn nothing of windows, it must not
+reach that port.
 """
 
 from __future__ import annotations
