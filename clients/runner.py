@@ -114,7 +114,10 @@ class Runner:
     # --- opening --------------------------------------------------------------------------------------------------------
 
     async def _opened(self, config: AgentConfig, background: bool = True) -> _Open | None:
-        """Open an agent and its feeds. A disk that is full or busy is waited for; None: told to stop meanwhile. Raises CONFIG, KEY_FILE."""
+        """Open an agent and its feeds. A disk that is full or busy is waited for, under the configuration of the last reload meanwhile.
+
+        None: told to stop meanwhile. Raises CONFIG, KEY_FILE.
+        """
         while not self._stop.is_set():
             agent = self._agents(config, background)
             try:
@@ -124,6 +127,8 @@ class Runner:
                     raise
                 self.tell("memory", "the device's memory can't be opened", error)
                 await self._pause(_AGAIN_S)
+                if self._reload.is_set():  # else no pause would be one
+                    config = await self._read_again() or config
                 continue
             try:
                 news = News(agent, self._clock)
@@ -135,13 +140,25 @@ class Runner:
 
     async def _reopened(self, old: AgentConfig) -> _Open | None:
         """With the file as it is now, or, if that is wrong, with the configuration before."""
+        new = await self._read_again()
         try:
-            opened = await self._opened(await asyncio.to_thread(AgentConfig.load, self._path))
+            return await self._opened(new or old)
         except ShoalError as error:
+            if new is None:
+                raise
             log.error("the configuration can't be used: the old one stays", error=error)
             return await self._opened(old)
+
+    async def _read_again(self) -> AgentConfig | None:
+        """What ``reload`` asked for; None, and a line in the log: the file is wrong. A reload asked for meanwhile stays asked for."""
+        self._reload.clear()
+        try:
+            config = await asyncio.to_thread(AgentConfig.load, self._path)
+        except ShoalError as error:
+            log.error("the configuration can't be used: the old one stays", error=error)
+            return None
         log.info("configuration read again")
-        return opened
+        return config
 
     async def _pause(self, seconds: float) -> None:
         """Sleep, but not through ``stop`` or ``reload``."""
@@ -160,7 +177,6 @@ class Runner:
         opened = await self._opened(config)
         log.info("agent runs", tasks=len(opened.agent.tasks.all()) if opened is not None else 0)
         while opened is not None:
-            self._reload.clear()
             try:
                 await self._serve(opened)
             finally:

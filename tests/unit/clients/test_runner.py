@@ -262,6 +262,29 @@ async def test_a_disk_that_is_full_at_the_start_is_waited_for(
     assert [one["event"] for one in logged() if one.get("where") == "memory"] == ["the device's memory can't be opened"]
 
 
+async def test_a_reload_while_the_disk_is_full_is_no_reason_to_hurry(
+    place: Place, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[dict[str, Any]]]
+) -> None:
+    """The file is read again, and each try has its pause. Planted: leave reload set -> it spins, and no time passes."""
+    real, tries = Agent.__aenter__, []
+
+    async def failing(self: Agent) -> Agent:
+        tries.append(place.clock.now())
+        if tries[-1] < START + 600:
+            raise ShoalError(Kind.OVERLOADED, "outbox outbox.db: the disk is full")
+        return await real(self)
+
+    monkeypatch.setattr(Agent, "__aenter__", failing)
+    place.write(consent="denied")
+    async with place.running():
+        await place.until(lambda: len(tries) >= 2)
+        place.write()
+        place.reload.set()
+        await place.until(lambda: place.windows() == [0])
+    assert len(tries) <= 25
+    assert [one["event"] for one in logged()].count("configuration read again") == 1
+
+
 async def test_a_folder_of_tasks_that_goes_and_comes_back(place: Place, logged: Callable[[], list[dict[str, Any]]]) -> None:
     tasks, away = place.folder / "tasks", place.folder / "away"
     async with place.running():
