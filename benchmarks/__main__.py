@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks", description="Ratios to bare limits on this machine; see benchmarks/README.md."
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; all of them if none is given")
-    parser.add_argument("--quick", action="store_true", help="smaller counts: three minutes instead of fifteen")
+    parser.add_argument("--quick", action="store_true", help="smaller counts: four minutes instead of twenty")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, every repetition included, to FILE")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where files go while it runs; a disk, not tmpfs (default: the system's)")
     options = parser.parse_args(arguments)
