@@ -166,6 +166,9 @@ class Session:
         if _number(reason) >= _REFUSED:
             self._refusal = _number(reason)
         self._client._on_connect(paho, data, flags, reason, properties)
+        told = self._client._connected
+        if told.done() and not told.cancelled():
+            told.exception()  # seen: a broker that refuses and hangs up at once leaves nobody to look, and asyncio would complain
 
     def _on_disconnect(self, paho: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         self._end()
