@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from shoal.clients.config import AgentConfig
     from shoal.task import Task
 
+_QUIET = logging.NullHandler()
 _EXAMPLES = """examples:
   shoal agent run --config agent.toml                    answer tasks from local sources, in every window, until stopped
   shoal agent report --config agent.toml visits 3        answer the task "visits" in its current window
@@ -75,6 +77,7 @@ def main(argv: list[str]) -> int:
         return asyncio.run(_run(arguments))
     from shoal.clients.config import AgentConfig
 
+    logging.getLogger("shoal.mqtt").addHandler(_QUIET)  # what a link logs is told with each report
     result: int = asyncio.run(arguments.run(arguments, AgentConfig.load(arguments.config)))
     return result
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LEAST_ID = 8  # hex digits that may stand for a task id
 _SHOWN_HEX = 32  # digits of what was sent, on a terminal; --json has all
+_NO_DELTA = ("delta_charged", 0.0)
 _SILENT = {"kind", "lifetime"}  # say something only where they are there: an outcome without a failure, a task that is not memoized
 # How the details of an entry are told, in this order; what is not here comes after, by name.
 _WORDS = {
@@ -181,7 +182,7 @@ def entry_line(row: Stored) -> str:
     entry = row.entry
     task = f" task {entry.task or '?'} ({entry.task_id.short})" if entry.task_id is not None else ""
     window = f" window {entry.window}" if entry.window is not None else ""
-    told = {name for name, value in entry.details.items() if value is not None or name not in _SILENT}
+    told = {name for name, value in entry.details.items() if (value is not None or name not in _SILENT) and (name, value) != _NO_DELTA}
     names = [*(name for name in _WORDS if name in told), *sorted(told - set(_WORDS))]
     details = "; ".join(f"{_WORDS.get(name, name.replace('_', ' '))} {_shown(name, entry.details[name])}" for name in names)
     return f"{row.number} {utc(entry.at_s)} {entry.event.value}{task}{window}" + (f": {details}" if details else "")

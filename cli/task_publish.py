@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -27,6 +28,7 @@ from shoal.task import split_address
 
 _PATIENCE_S = 30.0  # for a broker to take a message
 _LEAST_EVERY_S = 1.0
+_QUIET = logging.NullHandler()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ def publish(
         raise ShoalError(Kind.CONFIG, "say where to publish: --mqtt HOST:PORT, --dir FOLDER, or both")
     if every is not None and (withdraw or not every >= _LEAST_EVERY_S):
         raise ShoalError(Kind.CONFIG, f"--every is {_LEAST_EVERY_S:g} second or more, and not for --withdraw")
+    logging.getLogger("shoal.mqtt").addHandler(_QUIET)  # what the link logs is told here, once
     signed = _verified(file, keys or file.with_suffix(SCHEDULE_SUFFIX), trust, withdraw=withdraw)
     settings = _settings(mqtt, ca, username, password_file, protocol, insecure=insecure) if mqtt else None
     if folder is not None:

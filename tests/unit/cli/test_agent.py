@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -397,4 +399,16 @@ def test_a_single_pass_measures_charges_and_keeps_what_it_cannot_send(owner: Own
     assert (entry["details"]["value"], entry["details"]["first_report"]) == (4, True)
     assert "json" in entry["details"]["source"]
     assert "true value 4" in owner.run("ledger")[1]
+    assert entry["details"]["delta_charged"] == 0
+    assert "delta" not in owner.run("ledger")[1]
     assert owner.json("budget")["spent"] == pytest.approx(3.0, abs=1e-6)
+
+
+def test_a_broker_that_is_away_is_told_once(owner: Owner) -> None:
+    """In a process of its own: only there nobody has configured logging. Planted: leave the link's log alone -> JSON on stderr."""
+    owner.write(consent="allowed", more='[mqtt]\nbroker = "127.0.0.1:1"\ninsecure = true\nuplink = true\n')
+    program = "import sys; from shoal.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ["agent", "report", "--config", str(owner.folder / "agent.toml"), "visits", "3"]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "queued, not sent yet (nobody listens" in done.stdout

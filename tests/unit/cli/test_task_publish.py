@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -171,3 +173,14 @@ def test_mistakes_are_one_line_each(desk: Desk, monkeypatch: pytest.MonkeyPatch,
 def test_only_a_signed_task_is_published(desk: Desk) -> None:
     (desk.folder / "visits.toml").write_text("")
     assert main(["task", "publish", str(desk.folder / "visits.toml"), "--dir", str(desk.out)]) == 2
+
+
+def test_a_broker_that_is_away_is_one_line(desk: Desk) -> None:
+    """In a process of its own: only there nobody has configured logging. Planted: leave the link's log alone -> two lines."""
+    a_world().write(desk.folder)
+    program = "import sys; from shoal.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ["task", "publish", str(desk.folder / "visits.task"), "--mqtt", "localhost:1", "--insecure"]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("shoal: nobody listens")
+    assert len(done.stderr.splitlines()) == 1
