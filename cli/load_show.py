@@ -66,6 +66,12 @@ class Outcome:
                 Kind.MISMATCH,
                 f"{sum(self.result.surprises.values()):,} wrong answers to misbehaving clients, {count:,} times {what}: see the table",
             )
+        sent = sum(row.sent for row in self.rows)
+        if sent and not any(row.acked for row in self.rows):
+            raise ShoalError(
+                Kind.MISMATCH,
+                f"none of {sent:,} reports was acknowledged: check that the shuffler (or the broker) runs, its address and its certificate",
+            )
         if self.counting and not all(row.agrees for row in self.rows):
             raise ShoalError(
                 Kind.MISMATCH, "acknowledged and counted reports differ: see the table; other devices in the window, or a lost report"
@@ -147,7 +153,8 @@ def show(outcome: Outcome) -> None:
     for kind, count in result.refused.items():
         say(f"{count:,} refused, {kind.name}: {result.reasons.get(kind, '')}")
     _show_misbehaviour(outcome)
-    say(f"{result.acked:,} reports in {result.seconds:.1f} s: {result.acked / max(result.seconds, 1e-9):,.0f} per second")
+    per_s = result.acked / max(result.seconds, 1e-9)
+    say(f"{result.acked:,} reports in {result.seconds:.1f} s: {per_s:,.{0 if per_s >= 10 else 1}f} per second")
     if len(result.latencies_ms):
         say("latency: " + ", ".join(f"{name} {value:,.1f} ms" for name, value in percentiles(result.latencies_ms).items()))
     if outcome.decided_s is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from array import array
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from inspect import signature
 from pathlib import Path
@@ -14,12 +16,12 @@ from shoal.cli import load, load_options
 from shoal.cli.counted import Counted, Counter, Usage, Watch
 from shoal.cli.load import failures, run
 from shoal.cli.load_options import Options
-from shoal.cli.load_show import Row
+from shoal.cli.load_show import Outcome, Row
 from shoal.cli.load_tasks import Target, check_closing, plan_of, stored_by, targets, values_of
 from shoal.cli.main import main
 from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.misbehaviour import Shares, Way
-from shoal.clients.fleet.plan import Progress, SimulationPlan
+from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import target_of
 from shoal.crypto.keyfiles import save_signing_key
@@ -78,6 +80,17 @@ def test_what_agrees(acked: int, unknown: int, counted: int | None, agrees: bool
 def test_garbage_is_rejected_exactly(garbage: int, perhaps: int, counted: Counted, agrees: bool) -> None:
     """Planted: don't look at ``rejected`` -> a report that is rejected in place of garbage agrees."""
     assert Row(target_of_world(make_world()), 20, 10, 0, garbage, perhaps, counted).agrees is agrees
+
+
+@pytest.mark.parametrize(("acked", "fails"), [(0, True), (1, False)])
+def test_a_load_that_reached_nobody_fails(acked: int, fails: bool) -> None:
+    """Whether or not counts were asked for. Planted: look at counts alone -> a load against a shuffler that is down ends well."""
+    row = Row(target_of_world(make_world()), 10, acked, 10 - acked, 0, 0, None)
+    result = SimulationResult(10, acked, {}, 10 - acked, 8.0, array("f"), (b"",))
+    outcome = Outcome(result, [row], None, {}, counting=False, interrupted=False)
+    match = "none of 10 reports was acknowledged: check that the shuffler"
+    with pytest.raises(ShoalError, match=match) if fails else nullcontext():
+        outcome.check()
 
 
 def test_a_window_that_closes_too_late_is_refused_before_anything_is_sent() -> None:
