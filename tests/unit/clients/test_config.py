@@ -203,7 +203,7 @@ def switched_on(text: str) -> str:
         ("0a0a0a0a", "0A", "sources.visits.task_id: "),
         ('file = "data/visits.json"', 'file = "data/visits.json"\ncommand = "rm"', "sources.visits.command: no such key"),
         ('file = "data/visits.json"', 'file = "data/visits.json"\nargv = [1]', "sources.visits.argv: must be a list of texts"),
-        ('url = "http://127.0.0.1:9/x"', 'url = "http://example.org/x"', "sources.load.url: "),
+        ('url = "http://127.0.0.1:9/x"', 'url = "http://elsewhere.example/x"', "sources.load.url: "),
         ("[sources.load]", "[sources]\nx = 1\n[sources.load]", "sources.x: must be a table"),
         ("[[rules]]", "[rules]", "rules: must be a list"),
         ("round_to = 10", "round_to = 0", "rules[1].round_to: a number above 0"),
