@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from shoal.clients.book import nano_up
 from shoal.clients.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.policy import check
 from shoal.clients.rules import describe
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from shoal.accounting.certificate import Certificate
     from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
+    from shoal.clients.policy import Policy
     from shoal.clients.sources.spec import SourceSpec
     from shoal.domain import Domain
     from shoal.task import Task
@@ -48,11 +50,6 @@ def explain(
     ``charged``: of this task alone, in ``answered`` windows. Words of the task are in it as they are: filter them for a terminal.
     """
     task, policy = assignment.task, config.effective_policy
-    try:
-        check(policy, assignment.trusted, assignment.epsilon0, assignment.apart, consents=consents, accepted=accepted)
-        verdict = "As things are, this device would answer it."
-    except ShoalError as error:
-        verdict = f"As things are, this device would send nothing: {error.message}."
     consent = policy.consent(task.purpose, consents)
     agreed = "You were not asked about this purpose yet: until you say yes, nothing is sent for it."
     if consent in (ALLOWED, DENIED):
@@ -67,8 +64,22 @@ def explain(
         *_promise(assignment),
         *_no_promise(assignment),
         *_cost(assignment, config, accepted, spent, charged, answered),
-        verdict,
+        _verdict(assignment, policy, consents, accepted, spent, answered),
     ]
+
+
+def _verdict(assignment: Assignment, policy: Policy, consents: Mapping[str, str], accepted: float | None, spent: int, answered: int) -> str:
+    """What the policy says, and of a report within the owner's limit whether the budget pays for another window."""
+    epsilon0, limit = assignment.epsilon0, policy.limit_nano
+    try:
+        check(policy, assignment.trusted, epsilon0, assignment.apart, consents=consents, accepted=accepted)
+    except ShoalError as error:
+        return f"As things are, this device would send nothing: {error.message}."
+    repeats = assignment.task.memoized and answered  # the report sent last costs nothing
+    counted = assignment.apart is None and epsilon0 <= policy.max_epsilon0 and not repeats
+    if limit is not None and counted and spent + nano_up(epsilon0) > limit:
+        return "As things are, this device would send nothing: its budget does not pay for another window."
+    return "As things are, this device would answer it."
 
 
 def guaranteed_epsilon(assignment: Assignment) -> float:

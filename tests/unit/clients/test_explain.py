@@ -185,6 +185,22 @@ def test_without_a_budget_what_was_spent_is_told() -> None:
     assert "was answered" not in text
 
 
+@pytest.mark.parametrize(
+    ("memoized", "answered", "left", "answers"),
+    [(False, 1, 3.0, True), (False, 1, 2.999999999, False), (True, 0, 2.9, False), (True, 1, 2.9, True)],
+)
+def test_a_budget_that_is_used_up_is_in_the_verdict(memoized: bool, answered: int, left: float, answers: bool) -> None:
+    """Planted: the verdict of the policy alone -> a task that would be refused "would be answered"."""
+    world = small_world()
+    world.task = replace(world.task, memoized=memoized)
+    world.sign()
+    one = assignment_of(world)
+    assert 2.9 < one.epsilon0 <= 3.0
+    lines = explain(one, config_of(world), spent=round((10.0 - left) * 1e9), answered=answered)
+    what = "answer it." if answers else "send nothing: its budget does not pay for another window."
+    assert lines[-1] == f"As things are, this device would {what}"
+
+
 def test_an_accepted_epsilon_is_charged_what_the_certificate_guarantees() -> None:
     """Planted: the acceptance not passed on -> "above your limit"."""
     world = small_world()
