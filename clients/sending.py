@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shoal.clients.core import ACTION_OF, Action, Assignment, pause
+from shoal.clients.core import ACTION_OF, Action, Assignment, State, pause
 from shoal.clients.delivery import attempt, give_up, on
 from shoal.clients.gate import Gates
 from shoal.clients.memory import Memory
@@ -86,6 +86,7 @@ class Sender:
         self._wake = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._stopping = False
+        self._failing: set[TaskId] = set()  # tasks of which the log said that reports don't arrive
 
     def wake(self) -> None:
         """There may be something to send."""
@@ -246,7 +247,7 @@ class Sender:
         async def one(record: Record) -> None:
             async with gate:
                 if not self._stopping:
-                    await self.attempt(record)
+                    await self._tell(record, await self.attempt(record))
 
         while not self._stopping:
             self._wake.clear()
@@ -267,6 +268,18 @@ class Sender:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(min(rest, default=None)):
                         await self._wake.wait()
+
+    async def _tell(self, record: Record, failure: ShoalError | None) -> None:
+        """A line when a task's reports begin to fail, and one when they arrive again; not one per try."""
+        if failure is not None:
+            if record.task_id not in self._failing and failure.kind is not Kind.REFUSED and not self._stopping:
+                self._failing.add(record.task_id)
+                log.warning("reports are not delivered", task=record.task_id, error=failure)
+        elif record.task_id in self._failing:
+            found = await on(self._memory.outbox, lambda: self._memory.outbox.find(record.task_id, record.window))
+            if found is not None and found.state is State.ACKED and record.task_id in self._failing:  # another may have been faster
+                self._failing.remove(record.task_id)
+                log.info("reports are delivered again", task=record.task_id)
 
     def _schedule(self, waiting: dict[tuple[TaskId, int], Record], now: float) -> None:
         """Give every report that waits the time of its next attempt."""

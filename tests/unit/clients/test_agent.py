@@ -361,15 +361,18 @@ async def test_the_background_sender_delivers_what_waits(device: Device) -> None
     assert len(device.far.frames) == 2
 
 
-async def test_the_background_sender_goes_on_after_failures_with_the_same_bytes(device: Device) -> None:
-    """Planted: no second attempt -> this hangs until the time limit."""
+async def test_the_background_sender_goes_on_after_failures_with_the_same_bytes(device: Device, caplog: pytest.LogCaptureFixture) -> None:
+    """And says so once, and once that it is over. Planted: no second attempt -> this hangs until the time limit; a line per try -> 4."""
+    caplog.set_level("INFO")
     kinds = [Kind.UNAVAILABLE, Kind.OVERLOADED, Kind.INTERNAL, Kind.UNKNOWN_TASK]
     device.far.script = lambda number, _: ShoalError(kinds[number], "no") if number < len(kinds) else None
     async with device.agent(background=True) as agent:
         await agent.report("visits", 3)
         (outcome,) = await until(agent, acked)
         assert outcome.attempts == len(kinds) + 1
+        await until(agent, lambda _: "delivered again" in caplog.text)
     assert len(set(device.far.frames)) == 1
+    assert (caplog.text.count("reports are not delivered"), caplog.text.count("reports are delivered again")) == (1, 1)
 
 
 async def test_a_failing_outbox_does_not_end_the_background_sender(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
