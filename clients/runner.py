@@ -187,6 +187,8 @@ class Runner:
     async def _serve(self, opened: _Open) -> None:
         """Until ``stop`` or ``reload``: learn tasks, look at the folders, measure; then let what is under way come to its end."""
         over = asyncio.Event()
+        # Feeds that were opened anew have asked nobody yet: their silence is no answer.
+        self._told = {where: said for where, said in self._told.items() if not where.startswith("feed ")}
         measuring = Measuring(opened.agent, self._clock, self._entropy, self._sleep, self.tell)
         feeding = [asyncio.create_task(feed.run(over)) for feed in opened.feeds]
         try:

@@ -38,9 +38,10 @@ def place(tmp_path: Path) -> Place:
 class FakeFeed:
     """Offers what the test gives it."""
 
-    origin, trouble = "mqtt", None
+    origin = "mqtt"
 
     def __init__(self, offer: Callable[[bytes, str], None]) -> None:
+        self.trouble: str | None = None
         self._offer = offer
         self.refused: list[Kind] = []
 
@@ -88,6 +89,19 @@ async def test_a_task_learnt_from_a_feed_is_answered_also_after_a_restart(place:
         await place.until(lambda: place.windows() == [0, 1])
     assert [one.task_id for one in place.entries(Event.SEEN)] == [world.task_id]
     assert len(place.entries(Event.ACCEPTED)) == 1
+
+
+async def test_a_reload_does_not_say_that_a_feed_answers(place: Place, fed: list[FakeFeed], caplog: pytest.LogCaptureFixture) -> None:
+    """It was only opened anew. Planted: keep what was said of the feed before -> "feed answers", with nobody there."""
+    caplog.set_level("INFO")
+    async with place.running():
+        await place.until(lambda: bool(fed))
+        fed[0].trouble = "nobody listens there"
+        await place.until(lambda: "feed brings nothing" in caplog.text)
+        place.reload.set()
+        await place.until(lambda: len(fed) == 2 and len(place.windows()) >= 2)
+    assert "configuration read again" in caplog.text
+    assert "feed answers" not in caplog.text
 
 
 async def test_a_second_schedule_from_a_feed_strikes_the_task_for_ever(place: Place, fed: list[FakeFeed]) -> None:
