@@ -178,8 +178,8 @@ def _show_misbehaviour(outcome: Outcome) -> None:
     if result.breaches:
         table = Table("misbehaving", "frames", "refused", "acknowledged", "no answer", "surprises")
         for conduct, one in result.breaches.items():
-            refused = ", ".join(f"{count:,} {_name(kind)}" for kind, count in one.refused.items())
-            silent = one.unanswered + one.unknown
+            refused = ", ".join(f"{count:,} {kind.name}" for kind, count in one.refused.items() if kind is not Kind.DEADLINE)
+            silent = one.unanswered + one.unknown + one.refused.get(Kind.DEADLINE, 0)
             table.add_row(
                 conduct.name.lower().replace("_", " "), *(f"{one.sent:,}", refused, f"{one.acked:,}", f"{silent:,}", f"{one.surprises:,}")
             )
@@ -189,7 +189,3 @@ def _show_misbehaviour(outcome: Outcome) -> None:
         say(f"garbage: {sum(row.garbage for row in outcome.rows):,} acknowledged, {sum(rejected):,} messages rejected by the analyzer")
     for what, count in result.surprises.items():
         say(f"SURPRISE: {what}: {count:,} times")
-
-
-def _name(kind: Kind) -> str:
-    return "not answered" if kind is Kind.DEADLINE else kind.name

@@ -16,12 +16,12 @@ from shoal.cli import load, load_options
 from shoal.cli.counted import Counted, Counter, Usage, Watch
 from shoal.cli.load import failures, run
 from shoal.cli.load_options import Options
-from shoal.cli.load_show import Outcome, Row
+from shoal.cli.load_show import Outcome, Row, show
 from shoal.cli.load_tasks import Target, check_closing, plan_of, stored_by, targets, values_of
 from shoal.cli.main import main
 from shoal.clients.fleet.arrivals import Pattern
-from shoal.clients.fleet.misbehaviour import Shares, Way
-from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult
+from shoal.clients.fleet.misbehaviour import Conduct, Shares, Way
+from shoal.clients.fleet.plan import Breaches, Progress, SimulationPlan, SimulationResult
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import target_of
 from shoal.crypto.keyfiles import save_signing_key
@@ -91,6 +91,15 @@ def test_a_load_that_reached_nobody_fails(acked: int, fails: bool) -> None:
     match = "none of 10 reports was acknowledged: check that the shuffler"
     with pytest.raises(ShoalError, match=match) if fails else nullcontext():
         outcome.check()
+
+
+def test_silence_is_in_the_column_of_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    """Over MQTT nobody answers noise. Planted: DEADLINE among the refusals -> it is in the wrong column."""
+    breaches = {Conduct.NOISE: Breaches(refused={Kind.DEADLINE: 5, Kind.INVALID: 3})}
+    result = SimulationResult(0, 0, {}, 0, 1.0, array("f"), (b"",), breaches=breaches)
+    show(Outcome(result, [], None, {}, counting=False, interrupted=False))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "noise" in line]
+    assert [cell.strip() for cell in line.strip("│").split("│")] == ["noise", "8", "3 INVALID", "0", "5", "0"]
 
 
 def test_a_window_that_closes_too_late_is_refused_before_anything_is_sent() -> None:
