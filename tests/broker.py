@@ -80,7 +80,7 @@ class Broker:
         self.kind, self.tls, self.username, self.password, self.lines = kind or default_kind(), tls, username, password, lines
         self.port = free_port()
         self.said: list[str] = []  # its log
-        self._folder = tempfile.TemporaryDirectory(prefix="broker-")
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # while it may run
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._running = threading.Event()
@@ -118,6 +118,7 @@ class Broker:
         self.__exit__(kind, error, trace)
 
     def __enter__(self) -> Broker:
+        self._folder = tempfile.TemporaryDirectory(prefix="broker-")
         try:
             self._spawn()
             self._until_running()
@@ -128,7 +129,14 @@ class Broker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._end(signal.SIGKILL)
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    @property
+    def _home(self) -> str:
+        assert self._folder is not None, "a broker is used inside `with`"
+        return self._folder.name
 
     def _spawn(self) -> None:
         assert self._process is None, "it runs already"
@@ -177,7 +185,7 @@ class Broker:
             process.stderr.close()
 
     def _write(self, name: str, data: bytes) -> str:
-        path = Path(self._folder.name) / name
+        path = Path(self._home) / name
         path.write_bytes(data)
         path.chmod(0o600)
         return str(path)
@@ -210,7 +218,7 @@ class Broker:
     def _amqtt(self) -> list[str]:
         command = [sys.executable, "-W", "ignore", str(_CHILD), str(self.port)]
         command += list(self._certificate()) if self.tls else ["", "", ""]
-        return [*command, self.username, self.password, self._folder.name]
+        return [*command, self.username, self.password, self._home]
 
 
 @dataclass

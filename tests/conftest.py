@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 from tests.sizes import size
@@ -14,3 +17,13 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # derandomize: a failure is a failure for everybody; no deadline: a busy machine is no defect.
 settings.register_profile("shoal", derandomize=True, database=None, deadline=None, max_examples=size(60, 2_000), print_blob=True)
 settings.load_profile("shoal")
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """A command that a test runs in this process sends logs to the stream that stderr was then: not beyond that test."""
+    log = logging.getLogger("shoal")
+    before = log.handlers[:], log.level, log.propagate
+    yield
+    log.handlers[:], log.propagate = before[0], before[2]
+    log.setLevel(before[1])

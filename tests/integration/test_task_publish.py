@@ -76,13 +76,13 @@ def test_from_the_desk_to_the_device_and_off_again(broker: Broker, tmp_path: Pat
             assert shown["topic"] == f"shoal/v1/tasks/{world.task_id.hex}"
             assert (shown["withdrawn"], shown["warnings"]) == (False, [])
         taken, refused = learn(broker, tmp_path / "shelf")
-        assert sorted(one.name for one in taken) == ["steps", "visits"]
+        assert {one.name for one in taken} == {"steps", "visits"}
         assert not refused
         assert (tmp_path / "shelf" / f"{worlds[0].task_id.hex}.task").read_bytes() == worlds[0].signed_task
         assert main([*arguments(broker, tmp_path, "visits"), "--withdraw"]) == 0
         assert "withdrawn from" in capsys.readouterr().out
-        assert [one.name for one in learn(broker, tmp_path / "new")[0]] == ["steps"]
-        assert [one.fresh for one in learn(broker, tmp_path / "shelf")[0]] == [False]
+        assert {one.name for one in learn(broker, tmp_path / "new")[0]} == {"steps"}
+        assert {one.fresh for one in learn(broker, tmp_path / "shelf")[0]} == {False}  # a broker may send a retained message twice
 
 
 def test_a_broker_that_is_away_or_says_no_is_one_line(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
