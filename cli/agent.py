@@ -153,7 +153,16 @@ def _agent(config: AgentConfig) -> Agent:
 async def _run(arguments: argparse.Namespace) -> int:
     from shoal.clients.runner import run
 
-    await run(arguments.config, once=arguments.once)
+    outcomes = await run(arguments.config, once=arguments.once)
+    if arguments.once:
+        from shoal.cli.agent_output import outcome_line, print_lines
+
+        for outcome in outcomes:
+            print_lines(outcome_line(outcome))
+        if not outcomes:
+            print_lines(
+                "nothing to send: no task that may be answered has a source and an open window without a report (shoal agent status)"
+            )
     return 0
 
 

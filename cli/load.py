@@ -144,9 +144,10 @@ async def _send(plan: SimulationPlan, watch: Watch) -> SimulationResult:
 
 
 def failures(now: fleet.Progress) -> str:
-    """What went wrong so far, in words; empty if nothing did."""
+    """What went wrong so far and what is wrong now, in words; empty if nothing is."""
     parts = ((now.refused, "refused"), (now.unknown, "unknown"), (now.surprises, "answered wrongly"))
-    return ", ".join(f"{count:,} {what}" for count, what in parts if count)
+    told = [f"{count:,} {what}" for count, what in parts if count]
+    return ", ".join([*told, *([f"trying again: {now.trouble}"] if now.trouble else [])])
 
 
 @contextlib.asynccontextmanager

@@ -152,6 +152,8 @@ def show(outcome: Outcome) -> None:
     console.print(table)
     for kind, count in result.refused.items():
         say(f"{count:,} refused, {kind.name}: {result.reasons.get(kind, '')}")
+    if result.unknown and result.trouble:
+        say(f"{result.unknown:,} unknown, the last because: {result.trouble}")
     _show_misbehaviour(outcome)
     per_s = result.acked / max(result.seconds, 1e-9)
     say(f"{result.acked:,} reports in {result.seconds:.1f} s: {per_s:,.{0 if per_s >= 10 else 1}f} per second")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.clients.agent import Agent
+from shoal.clients.agent import Agent, Outcome
 from shoal.clients.config import AgentConfig
 from shoal.clients.feeds.feed import Feed, open_feeds
 from shoal.clients.measuring import Measuring, Sleep, source_of
@@ -33,11 +33,12 @@ FEED_S = 60.0  # longest time for a feed in a single pass
 _AGAIN_S = 30.0  # before a full disk is tried again
 
 
-async def run(path: Path, stop: asyncio.Event | None = None, once: bool = False) -> None:
+async def run(path: Path, stop: asyncio.Event | None = None, once: bool = False) -> list[Outcome]:
     """Run the agent of a configuration file until ``stop``, or, without one, SIGTERM or SIGINT; ``once``: a single pass.
 
     A pass learns what there is to learn, answers every task that has a source and no answer in its current window (not sums: a round wants
-    the device for longer), and makes one attempt for everything that waits. Raises CONFIG, KEY_FILE for what is wrong at the start.
+    the device for longer), and makes one attempt for everything that waits: where each of these stands is returned. Raises CONFIG,
+    KEY_FILE for what is wrong at the start.
     """
     if stop is None:  # the process is this service's: nobody else can have arranged for these
         os.umask(0o077)
@@ -46,7 +47,10 @@ async def run(path: Path, stop: asyncio.Event | None = None, once: bool = False)
     with _signals(end if stop is None else None, reload):
         config = await asyncio.to_thread(AgentConfig.load, path)
         runner = Runner(path, end, reload)
-        await (runner.once(config) if once else runner.run(config))
+        if once:
+            return await runner.once(config)
+        await runner.run(config)
+        return []
 
 
 @contextlib.contextmanager
@@ -236,11 +240,12 @@ class Runner:
 
     # --- a single pass --------------------------------------------------------------------------------------------------
 
-    async def once(self, config: AgentConfig) -> None:
-        """Learn, answer, send: each once. What is wrong with one of them is logged and stops nothing."""
+    async def once(self, config: AgentConfig) -> list[Outcome]:
+        """Learn, answer, send: each once; what is wrong with one of them is logged and stops nothing. Returns where the reports stand."""
+        outcomes: list[Outcome] = []
         opened = await self._opened(config, background=False)
         if opened is None:
-            return
+            return outcomes
         try:
             await asyncio.gather(*(self._fed(feed) for feed in opened.feeds))
             measuring = Measuring(opened.agent, self._clock, self._entropy, self._sleep, self.tell)
@@ -252,12 +257,14 @@ class Runner:
                 if not await asyncio.to_thread(opened.agent.answered, one.assignment.task_id, window):
                     await measuring.measure(one.assignment, spec, window)
             for outcome in await opened.agent.flush():
+                outcomes.append(outcome)
                 if outcome.message:
                     self.tell(f"task {outcome.task}", "not delivered", ShoalError(outcome.kind or Kind.UNAVAILABLE, outcome.message))
         except ShoalError as error:
             self.tell("memory", "the device's memory fails", error)
         finally:
             await opened.agent.__aexit__(None, None, None)
+        return outcomes
 
     async def _fed(self, feed: Feed) -> None:
         try:

@@ -35,6 +35,7 @@ _HEAD_BYTES = 200  # more than any head has
 HEAD_PAUSE_S = 1.0  # between two notes of a head
 # Of these the disk, the machine or another process is the cause: later it may work.
 _PASSING = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM")
+_SMALL_LOG = ("wal_autocheckpoint = 64", "journal_size_limit = 262144")  # pages of 4 KiB, bytes: a device's disk may be small
 _ROW = tuple[Any, ...]
 
 
@@ -56,7 +57,7 @@ class SqliteFile:
         except sqlite3.Error as error:
             raise self._failure(error) from None
         try:
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF"):
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", *_SMALL_LOG):
                 self._db.execute(f"PRAGMA {pragma}")
             self._migrate(migrations)
         except sqlite3.Error as error:

@@ -88,11 +88,14 @@ class Tracker:
         """The outbox has the attempt's outcome already."""
         if answer is None:
             self._own(flight.task, flight.device, ACKED)
+            self._result.trouble = ""
             self._result.latencies_ms.append((self._now() - flight.since) * 1000.0)
             return False
         assert flight.outbox is not None and flight.entry is not None  # noqa: S101, PT018 - of every OWN flight
         record = flight.entry.record
         held = flight.outbox.load(record.task_id, record.window)
+        if held is not None:
+            self._result.trouble = answer.message
         if held is not None and not late:
             flight.entry = held
             return True

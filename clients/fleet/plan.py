@@ -151,6 +151,7 @@ class Progress:
     unknown: int
     handled: int = 0
     surprises: int = 0
+    trouble: str = ""  # why reports are tried again now
 
     @property
     def done(self) -> int:
@@ -198,6 +199,7 @@ class SimulationResult:
     latencies_ms: array[float] = field(repr=False)
     outcomes: tuple[bytes, ...] = field(repr=False)
     reasons: dict[Kind, str] = field(default_factory=dict)
+    trouble: str = ""
     conduct: bytes = field(default=b"", repr=False)
     copies: tuple[int, int] = (0, 0)
     breaches: dict[Conduct, Breaches] = field(default_factory=dict)
@@ -249,6 +251,7 @@ def merge(plan: SimulationPlan, conduct: bytes, results: Sequence[ShareResult], 
         latencies_ms=latencies,
         outcomes=tuple(bytes(codes) for codes in outcomes),
         reasons=reasons,
+        trouble=next((result.trouble for result in results if result.trouble), ""),
         conduct=conduct,
         copies=(sum(result.copies[0] for result in results), sum(result.copies[1] for result in results)),
         breaches=_breaches(answers),

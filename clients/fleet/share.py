@@ -91,6 +91,7 @@ class ShareResult:
     surprises: Counter[str] = field(default_factory=Counter)
     answers: Counter[tuple[int, int]] = field(default_factory=Counter)  # (conduct, code) of misbehaving frames
     reasons: dict[int, str] = field(default_factory=dict)  # one message per kind, for people
+    trouble: str = ""  # why reports are tried again now, or why the last one that was given up was; empty once one arrives
     effort: Effort = Effort()
 
 

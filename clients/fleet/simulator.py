@@ -66,11 +66,13 @@ async def simulate(
         for worker in workers:
             worker.connection.send(start)
         counts = {worker.number: (0,) * Progress.COUNTS for worker in workers}
+        troubles: dict[int, str] = {}
 
-        def tell(number: int, now: tuple[int, ...]) -> None:
-            counts[number] = now
+        def tell(number: int, now: tuple[int, ...], trouble: str) -> None:
+            counts[number], troubles[number] = now, trouble
             if progress is not None:
-                progress(Progress(plan.reports, *(sum(column) for column in zip(*counts.values(), strict=True))))
+                sums = (sum(column) for column in zip(*counts.values(), strict=True))
+                progress(replace(Progress(plan.reports, *sums), trouble=next(filter(None, troubles.values()), "")))
 
         stopper = asyncio.create_task(_stop(stopped, workers))
         try:
@@ -175,14 +177,14 @@ class _Worker:
                 return
             tell(self.number, content)
 
-    async def result(self, tell: Callable[[int, tuple[int, ...]], None]) -> ShareResult:
+    async def result(self, tell: Callable[[int, tuple[int, ...], str], None]) -> ShareResult:
         while True:
             kind, content = await self._next()
             if kind == "result":
                 share: ShareResult = content
-                tell(self.number, _counts(share))
+                tell(self.number, _counts(share), share.trouble)
                 return share
-            tell(self.number, content)
+            tell(self.number, *content)
 
     def end(self) -> None:
         """Whatever it still does: a process whose result was read has nothing left but to exit."""
@@ -313,4 +315,4 @@ def _first_trusted(tasks: tuple[SimulatedTask, ...], authorities: frozenset[byte
 async def _tell(connection: Connection, result: ShareResult) -> None:
     while True:
         await asyncio.sleep(_PROGRESS_S)
-        connection.send(("progress", _counts(result)))
+        connection.send(("progress", (_counts(result), result.trouble)))

@@ -139,8 +139,10 @@ async def test_patience_ends() -> None:
     far = FarEnd([])
     async with far.serving():
         worlds = worlds_at(far)
-    result = await simulate(plan_of(worlds[:1], 4, patience_s=0.0, processes=1))
+    told: list[Progress] = []
+    result = await simulate(plan_of(worlds[:1], 4, patience_s=0.0, processes=1), told.append)
     assert (result.acked, result.unknown, result.refused) == (0, 4, {})
+    assert "shuffler" in result.trouble == told[-1].trouble  # why, for whoever waits and for whoever comes back
     assert result.outcomes[0] == bytes([UNKNOWN]) * 4
 
 

@@ -240,6 +240,7 @@ def test_a_plan_says_what_it_costs_and_sends_nothing(
 def test_failures_are_in_the_live_line() -> None:
     assert failures(Progress(10, 5, 0, 0, 3, 0)) == ""
     assert failures(Progress(10, 1, 2, 3, 1, 1_000)) == "2 refused, 3 unknown, 1,000 answered wrongly"
+    assert failures(Progress(10, 0, 0, 1, trouble="nobody listens")) == "1 unknown, trying again: nobody listens"
 
 
 def test_a_watch_adds_up_over_restarts_and_says_nothing_of_the_silent(monkeypatch: pytest.MonkeyPatch) -> None:
