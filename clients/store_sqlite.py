@@ -35,7 +35,7 @@ _HEAD_BYTES = 200  # more than any head has
 HEAD_PAUSE_S = 1.0  # between two notes of a head
 # Of these the disk, the machine or another process is the cause: later it may work.
 _PASSING = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM")
-_SMALL_LOG = ("wal_autocheckpoint = 64", "journal_size_limit = 262144")  # pages of 4 KiB, bytes: a device's disk may be small
+_SMALL_LOG = ("wal_autocheckpoint = 256", "journal_size_limit = 262144")  # pages of 4 KiB, bytes: a device's disk may be small
 _ROW = tuple[Any, ...]
 
 

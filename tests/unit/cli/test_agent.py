@@ -393,7 +393,7 @@ def test_a_single_pass_measures_charges_and_keeps_what_it_cannot_send(owner: Own
     (owner.folder / "n.json").write_text('{"n": 9}')
     code, out, _ = owner.run("run", "--once")
     assert code == 0
-        assert out.startswith("task visits, window 0: queued, not sent yet (")
+    assert out.startswith("task visits, window 0: queued, not sent yet (")
     (report,) = owner.json("status")["reports"]
     assert (report["state"], report["window"]) == ("queued", 0)
     (entry,) = [one for one in owner.json("ledger")["entries"] if one["event"] == "reported"]
