@@ -13,7 +13,9 @@ from shoal.clients.consent import WORDS
 
 if TYPE_CHECKING:
     from shoal.clients.agent import Agent
+    from shoal.clients.book import Book
     from shoal.clients.config import AgentConfig
+    from shoal.clients.core import Assignment
     from shoal.task import Task
 
 _QUIET = logging.NullHandler()
@@ -209,6 +211,7 @@ async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
         tasks, outcomes, problems = agent.status(), await agent.outcomes(), agent.tasks.problems
     with memory(config) as book:
         budget = budget_json(config, book)
+        paid = {one.assignment.task_id: _paid(config, book, one.assignment) for one in tasks}
     if arguments.json:
         print_json(
             {
@@ -221,7 +224,7 @@ async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
         )
         return 0
     for one in tasks:
-        print_lines(task_lines(one, _rules(config, one.assignment.task)))
+        print_lines(task_lines(one, _rules(config, one.assignment.task), paid[one.assignment.task_id]))
     for outcome in outcomes:
         print_lines(outcome_line(outcome))
     for error in problems.values():
@@ -238,6 +241,13 @@ def _rules(config: AgentConfig, task: Task) -> list[str]:
     from shoal.clients.rules import describe
 
     return [describe(rule) for rule in config.rules if rule.concerns(task)]
+
+
+def _paid(config: AgentConfig, book: Book | None, assignment: Assignment) -> bool:
+    from shoal.clients.explain import pays
+
+    tally = book.tally(assignment.task_id) if book is not None else None
+    return pays(assignment, config.effective_policy, book.spent() if book is not None else 0, tally.windows if tally is not None else 0)
 
 
 async def _explain(arguments: argparse.Namespace, config: AgentConfig) -> int:

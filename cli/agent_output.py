@@ -87,10 +87,12 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
 # --- tasks ----------------------------------------------------------------------------------------------------------------
 
 
-def task_lines(status: TaskStatus, rules: list[str]) -> str:
+def task_lines(status: TaskStatus, rules: list[str], paid: bool) -> str:
+    """``paid``: whether the budget pays for another window."""
     task = status.assignment.task
     window = "no window is open" if status.window is None else f"window {status.window} of {task.windows.count} is open"
-    answer = f"would send nothing: {status.refusal}" if status.refusal else "may be answered"
+    may = "may be answered" if paid else "would send nothing: the budget does not pay for another window"
+    answer = f"would send nothing: {status.refusal}" if status.refusal else may
     lines = [
         f"task {task.name} ({status.assignment.task_id.short}): {task.question}",
         f"  purpose: {task.purpose}",

@@ -7,6 +7,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,14 +76,14 @@ class Counter:
     def __init__(self, analyzer: str | None, shuffler: str | None) -> None:
         self._analyzer, self._shuffler = analyzer, shuffler
 
-    def check(self, patience_s: float = 0.0) -> None:
+    def check(self, patience_s: float = 0.0, waiting: Callable[[str], None] = lambda _: None) -> None:
         """Before anything is sent: raises CONFIG if another service answers, UNAVAILABLE if none does within ``patience_s``.
 
-        A service that was started in the line before needs a few seconds.
+        A service that was started in the line before needs a few seconds: ``waiting`` is told once for each that does not answer at once.
         """
         deadline = time.monotonic() + patience_s
         for url, service in ((self._analyzer, "analyzer"), (self._shuffler, "shuffler")):
-            if url is not None and (answer := _patiently(url, service, deadline)).get("service") != service:
+            if url is not None and (answer := _patiently(url, service, deadline, waiting)).get("service") != service:
                 raise ShoalError(
                     Kind.CONFIG, f"--{service}-status: a {answer.get('service', 'stranger')} answers at {url}: check admin_listen"
                 )
@@ -109,14 +110,18 @@ class Counter:
         return found
 
 
-def _patiently(url: str, service: str, deadline: float) -> dict[str, Any]:
-    """The service's answer, asked again until ``deadline`` (monotonic seconds) while nobody listens."""
+def _patiently(url: str, service: str, deadline: float, waiting: Callable[[str], None]) -> dict[str, Any]:
+    """The service's answer, asked again until ``deadline`` (monotonic seconds) while nobody listens; ``waiting`` is told once."""
+    told = False
     while True:
         try:
             return _fetch(url, service)
         except ShoalError as error:
             if error.kind is not Kind.UNAVAILABLE or time.monotonic() > deadline:
                 raise
+            if not told:
+                waiting(f"waiting up to {deadline - time.monotonic():.0f} s for the {service} at {url}")
+                told = True
             time.sleep(0.2)
 
 

@@ -79,7 +79,7 @@ def run(options: given.Options) -> None:
         return emit_json(load_plan.to_json(forecast)) if options.as_json else load_plan.show(forecast)
     counter = Counter(options.analyzer_status, options.shuffler_status) if options.analyzer_status or options.shuffler_status else None
     if counter is not None:
-        counter.check(_START_S)
+        counter.check(_START_S, stderr.print)
         check_open(counter, found)
         check_closing(found, stored_by(plan), options.wait)
     watch = Watch({"analyzer": options.analyzer_status, "shuffler": options.shuffler_status})

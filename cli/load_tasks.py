@@ -63,9 +63,12 @@ def targets(options: Options) -> list[Target]:
     found = []
     for path in paths:
         signed_task, signed_schedule = read_bytes(path), read_bytes(path.with_suffix(SCHEDULE_SUFFIX))
-        signer = codec.decode_signed_task(signed_task).authority
-        authorities = authorities or [signer]
-        served = serve_task(signed_task, signed_schedule, authorities)
+        try:
+            signer = codec.decode_signed_task(signed_task).authority
+            authorities = authorities or [signer]
+            served = serve_task(signed_task, signed_schedule, authorities)
+        except ShoalError as error:
+            raise ShoalError(error.kind, f"{path.name}: {error.message}") from None
         window = options.window if options.window is not None else window_at(served.task.name, served.task.windows, time.time())
         if window >= served.task.windows.count:
             last = served.task.windows.count - 1

@@ -70,16 +70,24 @@ def explain(
 
 def _verdict(assignment: Assignment, policy: Policy, consents: Mapping[str, str], accepted: float | None, spent: int, answered: int) -> str:
     """What the policy says, and of a report within the owner's limit whether the budget pays for another window."""
-    epsilon0, limit = assignment.epsilon0, policy.limit_nano
     try:
-        check(policy, assignment.trusted, epsilon0, assignment.apart, consents=consents, accepted=accepted)
+        check(policy, assignment.trusted, assignment.epsilon0, assignment.apart, consents=consents, accepted=accepted)
     except ShoalError as error:
         return f"As things are, this device would send nothing: {error.message}."
-    repeats = assignment.task.memoized and answered  # the report sent last costs nothing
-    counted = assignment.apart is None and epsilon0 <= policy.max_epsilon0 and not repeats
-    if limit is not None and counted and spent + nano_up(epsilon0) > limit:
+    if not pays(assignment, policy, spent, answered):
         return "As things are, this device would send nothing: its budget does not pay for another window."
     return "As things are, this device would answer it."
+
+
+def pays(assignment: Assignment, policy: Policy, spent: int, answered: int) -> bool:
+    """Whether the budget, ``spent`` nano-epsilon of it gone, pays for one more window of a task whose reports are within the owner's limit.
+
+    ``answered``: windows of the task so far. True where the charge is not known before: sums, and reports accepted explicitly.
+    """
+    epsilon0, limit = assignment.epsilon0, policy.limit_nano
+    repeats = assignment.task.memoized and answered  # the report sent last costs nothing
+    counted = assignment.apart is None and epsilon0 <= policy.max_epsilon0 and not repeats
+    return limit is None or not counted or spent + nano_up(epsilon0) <= limit
 
 
 def guaranteed_epsilon(assignment: Assignment) -> float:

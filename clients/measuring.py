@@ -103,7 +103,7 @@ class Measuring:
         task, plan = assignment.task, assignment.task.windows
         left = (plan.deadline_of(window) - self._clock.now()) / 2.0
         reading = await read_source(spec, max(left, _LEAST_READING_S))
-        trouble = ShoalError(Kind.NOT_FOUND, f"{reading.reason}: windows get no answer until it works") if reading.reason else None
+        trouble = ShoalError(Kind.UNAVAILABLE, f"{reading.reason}: windows get no answer until it works") if reading.reason else None
         self._tell(f"source of task {task.name}", "source answers" if trouble is None else "source gives no value", trouble)
         self._reporting.add(assignment.task_id)
         try:

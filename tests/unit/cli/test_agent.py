@@ -279,6 +279,16 @@ def test_the_status_shows_rules_budget_and_what_of_the_fleets_file_has_no_effect
     assert "budget: none is set" in out
 
 
+def test_the_status_says_when_the_budget_is_used_up(owner: Owner) -> None:
+    """Planted: the policy's verdict alone -> the task "may be answered" in both."""
+    owner.remember()  # 6.5 are spent, and a report costs a little less than 3
+    for limit, answer in ((9.6, "may be answered"), (9.0, "would send nothing: the budget does not pay for another window")):
+        owner.write(consent="allowed", policy=f"lifetime_epsilon = {limit}")
+        code, out, _ = owner.run("status")
+        assert code == 0
+        assert f"  consent: allowed; {answer}\n" in out
+
+
 def test_a_task_is_explained(owner: Owner) -> None:
     """The same lines in both forms, and nothing in them steers a terminal. Planted: the book's numbers not passed on -> fails."""
     owner.write(consent="allowed", policy="lifetime_epsilon = 10.0")

@@ -274,3 +274,19 @@ def test_help_shows_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None
     assert [one.way for one in seen].count(Way.MQTT) == 1
     assert {one.plan for one in seen} == {False, True}
     assert {name.name for name in fields(Options)} == set(signature(load.load).parameters)
+
+
+def test_whoever_waits_for_a_service_is_told_once() -> None:
+    """Planted: ``waiting`` never called -> half a minute of silence."""
+    told: list[str] = []
+    with pytest.raises(ShoalError) as caught:
+        Counter("http://127.0.0.1:1", None).check(0.5, told.append)
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert told == ["waiting up to 0 s for the analyzer at http://127.0.0.1:1"]
+
+
+def test_a_bad_task_file_is_named(tmp_path: Path) -> None:
+    for name in ("odd.task", "odd.keys"):
+        (tmp_path / name).write_bytes(b"\xff\xff")
+    with pytest.raises(ShoalError, match=r"^odd\.task: "):
+        run(Options(devices=3, task=[tmp_path / "odd.task"]))
