@@ -5,7 +5,8 @@
 .PHONY: help demo test test-full bench flower lint format proto links constraints wheel clean distclean
 
 PYTHON ?=
-JOBS ?= 2
+# One more than two cores: many tests wait for other processes and for the clock.
+JOBS ?= 3
 ARGS ?=
 
 VENV := .venv
