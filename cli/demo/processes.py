@@ -67,8 +67,10 @@ class Process:
         """Wait for /readyz. Raises UNAVAILABLE with the service's own last line if it ended or takes too long."""
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
-            if self._child is None or self._child.poll() is not None:
-                raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} did not start: {self._last_line()}")
+            ended = None if self._child is None else self._child.poll()
+            # One that a signal ended before it ran is started again: a fork of a process with threads may fail before it becomes anything.
+            if self._child is None or (ended is not None and not (ended < 0 and self.revive())):
+                raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} did not start (exit status {ended}): {self._last_line()}")
             with contextlib.suppress(OSError, urllib.error.URLError):
                 await asyncio.to_thread(self._get, "readyz")
                 return
