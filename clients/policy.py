@@ -8,15 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from types import MappingProxyType
 
+from shoal.clients.book import nano_down
 from shoal.clients.consent import ALLOWED, DENIED, NOTHING_STORED, consent_to
 from shoal.crypto.trust import TrustedTask
 from shoal.errors import Kind, ShoalError
 
 _ANSWERS = (ALLOWED, DENIED)
-NANO = 10**9  # nano-epsilon: the budget counts in integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,7 @@ class Policy:
     @property
     def limit_nano(self) -> int | None:
         """The budget in nano-epsilon, rounded down from the decimal number that the owner wrote; None: no budget."""
-        if math.isinf(self.lifetime_epsilon):
-            return None
-        return math.floor(Fraction(repr(self.lifetime_epsilon)) * NANO)
+        return nano_down(self.lifetime_epsilon)
 
 
 def check(
