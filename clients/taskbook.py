@@ -13,7 +13,7 @@ from pathlib import Path
 from shoal.clients.core import Assignment, assign
 from shoal.clients.outbox import Outbox, two_schedules
 from shoal.clients.policy import Policy
-from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, TrustedTask, trust_schedule, trust_task
+from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, TrustedTask, read_file, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -85,9 +85,9 @@ class TaskBook:
         trusted: TrustedTask | None = None
         data = b""
         try:
-            data = _read(path, LIMITS.task_bytes + 1024)
+            data = read_file(path, LIMITS.task_bytes + 1024)
             trusted = trust_task(data, self._policy.authorities)
-            schedule = _read(path.with_suffix(SCHEDULE_SUFFIX), LIMITS.schedule_bytes + 1024)
+            schedule = read_file(path.with_suffix(SCHEDULE_SUFFIX), LIMITS.schedule_bytes + 1024)
             data += schedule
             keys = trust_schedule(schedule, trusted)
             self._outbox.pin(trusted.task_id, keys.digest)
@@ -138,11 +138,3 @@ def _stamp(path: Path) -> object:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _read(path: Path, most: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(most + 1)
-    except OSError as error:
-        raise ShoalError(Kind.CONFIG, f"cannot read {path.name}: {error.strerror or 'unreadable'}") from None

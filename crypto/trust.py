@@ -20,6 +20,7 @@ from shoal.task import KeySchedule, Task
 
 TASK_SUFFIX = ".task"
 SCHEDULE_SUFFIX = ".keys"
+_LARGEST = LIMITS.schedule_bytes + LIMITS.task_bytes - 1  # bytes of a file that a service reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def load_task_folder(folder: Path, authorities: Collection[bytes]) -> dict[TaskI
     served: dict[TaskId, ServedTask] = {}
     for path in sorted(folder.glob(f"*{TASK_SUFFIX}")):
         try:
-            one = serve_task(_read(path), _read(path.with_suffix(SCHEDULE_SUFFIX)), authorities)
+            one = serve_task(read_file(path, _LARGEST), read_file(path.with_suffix(SCHEDULE_SUFFIX), _LARGEST), authorities)
         except ShoalError as error:
             raise ShoalError(error.kind, f"{path.name}: {error}") from None
         if one.task_id in served:
@@ -121,10 +122,10 @@ def load_task_folder(folder: Path, authorities: Collection[bytes]) -> dict[TaskI
     return served
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path, most: int) -> bytes:
+    """A file of signed bytes: of one that is larger than ``most`` bytes one more, so that it is seen to be. Raises CONFIG."""
     try:
         with path.open("rb") as file:
-            return file.read(LIMITS.schedule_bytes + LIMITS.task_bytes)
+            return file.read(most + 1)
     except OSError as error:
-        reason = error.strerror or "unreadable"
-        raise ShoalError(Kind.CONFIG, f"cannot read {path.name}: {reason}") from None
+        raise ShoalError(Kind.CONFIG, f"cannot read {path.name}: {error.strerror or 'unreadable'}") from None

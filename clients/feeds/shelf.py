@@ -17,7 +17,7 @@ from pathlib import Path
 from shoal import codec
 from shoal.clients.core import expiry
 from shoal.clock import Clock
-from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, TrustedTask, trust_schedule, trust_task
+from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, TrustedTask, read_file, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -122,8 +122,8 @@ class Shelf:
             found: dict[TaskId, _Known] = {}
             for path in sorted(self._folder.glob(f"*{TASK_SUFFIX}")):
                 try:
-                    trusted = trust_task(_read(path, LIMITS.task_bytes + _ENVELOPE), self._authorities)
-                    keys = trust_schedule(_read(path.with_suffix(SCHEDULE_SUFFIX), LIMITS.schedule_bytes + _ENVELOPE), trusted)
+                    trusted = trust_task(read_file(path, LIMITS.task_bytes + _ENVELOPE), self._authorities)
+                    keys = trust_schedule(read_file(path.with_suffix(SCHEDULE_SUFFIX), LIMITS.schedule_bytes + _ENVELOPE), trusted)
                 except ShoalError as error:
                     if error.kind in _DAMAGED:
                         self._delete(path.stem)
@@ -179,11 +179,3 @@ def _sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _read(path: Path, most: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(most + 1)
-    except OSError as error:
-        raise ShoalError(Kind.CONFIG, f"cannot read {path.name}: {error.strerror or 'unreadable'}") from None
