@@ -49,7 +49,7 @@ def run(bench: Bench) -> Outcome:
     idle = _idle(site)
     imports = {code: tuple(_import_s(code) for _ in range(bench.pick(1, 5, 11))) for code in (_BARE, _PACKAGE, _API, _FIRST)}
     one, place = Processes(1), _place(bench.folder / "agent-cpu", site.pair.task)
-    few = bench.pick(3, 100, 200)
+    few = bench.pick(3, 100, 100)  # 12 times so many windows, at most
     windows = iter(range(0, _WINDOWS, few + 1))
     try:
         one.run(reports, place, next(windows), 0)  # imports
