@@ -1,7 +1,7 @@
 """What ``shoal epsilon`` can account for: mechanism names, the options that each takes, and the laws behind them.
 
 Laws of rr, krr and kmean are those of the mechanisms' own integers; sue, oue, hash, subset and hadamard are those of
-``accounting.families``, at exactly the ratio asked for.
+``mechanisms.laws``, at exactly the ratio asked for.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from shoal.accounting.certificate import check_honest
 from shoal.accounting.dummies import BernoulliDummies, UniformDummies
-from shoal.accounting.families import hadamard_bit, local_hash, oue, ratio_below, subset, sue
 from shoal.approximate import GaussianLaw
 from shoal.cli.epsilon_subjects import Dummies, Gaussian, Pure, Subject
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import binary_rr, krr
+from shoal.mechanisms.laws import hadamard_bit, local_hash, oue, ratio_below, subset, sue
 from shoal.privacy import KaryLaw, LocalPrivacy, PureLaw
 
 # exp() of more does not fit a float; long before, a report is as good as the truth.

@@ -15,10 +15,10 @@ from shoal.accounting.accountant import certify_approximate, compare, lower_boun
 from shoal.accounting.approximate import local_epsilon
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.curve import DEFAULT_EFFORT, LARGEST_N
-from shoal.accounting.families import oue
 from shoal.accounting.routes import Curves
 from shoal.approximate import ApproximateLaw, GaussianLaw
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.laws import oue
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 from tests.sizes import size
 from tests.unit.accounting.laws import kary, pure

@@ -12,9 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from shoal.accounting import certify, families
+from shoal.accounting import certify
 from shoal.cli.epsilon import register
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import laws
 from shoal.privacy import LocalPrivacy
 from tests.unit.accounting.laws import kary, pure
 
@@ -35,11 +36,11 @@ LAWS: dict[str, Callable[[float], LocalPrivacy]] = {
     "rr": lambda epsilon0: kary(2, epsilon0),
     "krr": lambda epsilon0: kary(7, epsilon0),
     "kmean": lambda epsilon0: kary(7, epsilon0),
-    "sue": lambda epsilon0: families.sue(Fraction(math.exp(epsilon0))),
-    "oue": lambda epsilon0: families.oue(Fraction(math.exp(epsilon0))),
-    "hash": lambda epsilon0: families.local_hash(5, Fraction(math.exp(epsilon0))),
-    "subset": lambda epsilon0: families.subset(9, 3, Fraction(math.exp(epsilon0))),
-    "hadamard": lambda epsilon0: families.hadamard_bit(Fraction(math.exp(epsilon0))),
+    "sue": lambda epsilon0: laws.sue(Fraction(math.exp(epsilon0))),
+    "oue": lambda epsilon0: laws.oue(Fraction(math.exp(epsilon0))),
+    "hash": lambda epsilon0: laws.local_hash(5, Fraction(math.exp(epsilon0))),
+    "subset": lambda epsilon0: laws.subset(9, 3, Fraction(math.exp(epsilon0))),
+    "hadamard": lambda epsilon0: laws.hadamard_bit(Fraction(math.exp(epsilon0))),
 }
 
 

@@ -16,10 +16,10 @@ from shoal.accounting import lattice
 from shoal.accounting.blanket import kary_blanket
 from shoal.accounting.cells import Cell, CellSum, blanket_sums, dataset_sums
 from shoal.accounting.curve import DEFAULT_EFFORT, Curve, Direction, Effort
-from shoal.accounting.families import local_hash, ratio_below, subset, unary
 from shoal.accounting.lattice import DEFAULT_CONTOUR, Contour, LatticeCurve
 from shoal.accounting.search import crossing
 from shoal.errors import ShoalError
+from shoal.mechanisms.laws import local_hash, ratio_below, subset, unary
 from shoal.privacy import FiniteLaw, SymmetricLaw
 from tests.sizes import size
 from tests.unit.accounting.laws import kary

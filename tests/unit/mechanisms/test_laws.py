@@ -13,9 +13,9 @@ import pytest
 from shoal.accounting.accountant import _softened
 from shoal.accounting.cells import CellSum, blanket_sums, dataset_sums
 from shoal.accounting.clones import symmetric_clones, table_clones
-from shoal.accounting.families import hadamard_bit, local_hash, oue, ratio_below, subset, sue, unary
 from shoal.accounting.routes import STEEP
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.laws import hadamard_bit, local_hash, oue, ratio_below, subset, sue, unary
 from shoal.privacy import FiniteLaw, SymmetricLaw, epsilon0_upper
 from tests.unit.accounting.brute import Truth
 from tests.unit.accounting.test_cells import exact
