@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.agent_output import NANO, down, print_json, print_lines, up, utc
+from shoal.cli.agent_output import down, print_json, print_lines, up, utc
+from shoal.clients.book import NANO
 
 if TYPE_CHECKING:
     import argparse

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal.clients.agent import Outcome, TaskStatus
 
-NANO = 10**9
-
 
 def print_lines(text: str) -> None:
     """A line or more. Words of a task come from elsewhere: whatever could steer a terminal is shown as a question mark."""

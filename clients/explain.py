@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from shoal.clients.book import nano_up
+from shoal.clients.book import NANO, nano_up
 from shoal.clients.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.policy import check
 from shoal.clients.rules import describe
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from shoal.domain import Domain
     from shoal.task import Task
 
-_NANO = 10**9
 _ONE_WINDOW = "Promised of one window:"
 _MOST_LABELS = 12  # shown of a question's possible answers
 
@@ -286,14 +285,14 @@ def _cost(assignment: Assignment, config: AgentConfig, accepted: float | None, s
     lines = [f"What it costs: {each} costs epsilon {_up(one)}{what}, whether or not the window is ever published, and is never given back."]
     if answered:
         windows = "1 window was" if answered == 1 else f"{answered:,} windows were"
-        lines.append(f"So far {windows} answered, which cost epsilon {_up(charged / _NANO)}.")
+        lines.append(f"So far {windows} answered, which cost epsilon {_up(charged / NANO)}.")
     limit = policy.limit_nano
     if limit is None:
-        lines.append(f"Budget: none is set (lifetime_epsilon); all tasks together cost epsilon {_up(spent / _NANO)} so far.")
+        lines.append(f"Budget: none is set (lifetime_epsilon); all tasks together cost epsilon {_up(spent / NANO)} so far.")
     else:
         lines.append(
-            f"Budget: all tasks together cost epsilon {_up(spent / _NANO)} of {policy.lifetime_epsilon:g}; "
-            f"{_down(max(0, limit - spent) / _NANO)} are left."
+            f"Budget: all tasks together cost epsilon {_up(spent / NANO)} of {policy.lifetime_epsilon:g}; "
+            f"{_down(max(0, limit - spent) / NANO)} are left."
         )
     return lines
 

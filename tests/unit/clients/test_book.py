@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import re
 from decimal import Decimal, localcontext
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,14 @@ def test_charges_are_rounded_up_and_limits_down() -> None:
         assert down is not None
         assert 0 <= up - down <= 1
         assert Decimal(down).scaleb(-9) <= Decimal(repr(epsilon)) <= Decimal(up).scaleb(-9)
+
+
+def test_what_a_nano_epsilon_is_stands_in_one_place() -> None:
+    """Planted: a copy of the constant in a command or in an explanation -> this fails."""
+    root = Path(__file__).resolve().parents[3]
+    sources = [*(root / "clients").rglob("*.py"), *(root / "cli").glob("agent*.py")]
+    assert len(sources) > 30
+    assert [path.name for path in sources if re.search(r"10\*\*9|1_000_000_000\b|\b1e9\b", path.read_text())] == ["book.py"]
 
 
 def test_a_budget_pays_for_what_an_owner_expects() -> None:
