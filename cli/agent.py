@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,9 @@ _BUDGET = """examples:
 
 def main(argv: list[str]) -> int:
     """Run one command. Raises ShoalError, and SystemExit for wrong arguments."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    _in_order(argv, parser.get_default("names"))
+    arguments = parser.parse_args(argv)
     runs: bool = arguments.run is _run
     if runs:  # it reads the file itself, and again on SIGHUP
         return asyncio.run(_run(arguments))
@@ -82,6 +85,17 @@ def main(argv: list[str]) -> int:
     logging.getLogger("shoal.mqtt").addHandler(_QUIET)  # what a link logs is told with each report
     result: int = asyncio.run(arguments.run(arguments, AgentConfig.load(arguments.config)))
     return result
+
+
+def _in_order(argv: list[str], commands: Collection[str]) -> None:
+    """An option before its command reads to argparse as if its value were the command. Raises CONFIG saying where it belongs."""
+    if not argv or not argv[0].startswith("-") or (len(argv[0]) > 1 and "--help".startswith(argv[0])) or argv[0] == "-h":
+        return
+    from shoal.errors import Kind, ShoalError
+
+    command = next((word for word in argv if word in commands), "COMMAND")
+    shown = "".join(c if c.isprintable() else "?" for c in argv[0].split("=")[0])[:64]
+    raise ShoalError(Kind.CONFIG, f"{shown} goes after the command: shoal agent {command} --config FILE ...")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -126,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     ledger.add_argument("--verify", metavar="COUNT:HEX", help="a head that was shown before: check that the ledger still begins with it")
 
     _command(commands, "budget", _budget, "what answers may cost, have cost, and what is left", _BUDGET)
+    parser.set_defaults(names=list(commands.choices))
     return parser
 
 
