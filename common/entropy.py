@@ -30,7 +30,7 @@ class Entropy(Protocol):
         ...
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """uint64[count], uniform on [0, 2^64)."""
+        """uint64[count], uniform on [0, 2^64): the little-endian words of one ``bytes(8 * count)``. Loads numpy."""
         ...
 
 
@@ -94,7 +94,7 @@ def shuffled(items: Sequence[T], entropy: Entropy) -> list[T]:
 
 
 def bernoulli(threshold: int, entropy: Entropy) -> bool:
-    """True with probability exactly threshold / 2^64."""
+    """True with probability exactly threshold / 2^64. Draws one word of 8 bytes, as ``words(1)`` does."""
     return int.from_bytes(entropy.bytes(8), "little") < threshold
 
 

@@ -1,9 +1,12 @@
 """What every local randomizer offers: the one extension point of Shoal.
 
-A mechanism turns domain cells into constant-size reports on the device (``randomize``), and reports into an additive
+A mechanism turns domain cells into constant-size reports on the device (``randomize_one``, ``randomize``), and reports into an additive
 ``Tally`` and that into an unbiased ``Estimate`` at the analyzer. Both sides build it from the same integers
 (``MechanismSpec``), and ``privacy`` states its output law in those integers. A new randomizer is one file with one
 ``Family`` object, and one line in ``registry.py``; it then inherits the conformance suite.
+
+A device builds its mechanism and draws one report at a time without numpy, which the analyzer's side loads on use: it is
+imported where it is called, here and in every mechanism's file.
 """
 
 from __future__ import annotations
@@ -11,16 +14,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from shoal.domain import Domain
-from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
-from shoal.privacy import LocalPrivacy
-from shoal.task import MechanismSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shoal.domain import Domain
+    from shoal.entropy import Entropy
+    from shoal.privacy import LocalPrivacy
+    from shoal.task import MechanismSpec
 
 LEVEL = 0.95
 _Z = 1.959963984540054  # the 97.5 % point of the normal law
@@ -30,6 +35,11 @@ _MOST_ROWS = 1 << 62  # two tallies always add without wrapping
 
 def invalid(message: str) -> ShoalError:
     return ShoalError(Kind.INVALID, message)
+
+
+def outside(k: int) -> ShoalError:
+    """The refusal of a value that is none of k cells. It does not name the value."""
+    return invalid(f"a value to randomize lies outside the cells 0 to {k - 1}: encode it with the task's domain")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +54,8 @@ class Tally:
     rows: int
 
     def __post_init__(self) -> None:
+        import numpy as np
+
         counts = np.array(self.counts, dtype=np.int64)
         counts.setflags(write=False)
         if counts.ndim != 1 or not counts.size:
@@ -59,6 +71,8 @@ class Tally:
         return Tally(self.counts + other.counts, self.rows + other.rows)
 
     def __eq__(self, other: object) -> bool:
+        import numpy as np
+
         return isinstance(other, Tally) and self.rows == other.rows and np.array_equal(self.counts, other.counts)
 
     def __hash__(self) -> int:
@@ -71,6 +85,8 @@ class Tally:
     @classmethod
     def from_bytes(cls, data: bytes) -> Tally:
         """The inverse of ``to_bytes``. Raises INVALID for anything that it did not write."""
+        import numpy as np
+
         if len(data) < _HEADER.size:
             raise invalid("a stored tally is too short: restore it from the batch")
         version, rows, cells = _HEADER.unpack_from(data)
@@ -96,6 +112,8 @@ class Estimate:
     level: float = field(default=LEVEL)
 
     def __post_init__(self) -> None:
+        import numpy as np
+
         arrays = (self.values, self.stderr, self.ci_low, self.ci_high)
         if any(a.shape != (len(self.labels),) or not np.isfinite(a).all() for a in arrays):
             raise invalid("an estimate has one finite value, standard error and interval per label")
@@ -123,6 +141,16 @@ class Mechanism(Protocol):
     @property
     def messages(self) -> int:
         """Messages of one report: constant for the mechanism."""
+        ...
+
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """The ``messages`` messages of one report, ``report_size`` bytes each, from one cell in 0..size-1: a device's draw.
+
+        Asks ``entropy`` for what ``randomize`` asks for at n = 1, and so makes the same report from the same random words:
+        ``randomize_one(v)`` is ``randomize([v])[0]``, byte for byte. Loads no numpy; a mechanism whose draw wants arrays returns
+        ``scalar.one_by_array(self, value, entropy)``, which does. Raises INVALID for any other cell, in the words of ``randomize``, and for
+        what is no int (a bool, a number of numpy).
+        """
         ...
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:

@@ -8,18 +8,21 @@ epsilon0 = ln 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from shoal.domain import Domain, YesNo
 from shoal.entropy import Entropy
-from shoal.mechanisms import cells
+from shoal.entropy import bernoulli as bernoulli_one
+from shoal.mechanisms import cells, scalar
 from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid
 from shoal.mechanisms.sampling import bernoulli, blocks
 from shoal.mechanisms.thresholds import WORDS, least_noise
 from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.task import MechanismSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 NAME = "binary_rr"
 PARAMETERS = (
@@ -56,8 +59,14 @@ class BinaryResponse:
     def messages(self) -> int:
         return 1
 
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        threshold = (self.yes_if_no, self.yes_if_yes)[scalar.check_value(value, 2)]
+        return scalar.to_report(int(bernoulli_one(threshold, entropy)), 2)
+
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
         """uint8[n, 1, 1]: one 64-bit word per device against the threshold of its answer."""
+        import numpy as np
+
         check, reports = cells.check_values(values, 2), np.empty(values.shape[0], dtype=np.bool_)
         thresholds = np.array([self.yes_if_no, self.yes_if_yes], dtype=np.uint64)
         for part in blocks(values.shape[0]):
@@ -72,6 +81,8 @@ class BinaryResponse:
 
     def estimate(self, tally: Tally) -> Estimate:
         """("no", "yes"): numbers of devices."""
+        import numpy as np
+
         counts = cells.counts_of(tally, 2)
         gap = (self.yes_if_yes - self.yes_if_no) / WORDS
         yes, error = cells.unbiased(counts[1:], tally.rows, self.yes_if_yes / WORDS, self.yes_if_no / WORDS, gap)

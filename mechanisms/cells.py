@@ -1,47 +1,54 @@
 """Reports that name one cell of k: their bytes, and the unbiased counts behind them.
 
 Shared by every single-message mechanism whose report is a cell. A report is the cell's index, unsigned big-endian, in
-1, 2 or 4 bytes.
+1, 2 or 4 bytes. Here for whole batches; one report is made in ``scalar``.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
-from shoal.mechanisms.base import Tally, invalid
+from shoal.mechanisms.base import Tally, invalid, outside
 from shoal.mechanisms.sampling import blocks
+from shoal.mechanisms.scalar import report_size
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _TALLY_BLOCK = 65_536  # rows: bincount widens them to 512 KiB
 
 
-def report_size(k: int) -> int:
-    """Bytes of a report: 1 for k <= 256, 2 for k <= 65,536, else 4."""
-    return 1 if k <= 1 << 8 else 2 if k <= 1 << 16 else 4
-
-
 def empty_cells(count: int, k: int) -> NDArray[np.unsignedinteger]:
     """Room for ``count`` cells in the byte order and width of reports."""
+    import numpy as np
+
     return np.empty(count, dtype=f">u{report_size(k)}")
 
 
 def to_reports(cells: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
     """uint8[n, 1, report_size]: the bytes of ``empty_cells`` once filled, without a copy."""
+    import numpy as np
+
     return cells.view(np.uint8).reshape(cells.shape[0], 1, cells.dtype.itemsize)
 
 
 def check_values(values: NDArray[np.int64], k: int) -> NDArray[np.int64]:
     """The same values, int64[n] with 0 <= value < k. Raises INVALID otherwise, without naming a value."""
+    import numpy as np
+
     if values.ndim != 1 or values.dtype != np.int64:
         raise invalid("values to randomize are a one-dimensional array of int64 cells: encode them with the task's domain")
     # As unsigned words negative cells are huge: one pass finds both kinds.
     if values.size and int(values.view(np.uint64).max()) >= k:
-        raise invalid(f"a value to randomize lies outside the cells 0 to {k - 1}: encode it with the task's domain")
+        raise outside(k)
     return values
 
 
 def decode(reports: NDArray[np.uint8], k: int) -> NDArray[np.unsignedinteger]:
     """The cells of uint8[rows, report_size], unchecked. Raises INVALID for another shape."""
+    import numpy as np
+
     size = report_size(k)
     if reports.ndim != 2 or reports.shape[1] != size or reports.dtype != np.uint8:
         raise invalid(f"reports are uint8[rows, {size}]")
@@ -50,12 +57,16 @@ def decode(reports: NDArray[np.uint8], k: int) -> NDArray[np.unsignedinteger]:
 
 def valid(reports: NDArray[np.uint8], k: int) -> NDArray[np.bool_]:
     """bool[rows]: the reports that name one of the k cells."""
+    import numpy as np
+
     cells = decode(reports, k)
     return np.less(cells, k) if k < 1 << (8 * report_size(k)) else np.ones(cells.shape[0], dtype=np.bool_)
 
 
 def tally(reports: NDArray[np.uint8], k: int) -> Tally:
     """How often each of the k cells was reported. Raises INVALID if a row names no cell."""
+    import numpy as np
+
     cells = decode(reports, k)
     counts = np.zeros(k, dtype=np.int64)
     for part in blocks(cells.shape[0], max(_TALLY_BLOCK, 4 * k)):
@@ -68,6 +79,8 @@ def tally(reports: NDArray[np.uint8], k: int) -> Tally:
 
 def counts_of(tally: Tally, k: int) -> NDArray[np.float64]:
     """The tally's counts as float64[k]. Raises INVALID for another number of cells."""
+    import numpy as np
+
     if tally.counts.size != k:
         raise invalid(f"the tally has {tally.counts.size} cells and the mechanism {k}: it belongs to another task")
     return tally.counts.astype(np.float64)
@@ -85,6 +98,8 @@ def unbiased(counts: NDArray[np.float64], rows: int, p: float, q: float, gap: fl
 
     The unknown f is replaced by its estimate, moved into [0, 1] for the variance alone.
     """
+    import numpy as np
+
     values = (counts - rows * q) / gap
     share = np.clip(values / max(rows, 1), 0.0, 1.0)
     variance = rows * (q * (1.0 - q) / gap**2 + share * ((1.0 - p - q) / gap))

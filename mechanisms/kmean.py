@@ -9,10 +9,9 @@ The randomizer, its integers and its privacy are those of ``krr``: only the esti
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from shoal.domain import NO_ANSWER, Domain, Numeric
 from shoal.entropy import Entropy
@@ -20,6 +19,10 @@ from shoal.mechanisms.base import Estimate, Family, Tally, invalid
 from shoal.mechanisms.krr import PARAMETERS, KaryResponse, check_k, least_uniform
 from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 NAME = "kmean"
 
@@ -49,6 +52,9 @@ class KaryMean:
     def messages(self) -> int:
         return self.response.messages
 
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        return self.response.randomize_one(value, entropy)
+
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
         return self.response.randomize(values, entropy)
 
@@ -68,6 +74,8 @@ class KaryMean:
         the number of answers is not clearly above 0 nothing is known of the mean but its domain: then the value is the
         middle, the standard error half the width, and the interval all of [low, high].
         """
+        import numpy as np
+
         devices, errors = self.response.devices(tally)
         answered, answered_error = tally.rows - devices[-1], errors[-1]
         if answered <= CLEARLY * answered_error:
@@ -104,7 +112,7 @@ class KaryMean:
         squares = min(max(float(weights**2 @ devices), 0.0), rows * float((weights**2).max()))
         cross = float(weights @ devices)  # 0 up to rounding, by the choice of the mean
         variance = gap * blanket * squares + rows * blanket * (m2 - blanket * m1**2) - 2 * gap * blanket * m1 * cross
-        return float(np.sqrt(max(variance, 0.0)) / gap)
+        return math.sqrt(max(variance, 0.0)) / gap
 
 
 def _numeric(domain: Domain) -> Numeric:

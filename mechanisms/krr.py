@@ -13,19 +13,22 @@ other cell T.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from shoal.domain import Domain
 from shoal.entropy import Entropy
+from shoal.entropy import bernoulli as bernoulli_one
 from shoal.limits import LIMITS
-from shoal.mechanisms import cells
+from shoal.mechanisms import cells, scalar
 from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid
 from shoal.mechanisms.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.thresholds import WORDS, least_noise
 from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 NAME = "krr"
 PARAMETERS = (
@@ -61,7 +64,7 @@ class KaryResponse:
 
     @property
     def report_size(self) -> int:
-        return cells.report_size(self.k)
+        return scalar.report_size(self.k)
 
     @property
     def messages(self) -> int:
@@ -77,8 +80,16 @@ class KaryResponse:
         """P(report v | v) - P(report v | not v) = 1 - blanket, without cancellation."""
         return (WORDS - self.uniform) / WORDS
 
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """Both draws are made, as by ``randomize``."""
+        truth = scalar.check_value(value, self.k)
+        coin = bernoulli_one(self.uniform, entropy)
+        return scalar.to_report((truth, scalar.uniform_below(self.k, entropy))[coin], self.k)
+
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
         """uint8[n, 1, report_size]. Both draws are made for every device: time and entropy used don't tell which one counted."""
+        import numpy as np
+
         check, reports = cells.check_values(values, self.k), cells.empty_cells(values.shape[0], self.k)
         threshold = np.array([self.uniform], dtype=np.uint64)
         for part in blocks(values.shape[0]):

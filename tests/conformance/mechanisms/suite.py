@@ -1,7 +1,7 @@
 """What every registered randomizer must keep. A new one subclasses ``MechanismSuite``, states its cases and its draws.
 
-The heart is exact enumeration: the production ``randomize`` is driven by a script of random words instead of an entropy
-source. A member states, per draw, where its code may decide differently (``draws``). The suite plays the first and the
+The heart is exact enumeration: the production ``randomize``, and then ``randomize_one``, is driven by a script of random
+words instead of an entropy source. A member states, per draw, where its code may decide differently (``draws``). The suite plays the first and the
 last word of every interval between those points, checks that the report is the same at both, and adds up the interval's
 length: the sum is the exact output law in integers, with no sampling, and must equal ``privacy()`` in integers.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from shoal.domain import Domain
-from shoal.entropy import SeededEntropy, SystemEntropy
+from shoal.entropy import Entropy, SeededEntropy, SystemEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism, create, design
 from shoal.mechanisms.sampling import BLOCK
@@ -77,14 +77,31 @@ def table(law: LocalPrivacy) -> tuple[tuple[int, ...], ...]:
             raise AssertionError("the suite enumerates finite laws: teach it this one")
 
 
-def play(mechanism: Mechanism, cell: int, tape: Tape) -> bytes | None:
+def by_array(mechanism: Mechanism, cell: int, entropy: Entropy) -> bytes:
+    """One report as the draw for whole arrays makes it."""
+    return mechanism.randomize(np.array([cell]), entropy).tobytes()
+
+
+def by_one(mechanism: Mechanism, cell: int, entropy: Entropy) -> bytes:
+    """One report as a device draws it."""
+    report = mechanism.randomize_one(cell, entropy)
+    assert type(report) is tuple
+    assert [(type(message), len(message)) for message in report] == [(bytes, mechanism.report_size)] * mechanism.messages
+    return b"".join(report)
+
+
+Way = Callable[[Mechanism, int, Entropy], bytes]
+BOTH = pytest.mark.parametrize("way", [by_array, by_one])
+
+
+def play(way: Way, mechanism: Mechanism, cell: int, tape: Tape) -> bytes | None:
     """The report of one device under a script; None if the code refused the last word and asked for another."""
     try:
-        report = mechanism.randomize(np.array([cell]), tape)
+        report = way(mechanism, cell, tape)
     except DryError:
         return None
     assert tape.done(), "the code drew less than stated"
-    return report.tobytes()
+    return report
 
 
 class MechanismSuite:
@@ -141,14 +158,55 @@ class MechanismSuite:
             with pytest.raises(ShoalError):
                 case.mechanism.randomize(wrong, SeededEntropy(1))  # type: ignore[arg-type]  # that is the point
 
-    def test_randomness_used_does_not_depend_on_the_value(self, case: Case) -> None:
+    @BOTH
+    def test_randomness_used_does_not_depend_on_the_value(self, case: Case, way: Way) -> None:
         """Same requests for every value and every coin. Planted: the uniform cell drawn only when the coin asks -> fails."""
         asked = set()
         for cell, chunks in itertools.product(case.cells[:8], self._corner_scripts(case)):
             tape = Tape(*chunks)
-            if play(case.mechanism, cell, tape) is not None:
+            if play(way, case.mechanism, cell, tape) is not None:
                 asked.add(tuple(tape.asked))
         assert len(asked) == 1
+
+    # --- one report --------------------------------------------------------------------------------------------------
+
+    def test_one_report_is_that_of_an_array_of_one(self, case: Case) -> None:
+        """Every cell, many seeds: the same bytes, and the same stream afterwards.
+
+        Planted: the scalar draw's uniform cell from 64-bit words, or by remainder; its words read big-endian; its report in the other byte
+        order (two bytes and more); the coin drawn after the cell -> each fails.
+        """
+        mechanism, seeds = case.mechanism, size(40, 400) if case.domain.size <= 32 else 3
+        for cell, seed in itertools.product(range(case.domain.size), range(seeds)):
+            ours, theirs = (SeededEntropy(f"{case.name} {cell} {seed}") for _ in range(2))
+            assert by_one(mechanism, cell, ours) == by_array(mechanism, cell, theirs)
+            assert ours.bytes(8) == theirs.bytes(8)
+
+    def test_one_report_is_that_of_an_array_of_one_wherever_the_code_decides(self, case: Case) -> None:
+        """Under the first and the last word of every interval: the same report, refusal and requests.
+
+        Planted: <= for < at a threshold or at the rejection's limit of the scalar draw -> fails.
+        """
+        for cell, chunks in itertools.product(case.cells[:8], self._corner_scripts(case)):
+            ours, theirs = Tape(*chunks), Tape(*chunks)
+            assert play(by_one, case.mechanism, cell, ours) == play(by_array, case.mechanism, cell, theirs)
+            assert ours.asked == theirs.asked
+
+    def test_one_value_outside_the_domain_is_refused(self, case: Case) -> None:
+        """In the words of ``randomize``, before anything is drawn. Planted: no check in the scalar draw; <= for < -> fails."""
+        for bad in (-1, case.domain.size, 2**63 - 1, -(2**63)):
+            refusals = []
+            for way in (by_array, by_one):
+                tape = Tape()
+                with pytest.raises(ShoalError) as caught:
+                    way(case.mechanism, bad, tape)
+                refusals.append((caught.value.kind, caught.value.message, tape.asked))
+            assert refusals[0] == refusals[1]
+            assert refusals[0][0] is Kind.INVALID
+        for wrong in (2**64, -(2**70), True, 0.0, "0", None, np.int64(0)):
+            with pytest.raises(ShoalError) as caught:
+                case.mechanism.randomize_one(wrong, Tape())  # type: ignore[arg-type]  # that is the point
+            assert caught.value.kind is Kind.INVALID
 
     # --- hostile rows ------------------------------------------------------------------------------------------------
 
@@ -224,7 +282,8 @@ class MechanismSuite:
 
     # --- the law -----------------------------------------------------------------------------------------------------
 
-    def test_the_output_law_is_exactly_what_privacy_says(self, case: Case) -> None:
+    @BOTH
+    def test_the_output_law_is_exactly_what_privacy_says(self, case: Case, way: Way) -> None:
         """Enumerated from the production code; weights compared as integers.
 
         Planted: word % k for the uniform cell; the uniform cell drawn from the others only; the true cell kept whenever the
@@ -235,23 +294,25 @@ class MechanismSuite:
         index = {self.output(case, y): y for y in range(len(stated[0]))}
         enumerated = {}
         for cell in case.cells:
-            weights, total = self._enumerate(mechanism, cell, draws, index)
+            weights, total = self._enumerate(way, mechanism, cell, draws, index)
             scale = sum(stated[cell])
             assert all(w * scale == s * total for w, s in zip(weights, stated[cell], strict=True))
             enumerated[cell] = [Fraction(w, total) for w in weights]
         columns = list(zip(*enumerated.values(), strict=True))
         assert max(max(column) / min(column) for column in columns) == mechanism.privacy().max_ratio
 
-    def test_refused_words_are_replaced_by_fresh_ones(self, case: Case) -> None:
+    @BOTH
+    def test_refused_words_are_replaced_by_fresh_ones(self, case: Case, way: Way) -> None:
         """After a refused word the report is the one that the next word gives. (Members that refuse nothing pass.)"""
         mechanism, (*before, last) = case.mechanism, self.draws(case)
         starts = [low for low, _ in last.intervals()]
         for prefix in itertools.product(*(self._corners(draw) for draw in before)):
-            reports = [play(mechanism, case.cells[0], Tape(*prefix, last.word(w))) for w in starts]
+            reports = [play(way, mechanism, case.cells[0], Tape(*prefix, last.word(w))) for w in starts]
             refused = [w for w, report in zip(starts, reports, strict=True) if report is None]
             kept = [(w, report) for w, report in zip(starts, reports, strict=True) if report is not None]
             for word, (fresh, report) in itertools.product(refused[:2], kept[:20]):
-                assert play(mechanism, case.cells[0], Tape(*prefix, last.word(word), last.word(word), last.word(fresh))) == report
+                again = Tape(*prefix, last.word(word), last.word(word), last.word(fresh))
+                assert play(way, mechanism, case.cells[0], again) == report
 
     def test_frequencies_follow_the_law(self, case: Case) -> None:
         """Chi-square of the vectorised path (many blocks), cells with few expected reports pooled. Over seeds each input's
@@ -287,10 +348,11 @@ class MechanismSuite:
             design(self.NAME, case.domain, asked)
         assert caught.value.kind is Kind.INVALID
 
-    def test_a_device_uses_the_system_entropy_afresh(self, case: Case) -> None:
+    @BOTH
+    def test_a_device_uses_the_system_entropy_afresh(self, case: Case, way: Way) -> None:
         """Eight designs at epsilon0 1e-3 are almost pure noise: 200 reports of one value are not all alike (chance < 2^-190)."""
         mechanism = create(design(self.NAME, case.domain, 1e-3), case.domain)
-        reports = [mechanism.randomize(np.array([0]), SystemEntropy()).tobytes() for _ in range(200)]
+        reports = [way(mechanism, 0, SystemEntropy()) for _ in range(200)]
         assert len(set(reports)) > 1
 
     # --- helpers -----------------------------------------------------------------------------------------------------
@@ -305,7 +367,9 @@ class MechanismSuite:
     def _corner_scripts(self, case: Case) -> Iterator[tuple[bytes, ...]]:
         return itertools.islice(itertools.product(*(self._corners(draw)[:40] for draw in self.draws(case))), 400)
 
-    def _enumerate(self, mechanism: Mechanism, cell: int, draws: tuple[Draw, ...], index: dict[bytes, int]) -> tuple[list[int], int]:
+    def _enumerate(
+        self, way: Way, mechanism: Mechanism, cell: int, draws: tuple[Draw, ...], index: dict[bytes, int]
+    ) -> tuple[list[int], int]:
         """(weight per output, accepted weight) of one input, over all words of all draws."""
         weights, accepted_after = [0] * len(index), set()
         *before, last = draws
@@ -314,7 +378,7 @@ class MechanismSuite:
             for low, high in prefix:
                 scale *= high - low
             for interval in last.intervals():
-                report = self._constant(mechanism, cell, draws, (*prefix, interval))
+                report = self._constant(way, mechanism, cell, draws, (*prefix, interval))
                 if report is not None:
                     weights[index[report]] += scale * (interval[1] - interval[0])
                     accepted += interval[1] - interval[0]
@@ -326,10 +390,12 @@ class MechanismSuite:
         assert sum(weights) == total
         return weights, total
 
-    def _constant(self, mechanism: Mechanism, cell: int, draws: tuple[Draw, ...], box: tuple[tuple[int, int], ...]) -> bytes | None:
+    def _constant(
+        self, way: Way, mechanism: Mechanism, cell: int, draws: tuple[Draw, ...], box: tuple[tuple[int, int], ...]
+    ) -> bytes | None:
         """The report that all corners of a box of words agree on."""
         corners = itertools.product(*(sorted({low, high - 1}) for low, high in box))
-        reports = {play(mechanism, cell, Tape(*(d.word(w) for d, w in zip(draws, corner, strict=True)))) for corner in corners}
+        reports = {play(way, mechanism, cell, Tape(*(d.word(w) for d, w in zip(draws, corner, strict=True)))) for corner in corners}
         assert len(reports) == 1, "the code decides differently inside an interval"
         return reports.pop()
 

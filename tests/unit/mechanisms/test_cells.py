@@ -7,17 +7,18 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import cells
+from shoal.mechanisms.scalar import report_size
 
 
 @pytest.mark.parametrize(("k", "size"), [(2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4)])
 def test_width_by_number_of_cells(k: int, size: int) -> None:
     """Planted: < for <= at 256 -> two bytes for 256 cells and this fails."""
-    assert cells.report_size(k) == size
+    assert report_size(k) == size
 
 
 @pytest.mark.parametrize("k", [2, 256, 257, 65_536, 65_537, 1 << 20])
 def test_reports_are_big_endian_cells(k: int) -> None:
-    size = cells.report_size(k)
+    size = report_size(k)
     named = np.array([0, 1, k // 2, k - 1])
     room = cells.empty_cells(4, k)
     room[:] = named
@@ -34,7 +35,7 @@ def test_reports_are_big_endian_cells(k: int) -> None:
 @pytest.mark.parametrize("k", [2, 7, 255, 257, 65_535, 65_537])
 def test_rows_beyond_the_cells_are_flagged_and_never_counted(k: int) -> None:
     """Planted: <= for < in valid() -> the row that names cell k passes and this fails."""
-    size = cells.report_size(k)
+    size = report_size(k)
     rows = [cell.to_bytes(size, "big") for cell in (0, k - 1, k, 256**size - 1)]
     reports = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(4, size)
     assert cells.valid(reports, k).tolist() == [True, True, False, False]
