@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from shoal.log import get_log
 from shoal.rpc.admin import Admin
 from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity
-from shoal.service import DataFolder, run_service
+from shoal.service import DataFolder, Reloading, run_service
 from shoal.workers import WorkerPool
 
 log = get_log("analyzer")
@@ -121,9 +120,9 @@ class AnalyzerService:
         log.info("serving", port=port, tasks=len(self._tasks.all()), workers=self._pool.processes)
         return port, admin_port
 
-    def reload(self) -> None:
-        """Read the tasks folder again (SIGHUP)."""
-        self._tasks.reload()
+    async def reload(self) -> None:
+        """Look at the tasks folder, and read it if it changed. What is wrong there is logged; what was served stays."""
+        await asyncio.to_thread(self._tasks.refresh)
 
     async def stop(self) -> None:
         """No new calls, let open ones finish, leave the batch at hand where it is: the next start opens it again."""
@@ -151,14 +150,17 @@ def _check_keys(store: Store, keys: KeyFolder, clock: Clock, served: ServedTask)
 
 
 def serve(config: AnalyzerConfig) -> None:
-    """Run until SIGTERM or SIGINT. Raises ShoalError for whatever keeps it from starting."""
+    """Run until SIGTERM or SIGINT. Raises ShoalError for whatever keeps it from starting.
+
+    The tasks folder is looked at every ``reload_s`` seconds, at once on SIGHUP, and when the shuffler offers what is unknown here.
+    """
 
     async def main(stop: asyncio.Event) -> None:
+        reloading = Reloading(config.reload_s)
         service = AnalyzerService(config, folder, store)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reload)
         try:
             await service.start()
-            await stop.wait()
+            await reloading.run(service.reload, stop)
         finally:
             await service.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -36,6 +37,7 @@ class TaskFolder:
         for served in self._tasks.values():
             check_keys(served)
         self._in_order = True  # whether what is served is what the folder held when it was last read
+        self._complaint = ""  # why it is not: said once, not at every look
 
     def all(self) -> list[ServedTask]:
         return list(self._tasks.values())
@@ -74,9 +76,11 @@ class TaskFolder:
                     raise ShoalError(
                         Kind.CONFLICT, f"task {known.task.name}: another key schedule than the one served so far: put that one back"
                     )
-        except ShoalError as error:
+        except Exception as error:  # noqa: BLE001 - whatever a file does to its reader, the service goes on
             self._in_order = False
-            log.error("tasks folder not taken: the tasks served before stay", error=error)
+            if str(error) != self._complaint:
+                log.error("tasks folder not taken: the tasks served before stay", error=error)
+            self._complaint = str(error)
         else:
             new = [served for task_id, served in loaded.items() if task_id not in self._tasks]
             self._tasks = {**self._tasks, **loaded}
@@ -85,7 +89,7 @@ class TaskFolder:
                     self._check_keys(served)
                 except ShoalError as error:
                     log.error("a new task lacks a key", task=served.task_id, error=error)
-            self._in_order = True
+            self._in_order, self._complaint = True, ""
             log.info("tasks read", tasks=len(self._tasks))
         self._stamp = stamp
 
@@ -101,13 +105,11 @@ class TaskFolder:
     def _look(self) -> Stamp:
         """Names, sizes and times of the folder's files: cheap to compare."""
         found = set()
-        for suffix in (TASK_SUFFIX, SCHEDULE_SUFFIX):
-            for path in self._folder.glob(f"*{suffix}"):
-                try:
+        with contextlib.suppress(OSError):  # the folder can't be listed: who loads it says so
+            for path in [path for suffix in (TASK_SUFFIX, SCHEDULE_SUFFIX) for path in self._folder.glob(f"*{suffix}")]:
+                with contextlib.suppress(OSError):  # it went away meanwhile
                     status = path.stat()
-                except OSError:
-                    continue
-                found.add((path.name, status.st_size, status.st_mtime_ns))
+                    found.add((path.name, status.st_size, status.st_mtime_ns))
         return frozenset(found)
 
     def _load(self) -> dict[TaskId, ServedTask]:

@@ -28,7 +28,9 @@ def register(app: typer.Typer) -> None:
 
 @analyzer.command("serve")
 def serve_command(config: Config) -> None:
-    """Take batches from the shuffler, open them, publish releases. Stops cleanly on SIGTERM; SIGHUP reads the tasks again.
+    """Take batches from the shuffler, open them, publish releases. Stops cleanly on SIGTERM.
+
+    Looks at the tasks folder every reload_s seconds; SIGHUP does it at once.
 
     Example: shoal analyzer serve --config analyzer.toml
     """
@@ -65,7 +67,7 @@ def status(
         return
     say("ready" if found["ready"] is None else f"not ready: {found['ready']}")
     if not found["tasks"]:
-        say("no tasks: put signed tasks (*.task, *.keys) into the tasks folder and send SIGHUP")
+        say("no tasks: put signed tasks (*.task, *.keys) into the tasks folder; it is looked at every reload_s seconds, and on SIGHUP")
         return
     table = plain_table("task", "id", "windows", "receiving", "processing", "released", "withheld")
     for row in found["tasks"]:

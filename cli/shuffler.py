@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(config: Config) -> None:
-    """Run the shuffler until SIGTERM or Ctrl-C. SIGHUP reads the tasks folder again at once."""
+    """Run the shuffler until SIGTERM or Ctrl-C. Looks at the tasks folder every reload_s seconds; SIGHUP does it at once."""
     from shoal import log
     from shoal.service import run_service
     from shoal.settings import load_settings

@@ -78,6 +78,8 @@ def publish(
     Example: shoal task publish tasks/visits.task --mqtt broker.example.org:8883 --ca ca.pem --username authority --password-file pw
 
     As files: shoal task publish tasks/visits.task --dir /srv/tasks
+
+    Shuffler and analyzer look at their tasks folders every reload_s seconds (default 10), and at once on SIGHUP.
     """
     if not mqtt and folder is None:
         raise ShoalError(Kind.CONFIG, "say where to publish: --mqtt HOST:PORT, --dir FOLDER, or both")

@@ -50,6 +50,31 @@ async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     await main(stop)
 
 
+class Reloading:
+    """When a service looks at its tasks folder again: every ``every_s`` seconds, and at once on SIGHUP.
+
+    Made in the event loop before the service starts, so that a SIGHUP that comes too early ends nothing: it is remembered.
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s, self._asked = every_s, asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked.set)
+
+    async def run(self, reload: Callable[[], Awaitable[object]], stop: asyncio.Event) -> None:
+        """Until ``stop``. ``reload`` must not raise: what it can't read it reports."""
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            while not stop.is_set():
+                asked = asyncio.create_task(self._asked.wait())
+                await asyncio.wait({stopped, asked}, timeout=self._every_s, return_when=asyncio.FIRST_COMPLETED)
+                asked.cancel()
+                self._asked.clear()
+                if not stop.is_set():
+                    await reload()
+        finally:
+            stopped.cancel()
+
+
 def _run(work: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop

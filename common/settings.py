@@ -84,6 +84,7 @@ class RoleSettings(ServiceSettings):
     keys_dir: Path
     signing_key: Path
     authorities: Annotated[list[PublicKey], Field(min_length=1)]
+    reload_s: Annotated[float, Field(ge=1, le=86_400)] = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property

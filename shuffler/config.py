@@ -78,5 +78,4 @@ class ShufflerConfig(RoleSettings):
     mqtt: Mqtt | None = None
     delivery_delay_max_s: Annotated[float, Field(ge=0, le=7 * 86_400)] = 600.0
     open_workers: Annotated[int, Field(ge=0, le=256)] | None = None
-    reload_s: Annotated[float, Field(ge=1, le=86_400)] = 10.0
     commit_ms: Annotated[float, Field(ge=0, le=1_000)] = LIMITS.commit_ms

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from contextlib import AsyncExitStack
 
 from prometheus_client import CollectorRegistry
@@ -20,7 +19,7 @@ from shoal.rpc.admin import Admin
 from shoal.rpc.channel import build_channel
 from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity, read_pem
-from shoal.service import DataFolder
+from shoal.service import DataFolder, Reloading
 from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.collection import GrpcCollection
 from shoal.shuffler.config import ShufflerConfig
@@ -180,16 +179,12 @@ async def _end(stop: asyncio.Event, task: asyncio.Task[None]) -> None:
 
 async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:
     """Run until ``stop``. SIGHUP reads the tasks folder again at once; otherwise every ``reload_s`` seconds."""
-    again = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
+    reloading = Reloading(config.reload_s)
     async with Shuffler(config) as shuffler:
-        stopped = asyncio.create_task(stop.wait())
-        while not stopped.done():
-            asked = asyncio.create_task(again.wait())
-            await asyncio.wait({stopped, asked}, timeout=config.reload_s, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
-            again.clear()
-            if not stopped.done():
-                shuffler.book.reload()
+
+        async def reload() -> None:  # here, not in a thread: the book is the event loop's
+            shuffler.book.reload()
+
+        await reloading.run(reload, stop)
         log.info("stopping: no new reports are taken, what was taken is on disk")
     log.info("stopped")

@@ -83,7 +83,7 @@ class TaskBook:
             if self._listing() != self._seen:
                 count = self.load()
                 log.info("tasks folder read again", tasks=count)
-        except (ShoalError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever a file does to its reader, the service goes on
             self._seen = frozenset()
             if str(error) != self._complaint:  # ``retire`` asks every second
                 log.error("the tasks folder was not taken up: mend it (no hop key is deleted before)", error=error)

@@ -88,11 +88,28 @@ async def test_a_release_is_the_same_after_a_restart(tmp_path: Path) -> None:
 
 async def test_tasks_are_read_again_on_sighup(tmp_path: Path) -> None:
     other = World(replace(WORLD.task, name="second", salt=bytes(16)), WORLD.authority, WORLD.shuffler, WORLD.analyzer)
-    with serving(WORLD, tmp_path) as analyzer:
+    with serving(WORLD, tmp_path, reload_s="86400") as analyzer:
         other.write(tmp_path)
         analyzer.process.send_signal(signal.SIGHUP)
         assert analyzer.until("tasks read")["tasks"] == 2
         assert analyzer.end(signal.SIGINT) == 0
+
+
+async def test_a_task_put_into_the_folder_is_served_without_a_signal(tmp_path: Path) -> None:
+    """Also after a file that is none: it is told, the service goes on, and takes what is good once the folder is in order.
+
+    Planted: the folder read on SIGHUP alone -> it waits in vain; a bad file that raises out of the look -> the process ends. Both fail.
+    """
+    other = World(replace(WORLD.task, name="second", salt=bytes(16)), WORLD.authority, WORLD.shuffler, WORLD.analyzer)
+    with serving(WORLD, tmp_path, reload_s="1") as analyzer:
+        bad = tmp_path / "tasks" / "bad.task"
+        bad.write_bytes(b"no task")
+        assert "bad.task" in analyzer.until("tasks folder not taken: the tasks served before stay")["error"]
+        bad.unlink()
+        other.write(tmp_path)
+        while analyzer.until("tasks read")["tasks"] != 2:
+            continue
+        assert analyzer.end(signal.SIGTERM) == 0
 
 
 async def test_logs_hold_counts_and_no_more(tmp_path: Path) -> None:

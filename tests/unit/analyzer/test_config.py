@@ -71,6 +71,7 @@ def test_the_required_keys_are_the_ones_tested() -> None:
         ("open_workers", "0"),
         ("open_workers", "257"),
         ("open_workers", '"two"'),
+        ("reload_s", "0"),
         ("log_level", '"loud"'),
         ("nonsense", "1"),
     ],

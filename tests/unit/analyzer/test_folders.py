@@ -31,6 +31,23 @@ def tasks_of(folder: Path) -> TaskFolder:
     return TaskFolder(folder / "tasks", {WORLD.authority.public}, WORLD.analyzer.public)
 
 
+class Heard:
+    """What is logged inside, each line once; however an earlier test has configured the logs."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._caplog, self._logger = caplog, logging.getLogger("shoal")
+
+    def __enter__(self) -> None:
+        self._logger.addHandler(self._caplog.handler)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self._caplog.handler)
+
+    @property
+    def texts(self) -> list[str]:
+        return list({id(record): record.getMessage() for record in self._caplog.records}.values())
+
+
 def test_a_new_task_is_found_when_it_is_asked_for(tmp_path: Path) -> None:
     WORLD.write(tmp_path)
     tasks = tasks_of(tmp_path)
@@ -54,6 +71,33 @@ def test_a_broken_folder_leaves_what_was_served(tmp_path: Path, capfd: pytest.Ca
     assert [served.task_id for served in tasks.all()] == [WORLD.task_id]
     with pytest.raises(ShoalError):
         tasks_of(tmp_path)
+
+
+def test_a_folder_that_stays_broken_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service looks every few seconds: one line per mistake, another one for another mistake or the same after it was mended; nothing
+    that a reader raises comes through.
+
+    Planted: a line at every look -> ten of them; OSError not caught -> it raises. Both fail.
+    """
+    WORLD.write(tmp_path)
+    tasks, bad = tasks_of(tmp_path), tmp_path / "tasks" / "bad.task"
+    heard = Heard(caplog)
+    with heard:
+        for _ in range(2):
+            bad.write_bytes(b"no task")
+            assert not any(tasks.refresh() for _ in range(5))
+            bad.unlink()
+            assert tasks.refresh()
+
+        def unreadable(*_: object) -> dict[TaskId, ServedTask]:
+            raise OSError(5, "of the disk")
+
+        monkeypatch.setattr("shoal.analyzer.tasks.load_task_folder", unreadable)
+        bad.write_bytes(b"no task")
+        assert not tasks.refresh()
+    told = [text for text in heard.texts if "not taken" in text]
+    assert ["bad.task" in text for text in told] == [True, True, False]
+    assert [served.task_id for served in tasks.all()] == [WORLD.task_id]
 
 
 def test_a_task_stays_served_when_its_files_go(tmp_path: Path) -> None:
@@ -104,14 +148,11 @@ def test_a_new_task_with_a_missing_key_is_said_and_served(tmp_path: Path, caplog
     arguments = (tmp_path / "tasks", {WORLD.authority.public}, WORLD.analyzer.public, check)
     tasks, other = TaskFolder(*arguments), second()
     other.write(tmp_path)
-    logger = logging.getLogger("shoal")
-    logger.addHandler(caplog.handler)
-    try:
+    heard = Heard(caplog)
+    with heard:
         assert tasks.refresh()
         tasks.reload()
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert len({id(record) for record in caplog.records if "put abc.key back" in record.getMessage()}) == 1
+    assert sum("put abc.key back" in text for text in heard.texts) == 1
     assert tasks.get(other.task_id).task.name == "second"
     with pytest.raises(ShoalError, match=r"abc\.key") as error:
         TaskFolder(*arguments)

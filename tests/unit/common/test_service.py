@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import Kind, ShoalError
-from shoal.service import DataFolder, fsync_folder, run_service
+from shoal.service import DataFolder, Reloading, fsync_folder, run_service
 
 SERVICE = """
 import asyncio, signal, sys
@@ -148,3 +148,46 @@ def test_fsync_folder(tmp_path: Path) -> None:
     fsync_folder(tmp_path)
     with pytest.raises(OSError, match="Not a directory"):
         fsync_folder(Path(__file__))
+
+
+# --- looking at a folder again ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_reload_comes_by_itself_and_at_once_when_asked() -> None:
+    """By the interval alone; by SIGHUP alone, also one that came before anybody waited; never again after the stop.
+
+    Planted: no timeout -> the first part waits for ever; the handler set in ``run`` -> SIGHUP ends the process, and no test is left.
+    """
+    stop = asyncio.Event()
+    seen: list[str] = []
+
+    async def reload() -> None:
+        seen.append("again")
+        if len(seen) >= 2:
+            stop.set()
+
+    await asyncio.wait_for(Reloading(0.001).run(reload, stop), 60)
+    assert seen == ["again"] * 2
+
+    stop.clear()
+    rare = Reloading(86_400)
+    os.kill(os.getpid(), signal.SIGHUP)
+    await asyncio.wait_for(rare.run(reload, stop), 60)
+    assert seen == ["again"] * 3
+    await asyncio.wait_for(rare.run(reload, stop), 60)  # stopped: it only returns
+    assert seen == ["again"] * 3
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+
+
+async def test_a_stop_ends_the_waiting_for_a_reload() -> None:
+    """Planted: waiting for SIGHUP alone -> a service that is stopped hangs for a day."""
+    stop = asyncio.Event()
+
+    async def never() -> None:
+        raise AssertionError
+
+    running = asyncio.create_task(Reloading(86_400).run(never, stop))
+    await asyncio.sleep(0)
+    stop.set()
+    await asyncio.wait_for(running, 60)
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
