@@ -13,7 +13,7 @@ from benchmarks.bench import Bench
 from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, alternate, spread
 from benchmarks.raw import Layer, Processes, Work, seal_layers
 from benchmarks.site import WINDOW
-from shoal.clients.core import Assignment, assign, randomize, seal
+from shoal.clients.core import Assignment, assign, messages_of, randomize, seal
 from shoal.clients.fleet.pool import BLOCK, make_frames, pool_of_raw, prepare_pool
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info
 from shoal.crypto.trust import trust_schedule, trust_task
@@ -123,7 +123,7 @@ def seal_at_once(recipe: Recipe, count: int) -> Work:
     assignment = _assignment(recipe)
     begin = time.process_time()
     for report in randomize(assignment, range(count)):
-        seal(assignment, WINDOW, report)
+        seal(assignment, WINDOW, messages_of(report))
     return count, time.process_time() - begin
 
 

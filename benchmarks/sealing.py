@@ -10,7 +10,7 @@ from benchmarks.bench import Bench
 from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, alternate, spread
 from benchmarks.raw import Layer, Processes, Work, seal_layers
 from benchmarks.site import WINDOW
-from shoal.clients.core import Assignment, assign, prepare, randomize, seal
+from shoal.clients.core import Assignment, assign, messages_of, prepare, randomize, seal
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.share import Share, SimulatedTask
 from shoal.clients.fleet.simulated import Simulation
@@ -89,7 +89,7 @@ def draw_and_seal(simulated: SimulatedTask, authorities: frozenset[bytes], count
     begin = time.process_time()
     for first in range(0, count, DRAWN):
         for report in randomize(assignment, range(first, min(first + DRAWN, count))):
-            seal(assignment, WINDOW, report)
+            seal(assignment, WINDOW, messages_of(report))
     return count, time.process_time() - begin
 
 

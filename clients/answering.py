@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.clients.book import NANO, Book, nano_up
-from shoal.clients.core import Assignment, Prepared, seal
+from shoal.clients.core import Assignment, Prepared, draw, seal
 from shoal.clients.ledger import INFINITE, Detail, Event, LedgerEntry
 from shoal.domain import Value
 from shoal.entropy import Entropy
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shoal.crypto.enrolment import DeviceIdentity
+    from shoal.task import Task
 
 NEW, AGAIN, KEPT = (
     "new",
@@ -105,12 +106,12 @@ def answer(
             report, memoized = _remembered(assignment, window, value, book, entropy, terms, cost)
         else:
             book.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
-            report, memoized = _drawn(assignment, assignment.task.domain.encode(value, entropy), entropy), None
+            report, memoized = draw(assignment, assignment.task.domain.encode(value, entropy), entropy), None
         prepared = seal(assignment, window, report, entropy, identity)
         details = _charged(assignment, window, book, terms, cost, first)
         details |= {"memoized": memoized} if memoized else {}
         details |= {
-            "report": report.tobytes().hex(),
+            "report": b"".join(report).hex(),
             "frame_sha256": hashlib.sha256(prepared.frame).hexdigest(),
             "frame_bytes": len(prepared.frame),
         }
@@ -199,23 +200,10 @@ def _charged(assignment: Assignment, window: int, book: Book, terms: Terms, cost
 # --- what is sent -------------------------------------------------------------------------------------------------------
 
 
-def _drawn(assignment: Assignment, cell: int, entropy: Entropy) -> NDArray[np.uint8]:
-    """uint8[messages, report_size]: a fresh draw."""
-    import numpy as np
-
-    if assignment.mechanism is None:
-        raise ShoalError(Kind.INVALID, f"task {assignment.task.name} is summed in rounds: it has no reports to randomize")
-    reports: NDArray[np.uint8] = assignment.mechanism.randomize(np.array([cell], dtype=np.int64), entropy)
-    report: NDArray[np.uint8] = reports[0]
-    return report
-
-
 def _remembered(
     assignment: Assignment, window: int, value: Value, book: Book, entropy: Entropy, terms: Terms, cost: _Cost
-) -> tuple[NDArray[np.uint8], str]:
+) -> tuple[tuple[bytes, ...], str]:
     """The report of the value's cell, and how it was come by. Charges the window: for a new draw, else 0."""
-    import numpy as np
-
     task, task_id = assignment.task, assignment.task_id
     cell = task.domain.encode(value, _SamePoint(book.rounding(task_id)))
     kept, how = book.permanent(task_id, cell), AGAIN
@@ -227,13 +215,25 @@ def _remembered(
             if error.kind is not Kind.REFUSED or kept is None:
                 raise
         else:
-            report = _drawn(assignment, cell, entropy)
-            book.remember(task_id, cell, report.tobytes())
+            report = draw(assignment, cell, entropy)
+            book.remember(task_id, cell, b"".join(report))
             return report, NEW
     else:
         book.remember(task_id, cell, kept)  # used last
     book.charge(task_id, window, 0, terms.limit_nano, permanent=True)
-    return np.frombuffer(kept, dtype=np.uint8).reshape(task.messages, task.report_size), how
+    return _messages(task, kept), how
+
+
+def _messages(task: Task, kept: bytes) -> tuple[bytes, ...]:
+    """The messages of a report that was remembered: one after the other."""
+    size = task.report_size
+    if len(kept) != task.messages * size:
+        raise ShoalError(
+            Kind.MISMATCH,
+            f"task {task.name}: the report that this device remembers has another length than the task's: deny its purpose, which forgets it, "
+            "and allow it again",
+        )
+    return tuple([kept[at : at + size] for at in range(0, len(kept), size)])
 
 
 class _SamePoint:

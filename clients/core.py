@@ -217,23 +217,39 @@ def prepare(
     ``identity`` from ``identity_for``. The value leaves no trace in the result but through the randomizer. Raises INVALID for
     a window the task hasn't.
     """
-    return seal(assignment, window, randomize(assignment, [value], entropy)[0], entropy, identity)
+    report = draw(assignment, assignment.task.domain.encode(value, entropy), entropy)
+    return seal(assignment, window, report, entropy, identity)
+
+
+def draw(assignment: Assignment, cell: int, entropy: Entropy = SYSTEM) -> tuple[bytes, ...]:
+    """The messages of one report of a cell of the task's domain: a device's draw. Raises INVALID for another cell, and for sums."""
+    return _mechanism(assignment).randomize_one(cell, entropy)
 
 
 def randomize(assignment: Assignment, values: Sequence[Value], entropy: Entropy = SYSTEM) -> NDArray[np.uint8]:
-    """uint8[n, messages, report_size]: one report per value, each an independent draw. A device passes one value."""
+    """uint8[n, messages, report_size]: one report per value, each an independent draw. For many devices at once; loads numpy."""
     import numpy as np
 
+    mechanism = _mechanism(assignment)
+    cells = [assignment.task.domain.encode(value, entropy) for value in values]
+    return mechanism.randomize(np.array(cells, dtype=np.int64), entropy)
+
+
+def messages_of(report: NDArray[np.uint8]) -> tuple[bytes, ...]:
+    """One of the reports of ``randomize``, uint8[messages, report_size], as ``seal`` takes it."""
+    return tuple([message.tobytes() for message in report])
+
+
+def _mechanism(assignment: Assignment) -> Mechanism:
     if assignment.mechanism is None:
         raise ShoalError(Kind.INVALID, f"task {assignment.task.name} is summed in rounds: it has no reports to randomize")
-    cells = [assignment.task.domain.encode(value, entropy) for value in values]
-    return assignment.mechanism.randomize(np.array(cells, dtype=np.int64), entropy)
+    return assignment.mechanism
 
 
 def seal(
-    assignment: Assignment, window: int, report: NDArray[np.uint8], entropy: Entropy = SYSTEM, identity: DeviceIdentity | None = None
+    assignment: Assignment, window: int, report: Sequence[bytes], entropy: Entropy = SYSTEM, identity: DeviceIdentity | None = None
 ) -> Prepared:
-    """Seal one report, uint8[messages, report_size], in both layers; with ``identity`` prove that it is this device's.
+    """Seal one report, its messages of report_size bytes each, in both layers; with ``identity`` prove that it is this device's.
 
     Only the shuffler sees the proof, which is made once and sent again with the frame. Raises INVALID for a window the task hasn't.
     """
@@ -241,7 +257,7 @@ def seal(
     if not 0 <= window < len(keys.analyzer_keys):
         raise ShoalError(Kind.INVALID, f"task {task.name} has no window {window}: it has 0 to {len(keys.analyzer_keys) - 1}")
     config = keys.analyzer_keys[window]
-    sealed = tuple([seal_report(config, task_id, window, entropy.bytes(NONCE_SIZE), message.tobytes()) for message in report])
+    sealed = tuple([seal_report(config, task_id, window, entropy.bytes(NONCE_SIZE), message) for message in report])
     ack_key = entropy.bytes(ACK_KEY_SIZE)
     admission = b""
     if identity is not None:

@@ -7,6 +7,7 @@ answers is known beforehand; any other answer, above all an acknowledgement, is 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, unique
 from typing import TYPE_CHECKING
@@ -18,9 +19,6 @@ from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from shoal.clients.core import Assignment
     from shoal.crypto.enrolment import DeviceIdentity
 
@@ -166,12 +164,12 @@ def craft(
     conduct: Conduct,
     assignment: Assignment,
     window: int,
-    report: NDArray[np.uint8],
+    report: Sequence[bytes],
     identity: DeviceIdentity | None,
     late: int | None,
     entropy: Entropy = SYSTEM,
 ) -> Crafted:
-    """The frame that breaks the rule of ``conduct``. ``report``: uint8[messages, report_size], randomized; ``late`` from ``over_window``.
+    """The frame that breaks the rule of ``conduct``. ``report``: its messages, randomized; ``late`` from ``over_window``.
 
     Raises INVALID for a conduct that sends honest frames alone, or LATE without a window.
     """

@@ -13,16 +13,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shoal import codec
-from shoal.clients.core import Assignment, Prepared, assign, identity_for, randomize, seal, window_at
+from shoal.clients.core import Assignment, Prepared, assign, identity_for, messages_of, randomize, seal, window_at
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Crafted, craft, over_window
 from shoal.clients.fleet.share import Share
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.crypto.trust import trust_schedule, trust_task
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from shoal.clients.fleet.pool import Pool
     from shoal.crypto.enrolment import DeviceIdentity
     from shoal.task import Task
@@ -35,7 +32,7 @@ class Reporter:
 
     def __init__(self, share: Share) -> None:
         self._share = share
-        self._draws: list[dict[int, NDArray[np.uint8]]] = [{} for _ in share.tasks]
+        self._draws: list[dict[int, tuple[bytes, ...]]] = [{} for _ in share.tasks]
         self._known: dict[int, tuple[Assignment, codec.Signed, codec.Signed]] = {}
         self._roots = {key.public: key for key in map(SigningKey.from_pem, share.enrolment_roots)}
         self._enrolled: dict[int, dict[bytes, DeviceIdentity]] = {}  # devices under way, and who each is to each authority
@@ -72,7 +69,7 @@ class Reporter:
         assignment = self.assignment(task)
         window = self.window(task)
         late = over_window(assignment, time.time()) if conduct is Conduct.LATE else None
-        report = randomize(assignment, [self._share.tasks[task].values[device]])[0]
+        report = messages_of(randomize(assignment, [self._share.tasks[task].values[device]])[0])
         return craft(conduct, assignment, window, report, self._identity(assignment.task, device), late)
 
     def window(self, task: int) -> int:
@@ -126,13 +123,14 @@ class Reporter:
         """This device sends nothing more: forget who it was."""
         self._enrolled.pop(device, None)
 
-    def _drawn(self, assignment: Assignment, task: int, device: int) -> NDArray[np.uint8]:
+    def _drawn(self, assignment: Assignment, task: int, device: int) -> tuple[bytes, ...]:
         """This device's randomized report. Drawn with its neighbours' in one vectorised call, each draw taken once."""
         waiting = self._draws[task]
         if device not in waiting:
             first = device - device % _DRAWN
             values = self._share.tasks[task].values[first : first + _DRAWN]
-            waiting.update(zip(range(first, first + len(values)), randomize(assignment, values), strict=True))
+            reports = map(messages_of, randomize(assignment, values))
+            waiting.update(zip(range(first, first + len(values)), reports, strict=True))
         return waiting.pop(device)
 
     def _sealed_ahead(self, task: int, device: int) -> Prepared:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -66,9 +66,9 @@ def tasks() -> tuple[Assignment, ...]:
     return tuple(made)
 
 
-def unsealed(assignment: Assignment, window: int, report: NDArray[np.uint8], entropy: Entropy, identity: object) -> Prepared:
+def unsealed(assignment: Assignment, window: int, report: Sequence[bytes], entropy: Entropy, identity: object) -> Prepared:
     """In the place of ``seal``, which takes no part in this and most of the time."""
-    return Prepared(assignment.task_id, window, report.tobytes() + entropy.bytes(8), entropy.bytes(32), 1)
+    return Prepared(assignment.task_id, window, b"".join(report) + entropy.bytes(8), entropy.bytes(32), 1)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,9 +41,9 @@ TRIALS = 100  # devices per value, half of them to choose the event
 LIFETIME = 0.7
 
 
-def unsealed(assignment: Assignment, window: int, report: NDArray[np.uint8], entropy: Entropy, identity: object) -> Prepared:
+def unsealed(assignment: Assignment, window: int, report: Sequence[bytes], entropy: Entropy, identity: object) -> Prepared:
     """In the place of ``seal``: the report as the attacker has it after opening."""
-    return Prepared(assignment.task_id, window, report.tobytes(), bytes(32), 1)
+    return Prepared(assignment.task_id, window, b"".join(report), bytes(32), 1)
 
 
 pytestmark = pytest.mark.timeout(3_600)  # in full size each attack is two million answers

@@ -1,9 +1,10 @@
 """What every registered randomizer must keep. A new one subclasses ``MechanismSuite``, states its cases and its draws.
 
 The heart is exact enumeration: the production ``randomize``, and then ``randomize_one``, is driven by a script of random
-words instead of an entropy source. A member states, per draw, where its code may decide differently (``draws``). The suite plays the first and the
-last word of every interval between those points, checks that the report is the same at both, and adds up the interval's
-length: the sum is the exact output law in integers, with no sampling, and must equal ``privacy()`` in integers.
+words instead of an entropy source. A member states, per draw, where its code may decide differently (``draws``). The suite
+plays the first and the last word of every interval between those points, checks that the report is the same at both, and
+adds up the interval's length: the sum is the exact output law in integers, with no sampling, and must equal ``privacy()``
+in integers.
 """
 
 from __future__ import annotations

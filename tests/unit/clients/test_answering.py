@@ -174,6 +174,16 @@ def test_an_unchanged_value_costs_epsilon0_once(book: MemoryBook) -> None:
     assert [charge.permanent for charge in book.charges()] == [True] * 30
 
 
+@pytest.mark.parametrize("kept", [b"", b"\0\1"])
+def test_a_remembered_report_of_another_length_is_not_sent(book: MemoryBook, kept: bytes) -> None:
+    """Nothing is charged or entered then. Planted: no check -> a report without messages, or with two."""
+    _, assignment = made(memoized=True)
+    cell = assignment.task.domain.encode(3)
+    book.remember(assignment.task_id, cell, kept)
+    assert "remembers" in refusal(lambda: given(assignment, 0, 3, book), Kind.MISMATCH)
+    assert nothing(book)
+
+
 def test_each_further_distinct_value_costs_epsilon0_again(book: MemoryBook) -> None:
     world, assignment = made(memoized=True, count=9, stated=2.0)
     values: list[Value] = [0, 1, 0, 1, None, "unreadable", 3, 4, 0]  # None and "unreadable" are one cell, 3 and 4 are one

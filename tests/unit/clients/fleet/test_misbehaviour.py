@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.clients.core import Assignment, assign, randomize, seal
+from shoal.clients.core import Assignment, assign, draw, seal
 from shoal.clients.fleet.misbehaviour import (
     HOSTILE,
     HOSTILE_TO_ENROLLED,
@@ -53,7 +53,7 @@ def made(conduct: Conduct, world: World, seed: int = 1) -> tuple[bytes, bytes]:
     """(frame, ack key)."""
     assignment, entropy = assignment_of(world), SeededEntropy(f"{conduct.name} {seed}")
     identity = enrol(ROOT, int(time.time()) - 60, int(time.time()) + 60) if world.task.admission is Admission.ENROLLED else None
-    crafted = craft(conduct, assignment, WINDOW, randomize(assignment, ["2"], entropy)[0], identity, LATE, entropy)
+    crafted = craft(conduct, assignment, WINDOW, draw(assignment, 2, entropy), identity, LATE, entropy)
     return crafted.frame, crafted.ack_key
 
 
@@ -85,7 +85,7 @@ def test_broken_frames_do_not_open_for_the_reason_they_say(conduct: Conduct) -> 
 def test_garbage_is_good_for_the_shuffler_and_opens_nothing_for_the_analyzer() -> None:
     world = world_of()
     frame, ack_key = made(Conduct.GARBAGE, world)
-    honest = open_frame(world.hop, seal(assignment_of(world), WINDOW, randomize(assignment_of(world), ["2"])[0]).frame)
+    honest = open_frame(world.hop, seal(assignment_of(world), WINDOW, draw(assignment_of(world), 2)).frame)
     content = open_frame(world.hop, frame)
     assert content.ack_key == ack_key
     assert (content.task_id, content.window, content.analyzer_key_id) == (world.task_id, WINDOW, world.analyzer.config.key_id)

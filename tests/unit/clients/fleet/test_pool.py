@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.clients.core import Assignment, assign, expiry, prepare, seal
+from shoal.clients.core import Assignment, assign, expiry, messages_of, prepare, seal
 from shoal.clients.fleet.pool import BLOCK, Frames, Pool, make_frames, pool_of_raw, prepare_pool, seal_frames
 from shoal.crypto.enrolment import DeviceIdentity, enrol, verify_proof
 from shoal.crypto.envelope import ACK_KEY_SIZE, open_frame
@@ -92,7 +92,7 @@ def test_frames_are_as_a_device_makes_them(name: str) -> None:
     assert len(frames) == count
     nonces = set()
     for index, report in enumerate(reports):
-        alone, ours = seal(assignment, window, report), frames.prepared(index)
+        alone, ours = seal(assignment, window, messages_of(report)), frames.prepared(index)
         theirs, content = open_frame(world.hop, alone.frame), open_frame(world.hop, ours.frame)
         assert (len(ours.frame), ours.frame[:11], ours.expires_s) == (len(alone.frame), alone.frame[:11], alone.expires_s)
         assert dataclasses.replace(content, ack_key=theirs.ack_key, sealed=theirs.sealed) == theirs
