@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from shoal.clients.core import Assignment
     from shoal.task import Task
 
-_QUIET = logging.NullHandler()
 _EXAMPLES = """examples:
   shoal agent run --config agent.toml                    answer tasks from local sources, in every window, until stopped
   shoal agent report --config agent.toml visits 3        answer the task "visits" in its current window
@@ -81,8 +79,9 @@ def main(argv: list[str]) -> int:
     if runs:  # it reads the file itself, and again on SIGHUP
         return asyncio.run(_run(arguments))
     from shoal.clients.config import AgentConfig
+    from shoal.log import configure
 
-    logging.getLogger("shoal.mqtt").addHandler(_QUIET)  # what a link logs is told with each report
+    configure("warning", without=["mqtt"])  # what a link logs is told with each report
     result: int = asyncio.run(arguments.run(arguments, AgentConfig.load(arguments.config)))
     return result
 

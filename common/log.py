@@ -1,8 +1,12 @@
-"""Logs that can't tell on anybody: named events with allow-listed fields, one JSON object per line on stderr.
+"""Logs that can't tell on anybody: named events with allow-listed fields.
 
 A field must be on the list below, and its value an integer, a float, a bool, a public id, or a short word of ours. There is
 no way to log an address, a key, a value, a report or the text of a foreign exception; a field that isn't listed is a
 programming error and raises. Standard library only: devices use it too.
+
+In a program that uses Shoal as a library these are ordinary records of the loggers below "shoal", whose message is ``event field=value``
+and whose attribute ``shoal`` has the same as a dict: what becomes of them is that program's to configure, and without a configuration
+nothing is written. Commands and services call ``configure``: one JSON object per line on stderr.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import json
 import logging
 import math
 import sys
+from collections.abc import Collection
 from enum import Enum
 from typing import Final
 
@@ -25,6 +30,10 @@ FIELDS: Final = frozenset(
     }
 )  # fmt: skip
 _WORD = 200  # characters of a text field
+_SAID = frozenset({"level", "service", "event"})  # by the record itself
+
+# Python writes warnings of loggers without any handler to stderr: not into somebody else's program.
+logging.getLogger("shoal").addHandler(logging.NullHandler())
 
 
 class Log:
@@ -54,7 +63,13 @@ class Log:
         if self._logger.isEnabledFor(level):
             line: dict[str, object] = {"level": logging.getLevelName(level).lower(), "service": self._service, "event": event}
             line.update({name: _plain(value) for name, value in fields.items()})
-            self._logger.log(level, "%s", json.dumps(line))
+            self._logger.log(level, "%s", _text(event, line), extra={"shoal": line})
+
+
+def _text(event: str, line: dict[str, object]) -> str:
+    """On one line, whatever a field holds."""
+    told = (f"{name}={json.dumps(value)}" for name, value in line.items() if name not in _SAID)
+    return " ".join((event, *told))
 
 
 def _plain(value: object) -> object:
@@ -81,10 +96,23 @@ def get_log(service: str) -> Log:
     return Log(service)
 
 
-def configure(level: str = "info") -> None:
-    """Send Shoal's logs to stderr, one JSON object per line, and keep libraries quiet. Call once per process."""
+class _Lines(logging.Formatter):
+    """One JSON object per record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = getattr(record, "shoal", None)
+        return json.dumps(line) if line is not None else super().format(record)
+
+
+def configure(level: str = "info", without: Collection[str] = ()) -> None:
+    """Send Shoal's logs to stderr, one JSON object per line, and keep libraries quiet. Once per process, by commands and services alone.
+
+    ``without``: services whose lines are left out.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(_Lines("%(message)s"))
+    unwanted = {f"shoal.{service}" for service in without}
+    handler.addFilter(lambda record: record.name not in unwanted)
     root = logging.getLogger("shoal")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import json
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -154,4 +153,4 @@ def place_at(folder: Path) -> Place:
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """What was logged so far."""
-    return [json.loads(record.message) for record in caplog.records if record.name == "shoal.agent"]
+    return [vars(record)["shoal"] for record in caplog.records if record.name == "shoal.agent"]

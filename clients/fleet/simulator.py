@@ -27,6 +27,7 @@ from shoal.clients.fleet.simulated import Simulation
 from shoal.clients.transport import Transport
 from shoal.crypto.trust import trust_task
 from shoal.errors import Kind, ShoalError
+from shoal.log import configure
 from shoal.rpc.address import is_loopback, parse_address
 from shoal.task import Task
 from shoal.workers import die_with_parent
@@ -213,6 +214,7 @@ def _work(
     connection: Connection, parent: int, share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None
 ) -> None:
     die_with_parent(parent)
+    configure("warning")  # this process is the simulator's own
     try:
         result = _run(_serve(connection, share, channels, address, insecure, broker))
         connection.send(("result", result))

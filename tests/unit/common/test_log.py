@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import grpc
@@ -28,6 +30,57 @@ def configured() -> Iterator[None]:
 
 def lines(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
+
+
+HOST = """
+import logging, sys
+from shoal.log import get_log
+{setup}
+log = get_log("mqtt")
+log.info("broker reached")
+log.warning("broker not reached", reason="nobody listens: check\\nhost and port", attempt=2)
+assert [type(one) for one in logging.getLogger().handlers] == {handlers}
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "handlers", "expected"),
+    [
+        ("", "[]", ""),
+        (
+            "logging.basicConfig()",
+            "[logging.StreamHandler]",
+            'WARNING:shoal.mqtt:broker not reached reason="nobody listens: check\\nhost and port" attempt=2\n',
+        ),
+        (
+            "logging.basicConfig(level='INFO', format='%(message)s'); logging.getLogger('shoal').setLevel('ERROR')",
+            "[logging.StreamHandler]",
+            "",
+        ),
+        (
+            "logging.basicConfig(level='INFO', format='%(name)s %(shoal)s')",
+            "[logging.StreamHandler]",
+            "shoal.mqtt {'level': 'info', 'service': 'mqtt', 'event': 'broker reached'}\n"
+            "shoal.mqtt {'level': 'warning', 'service': 'mqtt', 'event': 'broker not reached', "
+            "'reason': 'nobody listens: check\\nhost and port', 'attempt': 2}\n",
+        ),
+    ],
+    ids=["no configuration", "basicConfig", "a level for shoal", "fields"],
+)
+def test_in_a_host_program_its_own_configuration_decides(setup: str, handlers: str, expected: str) -> None:
+    """Planted: no NullHandler (Python itself writes warnings of loggers without any), or JSON as the message -> this fails."""
+    script = HOST.format(setup=setup, handlers=handlers)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("", expected)
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_service_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a command tells by itself. Planted: no filter -> this fails."""
+    logs.configure("info", without=["mqtt"])
+    logs.get_log("mqtt").warning("a")
+    logs.get_log("agent").warning("b")
+    assert [line["event"] for line in lines(capsys.readouterr().err)] == ["b"]
 
 
 @pytest.mark.usefixtures("configured")
