@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from shoal.cli.demo.processes import cpu_count
+from shoal.cli.figures import duration, figure, volume
 from shoal.cli.load_tasks import Target, stored_by
 from shoal.cli.output import console, say
 from shoal.clients.fleet.measure import Cost, cost_of
@@ -16,7 +17,7 @@ from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.simulated import BATCH
 from shoal.clients.fleet.simulator import target_of
 from shoal.errors import Kind
-from shoal.limits import LIMITS, MIB
+from shoal.limits import LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +106,20 @@ def show(one: Forecast) -> None:
     if arrivals is None:
         say(f"over {plan.way.value} to {target_of(plan)}, as fast as they go")
     else:
-        pace = f"{arrivals.pattern.value}, within {arrivals.over_s:,.1f} s, at most {arrivals.peak:,.0f} per second"
+        pace = f"{arrivals.pattern.value}, within {figure(arrivals.over_s)} s, at most {figure(arrivals.peak)} per second"
         say(f"over {plan.way.value} to {target_of(plan)}: {pace}")
     table = Table("devices", "number", "what must come of each")
     for conduct, count in sorted(plan.mix().items()):
         table.add_row(conduct.name.lower().replace("_", " "), f"{count:,}", _fate(conduct, plan.way))
     console.print(table)
-    say(f"sends {one.sent_bytes / MIB:,.1f} MiB of frames in {one.calls:,} calls; the shuffler stores {one.stored_bytes / MIB:,.1f} MiB")
+    say(f"sends {volume(one.sent_bytes)} of frames in {one.calls:,} calls; the shuffler stores {volume(one.stored_bytes)}")
     if plan.prepare:
-        say(f"before the clock starts: {one.prepare_s:,.1f} s of CPU for encapsulations")
+        say(f"before the clock starts: {duration(one.prepare_s)} of CPU for encapsulations")
     say(
-        f"CPU, measured here just now: {one.make_s:,.1f} s to make the reports; {one.open_s:,.1f} s for the services to open them, "
+        f"CPU, measured here just now: {duration(one.make_s)} to make the reports; {duration(one.open_s)} for the services to open them, "
         "their other work not counted"
     )
-    say(f"it takes {one.least_s:,.1f} s at the least, if all of it runs on this machine's {cpu_count()} CPUs; nothing was sent")
+    say(f"it takes {duration(one.least_s)} at the least, if all of it runs on this machine's {cpu_count()} CPUs; nothing was sent")
 
 
 def _fate(conduct: Conduct, way: Way) -> str:

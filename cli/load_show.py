@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from shoal.cli.counted import Counted, Usage
+from shoal.cli.figures import duration, figure, volume
 from shoal.cli.load_tasks import Target
 from shoal.cli.output import console, say
 from shoal.clients.fleet.measure import percentiles
@@ -156,19 +157,20 @@ def show(outcome: Outcome) -> None:
         say(f"{result.unknown:,} unknown, the last because: {result.trouble}")
     _show_misbehaviour(outcome)
     per_s = result.acked / max(result.seconds, 1e-9)
-    say(f"{result.acked:,} reports in {result.seconds:.1f} s: {per_s:,.{0 if per_s >= 10 else 1}f} per second")
+    say(f"{result.acked:,} reports in {duration(result.seconds)}: {figure(per_s)} per second")
     if len(result.latencies_ms):
         say("latency: " + ", ".join(f"{name} {value:,.1f} ms" for name, value in percentiles(result.latencies_ms).items()))
     if outcome.decided_s is not None:
-        say(f"last report to decision: {outcome.decided_s:,.1f} s")
+        say(f"last report to decision: {duration(outcome.decided_s)}")
     if result.efforts:
         spent = _generator_json(result.efforts)
-        prepared = f", and {spent['prepare_cpu_s']:,.1f} s before for encapsulations" if spent["prepare_cpu_s"] else ""
-        share = f"{spent['cpu_s']:,.1f} s of CPU{prepared}, at most {spent['memory_bytes'] / MIB:,.0f} MiB of memory each"
+        prepared = f", and {duration(spent['prepare_cpu_s'])} before for encapsulations" if spent["prepare_cpu_s"] else ""
+        share = f"{duration(spent['cpu_s'])} of CPU{prepared}, at most {volume(spent['memory_bytes'])} of memory each"
         say(f"this generator's {spent['processes']} processes: {share}")
     for name, usage in outcome.services.items():
+        spent_s = duration(usage.cpu_s) if usage.cpu_s < 1 else f"{usage.cpu_s:,.0f} s"  # they tell whole seconds, and whole MiB
         restarts = f", started again {usage.restarts} times" if usage.restarts else ""
-        say(f"{name}: {usage.cpu_s:,.0f} s of CPU, at most {usage.memory_bytes / MIB:,.0f} MiB of memory{restarts}")
+        say(f"{name}: {spent_s} of CPU, at most {usage.memory_bytes / MIB:,.0f} MiB of memory{restarts}")
     if outcome.interrupted:
         say("interrupted: these figures are of what had been sent until then")
 

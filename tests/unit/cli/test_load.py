@@ -22,7 +22,7 @@ from shoal.cli.main import main
 from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.misbehaviour import Conduct, Shares, Way
 from shoal.clients.fleet.plan import Breaches, Progress, SimulationPlan, SimulationResult
-from shoal.clients.fleet.share import SimulatedTask
+from shoal.clients.fleet.share import Effort, SimulatedTask
 from shoal.clients.fleet.simulator import target_of
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
@@ -235,6 +235,25 @@ def test_a_plan_says_what_it_costs_and_sends_nothing(
     text = capsys.readouterr().out
     assert "nothing was sent" in text
     assert "acknowledged, rejected by the analyzer" in text
+
+
+def test_small_loads_have_figures_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three devices, in the plan and in the end. Planted: tenths of MiB and of seconds -> "0.0 MiB", "0.0 s" and 0 per second."""
+    make_world(start=int(time.time()) - 10).write(tmp_path)
+    run(Options(devices=3, task=[tmp_path / "visits.task"], rate=0.05, prepare=True, plan=True))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "within 60 s, at most 0.05 per second" in text
+    assert "sends 1.5 KiB of frames in 3 calls; the shuffler stores 195 bytes" in text
+    assert "under 1 s to make the reports; under 1 s for the services" in text
+    row = Row(target_of_world(make_world()), 3, 3, 0, 0, 0, Counted(3, 0))
+    effort = Effort(0.01, 0.02, 3 << 20)
+    result = SimulationResult(3, 3, {}, 0, 0.04, array("f"), (b"",), efforts=(effort,))
+    show(Outcome(result, [row], None, {"shuffler": Usage(0.0, 50 << 20, 0)}, counting=True, interrupted=False, decided_s=0.01))
+    text += " ".join(capsys.readouterr().out.split())
+    assert "3 reports in under 1 s: 75 per second" in text
+    assert "under 1 s of CPU, and under 1 s before for encapsulations, at most 3.0 MiB of memory each" in text
+    assert "shuffler: under 1 s of CPU, at most 50 MiB" in text
+    assert " 0.0 " not in text
 
 
 def test_failures_are_in_the_live_line() -> None:
