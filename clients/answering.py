@@ -230,8 +230,8 @@ def _messages(task: Task, kept: bytes) -> tuple[bytes, ...]:
     if len(kept) != task.messages * size:
         raise ShoalError(
             Kind.MISMATCH,
-            f"task {task.name}: the report that this device remembers has another length than the task's: deny its purpose, which forgets it, "
-            "and allow it again",
+            f"task {task.name}: the report that this device remembers has another length than the task's: deny its purpose, which "
+            "forgets it, and allow it again",
         )
     return tuple([kept[at : at + size] for at in range(0, len(kept), size)])
 
