@@ -15,7 +15,7 @@ from shoal.cli import load_options as given
 from shoal.cli import load_plan, load_show
 from shoal.cli.counted import Counted, Counter, Watch
 from shoal.cli.load_show import Outcome, Row
-from shoal.cli.load_tasks import Target, check_closing, check_open, plan_of, stored_by, targets
+from shoal.cli.load_tasks import Target, check_broker, check_closing, check_open, plan_of, stored_by, targets
 from shoal.cli.output import emit_json, stderr
 from shoal.clients.fleet import plan as fleet
 from shoal.clients.fleet.arrivals import Pattern
@@ -77,6 +77,8 @@ def run(options: given.Options) -> None:
     if options.plan:
         forecast = load_plan.forecast(plan, found)
         return emit_json(load_plan.to_json(forecast)) if options.as_json else load_plan.show(forecast)
+    if plan.broker is not None:
+        asyncio.run(check_broker(plan.broker))
     counter = Counter(options.analyzer_status, options.shuffler_status) if options.analyzer_status or options.shuffler_status else None
     if counter is not None:
         counter.check(_START_S, stderr.print)
@@ -130,8 +132,12 @@ async def _send(plan: SimulationPlan, watch: Watch) -> SimulationResult:
         async with _looking(watch):
             with Progress(*columns, console=stderr) as progress:
                 bar, meter = progress.add_task("reports", total=plan.reports, rate="", bad=""), Meter()
+                told: set[str] = set()
 
                 def tell(now: fleet.Progress) -> None:
+                    if now.trouble and now.trouble not in told and not stderr.is_terminal:  # nobody sees the bar before the end
+                        stderr.print(f"trying again: {now.trouble}", markup=False, soft_wrap=True)
+                        told.add(now.trouble)
                     rate = f"{meter.rate(time.monotonic(), now.done):,.0f}/s"
                     progress.update(bar, completed=now.done, rate=rate, bad=failures(now))
 

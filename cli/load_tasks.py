@@ -22,6 +22,7 @@ from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask, serve_t
 from shoal.domain import Categories, Domain, Numeric, Value, Vector, YesNo
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.rpc.address import parse_address
 
 if TYPE_CHECKING:
@@ -114,6 +115,26 @@ def stored_by(plan: SimulationPlan) -> int:
     """Distinct reports that a shuffler has of every task when all went well."""
     mix = plan.mix()
     return sum(mix[one] for one in (Conduct.HONEST, Conduct.DUPLICATE, Conduct.SECOND, Conduct.GARBAGE))
+
+
+async def check_broker(broker: BrokerSettings) -> None:
+    """Raises CONFIG where no patience helps: a certificate that does not verify, a login that is refused. Whatever else keeps a broker from
+    being reached may pass, and the devices wait for it as devices do.
+    """
+    from shoal.mqtt.link import Link
+    from shoal.mqtt.settings import LoginRefused, Untrusted
+
+    try:
+        async with Link(broker) as link:
+            await link.connected(LIMITS.mqtt_connect_s + 1.0)
+    except Untrusted as error:
+        given = "--broker-ca names" if broker.ca is not None else "--broker-ca can name"
+        raise ShoalError(Kind.CONFIG, f"TLS verification of the broker failed: {error.message} ({given} the CA)") from None
+    except LoginRefused as error:
+        raise ShoalError(Kind.CONFIG, f"{error.message} (--broker-user, --broker-password)") from None
+    except ShoalError as error:
+        if error.kind is Kind.CONFIG:  # no MQTT library, no usable CA
+            raise
 
 
 def check_open(counter: Counter, found: list[Target]) -> None:

@@ -214,7 +214,7 @@ def _work(
     connection: Connection, parent: int, share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None
 ) -> None:
     die_with_parent(parent)
-    configure("warning")  # this process is the simulator's own
+    configure("warning", without=["mqtt"])  # this process is the simulator's own; a broker's trouble is told with the progress, once
     try:
         result = _run(_serve(connection, share, channels, address, insecure, broker))
         connection.send(("result", result))

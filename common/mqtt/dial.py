@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 
 from shoal.errors import Kind, ShoalError
-from shoal.mqtt.settings import BrokerSettings
+from shoal.mqtt.settings import BrokerSettings, Untrusted
 
 _READ = 64 * 1024  # bytes asked of the system at once
 _TURN = 4 * 1024  # bytes handed to the library before others on the event loop get their turn: about 8 frames, 1 ms
@@ -131,7 +131,7 @@ async def _secure(raw: socket.socket, settings: BrokerSettings) -> ssl.SSLSocket
                 return secured
     except ssl.SSLCertVerificationError as error:
         secured.close()
-        raise _failed(_untrusted(error.verify_code)) from None
+        raise Untrusted(Kind.UNAVAILABLE, _untrusted(error.verify_code)) from None
     except (ssl.SSLEOFError, ConnectionError):
         secured.close()
         raise _failed("the MQTT broker ended the connection during TLS: try again later, or check that its port speaks TLS") from None

@@ -83,7 +83,8 @@ class Link:
             await asyncio.wait([self._task])
 
     async def connected(self, timeout_s: float) -> None:
-        """Return once the link is up. Raises UNAVAILABLE, saying why, as soon as an attempt fails and at the latest after the time."""
+        """Return once the link is up. Raises UNAVAILABLE, saying why, as soon as an attempt fails and at the latest after the time; as
+        ``Untrusted`` or ``LoginRefused`` where no later attempt fares better."""
         if self._closed or self._task is None:
             raise _unavailable(_CLOSED)
         if self.up:
@@ -171,7 +172,7 @@ class Link:
     def _tell(self, error: ShoalError | None) -> None:
         for told in self._waiting:
             if not told.done():
-                told.set_result(None) if error is None else told.set_exception(ShoalError(error.kind, error.message))
+                told.set_result(None) if error is None else told.set_exception(type(error)(error.kind, error.message))
 
     def _received(self, message: Message) -> None:
         if self._on_message is None or (message.retain and not self._retained):

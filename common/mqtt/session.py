@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from shoal.errors import Kind, ShoalError
 from shoal.limits import KIB, LIMITS
 from shoal.mqtt.dial import BufferedSocket
-from shoal.mqtt.settings import BrokerSettings
+from shoal.mqtt.settings import BrokerSettings, LoginRefused
 
 T = TypeVar("T")
 ENDED = "the connection to the MQTT broker ended: send again"
@@ -77,7 +77,7 @@ class Session:
         try:
             await self._unless_lost(self._client.__aenter__())
         except (MqttError, ShoalError):
-            raise _unavailable(_why_not(self._refusal, self._settings.protocol)) from None
+            raise _why_not(self._refusal, self._settings.protocol) from None
 
     async def subscribe(self, filters: Sequence[tuple[str, int]]) -> None:
         """Returns when the broker has granted all, each (filter, QoS). Raises UNAVAILABLE."""
@@ -261,13 +261,14 @@ def _number(code: Any) -> int:
     return int(getattr(code, "value", code))
 
 
-def _why_not(refusal: int | None, protocol: str) -> str:
+def _why_not(refusal: int | None, protocol: str) -> ShoalError:
     """What to mend, from the reason code with which a broker let nobody in; None: it ended the connection instead."""
     if refusal in {_BAD_LOGIN, _NOT_AUTHORIZED}:
-        return "the MQTT broker refuses this username and password: check them"
+        return LoginRefused(Kind.UNAVAILABLE, "the MQTT broker refuses this username and password: check them")
     if refusal in {_BAD_PROTOCOL, None}:
-        return f'the MQTT broker does not answer in MQTT {protocol}: try again later, or set protocol to what it speaks, "5" or "3.1.1"'
-    return "the MQTT broker lets nobody in now: try again later"
+        spoken = f'the MQTT broker does not answer in MQTT {protocol}: try again later, or set protocol to what it speaks, "5" or "3.1.1"'
+        return _unavailable(spoken)
+    return _unavailable("the MQTT broker lets nobody in now: try again later")
 
 
 def _unavailable(text: str) -> ShoalError:

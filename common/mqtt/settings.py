@@ -12,6 +12,15 @@ from shoal.rpc.address import is_loopback
 _WORD_BYTES = 65_535  # MQTT 5 section 1.5.4: a UTF-8 string has a length of 16 bits
 
 
+class Untrusted(ShoalError):  # noqa: N818 - it is a ShoalError that says a little more
+    """The broker's certificate does not verify. As the next one, it stays so until somebody changes settings or the broker: the kind says
+    that it may pass, because a device must not drop its report."""
+
+
+class LoginRefused(ShoalError):  # noqa: N818 - it too
+    """The broker does not take this username and password."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
     """One broker. TLS unless ``insecure``, which loopback addresses alone may use. Raises CONFIG on construction.

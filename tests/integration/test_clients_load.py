@@ -30,9 +30,10 @@ from shoal.clients.fleet.simulated import Simulation
 from shoal.clients.grpc_transport import GrpcTransport
 from shoal.crypto import keyfiles
 from shoal.crypto.signing import SigningKey
+from shoal.crypto.tlscerts import make_authority
 from shoal.crypto.trust import trust_task
 from shoal.errors import Kind
-from tests.broker import Broker
+from tests.broker import Broker, authority, free_port
 from tests.load_world import WINDOW, LoadSite, counts_of
 from tests.sizes import size
 
@@ -47,15 +48,18 @@ def stored(devices: int, enrolled: bool = False) -> int:
     return sum(counts[one] for one in STORED)
 
 
-async def shoal_load(task: Path, *arguments: str, urls: tuple[str, str] | None = None, interrupt: bool = False) -> tuple[int, Any, str]:
-    """Exit status, what --json wrote (None if nothing), and standard error. ``interrupt``: Ctrl-C once reports are under way."""
+async def shoal_load(
+    task: Path, *arguments: str, urls: tuple[str, str] | None = None, interrupt: bool = False, drawn: bool = True
+) -> tuple[int, Any, str]:
+    """Exit status, what --json wrote (None if nothing), and standard error; nobody that it started is left. ``interrupt``: Ctrl-C once
+    reports are under way. ``drawn``: as on a terminal."""
     counting = () if urls is None else ("--analyzer-status", urls[0], "--shuffler-status", urls[1])
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "shoal.cli.main", "load", "--task", str(task), "--window", str(WINDOW), "--json", *arguments, *counting),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
-        env={**os.environ, "FORCE_COLOR": "1"},  # progress is drawn, so that it can be waited for
+        env={**os.environ, **({"FORCE_COLOR": "1"} if drawn else {})},  # progress is drawn, so that it can be waited for
     )
     assert process.stderr is not None
     assert process.stdout is not None
@@ -70,8 +74,7 @@ async def shoal_load(task: Path, *arguments: str, urls: tuple[str, str] | None =
     assert process.returncode is not None
     err += rest
     assert b"Traceback" not in err, err
-    if interrupt:
-        await gone(process.pid)
+    await gone(process.pid)
     return process.returncode, json.loads(out) if out else None, err.decode()
 
 
@@ -223,6 +226,46 @@ async def test_through_a_broker(tmp_path: Path) -> None:
     assert set(result["misbehaving"]["stranger"]["refused"]) <= {"UNKNOWN_TASK", "WINDOW_FULL", "WINDOW_CLOSED"}
     (row,) = result["tasks"]
     assert (row["counted"], row["rejected"], row["agrees"]) == (honest, counts[Conduct.GARBAGE], True)
+
+
+async def test_a_broker_that_is_not_the_right_one_ends_the_load_at_once(tmp_path: Path) -> None:
+    """Another CA, and then another password: one line that names the option, exit status 2, no process left; nobody waits for patience.
+
+    Planted: no look at the broker before -> an hour of trying, and this fails.
+    """
+    task = LoadSite.at(tmp_path / "site").add("elsewhere", 10)
+    (tmp_path / "other.pem").write_bytes(make_authority("stranger").cert_pem)
+    (tmp_path / "ca.pem").write_bytes(authority().cert_pem)
+    (tmp_path / "password").write_text("wrong\n")
+    async with Broker(username="load", password="right") as broker:
+        to = ("--way", "mqtt", "--broker", f"127.0.0.1:{broker.port}", "--broker-protocol", broker.settings.protocol)
+        arguments = ("--devices", "20", "--processes", "2", "--patience", "3600", *to)
+        for ca, words in (
+            ("other.pem", ("TLS verification of the broker failed: ", "does not chain to the given CA", "(--broker-ca names the CA)")),
+            ("ca.pem", ("refuses this username and password", "(--broker-user, --broker-password)")),
+        ):
+            login = ("--broker-ca", str(tmp_path / ca), "--broker-user", "load", "--broker-password", str(tmp_path / "password"))
+            async with asyncio.timeout(60):
+                code, result, err = await shoal_load(task.file, *arguments, *login)
+            assert (code, result, err.count("\n")) == (2, None, 1), err
+            assert err.startswith("shoal: ")
+            assert all(one in err for one in words), err
+
+
+async def test_a_broker_that_is_away_is_told_once_and_waited_for(tmp_path: Path) -> None:
+    """Where nobody sees a progress bar: a line that says why it tries again, and no other; the load ends when patience does.
+
+    Planted: the generator's own JSON lines, or a line at every look -> more lines.
+    """
+    task = LoadSite.at(tmp_path / "site").add("away", 10)
+    (tmp_path / "ca.pem").write_bytes(authority().cert_pem)
+    to = ("--way", "mqtt", "--broker", f"127.0.0.1:{free_port()}", "--broker-ca", str(tmp_path / "ca.pem"))
+    code, result, err = await shoal_load(task.file, "--devices", "4", "--processes", "2", "--patience", "1", *to, drawn=False)
+    assert (code, result["acked"]) == (1, 0)
+    told = [line for line in err.splitlines() if line.startswith("trying again: ")]
+    assert len(told) == 1, err
+    assert "nobody listens at the MQTT broker's address" in told[0]
+    assert "{" not in err
 
 
 async def test_planted_defects_are_exit_status_1(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from shoal.limits import LIMITS
 from shoal.mqtt import link as link_module
 from shoal.mqtt.link import Link
 from shoal.mqtt.session import library
-from shoal.mqtt.settings import BrokerSettings
+from shoal.mqtt.settings import BrokerSettings, LoginRefused, Untrusted
 from tests.broker import Broker, Tap, kinds
 from tests.mqtt_wire import CONNACK, CONNECT, DISCONNECT, PUBACK, PUBLISH, SUBACK, SUBSCRIBE, Puppet, message, packet, packets
 
@@ -72,14 +72,15 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-async def why_not(settings: BrokerSettings, **more: object) -> str:
-    """The line that says why a link does not come up."""
+async def why_not(settings: BrokerSettings, sort: type[ShoalError] = ShoalError, **more: object) -> str:
+    """The line that says why a link does not come up. ``sort``: what it must be raised as, and found as later."""
     async with Link(settings, **more) as link:  # type: ignore[arg-type]
         with pytest.raises(ShoalError) as caught:
             await link.connected(PATIENCE_S)
         assert caught.value.kind is Kind.UNAVAILABLE
         assert not link.up
         assert link.problem is not None
+        assert type(caught.value) is type(link.problem) is sort
         assert link.problem.message == caught.value.message
     assert len(caught.value.message.splitlines()) == 1
     for private in (settings.host, str(settings.port), settings.password):
@@ -231,14 +232,15 @@ def test_pauses_double_and_are_spread() -> None:
 
 
 async def test_every_failure_has_its_own_line() -> None:
-    """Planted: one text for all of TLS, or of logging in -> the words are missing."""
+    """What nobody's patience mends is told apart. Planted: one text for all of TLS, or of logging in -> the words are missing; callers
+    that get a plain ShoalError for every failure -> the sort is another."""
     async with Broker("mosquitto" if "mosquitto" in kinds() else "amqtt", username="device", password="pass-word") as broker:
         good = broker.settings
-        assert "username and password" in await why_not(replace(good, password="wrong"))
-        assert "username and password" in await why_not(replace(good, username="", password=""))
-        assert "does not chain" in await why_not(replace(good, ca=make_authority("stranger").cert_pem))
+        assert "username and password" in await why_not(replace(good, password="wrong"), LoginRefused)
+        assert "username and password" in await why_not(replace(good, username="", password=""), LoginRefused)
+        assert "does not chain" in await why_not(replace(good, ca=make_authority("stranger").cert_pem), Untrusted)
         assert "does not answer in MQTT 3.1.1" in await why_not(replace(good, ca=None, insecure=True, protocol="3.1.1"))
-        assert "another name" in await why_not(replace(good, host="127.1"))
+        assert "another name" in await why_not(replace(good, host="127.1"), Untrusted)
         await broker.kill()
         assert "nobody listens" in await why_not(good)
     assert "name is not known" in await why_not(replace(good, host="broker.invalid"))
@@ -250,7 +252,7 @@ async def test_every_failure_has_its_own_line() -> None:
 )
 async def test_a_refused_connection_says_why(code: int, words: str) -> None:
     async with Puppet(code) as puppet:
-        assert words in await why_not(puppet.settings)
+        assert words in await why_not(puppet.settings, LoginRefused if code in {4, 5} else ShoalError)
 
 
 async def test_a_broker_that_hangs_up_is_not_waited_for() -> None:
