@@ -22,6 +22,7 @@ from shoal.clients.answering import Terms, answer, charge_sum
 from shoal.clients.book import Answer
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, State, identity_for, window_at
+from shoal.clients.guarantees import Guarantees
 from shoal.clients.ledger import Head, Stored
 from shoal.clients.memory import ACCEPTED, Budget, Memory
 from shoal.clients.outbox import Record
@@ -100,7 +101,7 @@ class Agent:
         self._make_rounds = rounds
         self._rounds: RoundsAgent | None = None
         self._opening = asyncio.Lock()
-        self._central: dict[TaskId, float | None] = {}
+        self._guarantees = Guarantees(config.certificates)
         self._unpaid: set[tuple[TaskId, int]] = set()  # windows whose refusal was entered
 
     async def __aenter__(self) -> Self:
@@ -291,15 +292,8 @@ class Agent:
         return _outcome(task.name, record, fresh, failure)
 
     def _terms(self, assignment: Assignment, source: str) -> Terms:
-        """Under which this device answers. The accountant is loaded and asked once per task."""
-        if assignment.task_id not in self._central:
-            from shoal.clients.explain import guaranteed_epsilon
-
-            try:
-                self._central[assignment.task_id] = guaranteed_epsilon(assignment)
-            except ShoalError:
-                self._central[assignment.task_id] = None
-        central, policy = self._central[assignment.task_id], self._policy
+        """Under which this device answers. The certificate is looked up once per task, which may take seconds."""
+        central, policy = self._guarantees.epsilon(assignment), self._policy
         return Terms(
             policy.limit_nano,
             self.config.keep_values,

@@ -132,6 +132,11 @@ class AgentConfig:
         return self.outbox.with_name(self.outbox.name + ".rounds")
 
     @property
+    def certificates(self) -> Path:
+        """File of what the certificates of tasks guarantee, a cache: beside the outbox."""
+        return self.outbox.with_name(self.outbox.name + ".certificates")
+
+    @property
     def shelf(self) -> Path:
         """Folder of the tasks that were learnt from feeds: beside the outbox."""
         return self.outbox.with_name(self.outbox.name + ".tasks")

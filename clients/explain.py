@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from shoal.clients.book import NANO, nano_up
 from shoal.clients.consent import ALLOWED, DENIED, NOTHING_STORED
+from shoal.clients.guarantees import certificate_of
 from shoal.clients.policy import check
 from shoal.clients.rules import describe
 from shoal.domain import Categories, Numeric, Vector, YesNo
-from shoal.errors import Kind, ShoalError
+from shoal.errors import ShoalError
 from shoal.task import Admission
 
 if TYPE_CHECKING:
-    from shoal.accounting.certificate import Certificate
     from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
     from shoal.clients.policy import Policy
@@ -94,16 +94,7 @@ def guaranteed_epsilon(assignment: Assignment) -> float:
 
     Of a sum: what is guaranteed of every round. Direction: upper bound. Raises ShoalError if there is none.
     """
-    return assignment.apart if assignment.apart is not None else _certificate(assignment).epsilon_upper
-
-
-def _certificate(assignment: Assignment) -> Certificate:
-    task = assignment.task
-    if assignment.mechanism is None:
-        raise ShoalError(Kind.INVALID, f"task {task.name} is summed in rounds: its certificate is that of a sum")
-    from shoal.accounting.guarantee import guaranteed
-
-    return guaranteed(assignment.mechanism.privacy(), task.min_batch, task.honest_fraction, task.delta)
+    return assignment.apart if assignment.apart is not None else certificate_of(assignment.task, assignment.mechanism).epsilon_upper
 
 
 # --- the value ----------------------------------------------------------------------------------------------------------
@@ -215,7 +206,7 @@ def _promise(assignment: Assignment) -> list[str]:
         )
         return [_ONE_WINDOW, *(f"  - {line}" for line in words), *_all_windows(task, sums.epsilon_upper, sums.delta, math.inf)]
     try:
-        certificate = _certificate(assignment)
+        certificate = certificate_of(task, assignment.mechanism)
     except ShoalError as error:
         return [f"{_ONE_WINDOW} nothing that this device can compute ({error.message})."]
     lines = [_ONE_WINDOW, *(f"  - {line}" for line in sentences(certificate))]

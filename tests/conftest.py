@@ -20,6 +20,12 @@ settings.load_profile("shoal")
 
 
 @pytest.fixture(autouse=True)
+def _certificates_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents of this process compute certificates in it: children would take most of a test's time. Processes of tests have them."""
+    monkeypatch.setattr("shoal.clients.guarantees._interpreter", lambda: None)
+
+
+@pytest.fixture(autouse=True)
 def _logs_as_before() -> Iterator[None]:
     """A command that a test runs in this process sends logs to the stream that stderr was then: not beyond that test."""
     log = logging.getLogger("shoal")

@@ -47,6 +47,7 @@ def quicken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.clients.measuring._NAP_S", 900.0)
     monkeypatch.setattr("shoal.clients.runner.LOOK_S", 900.0)
     monkeypatch.setattr("shoal.clients.explain.guaranteed_epsilon", lambda _: 0.25)
+    monkeypatch.setattr("shoal.clients.guarantees.Guarantees.epsilon", lambda *_: 0.25)
 
 
 def bundle(world: World) -> bytes:

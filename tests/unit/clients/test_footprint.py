@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,12 @@ SERVICES = {
     "prometheus_client",
     "dp_accounting",
 }
-LATE = {"numpy", "grpc"}  # loaded with the first task and the first report that is sent
+LATE = {"grpc"}  # loaded with the first report that is sent
 FILE = {"sqlite3"}  # loaded with the agent, which opens its file whatever it does
 MQTT = {"aiomqtt", "paho"}
+# In an agent's process: neither arrays nor the accountant. What a task may be memoized for is a rule without arithmetic.
+HEAVY = {"numpy", "mpmath"}
+ACCOUNTING = {"shoal.accounting", "shoal.accounting.memoized"}
 SIMULATION = {"shoal.clients.fleet", "shoal.crypto.prepared", "shoal.analyzer", "shoal.shuffler"}
 _REPORT = "import json, sys; print(json.dumps([name if name.startswith('shoal') else name.partition('.')[0] for name in sys.modules]))"
 HOUR = 3_600
@@ -96,25 +100,21 @@ def test_a_device_loads_neither_service_libraries_nor_what_it_does_not_need_yet(
     """Planted: `import numpy` at the top of clients/core.py -> fails."""
     names = loaded(code)
     assert "shoal" in names
-    assert names & (SERVICES | LATE | FILE | MQTT | SIMULATION) <= allowed
-
-
-def test_reporting_loads_numpy_grpc_and_sqlite_but_no_service_library() -> None:
-    code = "import shoal.clients.agent, shoal.clients.grpc_transport, shoal.clients.outbox_sqlite\nfrom shoal.mechanisms import create"
-    names = loaded(code)
-    assert names >= LATE | FILE
-    assert names & (SERVICES | MQTT | SIMULATION) == set()
+    assert names & (SERVICES | HEAVY | LATE | FILE | MQTT | SIMULATION) <= allowed
 
 
 def test_the_way_over_a_broker_loads_no_grpc_and_no_library_before_it_connects() -> None:
     """Planted: `import shoal.rpc.channel` in common/mqtt/settings.py; `import aiomqtt` at the top of common/mqtt/link.py -> fails."""
     names = loaded("import shoal.mqtt.link, shoal.mqtt.settings, shoal.mqtt.topics, shoal.clients.feeds.mqtt_feed")
-    assert names & (SERVICES | MQTT | SIMULATION | {"grpc", "numpy"}) == set()
+    assert names & (SERVICES | HEAVY | MQTT | SIMULATION | {"grpc"}) == set()
 
 
-def device(folder: Path, tables: str = "") -> Path:
+def device(folder: Path, tables: str = "", memoized: bool = False) -> Path:
     """agent.toml of a device with one task, a source for it, and a shuffler that listens nowhere."""
     world = make_world(f"localhost:{free_port()}", start=int(time.time()) - HOUR // 2, length=HOUR)
+    if memoized:
+        world.task = replace(world.task, memoized=True)
+        world.sign()
     world.write(folder / "tasks")
     (folder / "visits.json").write_text("3")
     config = folder / "agent.toml"
@@ -133,12 +133,18 @@ def over(broker: Broker, folder: Path) -> str:
     return f'[mqtt]\nbroker = "127.0.0.1:{broker.port}"\nca = "broker.pem"\nprotocol = "{protocol}"\nuplink = true\n'
 
 
+@pytest.mark.parametrize("memoized", [False, True], ids=["plain", "memoized"])
 @pytest.mark.parametrize("code", [_ANSWER, _RUN], ids=["report", "run"])
-def test_an_agent_that_sends_over_grpc_never_loads_mqtt(code: str, tmp_path: Path) -> None:
-    """After a report and an attempt to send it. Planted: `import shoal.clients.mqtt_transport` at the top of clients/agent.py -> fails."""
-    names = loaded(code, str(device(tmp_path)))
+def test_an_agent_that_sends_over_grpc_stays_small(code: str, memoized: bool, tmp_path: Path) -> None:
+    """After a report, its certificate and an attempt to send it: no arrays, no accountant, no MQTT.
+
+    Planted: `import shoal.clients.mqtt_transport` at the top of clients/agent.py; `import numpy` at the top of mechanisms/cells.py;
+    ``randomize`` for ``randomize_one`` in ``core.draw``; no child for the certificate -> each fails.
+    """
+    names = loaded(code, str(device(tmp_path, memoized=memoized)))
     assert names >= LATE | FILE
-    assert names & (SERVICES | MQTT | SIMULATION | {"shoal.clients.mqtt_transport"}) == set()
+    assert names & (SERVICES | HEAVY | MQTT | SIMULATION | {"shoal.clients.mqtt_transport"}) == set()
+    assert {name for name in names if name.startswith("shoal.accounting")} <= ACCOUNTING
 
 
 @pytest.mark.parametrize("code", [_ANSWER, _RUN], ids=["report", "run"])
@@ -146,5 +152,6 @@ def test_an_agent_that_sends_over_a_broker_never_loads_grpc(code: str, tmp_path:
     """Nor any of gRPC's threads. Planted: `import shoal.clients.grpc_transport` at the top of clients/agent.py -> fails."""
     with Broker() as broker:
         names = loaded(code, str(device(tmp_path, over(broker, tmp_path))))
-    assert names >= {"paho", "sqlite3", "numpy", "shoal.clients.mqtt_transport"}
-    assert names & (SERVICES | SIMULATION | {"grpc", "shoal.clients.grpc_transport"}) == set()
+    assert names >= {"paho", "sqlite3", "shoal.clients.mqtt_transport"}
+    assert names & (SERVICES | SIMULATION | {"numpy", "grpc", "shoal.clients.grpc_transport"}) == set()
+    assert {name for name in names if name.startswith("shoal.accounting")} <= ACCOUNTING

@@ -1,0 +1,194 @@
+"""What a task's certificate guarantees, computed in a process of its own: numpy and the accountant would stay in an agent's memory.
+
+The certificate is a function of the task's bytes and of the code that computes it. ``Guarantees.epsilon`` takes it from memory, or from a
+small file beside the device's memory, or has a child compute it: ``python -m shoal.clients.guarantees`` reads the task from standard
+input, writes one line of JSON, and ends. Where no child can be started, or it fails, this process computes it.
+
+**The file** is a cache and may be deleted at any time: JSON, mode 0600, replaced as a whole. What is in it holds for one ``revision``, the
+digest of the source files that the number comes from, so that after an upgrade (or any edit) all of it is computed anew. A child states
+its revision, or none if that changed meanwhile. What this process computed is not written: its code may be older than the files by now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import shoal
+from shoal import accounting, codec, mechanisms
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.log import get_log
+
+if TYPE_CHECKING:
+    from shoal.accounting.certificate import Certificate
+    from shoal.clients.core import Assignment
+    from shoal.mechanisms.base import Mechanism
+    from shoal.task import Task
+
+CHILD_S = 60.0  # a certificate takes seconds of a small computer
+_MOST_TASKS = 1_000  # in the file
+_MOST_BYTES = 1 << 18  # of the file: more than that many tasks have
+
+log = get_log("agent")
+
+
+def certificate_of(task: Task, mechanism: Mechanism | None) -> Certificate:
+    """What holds for every batch that the task can release: ``accounting.guarantee.guaranteed``. ``mechanism``: the task's own.
+
+    Computed here and now; loads the accountant and numpy. Raises INVALID for a task of sums, CONFIG where nothing can be certified.
+    """
+    if mechanism is None:
+        raise ShoalError(Kind.INVALID, f"task {task.name} is summed in rounds: its certificate is that of a sum")
+    from shoal.accounting.guarantee import guaranteed
+
+    return guaranteed(mechanism.privacy(), task.min_batch, task.honest_fraction, task.delta)
+
+
+class Guarantees:
+    """``epsilon_upper`` of tasks' certificates, each computed once. ``path``: the file. For several threads, and several processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[TaskId, float | None] = {}
+        self._computing = threading.Lock()  # one child at a time
+
+    def __contains__(self, task_id: TaskId) -> bool:
+        """Whether ``epsilon`` returns at once."""
+        return task_id in self._known
+
+    def epsilon(self, assignment: Assignment) -> float | None:
+        """What is guaranteed behind the shuffler, of one window; of a sum, of every round. Direction: upper bound.
+
+        None: nothing can be certified. May take seconds: call it outside every transaction and off the event loop.
+        """
+        if assignment.apart is not None:
+            return assignment.apart
+        with self._computing:
+            if assignment.task_id not in self._known:
+                self._known[assignment.task_id] = self._found(assignment)
+            return self._known[assignment.task_id]
+
+    def _found(self, assignment: Assignment) -> float | None:
+        task, key = assignment.task, assignment.task_id.hex
+        kept = self._kept(revision())
+        if key in kept:
+            return kept[key]
+        answer = computed_apart(task)
+        if answer is not None:
+            epsilon, of_revision = answer
+            if of_revision:
+                self._keep(of_revision, {**self._kept(of_revision), key: epsilon})
+            return epsilon
+        log.info("the certificate is computed in this process, which takes memory", task=task.name)
+        return _epsilon(task, assignment.mechanism)
+
+    def _kept(self, wanted: str) -> dict[str, float | None]:
+        """What the file holds for a revision, by the task's id in hex; nothing if it is missing, damaged or of another one."""
+        if not wanted:
+            return {}
+        try:
+            with self._path.open("rb") as file:
+                stored = json.loads(file.read(_MOST_BYTES))
+            if stored["revision"] != wanted:
+                return {}
+            return {key: _checked(epsilon) for key, epsilon in stored["epsilons"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {}
+
+    def _keep(self, of_revision: str, epsilons: dict[str, float | None]) -> None:
+        """Best effort: a full disk costs a computation at the next start. The oldest go first."""
+        stored = {"revision": of_revision, "epsilons": dict(list(epsilons.items())[-_MOST_TASKS:])}
+        draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            try:
+                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+                with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                    json.dump(stored, file)
+                draft.replace(self._path)
+            finally:
+                draft.unlink(missing_ok=True)
+
+
+def computed_apart(task: Task) -> tuple[float | None, str] | None:
+    """By a child: (epsilon or None as in ``Guarantees.epsilon``, the revision of the code that says so or ""). None: no child could.
+
+    The child is this Python with this environment, without a shell, for ``CHILD_S`` at most.
+    """
+    python = _interpreter()
+    if python is None:
+        return None
+    # -P: never a module of the folder that this process happens to be in.
+    command = [python, "-I" if sys.flags.isolated else "-P", "-m", "shoal.clients.guarantees"]
+    try:
+        done = subprocess.run(  # noqa: S603 - this Python, and a module of ours
+            command,
+            input=codec.encode_task(task),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=CHILD_S,
+            check=True,
+            start_new_session=True,  # a signal to this process's group is this process's to answer
+        )
+        answer = json.loads(done.stdout)
+        return _checked(answer["epsilon"]), str(answer["revision"])
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def revision() -> str:
+    """SHA-256 in hex of the sources behind a certificate, and of Python's version; "" where there are none to read. Reads some 80 files."""
+    digest = hashlib.sha256(sys.version.encode())
+    folders = [(*shoal.__path__, "*.py"), (*accounting.__path__, "**/*.py"), (*mechanisms.__path__, "**/*.py")]
+    try:
+        found = [sorted(Path(folder).glob(pattern)) for folder, pattern in folders]
+        if not all(found):
+            return ""
+        for file in (Path(__file__), *(file for files in found for file in files)):
+            data = file.read_bytes()
+            digest.update(f"{file.name} {len(data)}\n".encode() + data)
+    except (OSError, ValueError):
+        return ""
+    return digest.hexdigest()
+
+
+def _interpreter() -> str | None:
+    """The program to start; None where this one is no plain Python: within another program, or frozen into one."""
+    plain = Path(sys.executable or "").name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
+    return sys.executable if plain else None
+
+
+def _epsilon(task: Task, mechanism: Mechanism | None) -> float | None:
+    try:
+        return certificate_of(task, mechanism).epsilon_upper
+    except ShoalError:
+        return None
+
+
+def _checked(epsilon: object) -> float | None:
+    """What a JSON number says. Raises ValueError for what is no epsilon."""
+    if epsilon is None:
+        return None
+    if not isinstance(epsilon, float) or not 0.0 <= epsilon < math.inf:
+        raise ValueError("not an epsilon")
+    return epsilon
+
+
+def main() -> None:
+    """The child."""
+    before = revision()
+    task = codec.decode_task(sys.stdin.buffer.read())
+    epsilon = _epsilon(task, mechanisms.create(task.mechanism, task.domain))
+    sys.stdout.write(json.dumps({"epsilon": epsilon, "revision": before if before == revision() else ""}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""What certificates guarantee: computed by a child, remembered while the code stays the same, computed here where no child can."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal import accounting
+from shoal.clients import guarantees
+from shoal.clients.core import Assignment, assign
+from shoal.clients.guarantees import Guarantees, certificate_of, computed_apart, revision
+from shoal.crypto.trust import trust_schedule, trust_task
+from shoal.domain import YesNo
+from shoal.mechanisms import create
+from shoal.task import Task
+from tests.clients_world import make_world
+
+HERE, THERE = 0.125, 0.25  # what this process computes, and what a child does, in tests without one
+
+
+def assignment_of(change: Callable[[Task], Task] = lambda task: task) -> Assignment:
+    world = make_world()
+    world.task = change(world.task)
+    world.sign()
+    trusted = trust_task(world.signed_task, world.authorities)
+    return assign(trusted, trust_schedule(world.signed_schedule, trusted))
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children, as everywhere but in this process of tests."""
+    monkeypatch.setattr(guarantees, "_interpreter", lambda: sys.executable)
+
+
+class Count:
+    """In the place of children and of this process's own computation: how often each was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.there, self.here, self.answer = 0, 0, (THERE, revision())
+        monkeypatch.setattr(guarantees, "computed_apart", self._apart)
+        monkeypatch.setattr(guarantees, "_epsilon", self._here)
+
+    def _apart(self, _: Task) -> tuple[float | None, str] | None:
+        self.there += 1
+        return self.answer
+
+    def _here(self, *_: object) -> float | None:
+        self.here += 1
+        return HERE
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> Count:
+    return Count(monkeypatch)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    """Where a file may be. Nothing else is left beside it."""
+    yield tmp_path / "outbox.db.certificates"
+    assert {file.name for file in tmp_path.iterdir()} <= {"outbox.db.certificates"}
+
+
+# --- the child --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("child")
+def test_a_child_computes_what_this_process_would() -> None:
+    """To the last bit. Planted: another delta in the child; ``epsilon_lower`` -> fails."""
+    for world in (make_world(), make_world(mechanism="binary_rr", domain=YesNo(), epsilon0=1.0, min_batch=500)):
+        mechanism = create(world.task.mechanism, world.task.domain)
+        expected = certificate_of(world.task, mechanism).epsilon_upper
+        assert computed_apart(world.task) == (expected, revision())
+
+
+@pytest.mark.usefixtures("child")
+def test_what_can_not_be_certified_is_an_answer_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A typed refusal: remembered, and not computed here again. Planted: a child that fails by it -> this process computes, and fails."""
+    assignment = assignment_of(lambda task: replace(task, delta=1e-101))
+    assert computed_apart(assignment.task) == (None, revision())
+    monkeypatch.setattr(guarantees, "_epsilon", lambda *_: pytest.fail("computed here"))
+    assert Guarantees(path).epsilon(assignment) is None
+    monkeypatch.setattr(guarantees, "computed_apart", lambda _: pytest.fail("computed again"))
+    assert Guarantees(path).epsilon(assignment) is None
+
+
+@pytest.mark.usefixtures("child")
+def test_no_module_of_the_working_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: no -P -> the folder's json.py is imported, and the child fails."""
+    (tmp_path / "json.py").write_text("raise SystemExit(1)")
+    (tmp_path / "shoal.py").write_text("raise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    assert computed_apart(make_world().task) is not None
+
+
+FAILURES = {
+    "no program": None,
+    "fails": "exit 1",
+    "says nothing": "exit 0",
+    "babbles": "echo hello",
+    "is no number": """echo '{"epsilon": "0.1", "revision": "ab"}'""",
+    "is NaN": """echo '{"epsilon": NaN, "revision": "ab"}'""",
+    "is infinite": """echo '{"epsilon": Infinity, "revision": "ab"}'""",
+    "is below 0": """echo '{"epsilon": -0.1, "revision": "ab"}'""",
+    "is true": """echo '{"epsilon": true, "revision": "ab"}'""",
+    "lacks the epsilon": """echo '{"revision": "ab"}'""",
+    "lacks the revision": """echo '{"epsilon": 0.1}'""",
+    "is a list": "echo '[]'",
+    "fails after its answer": """echo '{"epsilon": 0.1, "revision": "ab"}'; exit 3""",
+    "hangs": "exec sleep 60",
+}
+
+
+@pytest.mark.parametrize("script", FAILURES.values(), ids=FAILURES)
+def test_where_a_child_fails_this_process_computes(script: str | None, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And does not remember it: its code may be older than its files. Planted: a failing child taken for a refusal; the range unchecked."""
+    program = path.with_name("python3")
+    if script is not None:
+        program.write_text(f"#!/bin/sh\ncat > /dev/null\n{script}\n")
+        program.chmod(0o700)
+    monkeypatch.setattr(guarantees, "_interpreter", lambda: str(program))
+    monkeypatch.setattr(guarantees, "_epsilon", lambda *_: HERE)
+    if script and "sleep" in script:
+        monkeypatch.setattr(guarantees, "CHILD_S", 0.05)
+    assert Guarantees(path).epsilon(assignment_of()) == HERE
+    assert not path.exists()
+    program.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("executable", "frozen", "starts"),
+    [
+        ("/usr/bin/python3.11", False, True),
+        ("/opt/pypy3", False, True),
+        ("/usr/bin/python3", True, False),
+        ("", False, False),
+        (None, False, False),
+        ("/usr/sbin/uwsgi", False, False),
+    ],
+)
+def test_only_a_plain_python_is_started(executable: str | None, frozen: bool, starts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program would be started anew, agent and all. Planted: sys.frozen left out; any program's name -> fails."""
+    monkeypatch.undo()  # the tests' own replacement
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(sys, "frozen", frozen, raising=False)
+    assert guarantees._interpreter() == (executable if starts else None)
+
+
+# --- what is remembered -----------------------------------------------------------------------------------------------
+
+
+def test_a_restart_computes_nothing(count: Count, path: Path) -> None:
+    """Planted: nothing written; keyed by something else than the task's id -> fails."""
+    one, other = assignment_of(), assignment_of()
+    assert one.task_id != other.task_id
+    known = Guarantees(path)
+    assert one.task_id not in known
+    assert [known.epsilon(one), known.epsilon(one)] == [THERE, THERE]
+    assert one.task_id in known
+    assert Guarantees(path).epsilon(one) == THERE
+    assert (count.there, count.here) == (1, 0)
+    count.answer = (None, revision())
+    assert Guarantees(path).epsilon(other) is None
+    assert [Guarantees(path).epsilon(other), Guarantees(path).epsilon(one)] == [None, THERE]
+    assert (count.there, count.here) == (2, 0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_other_code_computes_all_of_it_anew(count: Count, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the revision left out of the comparison; old entries kept under the new revision -> fails."""
+    one, other = assignment_of(), assignment_of()
+    for assignment in (one, other):
+        assert Guarantees(path).epsilon(assignment) == THERE
+    monkeypatch.setattr(guarantees, "revision", lambda: "the next")
+    count.answer = (0.5, "the next")
+    assert Guarantees(path).epsilon(one) == 0.5
+    stored = json.loads(path.read_text())
+    assert stored == {"revision": "the next", "epsilons": {one.task_id.hex: 0.5}}
+    assert Guarantees(path).epsilon(other) == 0.5
+
+
+@pytest.mark.parametrize("said", ["", "of a child that was upgraded first"])
+def test_what_a_child_of_other_code_says_is_not_remembered_as_this_ones(count: Count, path: Path, said: str) -> None:
+    """ "" where the files changed under the child. Planted: written under this process's own revision -> the next start believes it."""
+    count.answer = (THERE, said)
+    assignment = assignment_of()
+    for times in (1, 2):
+        assert Guarantees(path).epsilon(assignment) == THERE
+        assert count.there == times
+
+
+def test_without_sources_nothing_is_remembered(count: Count, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarantees, "revision", lambda: "")
+    count.answer = (THERE, "")
+    assert Guarantees(path).epsilon(assignment_of()) == THERE
+    assert not path.exists()
+
+
+DAMAGED = (b"", b"{", b"[]", b'"x"', b"\xff", b"[" * 5_000, b'{"epsilons": {}}', b'{"revision": "%s", "epsilons": []}')
+
+
+@pytest.mark.parametrize(
+    "content", [*DAMAGED, b'{"revision": "%s", "epsilons": {"%t": NaN}}', b'{"revision": "%s", "epsilons": {"%t": -1.0}}']
+)
+def test_a_damaged_file_is_written_anew(count: Count, path: Path, content: bytes) -> None:
+    """Planted: the stored number taken unchecked -> NaN is charged."""
+    assignment = assignment_of()
+    path.write_bytes(content.replace(b"%s", revision().encode()).replace(b"%t", assignment.task_id.hex.encode()))
+    assert [Guarantees(path).epsilon(assignment) for _ in range(2)] == [THERE, THERE]
+    assert count.there == 1
+
+
+def test_a_folder_that_can_not_be_written_is_no_failure(count: Count, tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "outbox.db.certificates"
+    assert Guarantees(path).epsilon(assignment_of()) == THERE
+    assert count.there == 1
+
+
+def test_the_file_stays_small(count: Count, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go first. Planted: the newest go -> fails."""
+    monkeypatch.setattr(guarantees, "_MOST_TASKS", 3)
+    assignments = [assignment_of() for _ in range(5)]
+    for assignment in assignments:
+        Guarantees(path).epsilon(assignment)
+    assert list(json.loads(path.read_text())["epsilons"]) == [one.task_id.hex for one in assignments[2:]]
+    assert count.there == 5
+    assert guarantees._MOST_BYTES > 100 * 1_000 + 200  # an id of 64 digits, a number, signs between; x 1,000 tasks
+
+
+def test_threads_compute_a_task_once(count: Count, path: Path) -> None:
+    known, assignment = Guarantees(path), assignment_of()
+    threads = [threading.Thread(target=known.epsilon, args=(assignment,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert count.there == 1
+
+
+def test_a_sum_states_its_own(count: Count, path: Path) -> None:
+    assert Guarantees(path).epsilon(replace(assignment_of(), apart=0.75)) == 0.75
+    assert (count.there, count.here) == (0, 0)
+
+
+# --- the revision -----------------------------------------------------------------------------------------------------
+
+
+def test_the_revision_changes_with_every_source_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: names digested without contents; only one folder -> fails."""
+    before = revision()
+    assert len(before) == 64
+    assert revision() == before
+    for package in (accounting, guarantees.mechanisms, guarantees.shoal):
+        copy = tmp_path / package.__name__
+        shutil.copytree(package.__path__[0], copy)
+        with monkeypatch.context() as patch:
+            patch.setattr(package, "__path__", [str(copy)])
+            assert revision() == before
+            for file in (copy / "guarantee.py", copy / "krr.py", copy / "privacy.py"):
+                if file.exists():
+                    file.write_text(file.read_text() + "#")
+            assert revision() not in {before, ""}
+            for file in copy.glob("*.py"):
+                file.unlink()
+            for folder in copy.iterdir():
+                shutil.rmtree(folder, ignore_errors=True)
+            assert revision() == ""
