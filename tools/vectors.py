@@ -1,8 +1,8 @@
-"""Make our own test vectors: ``python tools/vectors.py`` writes tests/vectors/shoal_wire_v1.json.
+"""Make our own test vectors: ``python tools/vectors.py [FILE]`` writes tests/vectors/shoal_wire_v1.json.
 
-Sealing draws fresh randomness, so a second run writes other sealed bytes under the same keys; the file in the repository
-was made once, and the tests (here and in any other implementation) replay it: open what must open, refuse what must be
-refused. Keys are SHA-256 of a label: public test keys, never to be used for anything else.
+Sealing draws fresh randomness, so sealed bytes are made once: where the file has an entry that differs from the new one in nothing else,
+its sealed bytes stay, and a second run writes the same file. The tests (here and in any other implementation) replay it: open what must
+open, refuse what must be refused. Keys are SHA-256 of a label: public test keys, never to be used for anything else.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from vectors_enrolment import admissions, bad_admissions
+from vectors_replies import bad_replies, replies
 from vectors_tasks import Json, bad_documents, documents, domains, fixed, hpke_key, mechanisms, signing_key
 
 from shoal.crypto.envelope import HEADER_SIZE, HopContent, hop_info, receipt_mac, report_info, seal_frame, seal_report
@@ -336,6 +337,7 @@ def make() -> Json:
         "frames": good_frames,
         "signatures": signatures(),
         "admissions": admissions(),
+        "replies": replies(),
         "documents": documents(),
         "domains": domains(),
         "mechanisms": mechanisms(),
@@ -346,12 +348,36 @@ def make() -> Json:
             "receipts": bad_receipts(bytes.fromhex(good_frames[0]["frame"])),
             "signatures": bad_signatures(),
             "admissions": bad_admissions(),
+            "replies": bad_replies(),
             "documents": bad_documents(),
         },
     }
 
 
+RANDOM = frozenset({"sealed", "frame", "mac"})  # made anew at every sealing
+
+
+def settled(node: Any) -> Any:
+    """The same tree without what differs from run to run."""
+    if isinstance(node, dict):
+        return {name: settled(value) for name, value in node.items() if name not in RANDOM}
+    return [settled(value) for value in node] if isinstance(node, list) else node
+
+
+def kept(new: Any, old: Any) -> Any:
+    """``new``, with the entries of ``old`` that say the same: only their sealed bytes are others."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        return {name: kept(value, old.get(name)) for name, value in new.items()}
+    if isinstance(new, list) and isinstance(old, list):
+        known = {json.dumps(settled(entry), sort_keys=True): entry for entry in old}
+        return [known.get(json.dumps(settled(entry), sort_keys=True), entry) for entry in new]
+    return new
+
+
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else PATH
-    target.write_text(json.dumps(make(), indent=1) + "\n")
+    made = make()
+    if target.is_file():
+        made = kept(made, json.loads(target.read_text()))
+    target.write_text(json.dumps(made, indent=1) + "\n")
     print(target)

@@ -6,6 +6,7 @@ Any other implementation is shown to be compatible by the same replay (docs/WIRE
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal import codec
+from shoal.crypto.brokered import read_reply, reply_name
 from shoal.crypto.enrolment import ADMISSION_SIZE, Certificate, DeviceIdentity, issue, prove, verify_certificate, verify_proof
 from shoal.crypto.envelope import (
     frame_header,
@@ -127,6 +129,30 @@ def test_admissions(entry: dict[str, Any]) -> None:
     assert verify_proof(proof, root.public, entry["now_s"], *report) == key.public
 
 
+@pytest.mark.parametrize("entry", VECTORS["replies"], ids=["every status", "another frame"])
+def test_replies(entry: dict[str, Any]) -> None:
+    """Through a broker: made from hash and HMAC alone, as docs/WIRE.md says, by our shuffler's code, and read by our device's.
+
+    Planted: another label, order, or half of the HMAC in ``crypto.brokered`` -> fails; a status that it does not try -> fails.
+    """
+    frame, ack_key = raw(entry, "frame"), raw(entry, "ack_key")
+    digest = hashlib.sha256(frame).digest()
+    assert (len(frame), digest) == (512, raw(entry, "digest"))
+    for one in entry["replies"]:
+        nonce, status = raw(one, "nonce"), one["status"]
+        said = b"shoal/v1/reply\x00" + nonce + bytes([status]) + digest
+        assert said == raw(one, "input")
+        assert raw(one, "reply") == digest[:16] + nonce + hmac.new(ack_key, said, "sha256").digest()[:16]
+        assert read_reply(raw(one, "reply"), frame, ack_key) == status
+        assert reply_name(frame) == raw(one, "reply")[:16]
+
+
+def test_replies_have_every_status() -> None:
+    """Planted: a kind that is new in ``errors.py`` and not in the vectors -> this fails."""
+    statuses = [one["status"] for one in VECTORS["replies"][0]["replies"]]
+    assert statuses == [0, *(kind.value for kind in Kind)]
+
+
 def test_documents() -> None:
     entry = VECTORS["documents"]
     trusted = trust_task(raw(entry, "signed_task"), {raw(entry, "authority")})
@@ -228,6 +254,14 @@ def test_refused_admissions(entry: dict[str, Any]) -> None:
     kind_of(entry, caught.value)
 
 
+@pytest.mark.parametrize("entry", REFUSE["replies"], ids=named)
+def test_refused_replies(entry: dict[str, Any]) -> None:
+    """No kind: to the device they are as if they had not come. Planted: the name not compared, all 256 statuses tried, a part of the MAC
+    compared -> one row or more fails each time."""
+    assert hashlib.sha256(raw(entry, "frame")).digest() == raw(entry, "digest")
+    assert read_reply(raw(entry, "reply"), raw(entry, "frame"), raw(entry, "ack_key")) is None
+
+
 @pytest.mark.parametrize("entry", REFUSE["documents"], ids=named)
 def test_refused_documents(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
@@ -247,10 +281,33 @@ def _fixed(node: Any) -> Any:
     return [_fixed(value) for value in node] if isinstance(node, list) else node
 
 
+def _write(path: Path) -> bytes:
+    subprocess.run([sys.executable, str(ROOT / "tools" / "vectors.py"), str(path)], check=True, capture_output=True)
+    return path.read_bytes()
+
+
 def test_the_tool_still_makes_these_vectors(tmp_path: Path) -> None:
-    """Names, keys, infos, documents and signatures are those that tools/vectors.py makes today.
+    """Names, keys, infos, documents, replies and signatures are those that tools/vectors.py makes today.
 
     So a change of the wire can't go unnoticed, nor a hand-edited vector. Planted: a task field added to the tool -> this fails.
     """
-    subprocess.run([sys.executable, str(ROOT / "tools" / "vectors.py"), str(tmp_path / "new.json")], check=True, capture_output=True)
-    assert _fixed(json.loads((tmp_path / "new.json").read_text())) == _fixed(VECTORS)
+    assert _fixed(json.loads(_write(tmp_path / "new.json"))) == _fixed(VECTORS)
+
+
+def test_the_file_is_what_the_tool_writes(tmp_path: Path) -> None:
+    """Byte for byte, and nothing that was sealed once is sealed again. An entry that was changed by hand in anything else is made anew.
+
+    Planted: a part that the tool doesn't write; other indentation; sealed bytes not kept -> fails.
+    """
+    shipped, copy = (ROOT / "tests" / "vectors" / "shoal_wire_v1.json").read_bytes(), tmp_path / "copy.json"
+    copy.write_bytes(shipped)
+    assert _write(copy) == shipped
+    changed = json.loads(shipped)
+    changed["reports"][0]["window"] += 1
+    changed["replies"][0]["replies"][0]["reply"] = "00" * 48
+    copy.write_text(json.dumps(changed))
+    again = json.loads(_write(copy))
+    assert _fixed(again) == _fixed(VECTORS)
+    assert again["reports"][0]["sealed"] != VECTORS["reports"][0]["sealed"]
+    assert again["reports"][1:] == VECTORS["reports"][1:]
+    assert {**again, "reports": []} == {**VECTORS, "reports": []}
