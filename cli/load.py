@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -15,7 +15,7 @@ from shoal.cli import load_options as given
 from shoal.cli import load_plan, load_show
 from shoal.cli.counted import Counted, Counter, Watch
 from shoal.cli.load_show import Outcome, Row
-from shoal.cli.load_tasks import Target, check_broker, check_closing, check_open, plan_of, stored_by, targets
+from shoal.cli.load_tasks import Target, check_broker, check_closing, check_open, plan_of, starting, stored_by, targets
 from shoal.cli.output import emit_json, stderr
 from shoal.clients.fleet import plan as fleet
 from shoal.clients.fleet.arrivals import Pattern
@@ -23,6 +23,7 @@ from shoal.clients.fleet.measure import Meter
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
 from shoal.clients.fleet.simulator import simulate
+from shoal.clock import Clock, SystemClock
 
 _START_S = 30.0  # a service that was started just now may take this long to answer
 _LOOK_S = 1.0  # between two looks at what the services take
@@ -70,10 +71,14 @@ def load(
     run(given.Options(**locals()))
 
 
-def run(options: given.Options) -> None:
+def run(options: given.Options, clock: Clock | None = None) -> None:
     """Raises MISMATCH when something was lost, doubled or wrongly answered; KeyboardInterrupt after the figures of an interrupted load."""
-    found = targets(options)
-    plan = plan_of(options, found)
+    clock = clock or SystemClock()
+    found = targets(options, clock.now())
+    plan = plan_of(options, found, clock.now())
+    prepare_s = load_plan.preparing_s(plan) if plan.prepare else 0.0
+    start = clock.now() + prepare_s  # minutes, perhaps: windows go on meanwhile
+    plan = starting(options, plan, found, start, prepare_s)
     if options.plan:
         forecast = load_plan.forecast(plan, found)
         return emit_json(load_plan.to_json(forecast)) if options.as_json else load_plan.show(forecast)
@@ -83,9 +88,9 @@ def run(options: given.Options) -> None:
     if counter is not None:
         counter.check(_START_S, stderr.print)
         check_open(counter, found)
-        check_closing(found, stored_by(plan), options.wait)
+        check_closing(found, stored_by(plan), options.wait, start + (plan.arrivals.over_s if plan.arrivals else 0.0))
     watch = Watch({"analyzer": options.analyzer_status, "shuffler": options.shuffler_status})
-    result = asyncio.run(_send(plan, watch))
+    result = asyncio.run(_send(plan, watch, lambda prepared: starting(options, prepared, found, clock.now())))
     counts: list[Counted | None] = [None] * len(found)
     interrupted, ended, decided_s = result.interrupted, time.monotonic(), None
     if counter is not None and not interrupted:
@@ -110,7 +115,7 @@ def _row(target: Target, index: int, result: SimulationResult, counted: Counted 
     return Row(target, acked + unknown + refused, acked, unknown, *result.garbage_of(index), counted)
 
 
-async def _send(plan: SimulationPlan, watch: Watch) -> SimulationResult:
+async def _send(plan: SimulationPlan, watch: Watch, ready: Callable[[SimulationPlan], SimulationPlan]) -> SimulationResult:
     """The first Ctrl-C ends the sending and keeps what was measured; a second one ends everything."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
@@ -144,7 +149,7 @@ async def _send(plan: SimulationPlan, watch: Watch) -> SimulationResult:
                 def preparing(part: float) -> None:
                     progress.update(bar, rate=f"encapsulations: {part:.0%}")
 
-                return await simulate(plan, tell, stop, preparing)
+                return await simulate(plan, tell, stop, preparing, ready)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 

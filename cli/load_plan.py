@@ -39,16 +39,40 @@ class Forecast:
     least_s: float
 
 
+def preparing_s(plan: SimulationPlan) -> float:
+    """About how long --prepare takes here before the first report, in seconds of wall time: a short trial on one core, shared out over the
+    processes. Services that work meanwhile make it longer. Raises what verifying the tasks raises.
+    """
+    processes = min(plan.processes or cpu_count(), cpu_count(), plan.devices)
+    return _encapsulating(plan, *_trials(plan)) / processes
+
+
+def _trials(plan: SimulationPlan) -> tuple[list[Cost], list[Cost]]:
+    """What a report of each task costs, and what it costs with its encapsulations made before."""
+    costs = [cost_of(one, plan.authorities, plan.enrolment_roots) for one in plan.tasks]
+    return costs, [cost_of(one, plan.authorities, plan.enrolment_roots, prepare=True) for one in plan.tasks] if plan.prepare else costs
+
+
+def _own(plan: SimulationPlan) -> int:
+    """Devices with a report of their own: for these alone there are encapsulations to prepare."""
+    mix = plan.mix()
+    return mix[Conduct.HONEST] + mix[Conduct.DUPLICATE] + mix[Conduct.SECOND]
+
+
+def _encapsulating(plan: SimulationPlan, costs: list[Cost], ready: list[Cost]) -> float:
+    """CPU seconds of all encapsulations."""
+    return sum(_own(plan) * max(0.0, slow.make_s - fast.make_s) for slow, fast in zip(costs, ready, strict=True))
+
+
 def forecast(plan: SimulationPlan, found: list[Target]) -> Forecast:
     """Make and open a few reports of every task. Raises what verifying them raises."""
     mix = plan.mix()
-    costs = [cost_of(one, plan.authorities, plan.enrolment_roots) for one in plan.tasks]
-    ready = [cost_of(one, plan.authorities, plan.enrolment_roots, prepare=True) for one in plan.tasks] if plan.prepare else costs
-    own = mix[Conduct.HONEST] + mix[Conduct.DUPLICATE] + mix[Conduct.SECOND]
+    costs, ready = _trials(plan)
+    own = _own(plan)
     breaches = plan.devices - own + mix[Conduct.SECOND]
     frames = len(costs) * (own + 2 * mix[Conduct.DUPLICATE] + breaches)
     stored = stored_by(plan)
-    prepare_s = sum(own * max(0.0, slow.make_s - fast.make_s) for slow, fast in zip(costs, ready, strict=True)) if plan.prepare else 0.0
+    prepare_s = _encapsulating(plan, costs, ready)
     make_s = sum(own * fast.make_s + breaches * slow.make_s for slow, fast in zip(costs, ready, strict=True))
     open_s = len(costs) * (own + breaches) * sum(one.open_s for one in costs) / len(costs)
     span = plan.arrivals.over_s if plan.arrivals is not None else 0.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from shoal import codec
 from shoal.cli.counted import Counted, Counter
+from shoal.cli.figures import duration
 from shoal.cli.load_options import Options
 from shoal.cli.output import public_key, read_bytes
 from shoal.clients.core import window_at
@@ -51,8 +51,8 @@ class Target:
         return self.served.task_id.hex, self.window
 
 
-def targets(options: Options) -> list[Target]:
-    """Raises CONFIG, and what verification raises."""
+def targets(options: Options, now: float) -> list[Target]:
+    """``now``: Unix seconds. Raises CONFIG, and what verification raises."""
     authorities = [public_key(key, "--authority") for key in options.authority or []]
     paths = options.task or []
     if bool(paths) == (options.tasks_dir is not None):
@@ -70,7 +70,7 @@ def targets(options: Options) -> list[Target]:
             served = serve_task(signed_task, signed_schedule, authorities)
         except ShoalError as error:
             raise ShoalError(error.kind, f"{path.name}: {error.message}") from None
-        window = options.window if options.window is not None else window_at(served.task.name, served.task.windows, time.time())
+        window = options.window if options.window is not None else window_at(served.task.name, served.task.windows, now)
         if window >= served.task.windows.count:
             last = served.task.windows.count - 1
             raise ShoalError(Kind.CONFIG, f"--window {window}: task {served.task.name} has windows 0 to {last}")
@@ -84,8 +84,8 @@ def targets(options: Options) -> list[Target]:
     return found
 
 
-def plan_of(options: Options, found: list[Target]) -> SimulationPlan:
-    """Raises CONFIG, INVALID, also for a shuffler that is not on this machine and not named."""
+def plan_of(options: Options, found: list[Target], now: float) -> SimulationPlan:
+    """``now``: Unix seconds. Raises CONFIG, INVALID, also for a shuffler that is not on this machine and not named."""
     plan = SimulationPlan(
         tasks=tuple(_simulated(one, options.devices) for one in found),
         authorities=frozenset(one.authority for one in found),
@@ -95,7 +95,7 @@ def plan_of(options: Options, found: list[Target]) -> SimulationPlan:
         way=options.taken,
         rate=options.rate,
         arrival=options.arrival,
-        over_s=_over(options, found),
+        over_s=_over(options, found, now),
         address=options.address,
         patience_s=options.patience,
         enrolment_roots=_roots(options.enrolment or [], [one.served for one in found]),
@@ -104,11 +104,25 @@ def plan_of(options: Options, found: list[Target]) -> SimulationPlan:
         prepare=options.prepare,
     )
     target_of(plan)
-    now = time.time()
     for one in found:
         if plan.mix()[Conduct.LATE] and one.served.task.windows.deadline_of(0) > now:
             raise ShoalError(Kind.CONFIG, f"task {one.name} has no window that is over: --late wants one, so use an older task or --late 0")
     return plan
+
+
+def starting(options: Options, plan: SimulationPlan, found: list[Target], at: float, prepare_s: float | None = None) -> SimulationPlan:
+    """The plan for a load whose first report leaves at ``at`` (Unix seconds), once all is prepared: a rush lasts until its window ends from
+    there. ``prepare_s``: what preparing takes until then; None: it is done. Raises CONFIG if a window is over by then: nothing is sent.
+    """
+    for one in found if options.prepare else []:
+        windows = one.served.task.windows
+        if at < windows.deadline_of(one.window):
+            continue
+        what = "is over" if prepare_s is None else f"is over before the first report: --prepare takes about {duration(prepare_s)} here"
+        then = windows.current(at)
+        cure = "choose another --window" if then is None else f"choose --window {then}, which is open then"
+        raise ShoalError(Kind.CONFIG, f"window {one.window} of task {one.name} {what}: {cure}, send fewer reports, or none prepared")
+    return replace(plan, over_s=_over(options, found, at))
 
 
 def stored_by(plan: SimulationPlan) -> int:
@@ -149,13 +163,15 @@ def _over_already(one: Target, counted: Counted) -> None:
     raise ShoalError(Kind.CONFIG, f"{reason}: choose another --window, or make a task of its own for the load")
 
 
-def check_closing(found: list[Target], stored: int, wait: float) -> None:
-    """Refuse at once to wait for a window that can't be decided in time. ``stored``: reports that it will hold."""
+def check_closing(found: list[Target], stored: int, wait: float, ended: float) -> None:
+    """Refuse at once to wait for a window that can't be decided in time. ``stored``: reports that it will hold. ``ended``: Unix seconds at
+    which the last of them is due: the waiting begins there.
+    """
     for one in found:
         task = one.served.task
-        left = task.windows.deadline_of(one.window) - time.time()
+        left = task.windows.deadline_of(one.window) - ended
         if left > wait and not 0 < task.max_batch <= stored:
-            reason = f"window {one.window} of task {one.name} closes in {left:.0f} s, later than --wait {wait:.0f}"
+            reason = f"window {one.window} of task {one.name} closes {left:.0f} s after the last report, later than --wait {wait:.0f}"
             raise ShoalError(Kind.CONFIG, f"{reason}: raise --wait, or use a task with max_batch = {stored}")
 
 
@@ -178,11 +194,11 @@ def _simulated(one: Target, devices: int) -> SimulatedTask:
     return SimulatedTask(one.signed_task, one.signed_schedule, values, one.window)
 
 
-def _over(options: Options, found: list[Target]) -> float | None:
-    """Seconds for all reports, or None. A rush lasts until the first of its windows ends, if not told otherwise."""
+def _over(options: Options, found: list[Target], at: float) -> float | None:
+    """Seconds for all reports, the first at ``at``, or None. A rush lasts until the first of its windows ends, if not told otherwise."""
     if options.over is not None or options.rate is not None or options.arrival is not Pattern.RUSH:
         return options.over
-    left = min(one.served.task.windows.deadline_of(one.window) for one in found) - time.time() - _BEFORE_THE_END_S
+    left = min(one.served.task.windows.deadline_of(one.window) for one in found) - at - _BEFORE_THE_END_S
     if left < _LEAST_RUSH_S:
         raise ShoalError(Kind.CONFIG, "--arrival rush: its window ends now or is over: choose another --window, or give --over")
     return left

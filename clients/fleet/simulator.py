@@ -42,9 +42,13 @@ async def simulate(
     progress: Callable[[Progress], None] | None = None,
     stop: asyncio.Event | None = None,
     preparing: Callable[[float], None] | None = None,
+    ready: Callable[[SimulationPlan], SimulationPlan] | None = None,
 ) -> SimulationResult:
     """Run the whole plan. ``progress`` is called a few times per second, in this event loop; before the first report, where the plan
     says ``prepare``, ``preparing`` with the part of the encapsulations that is made, in (0, 1].
+
+    ``ready``: called once with the plan when everything is prepared, which may have taken minutes; what it raises ends everything before
+    a report was sent, and the arrivals of the plan that it returns are those that are kept to.
 
     ``stop``: set it to end early; what was measured until then comes back, ``interrupted``. Cancelling ends the processes and
     gives nothing. Raises INTERNAL if one of them died, CONFIG for an address without a usable CA, or one that is not on this
@@ -62,10 +66,11 @@ async def simulate(
                 workers.append(_Worker(plan, number, plan.share(conduct, number, count)))
         if not await _ready(workers, stopped, preparing):
             return merge(plan, conduct, [blank(plan.share(conduct, number, count)) for number in range(count)], 0.0, True)
+        plan = ready(plan) if ready is not None else plan
         start = time.monotonic() + (_LEAD_S if plan.arrivals else 0.0)
         began, began_at = time.monotonic(), time.time()
         for worker in workers:
-            worker.connection.send(start)
+            worker.connection.send((start, plan.arrivals))
         counts = {worker.number: (0,) * Progress.COUNTS for worker in workers}
         troubles: dict[int, str] = {}
 
@@ -256,7 +261,8 @@ async def _serve(
     gc.freeze()
     transports = _transports(share, channels, address, insecure, broker)
     connection.send(("ready", None))
-    start = float(await asyncio.to_thread(connection.recv))
+    start, arrivals = await asyncio.to_thread(connection.recv)
+    share = replace(share, arrivals=arrivals)
     before = time.process_time()
     simulation = Simulation(share, transports, start, reporter=reporter)
     work = asyncio.create_task(simulation.run())

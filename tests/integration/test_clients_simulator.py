@@ -317,6 +317,26 @@ async def test_prepared_reports_arrive_like_others() -> None:
     assert Counter(content.task_id for content in far.contents.values()) == {world.task_id: 60 for world in worlds}
 
 
+async def test_who_is_asked_when_all_is_prepared_has_the_last_word() -> None:
+    """It may refuse: nothing was sent, and nobody is left. It may give the reports less time: they keep to that.
+
+    Planted: asked before the preparation -> parts are missing; the plan of the beginning kept to -> the second load takes an hour.
+    """
+    parts = list[float]()
+
+    def over(_: SimulationPlan) -> SimulationPlan:
+        assert parts[-1] == 1.0
+        raise ShoalError(Kind.CONFIG, "the window is over")
+
+    async with FarEnd([]).serving() as far:
+        hour = plan_of(worlds_at(far)[:1], 20, prepare=True, over_s=3_600.0)
+        with pytest.raises(ShoalError, match="the window is over"):
+            await simulate(hour, None, None, parts.append, over)
+        assert (far.frames, children()) == ([], [])
+        result = await asyncio.wait_for(simulate(hour, ready=lambda plan: replace(plan, over_s=0.01)), 300)
+    assert (result.acked, result.unknown) == (20, 0)
+
+
 async def test_another_machine_is_not_loaded_by_accident() -> None:
     """Its tasks' address is refused before a process starts; the same address is taken when the plan names it."""
     far = make_world("shuffler.example:7443")

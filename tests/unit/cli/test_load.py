@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from array import array
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from inspect import signature
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import load, load_options
+from shoal.cli import load, load_options, load_plan
 from shoal.cli.counted import Counted, Counter, Usage, Watch
 from shoal.cli.load import failures, run
 from shoal.cli.load_options import Options
@@ -20,10 +21,12 @@ from shoal.cli.load_show import Outcome, Row, show
 from shoal.cli.load_tasks import Target, check_closing, plan_of, stored_by, targets, values_of
 from shoal.cli.main import main
 from shoal.clients.fleet.arrivals import Pattern
+from shoal.clients.fleet.measure import Cost
 from shoal.clients.fleet.misbehaviour import Conduct, Shares, Way
 from shoal.clients.fleet.plan import Breaches, Progress, SimulationPlan, SimulationResult
 from shoal.clients.fleet.share import Effort, SimulatedTask
 from shoal.clients.fleet.simulator import target_of
+from shoal.clock import FakeClock
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import serve_task
@@ -103,12 +106,12 @@ def test_silence_is_in_the_column_of_silence(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_window_that_closes_too_late_is_refused_before_anything_is_sent() -> None:
-    found = [target_of_world(make_world(start=int(time.time()) - 10))]
-    with pytest.raises(ShoalError) as caught:
-        check_closing(found, 10, 600.0)
+    world = make_world(start=1_000_000, length=100)  # and as much grace
+    found = [target_of_world(world)]
+    with pytest.raises(ShoalError, match=r"closes 51 s after the last report, later than --wait 50") as caught:
+        check_closing(found, 10, 50.0, 1_000_149.0)
     assert caught.value.kind is Kind.CONFIG
-    assert "--wait" in caught.value.message
-    check_closing(found, 10, 10 * 86_400.0)
+    check_closing(found, 10, 50.0, 1_000_150.0)
 
 
 def test_what_is_stored_is_reports_and_garbage() -> None:
@@ -181,16 +184,119 @@ def test_an_address_that_is_named_may_be_anywhere(tmp_path: Path) -> None:
     """Planted: refuse every address beyond this machine, or none -> this or the case above fails."""
     make_world("far.example:7443", start=int(time.time()) - 10).write(tmp_path)
     options = Options(devices=3, task=[tmp_path / "visits.task"], address="far.example:7443")
-    assert target_of(plan_of(options, targets(options))) == "far.example:7443"
+    assert target_of(plan_of(options, targets(options, time.time()), time.time())) == "far.example:7443"
 
 
 def test_a_rush_lasts_until_its_window_ends(tmp_path: Path) -> None:
-    make_world(start=int(time.time()) - 10, length=100).write(tmp_path)  # and as much grace
+    make_world(start=1_000_000, length=100).write(tmp_path)  # and as much grace
     options = Options(devices=3, task=[tmp_path / "visits.task"], arrival=Pattern.RUSH)
-    arrivals = plan_of(options, targets(options)).arrivals
+    arrivals = plan_of(options, targets(options, 1_000_010.0), 1_000_010.0).arrivals
     assert arrivals is not None
-    assert 150 < arrivals.over_s <= 188
+    assert arrivals.over_s == 188.0
     assert arrivals.pattern is Pattern.RUSH
+
+
+# --- windows go on while --prepare works -----------------------------------------------------------------------------------------
+
+
+class Load:
+    """``shoal load`` on a clock that a test moves, for a window that takes reports for 200 s; what it would send is kept."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, prepare_s: float) -> None:
+        self.clock, self._file = FakeClock(1_000_010.0), folder / "visits.task"  # 190 s are left
+        self.sent: list[tuple[SimulationPlan, Callable[[SimulationPlan], SimulationPlan]]] = []
+        make_world(start=1_000_000, length=100).write(folder)
+        monkeypatch.setattr(load, "_send", self._send)
+        monkeypatch.setattr(load_plan, "preparing_s", lambda _: prepare_s)
+        monkeypatch.setattr(load, "Counter", Undecided)
+
+    async def _send(self, plan: SimulationPlan, _: Watch, ready: Callable[[SimulationPlan], SimulationPlan]) -> SimulationResult:
+        self.sent.append((plan, ready))
+        return SimulationResult(3, 3, {}, 0, 1.0, array("f"), (bytes(3),), interrupted=True)
+
+    def run(self, **choices: object) -> str:
+        """Nothing if it sends, else why not."""
+        with pytest.raises((KeyboardInterrupt, ShoalError)) as caught:
+            run(Options(devices=3, task=[self._file], **choices), self.clock)  # type: ignore[arg-type] # each test knows its own
+        refusal = caught.value if isinstance(caught.value, ShoalError) else None
+        assert len(self.sent) == (refusal is None)
+        assert refusal is None or refusal.kind is Kind.CONFIG
+        return refusal.message if refusal is not None else ""
+
+
+class Undecided:
+    """In place of the services' pages: every window is open."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def check(self, *_: object) -> None: ...
+
+    def read(self, windows: list[tuple[str, int]]) -> list[None]:
+        return [None] * len(windows)
+
+
+def test_a_window_that_is_over_before_the_first_report_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """190 s are left, and preparing takes 189 or 190. Planted: look at the clock of the beginning -> nothing is refused."""
+    assert Load(tmp_path, monkeypatch, 189.0).run(prepare=True) == ""
+    why = Load(tmp_path, monkeypatch, 190.0).run(prepare=True)
+    assert why.startswith("window 0 of task visits is over before the first report: --prepare takes about 190.0 s here: choose --window 2,")
+    assert Load(tmp_path, monkeypatch, 190.0).run(prepare=True, window=2) == ""
+    assert "choose another --window" in Load(tmp_path, monkeypatch, 600.0).run(prepare=True)  # after the last window
+    assert Load(tmp_path, monkeypatch, 190.0).run() == ""  # what is not prepared takes no time
+
+
+def test_preparing_that_took_longer_than_the_estimate_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: only the estimate is looked at -> reports for a window that is over are sent."""
+    seen = Load(tmp_path, monkeypatch, 1.0)
+    assert seen.run(prepare=True) == ""
+    ((plan, ready),) = seen.sent
+    seen.clock.advance(189.9)
+    assert ready(plan) == plan
+    seen.clock.advance(0.1)
+    with pytest.raises(ShoalError, match=r"^window 0 of task visits is over: choose --window 2, which is open then") as caught:
+        ready(plan)
+    assert caught.value.kind is Kind.CONFIG
+
+
+def test_a_rush_is_over_with_its_window_however_long_preparing_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planned for what is left after 60 s, run in what is left after 100. Planted: the span of the plan -> it ends 100 s too late."""
+    seen = Load(tmp_path, monkeypatch, 60.0)
+    assert seen.run(prepare=True, arrival=Pattern.RUSH) == ""
+    ((plan, ready),) = seen.sent
+    assert plan.over_s == 190 - 60 - 2
+    seen.clock.advance(100.0)
+    assert ready(plan).over_s == 190 - 100 - 2
+    assert "ends now or is over" in Load(tmp_path, monkeypatch, 188.0).run(prepare=True, arrival=Pattern.RUSH)
+
+
+def test_the_wait_for_counts_begins_with_the_last_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 s are waited, and the window is open for 190 s: too long at once, but not after 90 s of preparing or of sending.
+
+    Planted: count from now, from the end of the preparation, or from the beginning of the sending -> a load that fits is refused.
+    """
+    page = {"analyzer_status": "http://127.0.0.1:1", "wait": 100.0}
+    assert "closes 190 s after the last report, later than --wait 100" in Load(tmp_path, monkeypatch, 0.0).run(**page)
+    assert "closes 101 s after" in Load(tmp_path, monkeypatch, 89.0).run(prepare=True, **page)
+    assert Load(tmp_path, monkeypatch, 90.0).run(prepare=True, **page) == ""
+    assert Load(tmp_path, monkeypatch, 0.0).run(over=90.0, **page) == ""
+    assert "closes 101 s after" in Load(tmp_path, monkeypatch, 40.0).run(prepare=True, over=49.0, **page)
+    assert Load(tmp_path, monkeypatch, 40.0).run(prepare=True, over=50.0, **page) == ""
+
+
+def test_what_preparing_takes_is_shared_out_over_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 of 100 devices report, 2 ms each without and 0.5 ms with encapsulations. Planted: for all devices, or on one core -> fails."""
+
+    def cost(*_: object, prepare: bool = False) -> Cost:
+        return Cost(0.000_5 if prepare else 0.002, 0.001, 512, 65)
+
+    monkeypatch.setattr(load_plan, "cost_of", cost)
+    monkeypatch.setattr(load_plan, "cpu_count", lambda: 4)
+    world = make_world(start=int(time.time()) - 10)
+    task = SimulatedTask(world.signed_task, world.signed_schedule, (1,) * 100)
+    plan = SimulationPlan((task, task), world.authorities, shares=Shares(malformed=0.2), prepare=True)
+    for processes, shared in ((0, 4), (1, 1), (3, 3), (9, 4)):
+        assert load_plan.preparing_s(replace(plan, processes=processes)) == pytest.approx(2 * 80 * 0.001_5 / shared)
+    assert load_plan.preparing_s(replace(plan, prepare=False)) == 0
 
 
 @pytest.mark.parametrize("way", [Way.GRPC, Way.RELAY])
