@@ -220,9 +220,11 @@ async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:
 async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
     from shoal.cli.agent_memory import budget_json, budget_line, memory
     from shoal.cli.agent_output import outcome_json, outcome_line, print_json, print_lines, task_json, task_lines
+    from shoal.clients.measuring import unmatched
 
     async with _agent(config) as agent:
         tasks, outcomes, problems = agent.status(), await agent.outcomes(), agent.tasks.problems
+        notes = [*unmatched(agent).values(), *config.notes]
     with memory(config) as book:
         budget = budget_json(config, book)
         paid = {one.assignment.task_id: _paid(config, book, one.assignment) for one in tasks}
@@ -233,7 +235,7 @@ async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
                 "reports": [outcome_json(outcome) for outcome in outcomes],
                 "problems": {name: error.message for name, error in problems.items()},
                 "budget": {key: budget[key] for key in ("limit", "spent", "left")},
-                "notes": config.notes,
+                "notes": notes,
             }
         )
         return 0
@@ -246,7 +248,7 @@ async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
     if not (tasks or outcomes or problems):
         print_lines("no tasks and no reports")
     print_lines(budget_line(budget))
-    for note in config.notes:
+    for note in notes:
         print_lines(note)
     return 0
 

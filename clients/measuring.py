@@ -27,12 +27,34 @@ Tell = Callable[[str, str, ShoalError | None], None]  # where, what, what is wro
 _NAP_S = 60.0  # longest sleep: a clock that was set, or a machine that slept, is noticed then
 _AGAIN_S = 30.0  # before a full disk is tried again
 _LEAST_READING_S = 0.05
+_MOST_NAMES = 8  # of tasks in one line
 
 
 def source_of(agent: Agent, assignment: Assignment) -> SourceSpec | None:
     """The source that the owner named for a task; None if there is none, or it is for another task of that name."""
     spec = agent.config.sources.get(assignment.task.name)
     return spec if spec is not None and assignment.task_id.hex.startswith(spec.task_id) else None
+
+
+def unmatched(agent: Agent) -> dict[str, str]:
+    """Sources for which there is no task, by name, with a line for the owner. No error: the task may come later, by a feed or a file.
+
+    A source whose task is here, but can't be used, is not among them: what is wrong with a task's files is told of them.
+    """
+    book = agent.tasks
+    unusable = {*book.problems, *(one.trusted.task.name for one in book.unusable if one.trusted is not None)}
+    names = sorted({one.task.name for one in book.all()})
+    found = {}
+    for name, spec in agent.config.sources.items():
+        here = [one for one in book.all() if one.task.name == name]
+        if name in unusable or any(source_of(agent, one) is not None for one in here):
+            continue
+        known = ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else "")
+        why = f"known are {known}" if names else "none is known yet"
+        if here:
+            why = f"the id of the task of that name is {', '.join(one.task_id.short for one in here)}, and task_id is {spec.task_id}"
+        found[name] = f"[sources.{name[:64]}] matches no task that this device knows: {why}"
+    return found
 
 
 class Measuring:

@@ -18,7 +18,7 @@ from pathlib import Path
 from shoal.clients.agent import Agent, Outcome
 from shoal.clients.config import AgentConfig
 from shoal.clients.feeds.feed import Feed, open_feeds
-from shoal.clients.measuring import Measuring, Sleep, source_of
+from shoal.clients.measuring import Measuring, Sleep, source_of, unmatched
 from shoal.clients.news import News
 from shoal.clock import Clock, SystemClock
 from shoal.entropy import SYSTEM, Entropy
@@ -226,7 +226,15 @@ class Runner:
         for one in tasks:
             refusal = ShoalError(Kind.REFUSED, one.refusal) if one.refusal else None
             self.tell(f"policy on {one.assignment.task_id.short}", "task accepted" if refusal is None else "task refused", refusal)
+        self._sources(opened.agent)
         measuring.update(tasks)
+
+    def _sources(self, agent: Agent) -> None:
+        """Which of the owner's sources nothing is read from, as far as is known now."""
+        idle = unmatched(agent)
+        for name in agent.config.sources:
+            trouble = ShoalError(Kind.UNKNOWN_TASK, idle[name]) if name in idle else None
+            self.tell(f"source {name[:64]}", "source has a task" if trouble is None else "source is not read", trouble)
 
     async def _until_news(self, news: News) -> None:
         fresh = asyncio.create_task(news.fresh.wait())
@@ -250,6 +258,7 @@ class Runner:
             await asyncio.gather(*(self._fed(feed) for feed in opened.feeds))
             measuring = Measuring(opened.agent, self._clock, self._entropy, self._sleep, self.tell)
             await asyncio.to_thread(opened.agent.look)
+            self._sources(opened.agent)
             for one in await asyncio.to_thread(opened.agent.status):
                 spec, window = source_of(opened.agent, one.assignment), one.window
                 if spec is None or one.refusal or window is None or one.assignment.task.pairwise is not None:

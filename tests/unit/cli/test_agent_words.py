@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from shoal.cli.main import main
+from tests.owner_world import Owner, owner_at
+
+
+@pytest.fixture
+def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
+    return owner_at(tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
@@ -30,3 +38,27 @@ def test_help_goes_anywhere(capsys: pytest.CaptureFixture[str], option: str) -> 
         main(["agent", option])
     assert stop.value.code == 0
     assert "examples:" in capsys.readouterr().out
+
+
+# --- sources --------------------------------------------------------------------------------------------------------------
+
+
+def test_status_names_a_source_that_no_task_has(owner: Owner) -> None:
+    """Planted: nothing said of a source whose name is wrong, or whose task_id is another's; or of one that is read -> this fails."""
+    source = '\n[sources.{}]\nkind = "json"\nfile = "state.json"\n{}'
+    task_id, other = owner.world.task_id, "0a1b2c3d" if owner.world.task_id.hex[0] != "0" else "1a1b2c3d"
+    owner.write(more=source.format("visits", f'task_id = "{task_id.short}"\n'))
+    assert owner.json("status")["notes"] == []
+    owner.write(more=source.format("visist", ""))
+    expected = "[sources.visist] matches no task that this device knows: known are visits"
+    assert owner.json("status")["notes"] == [expected]
+    assert owner.run("status")[1].splitlines()[-1] == expected
+    owner.write(more=source.format("visits", f'task_id = "{other}"\n'))
+    (note,) = owner.json("status")["notes"]
+    assert note.endswith(f"knows: the id of the task of that name is {task_id.short}, and task_id is {other}")
+    owner.write(more=source.format("visits", ""))
+    (owner.folder / "tasks" / "visits.keys").unlink()
+    found = owner.json("status")
+    assert (list(found["problems"]), found["notes"]) == (["visits"], [])
+    (owner.folder / "tasks" / "visits.task").unlink()
+    assert owner.json("status")["notes"] == ["[sources.visits] matches no task that this device knows: none is known yet"]

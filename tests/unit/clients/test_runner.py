@@ -297,6 +297,23 @@ async def test_a_folder_of_tasks_that_goes_and_comes_back(place: Place, logged: 
     assert [one["event"] for one in logged()].count("tasks can't be read") == 1
 
 
+async def test_a_source_without_a_task_is_told_of_once_and_so_is_its_task(place: Place, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """A name with a mistake in it, or a task that comes later. Planted: never looked at, or told at every look -> fails."""
+    place.write(more='[sources.steps]\nkind = "json"\nfile = "state.json"\npointer = "/visits"\n')
+
+    def told() -> list[tuple[str, str]]:
+        return [(one["event"], one.get("error", "")) for one in logged() if one.get("where", "").startswith("source ")]
+
+    idle = ("source is not read", "UNKNOWN_TASK: [sources.steps] matches no task that this device knows: known are visits")
+    async with place.running():
+        await place.until(lambda: place.windows() == [0, 1])
+        assert told() == [idle]
+        make_world(name="steps", length=HOUR, count=6, authority=place.world.authority, hop=place.world.hop).write(place.folder / "tasks")
+        await place.until(lambda: len(told()) > 1)
+        await place.until(lambda: place.windows()[-1] >= 3)
+    assert told() == [idle, ("source has a task", "")]
+
+
 # --- a single pass ----------------------------------------------------------------------------------------------------
 
 
@@ -314,3 +331,12 @@ async def test_a_single_pass_answers_and_sends_once(place: Place) -> None:
     place.transport.down = False
     await place.runner().once(place.config)
     assert place.windows() == [0, 1]
+
+
+async def test_a_single_pass_names_a_source_without_a_task(place: Place, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """Planted: looked at by the service alone -> this fails."""
+    place.write(more='[sources.visist]\nkind = "json"\nfile = "state.json"\n')
+    await place.runner().once(place.config)
+    assert [one["error"] for one in logged() if one.get("where") == "source visist"] == [
+        "UNKNOWN_TASK: [sources.visist] matches no task that this device knows: known are visits"
+    ]

@@ -1,0 +1,75 @@
+"""An owner at a terminal: a device's folder with one task, and ``shoal agent`` on it in this process."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.cli.main import main
+from shoal.clients.book_sqlite import SqliteBook
+from shoal.clients.ledger import Event, LedgerEntry
+from shoal.clients.store_sqlite import AgentStore
+from shoal.ids import TaskId
+from tests.clients_world import World, make_world
+
+OTHER = TaskId(bytes(range(32)))
+
+
+@dataclass
+class Owner:
+    """A device's folder, and ``shoal agent`` on it in this process."""
+
+    folder: Path
+    world: World
+    capsys: pytest.CaptureFixture[str]
+
+    def write(self, *, consent: str | None = None, policy: str = "", more: str = "", top: str = "") -> None:
+        self.world.write(self.folder / "tasks")
+        answer = "" if consent is None else f'"{self.world.task.purpose}" = "{consent}"\n'
+        (self.folder / "agent.toml").write_text(
+            f'tasks = "tasks"\noutbox = "outbox.db"\n{top}\n[policy]\nauthorities = ["{self.world.authority.public.hex()}"]\n'
+            f"max_epsilon0 = 4.0\nmin_batch_floor = 100\n{policy}\n[policy.purposes]\n{answer}{more}"
+        )
+
+    def run(self, command: str, *arguments: str) -> tuple[int, str, str]:
+        code = main(["agent", command, "--config", str(self.folder / "agent.toml"), *arguments])
+        out, err = self.capsys.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    def json(self, command: str, *arguments: str) -> Any:
+        code, out, err = self.run(command, *arguments, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    @property
+    def outbox(self) -> Path:
+        return self.folder / "outbox.db"
+
+    def remember(self, entries: int = 3) -> None:
+        """Two charged tasks, and a ledger."""
+        store = AgentStore(self.outbox)
+        book = SqliteBook(store)
+        with book.transaction():
+            book.charge(self.world.task_id, 0, 3_000_000_000, None)
+            book.charge(self.world.task_id, 1, 3_000_000_000, None)
+            book.charge(OTHER, 0, 500_000_001, None)
+            for number in range(entries):
+                details = {"reason": f"reason {number}\x1b[2J"}
+                book.append(
+                    LedgerEntry(
+                        Event.REFUSED, 1_800_000_000 + number, OTHER if number % 2 else self.world.task_id, "visits", number, details
+                    )
+                )
+        store.close()
+
+
+def owner_at(folder: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
+    made = Owner(folder, make_world(start=int(time.time()) - 3_600), capsys)
+    made.write()
+    return made
