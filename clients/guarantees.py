@@ -72,6 +72,8 @@ class Guarantees:
         """
         if assignment.apart is not None:
             return assignment.apart
+        if assignment.task_id in self._known:  # without waiting for another task's
+            return self._known[assignment.task_id]
         with self._computing:
             if assignment.task_id not in self._known:
                 self._known[assignment.task_id] = self._found(assignment)
