@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -114,7 +115,7 @@ class Agent:
             permit = Permit(self._policy, memory)
             sender = Sender(self.config, memory, self.tasks, permit, self._make_transport, self._clock, self._entropy, self._gap_s)
             self._open = memory, permit, sender
-            if (forgetful := await asyncio.to_thread(memory.forgetful)) is not None:
+            if (forgetful := await memory.run(memory.forgetful)) is not None:
                 log.error("this memory does not know what was noted of it", error=forgetful)
             await asyncio.to_thread(self.look)
         except BaseException:
@@ -134,7 +135,7 @@ class Agent:
                 await self._running
         if self._rounds is not None:
             await self._rounds.close()
-        await asyncio.to_thread(self.memory.close)
+        await self.memory.run(self.memory.close)
 
     async def drain(self, seconds: float) -> None:
         """Begin no more attempts in the background, give those under way ``seconds``, close the channels. Then only leaving is of use."""
@@ -250,7 +251,7 @@ class Agent:
             return await self._report(assignment, value, send, tell, window, source)
         except ShoalError as error:
             if error.kind in {Kind.REFUSED, Kind.CONFLICT}:
-                await asyncio.to_thread(self._enter_refusal, assignment, window, error)
+                await self.memory.run(partial(self._enter_refusal, assignment, window, error))
             raise
 
     async def _report(
@@ -262,34 +263,47 @@ class Agent:
         window: int | None,
         source: str,
     ) -> Outcome:
-        task, task_id = assignment.task, assignment.task_id
-        await asyncio.to_thread(self._permit.check, assignment)
-        now = self._clock.now()
-        identity = identity_for(task, self._identity, now)
-        if task.pairwise is not None and identity is not None:
-            return await self._take_part(assignment, identity, value, send, tell, source)
-        if value is not None and not isinstance(value, bool | int | float | str):
-            raise ShoalError(Kind.INVALID, f"task {task.name} asks for one answer, not for a vector")
-        ruled: Value = apply(self.config.rules, task, value)
-        chosen = _window(task, now, window)
-        terms = await asyncio.to_thread(self._terms, assignment, source)
-        memory = self.memory
+        task, task_id, memory = assignment.task, assignment.task_id, self.memory
+        if task.pairwise is not None:
+            await self._ask(assignment)
+            identity = identity_for(task, self._identity, self._clock.now())
+            if identity is not None:
+                return await self._take_part(assignment, identity, value, send, tell, source)
+        try:
+            now = self._clock.now()
+            identity = identity_for(task, self._identity, now)
+            if value is not None and not isinstance(value, bool | int | float | str):
+                raise ShoalError(Kind.INVALID, f"task {task.name} asks for one answer, not for a vector")
+            ruled: Value = apply(self.config.rules, task, value)
+            chosen = _window(task, now, window)
+        except ShoalError:
+            await self._ask(assignment)  # the owner's refusal is named before any other
+            raise
+        if task_id in self._guarantees:
+            terms = self._terms(assignment, source)
+        else:
+            await self._ask(assignment)
+            terms = await asyncio.to_thread(self._terms, assignment, source)
 
         def claim() -> tuple[Record, bool]:
+            return memory.outbox.claim(
+                task_id, chosen, lambda: answer(assignment, chosen, ruled, memory.book, self._entropy, identity, terms, now)
+            )
+
+        def queue() -> tuple[Record, bool]:
             with memory.transaction():
                 self._permit.check(assignment)  # another program may have taken the consent back this very moment
-                return memory.outbox.claim(
-                    task_id, chosen, lambda: answer(assignment, chosen, ruled, memory.book, self._entropy, identity, terms, now)
-                )
+                return claim()
 
-        record, fresh = await asyncio.to_thread(claim)
-        failure: ShoalError | None = None
-        if send and record.state is State.QUEUED:
-            failure = await self._sender.attempt(record)
-            held = await asyncio.to_thread(memory.outbox.find, task_id, chosen)
-            record = held or record
+        if send:
+            return _outcome(task.name, *await self._sender.first(assignment, chosen, claim))
+        record, fresh = await memory.run(queue)
         self._sender.wake()
-        return _outcome(task.name, record, fresh, failure)
+        return _outcome(task.name, record, fresh, None)
+
+    async def _ask(self, assignment: Assignment) -> None:
+        """Raises REFUSED where the owner does not stand behind a task."""
+        await self.memory.run(lambda: self._permit.check(assignment))
 
     def _terms(self, assignment: Assignment, source: str) -> Terms:
         """Under which this device answers. The certificate is looked up once per task, which may take seconds."""
@@ -334,7 +348,7 @@ class Agent:
         if any(rule.concerns(task) for rule in self.config.rules):
             value = None  # no rule can be followed for a vector, and none may be passed by
         terms = await asyncio.to_thread(self._terms, assignment, source)
-        await asyncio.to_thread(self._affordable, assignment, terms)
+        await self.memory.run(lambda: self._affordable(assignment, terms))
         rounds = await self._sums()
         window, one, fresh = await self._sender.guarded(
             assignment,
@@ -365,8 +379,8 @@ class Agent:
 
     async def outcomes(self) -> list[Outcome]:
         """The standing of every report that this device ever made, and of every window that it answered with a vector."""
-        records = await asyncio.to_thread(self.memory.outbox.records)
-        reports = await asyncio.to_thread(lambda: [_outcome(self._name(record), record, False, None) for record in records])
+        records = await self.memory.run(self.memory.outbox.records)
+        reports = await self.memory.run(lambda: [_outcome(self._name(record), record, False, None) for record in records])
         if self._rounds is None and not self.config.ledger.is_file():
             return reports
         from shoal.clients.rounds_agent import standing_of
@@ -392,9 +406,9 @@ class Agent:
         over gRPC had been handed to the system, may still arrive: ``doubtful`` entries of the ledger say for which reports. Returns those
         that waited and were deleted. Raises DEADLINE if another program was sending one and did not end in time; the answer is kept.
         """
-        after = {**await asyncio.to_thread(self.memory.book.consents), purpose: given}
+        after = {**await self.memory.run(self.memory.book.consents), purpose: given}
         allowed = self._policy.consent(purpose, {name: word for name, word in after.items() if word is not None}) == "allowed"
-        records = await asyncio.to_thread(self.memory.answer, purpose, given, allowed)
+        records = await self.memory.run(lambda: self.memory.answer(purpose, given, allowed))
         if not allowed and not await self._sender.clear(purpose):
             raise ShoalError(
                 Kind.DEADLINE,
@@ -414,7 +428,7 @@ class Agent:
         """
         assignment = self.tasks.find(name)
         chosen = None if back else assignment.epsilon0 if epsilon0 is None else epsilon0
-        await asyncio.to_thread(self.memory.accept, assignment, chosen)
+        await self.memory.run(lambda: self.memory.accept(assignment, chosen))
         await asyncio.to_thread(self.look)
         return chosen
 
@@ -422,15 +436,15 @@ class Agent:
 
     async def ledger(self, after: int = 0, most: int | None = None) -> list[Stored]:
         """The ledger's entries with numbers above ``after``, oldest first."""
-        return await asyncio.to_thread(self.memory.book.entries, after, most)
+        return await self.memory.run(lambda: self.memory.book.entries(after, most))
 
     async def verify(self) -> Head:
         """Check the ledger's whole chain. Raises MISMATCH naming the first bad entry."""
-        return await asyncio.to_thread(self.memory.book.verify)
+        return await self.memory.run(self.memory.book.verify)
 
     async def budget(self) -> Budget:
         """What was spent over everything that this device ever answered, and the limit."""
-        return Budget(self._policy.limit_nano, await asyncio.to_thread(self.memory.book.spent))
+        return Budget(self._policy.limit_nano, await self.memory.run(self.memory.book.spent))
 
     async def explain(self, name: str) -> list[str]:
         """A task in plain words, a line each. Raises UNKNOWN_TASK."""
@@ -451,7 +465,7 @@ class Agent:
                 answered=tally.windows,
             )
 
-        return await asyncio.to_thread(lines)
+        return await self.memory.run(lines)
 
     def offered(self, data: bytes, origin: str, error: ShoalError) -> None:
         """Enter that a feed brought something that was not taken. Blocks for the disk; a full one is no failure."""

@@ -100,8 +100,6 @@ class Book(Protocol):
     All are safe to call from any thread. One that raises has changed nothing. OVERLOADED: disk full, failing or busy.
     """
 
-    blocking: bool  # waits for a disk: call it off the event loop
-
     def transaction(self) -> AbstractContextManager[None]:
         """Everything inside commits together, or nothing if an exception leaves it. May be nested, and joins one of the outbox."""
         ...
@@ -258,7 +256,6 @@ class MemoryBook:
     """A book that forgets with its process: for tests. The same rules, transactions included."""
 
     def __init__(self, entropy: Entropy = SYSTEM) -> None:
-        self.blocking = False
         self.unentered = 0
         self._entropy, self._lock = entropy, threading.RLock()
         self._undo: list[Callable[[], object]] | None = None

@@ -30,8 +30,6 @@ _PAGE = 500  # entries of the ledger that are read at a time
 class SqliteBook:
     """``shoal.clients.book.Book`` on a store, which stays its owner's to close. ``entropy``: keys of memoized tasks."""
 
-    blocking = True
-
     def __init__(self, store: AgentStore, entropy: Entropy = SYSTEM) -> None:
         self._store, self._entropy = store, entropy
         self._unentered = 0

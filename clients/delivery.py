@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
 from shoal.clients.core import Action, State, judge
-from shoal.clients.outbox import Entry, Outbox
+from shoal.clients.outbox import Entry, Outbox, Record
 from shoal.clients.transport import Transport, Undated
 from shoal.crypto.envelope import verify_receipt
 from shoal.errors import Kind, ShoalError
@@ -22,25 +21,42 @@ async def attempt(outbox: Outbox, entry: Entry, transport: Transport, deadline_s
     The attempt is recorded before anything is sent and stays doubtful if this process dies or the caller is cancelled
     while it is under way.
     """
+    await on(outbox, lambda: outbox.sending(entry.record.task_id, entry.record.window))
+    _, failure = await deliver(outbox, entry, transport, deadline_s)
+    return failure
+
+
+async def deliver(outbox: Outbox, entry: Entry, transport: Transport, deadline_s: float) -> tuple[Record | None, ShoalError | None]:
+    """The rest of an attempt that ``sending`` has recorded. ``entry``: as it stood before that.
+
+    Returns the report's standing afterwards, and the failure; None: a receipt was verified.
+    """
     task_id, window = entry.record.task_id, entry.record.window
     doubtful = entry.record.doubtful
-    await on(outbox, lambda: outbox.sending(task_id, window))
     hit("client.send")
     try:
         mac = await transport.submit(entry.frame, entry.ack_key, deadline_s)
         verify_receipt(entry.ack_key, 0, entry.frame, mac)
     except ShoalError as error:
         failure, doubtful = error, doubtful or isinstance(error, Undated)
-        await on(outbox, lambda: settle(outbox, entry, failure.kind, doubtful))
-        return error
+
+        def failed() -> Record | None:
+            settle(outbox, entry, failure.kind, doubtful)
+            return outbox.find(task_id, window)
+
+        return await on(outbox, failed), failure
     hit("client.receipt")
-    await on(outbox, lambda: outbox.finish(task_id, window, State.ACKED))
-    return None
+
+    def acknowledged() -> Record | None:
+        outbox.finish(task_id, window, State.ACKED)
+        return outbox.find(task_id, window)
+
+    return await on(outbox, acknowledged), None
 
 
 async def on(outbox: Outbox, step: Callable[[], T]) -> T:
-    """Run a step of the outbox: in a thread where it waits for a disk, so that the owner's event loop doesn't."""
-    return await asyncio.to_thread(step) if outbox.blocking else step()
+    """Run a step of the outbox: in its thread if it waits for a disk, so that the owner's event loop doesn't."""
+    return step() if outbox.thread is None else await outbox.thread.run(step)
 
 
 def settle(outbox: Outbox, entry: Entry, kind: Kind, doubtful: bool) -> None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from shoal.clients.book import Answer, Book, SeenTask, nano_up
 from shoal.clients.book_sqlite import SqliteBook
@@ -25,6 +26,7 @@ from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 
+T = TypeVar("T")
 ACCEPTED = "accepted"
 
 
@@ -45,7 +47,7 @@ class EnteredOutbox:
 
     def __init__(self, box: Outbox, book: Book, clock: Clock) -> None:
         self._box, self._book, self._clock = box, book, clock
-        self.blocking = box.blocking
+        self.thread = box.thread
 
     def finish(self, task_id: TaskId, window: int, state: State, kind: Kind | None = None) -> None:
         with self._book.transaction():
@@ -104,6 +106,10 @@ class Memory:
     def transaction(self) -> Iterator[None]:
         with self.book.transaction():
             yield
+
+    async def run(self, step: Callable[[], T]) -> T:
+        """Run steps of this object in its own thread, for an event loop: it waits for no disk then."""
+        return await self._store.thread.run(step)
 
     def close(self) -> None:
         self._store.close()

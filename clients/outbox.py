@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from shoal.clients.core import Prepared, State
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
+
+if TYPE_CHECKING:
+    from shoal.clients.store_thread import StoreThread
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Entry:
 class Outbox(Protocol):
     """Every method is durable when it returns (where the implementation is durable at all) and safe to call from any thread."""
 
-    blocking: bool  # waits for a disk: call it off the event loop
+    thread: StoreThread | None  # where its steps run, because they wait for a disk; None: they wait for nothing
 
     def claim(self, task_id: TaskId, window: int, make: Callable[[], Prepared]) -> tuple[Record, bool]:
         """The report of this task and window: the existing one and False, or ``make()``, stored, and True.
@@ -117,10 +120,10 @@ def _changed(record: Record, state: State, kind: Kind | None, attempts: int, dou
 class MemoryOutbox:
     """An outbox that forgets with its process: for simulated devices and tests."""
 
-    __slots__ = ("_bytes", "_most", "_pins", "_records", "_struck", "blocking")
+    __slots__ = ("_bytes", "_most", "_pins", "_records", "_struck", "thread")
 
     def __init__(self, most: int = LIMITS.outbox_rows) -> None:
-        self.blocking = False
+        self.thread: StoreThread | None = None
         self._most = most
         self._records: dict[tuple[bytes, int], Record] = {}
         self._bytes: dict[tuple[bytes, int], tuple[bytes, bytes]] = {}

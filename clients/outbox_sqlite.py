@@ -13,6 +13,7 @@ from typing import Any
 from shoal.clients.core import Prepared, State
 from shoal.clients.outbox import Entry, Record, outbox_full, two_schedules
 from shoal.clients.store_sqlite import AgentStore
+from shoal.clients.store_thread import StoreThread
 from shoal.errors import Kind
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -23,12 +24,11 @@ _RECORD = "task_id, window, state, kind, attempts, doubtful, expires_s"
 class SqliteOutbox:
     """On a store, which stays its owner's to close, or on a file that it opens and closes itself. Raises as ``AgentStore`` does."""
 
-    blocking = True
-
     def __init__(self, store: AgentStore | Path, most: int = LIMITS.outbox_rows) -> None:
         self._own = not isinstance(store, AgentStore)
         self._store = store if isinstance(store, AgentStore) else AgentStore(store)
         self._most = most
+        self.thread: StoreThread | None = self._store.thread
 
     def claim(self, task_id: TaskId, window: int, make: Callable[[], Prepared]) -> tuple[Record, bool]:
         with self._store.write() as db:

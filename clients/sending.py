@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal.clients.core import ACTION_OF, Action, Assignment, State, pause
-from shoal.clients.delivery import attempt, give_up, on
+from shoal.clients.delivery import deliver, give_up, on
 from shoal.clients.gate import Gates
 from shoal.clients.memory import Memory
 from shoal.clients.outbox import Entry, Record
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 log = get_log("agent")
 T = TypeVar("T")
 TransportFactory = Callable[[Task, bool], Transport]  # task, insecure
+Claim = Callable[[], tuple[Record, bool]]  # as Outbox.claim
+Key = tuple[TaskId, int]  # of a report: task, window
 _NO_HURRY = 60  # as if after so many attempts: the longest pause
 _SENDERS = 4  # attempts under way at once
 _LOOK_S = 0.25  # between two looks at the answers while something is under way
@@ -59,6 +63,26 @@ class Permit:
         return self.policy.consent(purpose, self._memory.book.consents())
 
 
+@dataclass(slots=True)
+class _Turn:
+    """Whose turn it is with a report. ``users``: who has it, and who waits for it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """An attempt that is on record. ``record``: the report's standing before it, None: there is none. ``fresh``: it was made just now.
+
+    ``entry``: what to send, None: nothing, because the report has its end, or because nothing can be sent now.
+    """
+
+    record: Record | None
+    fresh: bool
+    entry: Entry | None
+
+
 class Sender:
     """Sends what waits. For one event loop. ``gap_s``: mean seconds between the first attempts of two reports, 0: at once."""
 
@@ -78,9 +102,9 @@ class Sender:
         self._make_transport, self._clock, self._entropy, self._gap_s = transports, clock, entropy, gap_s
         self._gates = Gates(config.outbox.with_name(config.outbox.name + ".gates"))
         self._transports: dict[tuple[str, bytes, bytes], Transport] = {}
-        self._due: dict[tuple[TaskId, int], float] = {}  # event loop time of the next attempt
+        self._due: dict[Key, float] = {}  # event loop time of the next attempt
         self._last_send = 0.0  # Unix seconds of the first attempt that was scheduled last
-        self._locks: dict[tuple[TaskId, int], asyncio.Lock] = {}
+        self._turns: dict[Key, _Turn] = {}
         self._under_way: dict[asyncio.Task[Any], str] = {}  # purposes
         self._broken_off: set[asyncio.Task[Any]] = set()  # of these, the ones that lost their consent
         self._wake = asyncio.Event()
@@ -96,25 +120,28 @@ class Sender:
 
     async def guarded(self, assignment: Assignment, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run work that sends something of a task: only if it is allowed, and no longer than that. Raises REFUSED."""
-        purpose = assignment.task.purpose
-        async with self._gates.attempt(purpose):
+        async with self._gates.attempt(assignment.task.purpose):
             await on(self._memory.outbox, lambda: self._permit.check(assignment))
-            child = asyncio.create_task(work())
-            self._under_way[child] = purpose
-            if self._watcher is None or self._watcher.done():
-                self._watcher = asyncio.create_task(self._watch())
-            try:
-                return await child
-            except asyncio.CancelledError:
-                current = asyncio.current_task()
-                if current is not None and current.cancelling():
-                    raise
-                if child in self._broken_off:
-                    raise ShoalError(Kind.REFUSED, f"task {assignment.task.name}: its purpose is denied: sending was broken off") from None
-                raise ShoalError(Kind.UNAVAILABLE, "this program ends: what waits is sent at its next start") from None
-            finally:
-                self._under_way.pop(child, None)
-                self._broken_off.discard(child)
+            return await self._breakable(assignment, work())
+
+    async def _breakable(self, assignment: Assignment, work: Coroutine[Any, Any, T]) -> T:
+        """Run work, inside the gate, until it ends, its purpose is denied (REFUSED), or this program ends (UNAVAILABLE)."""
+        child = asyncio.create_task(work)
+        self._under_way[child] = assignment.task.purpose
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._watch())
+        try:
+            return await child
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            if child in self._broken_off:
+                raise ShoalError(Kind.REFUSED, f"task {assignment.task.name}: its purpose is denied: sending was broken off") from None
+            raise ShoalError(Kind.UNAVAILABLE, "this program ends: what waits is sent at its next start") from None
+        finally:
+            self._under_way.pop(child, None)
+            self._broken_off.discard(child)
 
     async def _watch(self) -> None:
         """Break off what the owner does not allow any more, whichever program he told."""
@@ -143,74 +170,128 @@ class Sender:
 
     # --- attempts -------------------------------------------------------------------------------------------------------
 
-    async def attempt(self, record: Record) -> ShoalError | None:
-        """One attempt for one report, one at a time for each. None: acknowledged, now or before."""
-        key = (record.task_id, record.window)
-        lock = self._locks.setdefault(key, asyncio.Lock())
+    async def first(self, assignment: Assignment, window: int, claim: Claim) -> tuple[Record, bool, ShoalError | None]:
+        """Claim a window's report and make one attempt for it, the beginning of which is in the same commit as the report itself.
+
+        Returns its standing afterwards, whether it is new, and the failure; None: acknowledged, now or before. It is kept also where
+        nothing can be sent. Raises what ``claim`` raises, and REFUSED: then nothing is kept.
+        """
+        key, held = (assignment.task_id, window), None
         try:
-            async with lock:
-                return await self._attempt(key)
+            async with self._turn(key):
+                begun, held, failure = await self._attempt(assignment, window, claim)
+                held = await self._settled(assignment, key, held, failure, begun.entry is not None)
         finally:
-            if not lock.locked():
-                self._locks.pop(key, None)
-
-    async def _attempt(self, key: tuple[TaskId, int]) -> ShoalError | None:
-        before = await on(self._memory.outbox, lambda: self._memory.outbox.load(*key))
-        if before is None:
-            return None
-        assignment = self._tasks.get(key[0])
-        if assignment is None:
-            failure = ShoalError(Kind.UNKNOWN_TASK, f"the task of this report (id {key[0].short}) left the tasks folder: put it back")
-            await self._after(before, failure)
-            return failure
-        try:
-            transport = self._transport(assignment.task)
-            sent = await self.guarded(assignment, lambda: self._send(key, transport))
-        except ShoalError as error:
-            if error.kind is Kind.REFUSED:
-                await self._refused(before, assignment)
-            else:
-                await self._after(before, error)
-            return error
-        if sent is not None:
-            await self._after(before, sent)
-        return sent
-
-    async def _send(self, key: tuple[TaskId, int], transport: Transport) -> ShoalError | None:
-        """Inside the gate: what was withdrawn before is not loaded any more."""
-        entry = await on(self._memory.outbox, lambda: self._memory.outbox.load(*key))
-        return None if entry is None else await attempt(self._memory.outbox, entry, transport, self._config.deadline_s)
-
-    async def _refused(self, entry: Entry, assignment: Assignment) -> None:
-        """The owner does not stand behind the task any more: without consent everything of it goes, else this report ends."""
-
-        def end() -> None:
-            if self._permit.consent(assignment.task.purpose) != _ALLOWED:
-                self._memory.retract(assignment.task.purpose, [assignment.task_id])
-                return
-            held = self._memory.outbox.load(entry.record.task_id, entry.record.window)
-            if held is not None:
-                give_up(self._memory.outbox, held, Kind.REFUSED)
-
-        await on(self._memory.outbox, end)
-        self._due.pop((entry.record.task_id, entry.record.window), None)
-
-    async def _after(self, entry: Entry, failure: ShoalError) -> None:
-        """What a failed attempt leads to: the end of the report, fresher tasks, or a later time."""
-        key = (entry.record.task_id, entry.record.window)
-        held = await on(self._memory.outbox, lambda: self._memory.outbox.load(*key))
+            if held is None or held.state is State.QUEUED:
+                self.wake()
         if held is None:
+            raise ShoalError(Kind.INTERNAL, "a report that was claimed is gone")
+        return held, begun.fresh, failure
+
+    async def attempt(self, record: Record) -> tuple[Record, ShoalError | None]:
+        """One attempt for one report, one at a time for each. Returns its standing, and the failure; None: acknowledged, now or before."""
+        key, sent = (record.task_id, record.window), False
+        held: Record | None = None
+        failure: ShoalError | None
+        async with self._turn(key):
+            assignment = self._tasks.get(record.task_id)
+            if assignment is None:
+                gone = f"the task of this report (id {record.task_id.short}) left the tasks folder: put it back"
+                failure = ShoalError(Kind.UNKNOWN_TASK, gone)
+            else:
+                try:
+                    begun, held, failure = await self._attempt(assignment, record.window)
+                    sent = begun.entry is not None
+                except ShoalError as error:
+                    failure = error
+            held = await self._settled(assignment, key, held, failure, sent)
+        return held or record, failure
+
+    @asynccontextmanager
+    async def _turn(self, key: Key) -> AsyncIterator[None]:
+        """With one report, one at a time."""
+        turn = self._turns.setdefault(key, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[key]
+
+    async def _attempt(
+        self, assignment: Assignment, window: int, claim: Claim | None = None
+    ) -> tuple[_Begun, Record | None, ShoalError | None]:
+        """The report's standing afterwards, None: to be looked up; and the failure. Raises where nothing was put on record."""
+        transport: Transport | None = None
+        unable: ShoalError | None = None
+        async with contextlib.AsyncExitStack() as inside:
+            try:
+                transport = self._transport(assignment.task)
+                await inside.enter_async_context(self._gates.attempt(assignment.task.purpose))
+            except ShoalError as error:
+                unable = error
+            begun = await on(self._memory.outbox, lambda: self._begin(assignment, window, claim, unable is None))
+            if begun.entry is None or transport is None:
+                waits = begun.record is not None and begun.record.state is State.QUEUED
+                return begun, begun.record, unable if waits else None
+            sending = deliver(self._memory.outbox, begun.entry, transport, self._config.deadline_s)
+            try:
+                return begun, *await self._breakable(assignment, sending)
+            except ShoalError as error:
+                return begun, None, error
+
+    def _begin(self, assignment: Assignment, window: int, claim: Claim | None, sends: bool) -> _Begun:
+        """One commit, inside the gate: what was withdrawn before is not sent, and what is withdrawn afterwards has been begun."""
+        outbox, task_id = self._memory.outbox, assignment.task_id
+        with self._memory.transaction():
+            self._permit.check(assignment)  # another program may have taken the consent back this very moment
+            record, fresh = (outbox.find(task_id, window), False) if claim is None else claim()
+            entry = outbox.load(task_id, window) if sends else None
+            if entry is not None:
+                outbox.sending(task_id, window)
+        return _Begun(record, fresh, entry)
+
+    async def _settled(
+        self, assignment: Assignment | None, key: Key, held: Record | None, failure: ShoalError | None, sent: bool
+    ) -> Record | None:
+        """What a failure leads to: the end of the report, fresher tasks, or a later time. Returns the report's standing then.
+
+        ``held``: the standing that the attempt left, None: to be looked up. ``sent``: whether it was an attempt at all.
+        """
+        outbox = self._memory.outbox
+        if failure is None:
+            return held
+        if held is None and failure.kind is Kind.REFUSED and assignment is not None:
             self._due.pop(key, None)
-            return
-        if self._clock.now() >= held.record.expires_s:
-            await on(self._memory.outbox, lambda: give_up(self._memory.outbox, held, Kind.WINDOW_CLOSED))
+            return await on(outbox, lambda: self._refused(assignment, key))
+        held = held or await on(outbox, lambda: outbox.find(*key))
+        if held is None or held.state is not State.QUEUED:
             self._due.pop(key, None)
-            return
+            return held
+        if self._clock.now() >= held.expires_s:
+            self._due.pop(key, None)
+            return await on(outbox, lambda: self._given_up(key, Kind.WINDOW_CLOSED))
         if ACTION_OF[failure.kind] is Action.REFRESH:
             with contextlib.suppress(ShoalError):  # a folder that is gone for a moment changes nothing
                 await asyncio.to_thread(self._tasks.refresh)
-        sent = held.record.attempts > entry.record.attempts  # otherwise the trouble is on this device: no hurry
-        self._due[key] = asyncio.get_running_loop().time() + self._pause(held.record.attempts if sent else _NO_HURRY)
+        # An attempt that did not come about is trouble on this device: no hurry.
+        self._due[key] = asyncio.get_running_loop().time() + self._pause(held.attempts if sent else _NO_HURRY)
+        return held
+
+    def _refused(self, assignment: Assignment, key: Key) -> Record | None:
+        """The owner does not stand behind the task any more: without consent everything of it goes, else this report ends."""
+        if self._permit.consent(assignment.task.purpose) == _ALLOWED:
+            return self._given_up(key, Kind.REFUSED)
+        self._memory.retract(assignment.task.purpose, [assignment.task_id])
+        return self._memory.outbox.find(*key)
+
+    def _given_up(self, key: Key, kind: Kind) -> Record | None:
+        held = self._memory.outbox.load(*key)
+        if held is not None:
+            give_up(self._memory.outbox, held, kind)
+        return self._memory.outbox.find(*key)
 
     def _pause(self, attempts: int) -> float:
         return pause(max(attempts, 1), self._entropy, self._config.retry_first_s, self._config.retry_most_s)
@@ -226,13 +307,12 @@ class Sender:
 
     async def flush(self) -> list[tuple[Record, ShoalError | None]]:
         """Try every report that waits once, now."""
-        waiting = await asyncio.to_thread(lambda: self._memory.outbox.records(queued=True))
+        waiting = await on(self._memory.outbox, lambda: self._memory.outbox.records(queued=True))
         gate = asyncio.Semaphore(_SENDERS)
 
         async def one(record: Record) -> tuple[Record, ShoalError | None]:
             async with gate:
-                failure = await self.attempt(record)
-            return await asyncio.to_thread(self._memory.outbox.find, record.task_id, record.window) or record, failure
+                return await self.attempt(record)
 
         results = await asyncio.gather(*(one(record) for record in waiting))
         self.wake()
@@ -247,18 +327,18 @@ class Sender:
         async def one(record: Record) -> None:
             async with gate:
                 if not self._stopping:
-                    await self._tell(record, await self.attempt(record))
+                    self._tell(*await self.attempt(record))
 
         while not self._stopping:
             self._wake.clear()
             try:
-                waiting = await asyncio.to_thread(lambda: self._memory.outbox.records(queued=True))
+                waiting = await on(self._memory.outbox, lambda: self._memory.outbox.records(queued=True))
                 keys = {(record.task_id, record.window): record for record in waiting}
                 self._schedule(keys, loop.time())
                 now = loop.time()
-                ready = [record for key, record in keys.items() if self._due[key] <= now and key not in self._locks]
+                ready = [record for key, record in keys.items() if self._due[key] <= now and key not in self._turns]
                 await asyncio.gather(*(one(record) for record in ready))
-                rest = [self._due[key] for key in keys if key in self._due and key not in self._locks]
+                rest = [self._due[key] for key in keys if key in self._due and key not in self._turns]
                 failing = False
             except ShoalError as error:
                 if not failing:
@@ -269,19 +349,17 @@ class Sender:
                     async with asyncio.timeout_at(min(rest, default=None)):
                         await self._wake.wait()
 
-    async def _tell(self, record: Record, failure: ShoalError | None) -> None:
-        """A line when a task's reports begin to fail, and one when they arrive again; not one per try."""
+    def _tell(self, record: Record, failure: ShoalError | None) -> None:
+        """A line when a task's reports begin to fail, and one when they arrive again; not one per try. ``record``: its standing now."""
         if failure is not None:
             if record.task_id not in self._failing and failure.kind is not Kind.REFUSED and not self._stopping:
                 self._failing.add(record.task_id)
                 log.warning("reports are not delivered", task=record.task_id, error=failure)
-        elif record.task_id in self._failing:
-            found = await on(self._memory.outbox, lambda: self._memory.outbox.find(record.task_id, record.window))
-            if found is not None and found.state is State.ACKED and record.task_id in self._failing:  # another may have been faster
-                self._failing.remove(record.task_id)
-                log.info("reports are delivered again", task=record.task_id)
+        elif record.task_id in self._failing and record.state is State.ACKED:
+            self._failing.remove(record.task_id)
+            log.info("reports are delivered again", task=record.task_id)
 
-    def _schedule(self, waiting: dict[tuple[TaskId, int], Record], now: float) -> None:
+    def _schedule(self, waiting: dict[Key, Record], now: float) -> None:
         """Give every report that waits the time of its next attempt."""
         self._due = {key: due for key, due in self._due.items() if key in waiting}
         for key, record in waiting.items():

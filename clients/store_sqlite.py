@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.clients.ledger import EMPTY, Head
+from shoal.clients.store_thread import StoreThread
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 
@@ -176,10 +177,13 @@ class SqliteFile:
 
 
 class AgentStore(SqliteFile):
-    """An agent's file: ``SqliteOutbox`` and ``SqliteBook`` stand on it, and their writes join one transaction."""
+    """An agent's file: ``SqliteOutbox`` and ``SqliteBook`` stand on it, and their writes join one transaction.
+
+    ``thread``: where an event loop has its steps run.
+    """
 
     def __init__(self, path: Path, head_pause_s: float = HEAD_PAUSE_S) -> None:
-        self._head_pause_s = head_pause_s
+        self._head_pause_s, self.thread = head_pause_s, StoreThread()
         self._longer = False  # the ledger, by the transaction under way or by one whose head was not noted yet
         self._again = -math.inf  # from when on, by the monotonic clock, a head is noted after a commit
         self.head_path = path.with_name(path.name + HEAD_SUFFIX)
@@ -274,10 +278,11 @@ class AgentStore(SqliteFile):
             self._roll_back()
 
     def close(self) -> None:
-        """The last head is noted, if the disk lets it."""
+        """The last head is noted, if the disk lets it. Its thread takes no more steps."""
         with self._lock:
             self.settle()
             super().close()
+        self.thread.close()
 
 
 def _replace(path: Path, data: bytes) -> None:

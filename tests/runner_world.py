@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -19,6 +19,7 @@ from shoal.clients.config import AgentConfig
 from shoal.clients.ledger import Event, LedgerEntry
 from shoal.clients.memory import Memory
 from shoal.clients.runner import Runner
+from shoal.clients.store_thread import StoreThread
 from shoal.clock import FakeClock
 from shoal.codec import Bundle
 from shoal.entropy import SYSTEM
@@ -28,15 +29,23 @@ from tests.clients_world import START, DirectTransport, FarEnd, World, make_worl
 HOUR = 3_600
 
 
-_to_thread = asyncio.to_thread
+_to_thread, _stored = asyncio.to_thread, StoreThread.run
 _in_threads = 0  # calls that a thread works on now: time must not go on before they are done, however busy the machine is
 
 
 async def _counted(work: Callable[..., Any], *arguments: Any) -> Any:
+    return await _while_counted(_to_thread(work, *arguments))
+
+
+async def _counted_store(thread: StoreThread, step: Callable[[], Any]) -> Any:
+    return await _while_counted(_stored(thread, step))
+
+
+async def _while_counted(call: Coroutine[Any, Any, Any]) -> Any:
     global _in_threads  # noqa: PLW0603 - one event loop at a time
     _in_threads += 1
     try:
-        return await _to_thread(work, *arguments)
+        return await call
     finally:
         _in_threads -= 1
 
@@ -44,6 +53,7 @@ async def _counted(work: Callable[..., Any], *arguments: Any) -> Any:
 def quicken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The certificate of each task takes a third of a second, and is shown elsewhere. Naps are long: the clock is the test's."""
     monkeypatch.setattr(asyncio, "to_thread", _counted)
+    monkeypatch.setattr(StoreThread, "run", _counted_store)
     monkeypatch.setattr("shoal.clients.measuring._NAP_S", 900.0)
     monkeypatch.setattr("shoal.clients.runner.LOOK_S", 900.0)
     monkeypatch.setattr("shoal.clients.explain.guaranteed_epsilon", lambda _: 0.25)
