@@ -1,0 +1,212 @@
+"""What a report costs in commits and in turns of the store's thread, and what is on disk at each moment between them."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.clients.agent import Agent
+from shoal.clients.core import State
+from shoal.clients.ledger import Event
+from shoal.clients.memory import Memory
+from shoal.clients.outbox_sqlite import SqliteOutbox
+from shoal.clients.store_thread import StoreThread
+from shoal.entropy import SYSTEM
+from shoal.errors import Kind, ShoalError
+from tests.clients_world import START, WEEK, DirectTransport, FarEnd, make_world
+from tests.unit.clients.test_agent_consent import PURPOSE, Device, Hanging, quick
+
+__all__ = ["quick"]  # a fixture of every test here too
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Device:
+    return Device(tmp_path, make_world())
+
+
+class Looking(DirectTransport):
+    """Looks at the device's disk, as another program does, at the moment at which the frame would leave."""
+
+    def __init__(self, far: FarEnd, path: Path) -> None:
+        super().__init__(far)
+        self.path, self.found = path, list[Any]()
+
+    async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
+        disk = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
+        newest = "SELECT window, state, attempts, doubtful, frame = ? FROM report ORDER BY window DESC LIMIT 1"
+        (charges,) = disk.execute("SELECT count(*) FROM charge").fetchone()
+        bodies = [str(body) for (body,) in disk.execute("SELECT body FROM ledger")]
+        entries = [sum(f'"{event.value}"' in body for body in bodies) for event in (Event.REPORTED, Event.OUTCOME)]
+        self.found = [*disk.execute(newest, (frame,)).fetchone(), charges, *entries]
+        disk.close()
+        return await super().submit(frame, ack_key, deadline_s)
+
+
+def counted(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[object]]:
+    """The commits and the turns from here on; and no statement in the event loop's own thread."""
+    commits, turns, loop, real = list[str](), list[object](), threading.current_thread(), StoreThread.run
+
+    def statement(text: str) -> None:
+        commits.extend([text] if text in {"COMMIT", "ROLLBACK"} else [])
+        turns.extend(["in the event loop"] if threading.current_thread() is loop else [])
+
+    async def run(thread: StoreThread, step: Callable[[], Any]) -> Any:
+        turns.append(step)
+        return await real(thread, step)
+
+    agent._guarantees._known[agent.tasks.find("visits").task_id] = 0.25
+    store = agent.memory._store
+    store._again = float("inf")  # the head's own transaction, once a second at most, would be one more
+    store._db.set_trace_callback(statement)
+    monkeypatch.setattr(StoreThread, "run", run)
+    return commits, turns
+
+
+async def test_a_report_takes_two_commits_and_all_of_it_is_on_disk_before_a_byte_leaves(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the beginning of the attempt in a commit of its own -> three; the charge after the claim -> 0 of it when the frame leaves;
+    ``deliver`` before ``_begin`` has committed -> no row; a read in the event loop -> a turn that is none."""
+    looking = Looking(device.far, device.folder / "outbox.db")
+    async with device.agent(looking) as agent:
+        await agent.report("visits", 3)  # the certificate is looked up
+        device.clock.advance(WEEK)
+        commits, turns = counted(agent, monkeypatch)
+        outcome = await agent.report("visits", 3)
+        assert (outcome.state, outcome.attempts, outcome.fresh) == (State.ACKED, 1, True)
+        assert (commits, len(turns)) == (["COMMIT"] * 2, 2)
+    assert looking.found == [1, "queued", 1, 1, 1, 2, 2, 1]
+
+
+async def test_what_waits_is_sent_in_two_commits_and_queued_in_one(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with device.agent() as agent:
+        await agent.report("visits", 3)
+        device.clock.advance(WEEK)
+        commits, turns = counted(agent, monkeypatch)
+        assert (await agent.report("visits", 3, send=False)).state is State.QUEUED
+        assert (commits, len(turns)) == (["COMMIT"], 1)
+        (outcome,) = await agent.flush()
+        assert (outcome.state, outcome.attempts) == (State.ACKED, 1)
+        assert (commits, len(turns)) == (["COMMIT"] * 3, 4)
+
+
+async def test_an_acknowledgement_that_could_not_be_kept_is_not_told(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt sends the same bytes. Planted: the standing named before the commit of the outcome -> ACKED is returned."""
+
+    def full(*_: object) -> None:
+        raise ShoalError(Kind.OVERLOADED, "disk full")
+
+    async with device.agent() as agent:
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteOutbox, "finish", full)
+            outcome = await agent.report("visits", 3)
+            assert (outcome.state, outcome.attempts, outcome.kind) == (State.QUEUED, 1, Kind.OVERLOADED)
+        (again,) = await agent.flush()
+        assert (again.state, again.attempts) == (State.ACKED, 2)
+    assert len(device.far.frames) == 2
+    assert len(set(device.far.frames)) == 1
+
+
+async def test_a_report_that_can_not_be_sent_is_kept(device: Device) -> None:
+    """No attempt was made, and it is not in doubt. Planted: the gate's failure raised before the claim -> nothing is queued."""
+    gates = device.folder / "outbox.db.gates"
+    async with device.agent() as agent:
+        gates.rmdir()
+        outcome = await agent.report("visits", 3)
+        assert (outcome.state, outcome.fresh, outcome.attempts, outcome.kind) == (State.QUEUED, True, 0, Kind.CONFIG)
+        again = await agent.report("visits", 3)
+        assert (again.state, again.fresh, again.attempts) == (State.QUEUED, False, 0)
+        gates.mkdir(0o700)
+        (sent,) = await agent.flush()
+        assert (sent.state, sent.attempts) == (State.ACKED, 1)
+        gates.rename(device.folder / "away")
+        done = await agent.report("visits", 3)
+        assert (done.state, done.kind, done.message) == (State.ACKED, None, "")
+    assert len(device.far.frames) == 1
+
+
+async def test_of_one_report_there_is_one_attempt_at_a_time(device: Device) -> None:
+    """However many ask for it, and when. Planted: the turn dropped with the lock, while others wait -> two at once."""
+    hanging, most = Hanging(device.far), 0
+    under_way = 0
+    real = hanging.submit
+
+    async def submit(frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            await real(frame, ack_key, deadline_s)
+            raise ShoalError(Kind.OVERLOADED, "again")
+        finally:
+            under_way -= 1
+
+    hanging.submit = submit  # type: ignore[method-assign] # of this one
+    async with device.agent(hanging) as agent:
+        asking = [asyncio.create_task(agent.report("visits", 3)) for _ in range(3)]
+        await hanging.arrived.wait()
+        hanging.go.set()
+        asyncio.get_running_loop().call_soon(lambda: asking.append(asyncio.create_task(agent.report("visits", 3))))
+        first, *_ = outcomes = [await one for one in asking]
+        outcomes.append(await asking[-1])
+        assert {one.state for one in outcomes} == {State.QUEUED}
+        assert (first.fresh, [one.fresh for one in outcomes].count(True)) == (True, 1)
+        assert agent._sender._turns == {}
+    assert most == 1
+    assert len(set(device.far.frames)) == 1
+
+
+async def test_a_caller_that_gave_up_leaves_its_report_to_the_background(device: Device) -> None:
+    """Planted: no word to the background when a call is cancelled -> this hangs until the time limit."""
+    hanging = Hanging(device.far)
+    async with device.agent(hanging, background=True) as agent:
+        asking = asyncio.create_task(agent.report("visits", 3))
+        await hanging.arrived.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        hanging.go.set()
+        while [one.state for one in await agent.outcomes()] != [State.ACKED]:
+            pass  # each look is a turn of the store's thread: no busy loop
+    assert len(device.far.frames) == 1
+
+
+@pytest.mark.parametrize(("now", "value"), [(START - 1.0, 3), (START + 100.0 * WEEK, 3), (START + 1.0, [1.0, 2.0])])
+async def test_the_owner_s_refusal_is_named_before_any_other(device: Device, now: float, value: Any) -> None:
+    """Planted: the clock and the value looked at alone -> TOO_EARLY, WINDOW_CLOSED, INVALID."""
+    device.policy = {"purposes": {PURPOSE: "denied"}}
+    device.clock.time = now
+    async with device.agent() as agent:
+        with pytest.raises(ShoalError) as caught:
+            await agent.report("visits", value)
+        assert (caught.value.kind, "denied" in caught.value.message) == (Kind.REFUSED, True)
+
+
+async def test_steps_run_in_one_thread_one_after_the_other() -> None:
+    """Planted: two threads -> two names."""
+    thread, names, order = StoreThread(), set[str](), list[int]()
+
+    def step(number: int) -> int:
+        names.add(threading.current_thread().name)
+        order.append(number)
+        return number
+
+    assert await asyncio.gather(*(thread.run(lambda number=number: step(number)) for number in range(50))) == list(range(50))  # type: ignore[misc] # mypy knows no default there
+    assert (len(names), order) == (1, list(range(50)))
+    thread.close()
+    with pytest.raises(ShoalError) as caught:
+        await thread.run(lambda: 1)
+    assert caught.value.kind is Kind.UNAVAILABLE
+
+
+async def test_a_memory_that_is_closed_says_so(device: Device) -> None:
+    memory = Memory(device.settings, device.clock, SYSTEM)
+    await memory.run(memory.close)
+    with pytest.raises(ShoalError) as caught:
+        await memory.run(memory.book.spent)
+    assert caught.value.kind is Kind.UNAVAILABLE
