@@ -7,6 +7,10 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
+import ssl
+import subprocess
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +21,11 @@ from shoal.crypto.tlscerts import issue
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.mqtt.link import Link
-from shoal.mqtt.settings import BrokerSettings
+from shoal.mqtt.settings import BrokerSettings, LoginRefused
 from shoal.mqtt.topics import TASKS_FILTER, down_topic, new_reply, tag_of, task_topic, up_filter, up_topic
 from tests import broker as brokers
 from tests.broker import Broker, free_port
+from tests.unit.packaging.test_deploy import compose
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 OURS = ("listener", "certfile", "keyfile", "persistence", "connection_messages", "log_dest", "set_tcp_nodelay", "allow_anonymous")
@@ -55,11 +60,16 @@ async def sample(tmp_path: Path) -> AsyncIterator[dict[str, BrokerSettings]]:
         yield {"": broker.settings, **named}
 
 
-async def received(settings: BrokerSettings, publishers: list[tuple[BrokerSettings, str]]) -> tuple[set[str], set[tuple[str, str]]]:
-    """The topics that came to somebody with these settings who subscribes to all, and which (user, topic) were refused."""
+async def received(
+    settings: BrokerSettings, publishers: list[tuple[BrokerSettings, str]], marker: BrokerSettings | None = None
+) -> tuple[set[str], set[tuple[str, str]]]:
+    """The topics that came to somebody with these settings who subscribes to all, and which (user, topic) were refused. ``marker``: the
+    publisher, if it and not the shuffler sends the last message, after which all have come."""
     came: set[str] = set()
     marked = asyncio.Event()
     end = down_topic(new_reply()) if settings.username != "shuffler" else up_topic(TAG, new_reply())
+    if marker is not None:
+        end = task_topic(TaskId(bytes(31) + b"\1"))
 
     def arrived(topic: str, payload: bytes) -> None:
         came.add(topic)
@@ -78,7 +88,7 @@ async def received(settings: BrokerSettings, publishers: list[tuple[BrokerSettin
                     assert error.kind is Kind.UNAVAILABLE  # noqa: PT017
                     refused.add((who.username, topic))
         shuffler, device = publishers[-1][0], publishers[0][0]
-        async with Link(device if settings.username == "shuffler" else shuffler) as last:
+        async with Link(marker or (device if settings.username == "shuffler" else shuffler)) as last:
             await last.publish(end, b"end", timeout_s=20.0)
         if settings.username != "publisher":
             async with asyncio.timeout(20):
@@ -109,18 +119,117 @@ async def test_a_wrong_password_does_not_pass_for_nobody(sample: dict[str, Broke
             await link.connected(20.0)
 
 
-def install(folder: Path, port: int) -> Path:
-    """The sample with another port and folder, and what it names. Where tests run as root, so does the broker, to read its files."""
-    identity = issue(brokers.authority(), "broker", ["localhost", "127.0.0.1"], server=True, client=False, days=30)
+def install(folder: Path, port: int, as_root: bool = True) -> Path:
+    """The sample with another port and folder, and what it names. ``as_root``: where tests run as root, so does the broker, to read its
+    files."""
     shutil.copy(DEPLOY / "mosquitto.acl", folder / "mosquitto.acl")
     text = (DEPLOY / "mosquitto.conf").read_text().replace("/etc/mosquitto", str(folder))
-    text = text.replace("listener 8883", f"listener {port} 127.0.0.1") + ("user root\n" if os.getuid() == 0 else "")
-    files = {"broker.pem": identity.cert_pem, "broker.key": identity.key_pem, "passwords": b"", "mosquitto.conf": text.encode()}
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
+    text = text.replace("listener 8883", f"listener {port} 127.0.0.1") + ("user root\n" if as_root and os.getuid() == 0 else "")
+    (folder / "passwords").touch()
+    (folder / "mosquitto.conf").write_text(text)
+    certify(folder)
     for path in folder.iterdir():
         path.chmod(0o600)
     return folder / "mosquitto.conf"
+
+
+def certify(folder: Path) -> bytes:
+    """A new certificate in place of the one that is there; DER."""
+    identity = issue(brokers.authority(), "broker", ["localhost", "127.0.0.1"], server=True, client=False, days=30)
+    (folder / "broker.pem").write_bytes(identity.cert_pem)
+    (folder / "broker.key").write_bytes(identity.key_pem)
+    return ssl.PEM_cert_to_DER_cert(identity.cert_pem.decode().partition("-----END CERTIFICATE-----")[0] + "-----END CERTIFICATE-----\n")
+
+
+def passwords(folder: Path, *names: str, secret: str) -> None:
+    """As the sample's comment says, and hashed. The file stays the same one, of the same owner."""
+    maker = shutil.which("mosquitto_passwd", path="/usr/bin:/usr/sbin:/usr/local/bin") or "mosquitto_passwd"
+    with tempfile.TemporaryDirectory() as elsewhere:
+        made = Path(elsewhere) / "passwords"
+        made.write_text("".join(f"{name}:{secret}\n" for name in names))
+        subprocess.run([maker, "-U", str(made)], check=True)
+        (folder / "passwords").write_bytes(made.read_bytes())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="wants root, to become somebody else")
+async def test_the_broker_of_compose_runs_as_nobody_on_files_of_its_own() -> None:
+    """deploy/compose.yaml's user, on a folder that it can read and nobody can write, without any privilege: the sample starts, serves all
+    three kinds of clients over TLS, and takes new passwords and a new certificate on SIGHUP, as its comments say.
+
+    Planted: "persistence true" (it can't write, and says so), log_type all, user 0:0 in compose.yaml, a passwords file of somebody else's
+    -> this fails.
+    """
+    user, _, group = str(compose()["services"]["broker"]["user"]).partition(":")
+    port, program = free_port(), brokers.mosquitto()
+    assert program is not None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = install(folder, port, as_root=False)
+        passwords(folder, "publisher", secret="right")
+        give(folder, int(user), int(group))
+        process = await asyncio.create_subprocess_exec(
+            *("setpriv", "--reuid", user, "--regid", group, "--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"),
+            *(program, "-c", str(config)),
+            cwd="/",
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            device = BrokerSettings("127.0.0.1", port, brokers.authority().cert_pem)
+            publisher = replace(device, username="publisher", password="right")
+            shuffler = replace(device, username="shuffler", password="later")
+            await up(device)
+            assert set(rights(process.pid)) >= {f"Uid:\t{user}\t{user}\t{user}\t{user}", "CapEff:\t0000000000000000"}
+            came, refused = await received(device, [(device, UP), (publisher, TASK)], marker=publisher)
+            assert (came, refused) == ({TASK}, set())
+            with pytest.raises(ShoalError, match="username and password"):
+                await up(shuffler)
+            passwords(folder, "publisher", "shuffler", secret="later")
+            certificate = certify(folder)
+            process.send_signal(signal.SIGHUP)
+            async with asyncio.timeout(brokers.PATIENCE_S):
+                while await shown(port) != certificate:
+                    continue
+            await up(shuffler)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                process.terminate()
+            _, said = await process.communicate()
+        assert (process.returncode, said) == (0, b"")
+
+
+def give(folder: Path, user: int, group: int) -> None:
+    """All of it to somebody who may read it and write nothing."""
+    for path in [folder, *folder.iterdir()]:
+        os.chown(path, user, group)
+    folder.chmod(0o500)
+
+
+def rights(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/status").read_text().splitlines()
+
+
+async def up(settings: BrokerSettings) -> None:
+    """Returns once it lets them in, though it may still be starting. Raises what it says against them."""
+    async with Link(settings) as link, asyncio.timeout(brokers.PATIENCE_S):
+        while not link.up:
+            try:
+                await link.connected(brokers.PATIENCE_S)
+            except LoginRefused:
+                raise
+            except ShoalError:
+                continue
+
+
+async def shown(port: int) -> bytes:
+    """The certificate of a new connection; DER."""
+    context = ssl.create_default_context(cadata=brokers.authority().cert_pem.decode())
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    try:
+        certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return certificate
+    finally:
+        writer.close()  # with TLS's goodbye: without, the broker would have something to say
+        await writer.wait_closed()
 
 
 async def test_the_sample_as_it_is_starts_and_says_nothing(tmp_path: Path) -> None:
