@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from shoal.clients.agent import Agent
     from shoal.clients.config import AgentConfig
 
+_TAKES_BACK = ("deny", "ask")
+
 
 async def consent(arguments: argparse.Namespace, config: AgentConfig) -> int:
     """List all answers, answer for a purpose, or accept one task's epsilon0. Raises CONFIG for arguments that don't fit together."""
@@ -28,18 +30,40 @@ async def consent(arguments: argparse.Namespace, config: AgentConfig) -> int:
         raise ShoalError(
             Kind.CONFIG, "--accept-epsilon0 is about one task: give it alone, or with ask to take it back; answer for its purpose by itself"
         )
-    withdrawn = 0
-    async with Agent(config, background=False) as agent:
-        if arguments.accept_epsilon0:
-            return await _accept(arguments, agent)
-        purpose = _purpose(agent, config, name, arguments.purpose)
-        if word is not None:
-            answer = answer_of(word)
-            withdrawn = len(await (agent.withdraw(purpose) if answer == DENIED else agent.consent(purpose, answer)))
+    withdrawn, purpose = 0, name if arguments.purpose else ""
+    try:
+        async with Agent(config, background=False) as agent:
+            if arguments.accept_epsilon0:
+                return await _accept(arguments, agent)
+            purpose = _purpose(agent, config, name, arguments.purpose)
+            if word is not None:
+                answer = answer_of(word)
+                withdrawn = len(await (agent.withdraw(purpose) if answer == DENIED else agent.consent(purpose, answer)))
+    except ShoalError as error:
+        if error.kind is Kind.OVERLOADED and word in _TAKES_BACK and not arguments.accept_epsilon0:
+            raise _not_kept(error, arguments.config.name, purpose) from None
+        raise
     rows = [row for row in await _listed(config) if row["purpose"] == purpose]
     if withdrawn and not arguments.json:
         print_lines(f"{'1 report that waited was' if withdrawn == 1 else f'{withdrawn:,} reports that waited were'} deleted")
     return _show(arguments, [{**row, "withdrawn": withdrawn} for row in rows])
+
+
+def _not_kept(error: ShoalError, file: str, purpose: str) -> ShoalError:
+    """A disk that is full must not stand between an owner and his no: what the configuration denies needs no write of the memory."""
+    words = f'"{_toml(purpose)}"' if purpose else "the purpose's words in quotation marks"
+    return ShoalError(
+        error.kind,
+        f'{error.message}; the answer was not kept. To deny it all the same, write {words} = "denied" under [policy.purposes] in '
+        f"{file} and send SIGHUP to a running agent: once it has read the file it sends nothing for that purpose, and what waits is "
+        "deleted when there is room",
+    )
+
+
+def _toml(text: str) -> str:
+    """Inside a basic string of TOML; nothing in it can steer a terminal."""
+    shown = ("\\" + c if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
+    return "".join(shown)
 
 
 async def _accept(arguments: argparse.Namespace, agent: Agent) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from shoal.cli.main import main
+from shoal.clients.memory import Memory
+from shoal.errors import Kind, ShoalError
 from tests.owner_world import Owner, owner_at
 
 
@@ -62,3 +66,48 @@ def test_status_names_a_source_that_no_task_has(owner: Owner) -> None:
     assert (list(found["problems"]), found["notes"]) == (["visits"], [])
     (owner.folder / "tasks" / "visits.task").unlink()
     assert owner.json("status")["notes"] == ["[sources.visits] matches no task that this device knows: none is known yet"]
+
+
+# --- a disk that is full ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("word", "at"), [("deny", "answer"), ("ask", "answer"), ("deny", "opening")])
+def test_a_no_that_cannot_be_kept_says_what_needs_no_write(owner: Owner, monkeypatch: pytest.MonkeyPatch, word: str, at: str) -> None:
+    """And what it says is true: the line, put into the file, denies. Planted: the disk's message alone -> this fails."""
+    full = ShoalError(Kind.OVERLOADED, "outbox outbox.db: the disk is full, failing or busy: make room, then again")
+
+    def failing(*_: object, **__: object) -> None:
+        raise full
+
+    owner.write(consent="allowed")
+    owner.json("status")
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "answer" if at == "answer" else "__init__", failing)
+        code, out, err = owner.run("consent", "visits", word)
+        assert (code, out) == (1, "")
+        assert err.count("\n") == 1
+        assert err.startswith(f"shoal: {full.message}; the answer was not kept. To deny it all the same, write ")
+        assert "in agent.toml and send SIGHUP" in err
+        assert ('"to plan clinics" = "denied" under [policy.purposes]' in err) == (at == "answer")
+        assert "not kept. To deny" not in owner.run("consent", "visits", "allow")[2]
+    assert owner.json("status")["tasks"][0]["consent"] == "allowed"
+    owner.write(consent="denied")
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "retract", failing)
+        assert json.loads(owner.run("status", "--json")[1])["tasks"][0]["consent"] == "denied"
+        code, _, err = owner.run("report", "visits", "3")
+        assert (code, "its purpose is denied" in err) == (1, True)
+
+
+def test_the_line_that_is_told_is_toml(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a purpose's words are, and none of them steers a terminal. Planted: the words as they are -> this fails."""
+    purpose = 'a "b" \\ c\x1b[2J\x7f \u202e é 😀'
+
+    def failing(*_: object) -> None:
+        raise ShoalError(Kind.OVERLOADED, "full")
+
+    monkeypatch.setattr(Memory, "answer", failing)
+    err = owner.run("consent", purpose, "deny", "--purpose")[2]
+    line = err.partition(", write ")[2].partition(" under ")[0]
+    assert tomllib.loads(line) == {purpose: "denied"}
+    assert line.isprintable()

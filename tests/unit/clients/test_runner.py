@@ -16,6 +16,7 @@ from shoal.clients import runner as runner_module
 from shoal.clients.agent import Agent
 from shoal.clients.core import State
 from shoal.clients.ledger import Event
+from shoal.clients.store_sqlite import SqliteFile
 from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -295,6 +296,36 @@ async def test_a_folder_of_tasks_that_goes_and_comes_back(place: Place, logged: 
         await place.until(lambda: any(one["event"] == "tasks are read" for one in logged()))
         await place.until(lambda: len(place.windows()) >= 3)
     assert [one["event"] for one in logged()].count("tasks can't be read") == 1
+
+
+async def test_what_the_file_denies_is_not_sent_though_the_disk_is_full(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Denied in the file, with SIGHUP, while nothing can be written: nothing more is sent, and with room what waits is deleted.
+
+    Planted: the policy of the start kept after a reload -> the report that waits is sent as soon as there is room, and this fails.
+    """
+    full = False
+    real = SqliteFile.write
+
+    def write(self: SqliteFile) -> Any:
+        if full:
+            raise ShoalError(Kind.OVERLOADED, "the disk is full")
+        return real(self)
+
+    monkeypatch.setattr(SqliteFile, "write", write)
+    place.transport.down = True
+    async with place.running():
+        await place.until(lambda: len(place.entries(Event.REPORTED)) == 1)
+        full = True
+        place.write(consent="denied")
+        place.reload.set()
+        await place.until(lambda: not place.reload.is_set())
+        await place.until(lambda: place.clock.now() > START + 2 * HOUR)
+        place.transport.down = False
+        await place.until(lambda: place.clock.now() > START + 2.5 * HOUR)
+        assert place.windows() == []
+        full = False
+        await place.until(lambda: place.clock.now() > START + 5 * HOUR)
+    assert (place.windows(), len(place.entries(Event.WITHDRAWN))) == ([], 1)
 
 
 async def test_a_source_without_a_task_is_told_of_once_and_so_is_its_task(place: Place, logged: Callable[[], list[dict[str, Any]]]) -> None:
