@@ -16,6 +16,7 @@ from shoal.clients.core import State
 from shoal.clients.ledger import Event
 from shoal.clients.memory import Memory
 from shoal.clients.outbox_sqlite import SqliteOutbox
+from shoal.clients.sending import Sender
 from shoal.clients.store_thread import StoreThread
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
@@ -131,35 +132,44 @@ async def test_a_report_that_can_not_be_sent_is_kept(device: Device) -> None:
     assert len(device.far.frames) == 1
 
 
-async def test_of_one_report_there_is_one_attempt_at_a_time(device: Device) -> None:
-    """However many ask for it, and when. Planted: the turn dropped with the lock, while others wait -> two at once."""
-    hanging, most = Hanging(device.far), 0
-    under_way = 0
-    real = hanging.submit
+async def test_of_one_report_there_is_one_attempt_at_a_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ask for it, and when. Planted: the turn dropped by who had it, though others wait -> two at once."""
+    device.far.script = lambda *_: ShoalError(Kind.OVERLOADED, "again")
+    under_way, most, real = 0, 0, Sender._attempt
 
-    async def submit(frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
+    async def attempt(*arguments: Any) -> Any:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
         try:
-            await real(frame, ack_key, deadline_s)
-            raise ShoalError(Kind.OVERLOADED, "again")
+            return await real(*arguments)
         finally:
             under_way -= 1
 
-    hanging.submit = submit  # type: ignore[method-assign] # of this one
-    async with device.agent(hanging) as agent:
+    monkeypatch.setattr(Sender, "_attempt", attempt)
+    async with device.agent() as agent:
         asking = [asyncio.create_task(agent.report("visits", 3)) for _ in range(3)]
-        await hanging.arrived.wait()
-        hanging.go.set()
-        asyncio.get_running_loop().call_soon(lambda: asking.append(asyncio.create_task(agent.report("visits", 3))))
-        first, *_ = outcomes = [await one for one in asking]
-        outcomes.append(await asking[-1])
-        assert {one.state for one in outcomes} == {State.QUEUED}
-        assert (first.fresh, [one.fresh for one in outcomes].count(True)) == (True, 1)
+        asking[0].add_done_callback(lambda _: asking.append(asyncio.create_task(agent.report("visits", 3))))
+        outcomes = [await one for one in asking]  # the last one joins on the way
+        assert [(one.state, one.fresh) for one in outcomes] == [(State.QUEUED, True), *[(State.QUEUED, False)] * 3]
         assert agent._sender._turns == {}
     assert most == 1
-    assert len(set(device.far.frames)) == 1
+    assert (len(device.far.frames), len(set(device.far.frames))) == (4, 1)
+
+
+async def test_a_consent_taken_back_in_another_program_ends_it_though_the_certificate_is_known(device: Device) -> None:
+    """Nothing is looked up then but the owner's answers. Planted: no look at them in ``_begin``, or in ``_report`` -> sent, or queued."""
+    async with device.agent() as agent, device.agent() as other:
+        agent._guarantees._known[agent.tasks.find("visits").task_id] = 0.25
+        await agent.report("visits", 3)
+        await other.withdraw(PURPOSE)
+        device.clock.advance(WEEK)
+        for send in (True, False):
+            with pytest.raises(ShoalError) as caught:
+                await agent.report("visits", 3, send=send)
+            assert caught.value.kind is Kind.REFUSED
+        assert len(await agent.outcomes()) == 1
+    assert (len(device.far.frames), len(device.entries(Event.REPORTED))) == (1, 1)
 
 
 async def test_a_caller_that_gave_up_leaves_its_report_to_the_background(device: Device) -> None:
