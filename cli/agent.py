@@ -31,7 +31,8 @@ _EXAMPLES = """examples:
   shoal agent ledger --config agent.toml                 everything that this device was asked, answered, sent and charged
   shoal agent budget --config agent.toml                 what answers may cost, have cost, and what is left
 
-Exit status: 0 ok (a report that waits for the network is ok), 1 the work failed, 2 the request was wrong.
+Exit status: 0 ok, 1 the work failed, 2 the request was wrong. A report that waits for the network is ok, but for flush, whose work is to
+send: it ends with 1 unless everything that waited was delivered.
 """
 _RUN = """examples:
   shoal agent run --config agent.toml           until SIGTERM or Ctrl-C; SIGHUP reads agent.toml again
@@ -117,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--no-answer", action="store_true", help="take part without an answer")
     report.add_argument("--queue", action="store_true", help="only queue it; send later with flush")
 
-    _command(commands, "flush", _flush, "try every report that waits once, now")
+    _command(commands, "flush", _flush, "try every report that waits once, now; exit status 1 unless all were delivered")
     _command(commands, "status", _status, "tasks, consent and reports; nothing is sent")
 
     explain = _command(
@@ -214,7 +215,11 @@ async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:
             print_lines(outcome_line(outcome))
         if not outcomes:
             print_lines("nothing waits to be sent")
-    return 0 if all(outcome.state is State.ACKED for outcome in outcomes) else 1
+    missed = sum(outcome.state is not State.ACKED for outcome in outcomes)
+    if missed:
+        count = f"{missed:,} of {len(outcomes):,} reports" if len(outcomes) > 1 else "the report that waited"
+        print(f"shoal: not delivered: {count}; what still waits is tried again by the next flush", file=sys.stderr)  # noqa: T201 - as main's
+    return 1 if missed else 0
 
 
 async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:

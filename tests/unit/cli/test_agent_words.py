@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.main import main
+from shoal.clients.agent import Agent, Outcome
+from shoal.clients.core import State
 from shoal.clients.memory import Memory
 from shoal.errors import Kind, ShoalError
 from tests.owner_world import Owner, owner_at
@@ -111,3 +113,33 @@ def test_the_line_that_is_told_is_toml(owner: Owner, monkeypatch: pytest.MonkeyP
     line = err.partition(", write ")[2].partition(" under ")[0]
     assert tomllib.loads(line) == {purpose: "denied"}
     assert line.isprintable()
+
+
+# --- exit status ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_report_that_waits_is_ok_but_not_after_flush(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the help says so. Planted: 0 for a flush that delivered nothing, 1 without a line that says why -> this fails."""
+    owner.write(consent="allowed", more="[send]\ndeadline_s = 1\n")
+    assert owner.run("flush") == (0, "nothing waits to be sent\n", "")
+    code, out, err = owner.run("report", "visits", "3")  # nobody listens there
+    assert (code, "queued, not sent yet" in out, err) == (0, True, "")
+    line = "shoal: not delivered: the report that waited; what still waits is tried again by the next flush\n"
+    code, out, err = owner.run("flush")
+    assert (code, "queued, not sent yet" in out, err) == (1, True, line)
+    code, out, err = owner.run("flush", "--json")
+    assert (code, [one["state"] for one in json.loads(out)], err) == (1, ["queued"], line)
+    acked, queued = (
+        Outcome("visits", owner.world.task_id, window, state, False, 1) for window, state in enumerate((State.ACKED, State.QUEUED))
+    )
+    for outcomes, status in (([acked], 0), ([acked, queued], 1)):
+
+        async def flush(_: Agent, standing: list[Outcome] = outcomes) -> list[Outcome]:
+            return standing
+
+        monkeypatch.setattr(Agent, "flush", flush)
+        code, _, err = owner.run("flush")
+        assert (code, err.partition(";")[0]) == (status, "shoal: not delivered: 1 of 2 reports" if status else "")
+    with pytest.raises(SystemExit):
+        main(["agent", "flush", "--help"])
+    assert "1 unless everything that waited was delivered" in owner.capsys.readouterr().out
