@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import time
@@ -28,7 +27,6 @@ from shoal.task import split_address
 
 _PATIENCE_S = 30.0  # for a broker to take a message
 _LEAST_EVERY_S = 1.0
-_QUIET = logging.NullHandler()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +83,15 @@ def publish(
         raise ShoalError(Kind.CONFIG, "say where to publish: --mqtt HOST:PORT, --dir FOLDER, or both")
     if every is not None and (withdraw or not every >= _LEAST_EVERY_S):
         raise ShoalError(Kind.CONFIG, f"--every is {_LEAST_EVERY_S:g} second or more, and not for --withdraw")
-    logging.getLogger("shoal.mqtt").addHandler(_QUIET)  # what the link logs is told here, once
     signed = _verified(file, keys or file.with_suffix(SCHEDULE_SUFFIX), trust, withdraw=withdraw)
     settings = _settings(mqtt, ca, username, password_file, protocol, insecure=insecure) if mqtt else None
     if folder is not None:
         _remove(folder, signed) if withdraw else _put(folder, signed)
     if settings is not None and every is None:
-        asyncio.run(_once(settings, signed, withdraw=withdraw))
+        try:
+            asyncio.run(_once(settings, signed, withdraw=withdraw))
+        except ShoalError as error:
+            raise ShoalError(error.kind, _as_option(error.message)) from None
     if as_json:
         emit_json(_shown(signed, mqtt, folder, withdraw=withdraw))
     else:
@@ -146,6 +146,11 @@ def _settings(broker: str, ca: Path | None, username: str, password_file: Path |
     )
 
 
+def _as_option(message: str) -> str:
+    """What a link says of a key of a configuration file, for this command line."""
+    return message.replace(" insecure", " --insecure")
+
+
 async def _once(settings: BrokerSettings, signed: Signed, *, withdraw: bool) -> None:
     async with Link(settings) as link:
         await link.connected(_PATIENCE_S)
@@ -181,7 +186,7 @@ async def _rounds(link: Link | None, folder: Path | None, signed: Signed, every:
             if link is not None:
                 await _send(link, signed)
         except ShoalError as error:
-            now = error.message
+            now = _as_option(error.message)
         if now != trouble:
             stderr.print(f"not published: {now}" if now else "published again", markup=False, soft_wrap=True)
             trouble = now

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings, Untrusted
 
+PLAIN = "; a broker on a loopback address may do without: insecure"  # after what says that a port should speak TLS
 _READ = 64 * 1024  # bytes asked of the system at once
 _TURN = 4 * 1024  # bytes handed to the library before others on the event loop get their turn: about 8 frames, 1 ms
 # OpenSSL's x509_vfy.h: X509_V_ERR_...
@@ -134,10 +135,12 @@ async def _secure(raw: socket.socket, settings: BrokerSettings) -> ssl.SSLSocket
         raise Untrusted(Kind.UNAVAILABLE, _untrusted(error.verify_code)) from None
     except (ssl.SSLEOFError, ConnectionError):
         secured.close()
-        raise _failed("the MQTT broker ended the connection during TLS: try again later, or check that its port speaks TLS") from None
+        raise _failed(
+            f"the MQTT broker ended the connection during TLS: try again later, or check that its port speaks TLS{PLAIN}"
+        ) from None
     except ssl.SSLError:
         secured.close()
-        raise _failed("TLS with the MQTT broker failed: check that its port speaks TLS 1.2 or later") from None
+        raise _failed(f"TLS with the MQTT broker failed: check that its port speaks TLS 1.2 or later{PLAIN}") from None
     except BaseException:
         secured.close()
         raise

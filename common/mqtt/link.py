@@ -14,7 +14,7 @@ from shoal.entropy import SYSTEM, Entropy, uniform_below
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
-from shoal.mqtt.dial import dial
+from shoal.mqtt.dial import PLAIN, dial
 from shoal.mqtt.session import ENDED, Message, Session, library
 from shoal.mqtt.settings import BrokerSettings
 
@@ -150,8 +150,9 @@ class Link:
                     await session.start()
                     await session.subscribe(self._subscribe() if callable(self._subscribe) else self._subscribe)
             except TimeoutError:
+                speaks = "speaks no TLS (if it does, leave out insecure)" if self._settings.insecure else f"speaks TLS{PLAIN}"
                 raise _unavailable(
-                    f"the MQTT broker did not answer within {LIMITS.mqtt_connect_s:g} s: check host and port, or try again later"
+                    f"the MQTT broker did not answer within {LIMITS.mqtt_connect_s:g} s: try again later, or check that its port {speaks}"
                 ) from None
             stack.callback(self._came_down)
             self._session, self.problem = session, None

@@ -77,7 +77,7 @@ class Session:
         try:
             await self._unless_lost(self._client.__aenter__())
         except (MqttError, ShoalError):
-            raise _why_not(self._refusal, self._settings.protocol) from None
+            raise _why_not(self._refusal, self._settings.protocol, self._settings.insecure) from None
 
     async def subscribe(self, filters: Sequence[tuple[str, int]]) -> None:
         """Returns when the broker has granted all, each (filter, QoS). Raises UNAVAILABLE."""
@@ -261,13 +261,15 @@ def _number(code: Any) -> int:
     return int(getattr(code, "value", code))
 
 
-def _why_not(refusal: int | None, protocol: str) -> ShoalError:
+def _why_not(refusal: int | None, protocol: str, insecure: bool) -> ShoalError:
     """What to mend, from the reason code with which a broker let nobody in; None: it ended the connection instead."""
     if refusal in {_BAD_LOGIN, _NOT_AUTHORIZED}:
         return LoginRefused(Kind.UNAVAILABLE, "the MQTT broker refuses this username and password: check them")
     if refusal in {_BAD_PROTOCOL, None}:
-        spoken = f'the MQTT broker does not answer in MQTT {protocol}: try again later, or set protocol to what it speaks, "5" or "3.1.1"'
-        return _unavailable(spoken)
+        spoken = f"the MQTT broker does not answer in MQTT {protocol}: "
+        if insecure and refusal is None:
+            spoken += "if its port speaks TLS, leave out insecure; or "
+        return _unavailable(spoken + 'try again later, or set protocol to what it speaks, "5" or "3.1.1"')
     return _unavailable("the MQTT broker lets nobody in now: try again later")
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from shoal.clients.feeds.shelf import Offered, Shelf
 from shoal.clock import SystemClock
 from shoal.crypto.signing import SigningKey
 from shoal.errors import ShoalError
+from shoal.limits import LIMITS
+from shoal.mqtt import link
 from tests.broker import Broker, authority, kinds
 from tests.clients_world import World, make_world
 
@@ -96,6 +99,28 @@ def test_a_broker_that_is_away_or_says_no_is_one_line(broker: Broker, tmp_path: 
         error = capsys.readouterr().err
         assert "Traceback" not in error
         assert "wrong" not in error
+
+
+def test_tls_at_a_port_without_it_and_the_reverse_name_the_option(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the link's words without a way to mend, or without the name that the option has here -> this fails."""
+    a_world("visits").write(tmp_path)
+    with broker:
+        command = arguments(broker, tmp_path, "visits")
+        assert main([*command, "--insecure"]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "if its port speaks TLS, leave out --insecure" in line
+    plain = Broker(broker.kind, tls=False, username="authority", password="correct horse")
+    with plain:
+        command = arguments(plain, tmp_path, "visits")
+        with monkeypatch.context() as patch:  # one kind of broker waits for more, in vain
+            patch.setattr(link, "LIMITS", replace(LIMITS, mqtt_connect_s=2.0))
+            assert main(command) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "check that its port speaks TLS" in line
+        assert "a broker on a loopback address may do without: --insecure" in line
+        assert main([*command, "--insecure"]) == 0
 
 
 def test_every_keeps_a_forgetful_broker_supplied_and_ends_when_told(broker: Broker, tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ async def test_a_refused_connection_says_why(code: int, words: str) -> None:
 async def test_a_broker_that_hangs_up_is_not_waited_for() -> None:
     """Planted: wait for the library's own time-out -> 10 s."""
     async with Puppet(hangs_up=True) as puppet:
-        assert "does not answer in MQTT 3.1.1" in await why_not(puppet.settings)
+        assert "does not answer in MQTT 3.1.1: if its port speaks TLS, leave out insecure; or" in await why_not(puppet.settings)
         assert "does not answer in MQTT 5" in await why_not(replace(puppet.settings, protocol="5"))
         assert "ended the connection during TLS" in await why_not(replace(puppet.settings, insecure=False))
 
@@ -273,8 +273,10 @@ async def test_a_broker_that_never_answers_is_given_up(monkeypatch: pytest.Monke
     """With TLS and without, and if only its CONNACK stays out. Planted: connect without a limit -> this hangs."""
     monkeypatch.setattr(link_module, "LIMITS", replace(LIMITS, mqtt_connect_s=0.05))
     async with silent() as settings:
-        assert "did not answer within 0.05 s" in await why_not(settings)
-        assert "did not answer within 0.05 s" in await why_not(replace(settings, insecure=False))
+        assert "did not answer within 0.05 s: try again later, or check that its port speaks no TLS" in await why_not(settings)
+        assert "did not answer within 0.05 s: try again later, or check that its port speaks TLS;" in await why_not(
+            replace(settings, insecure=False)
+        )
     async with Puppet(None) as puppet:
         assert "did not answer within 0.05 s" in await why_not(puppet.settings)
 
