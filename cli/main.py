@@ -27,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         if arguments[:1] == ["agent"]:
+            from shoal.cli.light import import_asyncio
+
+            import_asyncio()
             from shoal.cli.agent import main as agent
 
             return agent(arguments[1:])

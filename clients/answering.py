@@ -24,7 +24,6 @@ entry says so. Nothing is ever given back: not for a window that is withheld, no
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from typing import TYPE_CHECKING
 from shoal.clients.book import NANO, Book, nano_up
 from shoal.clients.core import Assignment, Prepared, draw, seal
 from shoal.clients.ledger import INFINITE, Detail, Event, LedgerEntry
+from shoal.digests import sha256
 from shoal.domain import Value
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
@@ -112,7 +112,7 @@ def answer(
         details |= {"memoized": memoized} if memoized else {}
         details |= {
             "report": b"".join(report).hex(),
-            "frame_sha256": hashlib.sha256(prepared.frame).hexdigest(),
+            "frame_sha256": sha256(prepared.frame).hex(),
             "frame_bytes": len(prepared.frame),
         }
         if terms.keep_values:

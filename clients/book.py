@@ -9,8 +9,6 @@ is no protection against whoever can read the store: the key lies beside it, and
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ from functools import lru_cache
 from typing import Literal, Protocol, TypeVar
 
 from shoal.clients.ledger import EMPTY, Head, LedgerEntry, Stored, chained, check
+from shoal.digests import hmac_sha256
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
@@ -244,12 +243,12 @@ def another_report() -> ShoalError:
 
 def tag(secret: bytes, cell: int) -> bytes:
     """The name of a memoized report in the store."""
-    return hmac.digest(secret, cell.to_bytes(4, "big"), hashlib.sha256)
+    return hmac_sha256(secret, cell.to_bytes(4, "big"))
 
 
 def rounding_of(secret: bytes) -> bytes:
     """Independent of every ``tag``: those are of 4 bytes."""
-    return hmac.digest(secret, b"rounding", hashlib.sha256)[:ROUNDING_SIZE]
+    return hmac_sha256(secret, b"rounding")[:ROUNDING_SIZE]
 
 
 class MemoryBook:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import hashlib
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 
 _LOOK_S = 0.02  # between two looks at a lock that somebody else has
@@ -32,7 +32,7 @@ class Gates:
             raise _unusable(folder, error) from None
 
     def _open(self, purpose: str) -> int:
-        path = self._folder / hashlib.sha256(purpose.encode()).digest()[:_NAME_BYTES].hex()
+        path = self._folder / sha256(purpose.encode())[:_NAME_BYTES].hex()
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:

@@ -12,7 +12,6 @@ its revision, or none if that changed meanwhile. What this process computed is n
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import shoal
 from shoal import accounting, codec, mechanisms
+from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.log import get_log
@@ -148,7 +148,7 @@ def computed_apart(task: Task) -> tuple[float | None, str] | None:
 
 def revision() -> str:
     """SHA-256 in hex of the sources behind a certificate, and of Python's version; "" where there are none to read. Reads some 80 files."""
-    digest = hashlib.sha256(sys.version.encode())
+    parts = [sys.version.encode()]
     folders = [(*shoal.__path__, "*.py"), (*accounting.__path__, "**/*.py"), (*mechanisms.__path__, "**/*.py")]
     try:
         found = [sorted(Path(folder).glob(pattern)) for folder, pattern in folders]
@@ -156,10 +156,10 @@ def revision() -> str:
             return ""
         for file in (Path(__file__), *(file for files in found for file in files)):
             data = file.read_bytes()
-            digest.update(f"{file.name} {len(data)}\n".encode() + data)
+            parts.append(f"{file.name} {len(data)} ".encode() + sha256(data))
     except (OSError, ValueError):
         return ""
-    return digest.hexdigest()
+    return sha256(b"\n".join(parts)).hex()
 
 
 def _interpreter() -> str | None:

@@ -11,7 +11,6 @@ was noted elsewhere (``shoal agent ledger --verify HEAD``) speaks against that. 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ from enum import Enum, unique
 from types import MappingProxyType
 from typing import Any
 
+from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
@@ -154,7 +154,7 @@ EMPTY = Head(0, bytes(HASH_SIZE))
 
 def chained(before: bytes, body: bytes) -> bytes:
     """hash(n) from hash(n - 1) and body(n)."""
-    return hashlib.sha256(_CONTEXT + before + body).digest()
+    return sha256(_CONTEXT + before + body)
 
 
 def check(rows: Iterable[Stored], head: Head | None = None) -> Head:

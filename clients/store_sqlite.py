@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,7 @@ class SqliteFile:
             if version > len(migrations):
                 raise ShoalError(Kind.CONFIG, f"{self._name}: written by a newer version of shoal: upgrade this one")
             for number, name in enumerate(migrations[version:], version + 1):
-                for statement in filter(str.strip, files("shoal.clients").joinpath(name).read_text().split(";\n")):
+                for statement in filter(str.strip, Path(__file__).with_name(name).read_text(encoding="utf-8").split(";\n")):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {number}")
             self._db.execute("COMMIT")

@@ -6,7 +6,6 @@ kept and told to whoever asks for that task. A task for which a second key sched
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,7 +92,7 @@ class TaskBook:
             self._outbox.pin(trusted.task_id, keys.digest)
             return assign(trusted, keys)
         except ShoalError as error:
-            return Unusable(path.name, _named(path, error), Digest(hashlib.sha256(data).digest()), trusted)
+            return Unusable(path.name, _named(path, error), Digest.of(data), trusted)
 
     def all(self) -> list[Assignment]:
         return sorted(self._tasks.values(), key=lambda one: (one.task.name, one.task_id))

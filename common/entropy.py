@@ -7,11 +7,11 @@ No numpy or ``random`` generator ever touches a private value.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class SeededEntropy:
     """A reproducible stream for tests: SHA-256(seed) keys AES-256-CTR. Never use it for a person's data."""
 
     def __init__(self, seed: int | str) -> None:
-        self._key = hashlib.sha256(f"shoal test entropy {seed}".encode()).digest()
+        self._key = sha256(f"shoal test entropy {seed}".encode())
         self._draws = 0
 
     def bytes(self, count: int) -> bytes:

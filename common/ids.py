@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 
 
@@ -51,7 +51,7 @@ class TaskId(_Id):
 
     @classmethod
     def of(cls, task_bytes: bytes) -> TaskId:
-        return cls(hashlib.sha256(b"shoal/v1/task\x00" + task_bytes).digest())
+        return cls(sha256(b"shoal/v1/task\x00" + task_bytes))
 
 
 class KeyId(_Id):
@@ -63,7 +63,7 @@ class KeyId(_Id):
 
     @classmethod
     def of(cls, config: bytes) -> KeyId:
-        return cls(hashlib.sha256(config).digest()[:8])
+        return cls(sha256(config)[:8])
 
 
 class Digest(_Id):
@@ -75,7 +75,7 @@ class Digest(_Id):
 
     @classmethod
     def of(cls, data: bytes) -> Digest:
-        return cls(hashlib.sha256(data).digest())
+        return cls(sha256(data))
 
 
 class StorageKey(_Id):

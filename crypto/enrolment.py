@@ -18,7 +18,6 @@ them differently, and a frame's size does not tell devices apart. Layout and vec
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +25,7 @@ from functools import lru_cache
 from google.protobuf.message import DecodeError
 
 from shoal.crypto.signing import PUBLIC_SIZE, SIGNATURE_SIZE, SigningContext, SigningKey, verify
+from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.protos import pairwise_pb2
@@ -154,7 +154,7 @@ def verify_proof(proof: bytes, enrolment_key: bytes, now: float, task_id: TaskId
 def _statement(task_id: TaskId, window: int, sealed: Sequence[bytes]) -> bytes:
     """What a device signs. The messages of a task have one length and one number, so their concatenation can't be split anew."""
     _require(0 <= window < 1 << 32, "a window is a number from 0 to 2^32 - 1")
-    return task_id.raw + window.to_bytes(4, "big") + hashlib.sha256(b"".join(sealed)).digest()
+    return task_id.raw + window.to_bytes(4, "big") + sha256(b"".join(sealed))
 
 
 def _verified(signed: bytes, enrolment_key: bytes) -> Certificate:

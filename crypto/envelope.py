@@ -16,8 +16,6 @@ through the key id. A frame has one of a few global sizes, so its length names n
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -26,6 +24,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed, seal
 from shoal.crypto.suites import PublicKeyConfig, SuiteId
+from shoal.digests import hmac_sha256, is_hmac_sha256, sha256
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS, frame_size_for
@@ -226,12 +225,16 @@ def receipt_mac(ack_key: bytes, status: int, frame: bytes) -> bytes:
 
     It makes a reply as trustworthy as the hop key, over transports whose far end is not the shuffler.
     """
-    return hmac.digest(ack_key, _u8(status, "status") + hashlib.sha256(frame).digest(), "sha256")
+    return hmac_sha256(ack_key, _receipt(status, frame))
+
+
+def _receipt(status: int, frame: bytes) -> bytes:
+    return _u8(status, "status") + sha256(frame)
 
 
 def verify_receipt(ack_key: bytes, status: int, frame: bytes, mac: bytes) -> None:
     """Return if ``mac`` is the receipt of this frame with this status, compared in constant time; else raise BAD_SIGNATURE."""
-    if not hmac.compare_digest(receipt_mac(ack_key, status, frame), mac):
+    if not is_hmac_sha256(ack_key, _receipt(status, frame), mac):
         raise ShoalError(Kind.BAD_SIGNATURE, "a receipt does not belong to this frame and status: keep the report and send it again")
 
 

@@ -8,7 +8,6 @@ enters one only through ``to_raw_secret``, explicitly.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import NoReturn
 
@@ -78,6 +77,8 @@ def _expand(suite: SuiteId, secret: bytes) -> tuple[X25519PrivateKey | MLKEM768X
     if suite.kem == KEM_X25519:
         x25519 = X25519PrivateKey.from_private_bytes(secret)
         return x25519, x25519.public_key().public_bytes_raw()
+    import hashlib  # a second OpenSSL: for those who open hybrid frames alone
+
     expanded = hashlib.shake_256(secret).digest(_MLKEM_SEED + 32)
     mlkem = MLKEM768PrivateKey.from_seed_bytes(expanded[:_MLKEM_SEED])
     x25519 = X25519PrivateKey.from_private_bytes(expanded[_MLKEM_SEED:])

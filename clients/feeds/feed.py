@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -68,6 +67,8 @@ def open_feeds(config: AgentConfig, offer: Offer, entropy: Entropy = SYSTEM) -> 
 
 def _authorities(path: Path | None) -> bytes:
     """PEM of a file, or of what this machine trusts. Raises CONFIG."""
+    import ssl  # where it looks for authorities by itself
+
     paths = ssl.get_default_verify_paths()
     standard = (paths.cafile, paths.openssl_cafile, "/etc/ssl/certs/ca-certificates.crt")
     tried = [path] if path is not None else [Path(name) for name in standard if name is not None]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 
 from shoal import codec
 from shoal.clients.core import pause
 from shoal.clients.feeds.feed import PASS_S, SHUFFLER, Offer, jittered, waited
 from shoal.clients.feeds.shelf import FINAL
 from shoal.clients.shuffler_channel import ShufflerChannel
+from shoal.digests import sha256
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
@@ -103,7 +103,7 @@ class GrpcFeed:
         if digest == self._digest and self._total == have:
             return None
         whole = bytes(data)
-        if hashlib.sha256(whole).digest() != digest:
+        if sha256(whole) != digest:
             raise _garbled("a catalogue of another digest")
         return digest, whole
 

@@ -10,7 +10,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import KIB, LIMITS
 from shoal.rpc.address import is_loopback, parse_address
 from shoal.rpc.status import from_rpc_error
-from shoal.rpc.tls import TlsIdentity, read_certificates
+from shoal.rpc.tls import TlsIdentity, check_certificates
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", LIMITS.batch_bytes + 64 * KIB),  # 1 MiB of many small pieces, with protobuf around each
@@ -42,7 +42,7 @@ def build_channel(
         return grpc.aio.insecure_channel(target, options=[*options, ("grpc.enable_http_proxy", 0)])
     if not ca:
         raise ShoalError(Kind.CONFIG, f"{address}: give the CA certificate that its TLS certificate chains to")
-    read_certificates(ca, f"{address}: its CA")
+    check_certificates(ca, f"{address}: its CA")
     credentials = grpc.ssl_channel_credentials(
         ca, private_key=client.key if client else None, certificate_chain=client.certificate if client else None
     )

@@ -33,10 +33,11 @@ LATE = {"grpc"}  # loaded with the first report that is sent
 FILE = {"sqlite3"}  # loaded with the agent, which opens its file whatever it does
 MQTT = {"aiomqtt", "paho"}
 # In an agent's process: neither arrays nor the accountant. What a task may be memoized for is a rule without arithmetic.
-HEAVY = {"numpy", "mpmath"}
+HEAVY = {"numpy", "mpmath", "importlib.resources", "tempfile", "zipfile", "email", "cryptography.x509"}
+TLS = {"ssl", "_ssl", "hashlib", "hmac", "_hashlib"}  # of Python: a second OpenSSL
 ACCOUNTING = {"shoal.accounting", "shoal.accounting.memoized"}
 SIMULATION = {"shoal.clients.fleet", "shoal.crypto.prepared", "shoal.analyzer", "shoal.shuffler"}
-_REPORT = "import json, sys; print(json.dumps([name if name.startswith('shoal') else name.partition('.')[0] for name in sys.modules]))"
+_REPORT = "import json, sys; print(json.dumps([part for name in sys.modules for part in (name, name.partition('.')[0])]))"
 HOUR = 3_600
 
 # `shoal agent run` up to its first attempt to send, after which it waits for the next window.
@@ -63,6 +64,12 @@ def attempts(outbox):
 asyncio.run(main(sys.argv[1]))
 """
 
+_COMMAND = """
+import sys
+from shoal.cli.main import main
+assert main(["agent", "run", "--once", "--config", sys.argv[1]]) == 0
+"""
+
 # A device that answers once, tries to send, and then waits.
 _ANSWER = """
 import asyncio, sys
@@ -79,7 +86,7 @@ asyncio.run(main(sys.argv[1]))
 
 
 def loaded(code: str, *arguments: str) -> set[str]:
-    """Modules after running ``code``: ours by their whole names, others by their first."""
+    """Modules after running ``code``: their whole names, and their first."""
     command = [sys.executable, "-c", f"{code}\n{_REPORT}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -144,6 +151,14 @@ def test_an_agent_that_sends_over_grpc_stays_small(code: str, memoized: bool, tm
     names = loaded(code, str(device(tmp_path, memoized=memoized)))
     assert names >= LATE | FILE
     assert names & (SERVICES | HEAVY | MQTT | SIMULATION | {"shoal.clients.mqtt_transport"}) == set()
+    assert {name for name in names if name.startswith("shoal.accounting")} <= ACCOUNTING
+
+
+def test_the_command_loads_no_second_openssl(tmp_path: Path) -> None:
+    """Nor what the library's agent does without. Planted: ``import asyncio`` at the top of cli/main.py -> fails."""
+    names = loaded(_COMMAND, str(device(tmp_path)))
+    assert names >= LATE | FILE
+    assert names & (SERVICES | HEAVY | TLS | MQTT | SIMULATION) == set()
     assert {name for name in names if name.startswith("shoal.accounting")} <= ACCOUNTING
 
 

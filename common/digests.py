@@ -1,0 +1,41 @@
+"""SHA-256 and HMAC-SHA256 from the library that has the other cryptography too.
+
+Python's ``hashlib`` and ``hmac`` load a second OpenSSL, 4 MB that an idle device would keep for a few digests an hour. Whoever opens
+many thousands of reports a second may use ``hashlib``, which takes 2 microseconds less for each digest.
+"""
+
+from __future__ import annotations
+
+
+def sha256(data: bytes) -> bytes:
+    """32 bytes."""
+    from cryptography.hazmat.primitives.hashes import SHA256, Hash
+
+    digest = Hash(SHA256())
+    digest.update(data)
+    return digest.finalize()
+
+
+def hmac_sha256(key: bytes, message: bytes) -> bytes:
+    """32 bytes. ``key``: of any length."""
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.hmac import HMAC
+
+    mac = HMAC(key, SHA256())
+    mac.update(message)
+    return mac.finalize()
+
+
+def is_hmac_sha256(key: bytes, message: bytes, mac: bytes) -> bool:
+    """Whether ``mac`` is ``hmac_sha256(key, message)``, compared in constant time."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.hmac import HMAC
+
+    expected = HMAC(key, SHA256())
+    expected.update(message)
+    try:
+        expected.verify(mac)
+    except InvalidSignature:
+        return False
+    return True
