@@ -6,6 +6,7 @@ For services alone (pydantic); a device's configuration is read with the standar
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -105,8 +106,10 @@ def load_settings(cls: type[S], path: Path) -> S:
     try:
         overrides = EnvSettingsSource(cls)()
         return cls(**{**_merged(values, overrides), "base_dir": path.resolve().parent})
-    except SettingsError as error:  # a list or a table from the environment that is not JSON; the text names the field, not the value
-        raise ShoalError(Kind.CONFIG, f"environment: {error}: write it as JSON") from None
+    except SettingsError as error:  # a list or a table from the environment; the text names the field, not the value
+        field = re.search(r'field "(\w+)"', str(error))
+        name = f"{cls.model_config.get('env_prefix') or ''}{field[1]}".upper() if field is not None else "a list or a table"
+        raise ShoalError(Kind.CONFIG, f'environment: {name}: not JSON: write a list as ["a", "b"], a table as {{"key": "value"}}') from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "file"
@@ -115,8 +118,13 @@ def load_settings(cls: type[S], path: Path) -> S:
         elif first["type"] == "missing":
             reason = "required, but missing"
         else:
-            reason = first["msg"].removeprefix("Value error, ")
+            reason = _plain(first["msg"])
         raise ShoalError(Kind.CONFIG, f"{path.name}: {key}: {reason}") from None
+
+
+def _plain(text: str) -> str:
+    """What is wanted, without what the library says of itself."""
+    return re.sub(r" after validation, not \d+$", "", text.removeprefix("Value error, "))
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from shoal.settings import Section, ServiceSettings, load_settings
+from shoal.settings import Address, Loopback, PublicKey, Section, ServiceSettings, load_settings
 from shoal.toml import read_toml
 
 
@@ -85,6 +85,32 @@ def test_mistakes(tmp_path: Path, text: str | bytes, expected: str) -> None:
     assert expected in message
 
 
+class Role(ServiceSettings):
+    model_config = SettingsConfigDict(env_prefix="SHOAL_ROLE_")
+
+    address: Address = "127.0.0.1:1"
+    admin: Loopback = "127.0.0.1:1"
+    authorities: Annotated[list[PublicKey], Field(min_length=1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('authorities = ["zz"]', "authorities.0: each authority is an Ed25519 public key: 64 hex digits, as `shoal keys` prints them"),
+        ("authorities = []", "authorities: List should have at least 1 item"),
+        ('address = "nope"', 'address: "nope" is not HOST:PORT, for example 127.0.0.1:7443'),
+        ('admin = "8.8.8.8:1"', "admin: only a loopback address is allowed, for example 127.0.0.1:7444"),
+    ],
+)
+def test_a_mistake_is_told_without_the_library_s_own_words(tmp_path: Path, text: str, expected: str) -> None:
+    """The whole line. Planted: pydantic's text as it is ("Value error, ...", "... after validation, not 0") -> this fails."""
+    path = tmp_path / "role.toml"
+    path.write_text(text if "authorities" in text else f'{text}\nauthorities = ["{"0" * 64}"]')
+    with pytest.raises(ShoalError) as caught:
+        load_settings(Role, path)
+    assert (caught.value.kind, caught.value.message) == (Kind.CONFIG, f"role.toml: {expected}")
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for path, why in ((tmp_path / "missing.toml", "No such file"), (tmp_path, "directory")):
         with pytest.raises(ShoalError, match="cannot read") as caught:
@@ -112,7 +138,7 @@ def test_the_environment_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("SHOAL_SAMPLE_BASE_DIR", "/", "SHOAL_SAMPLE_BASE_DIR: no such key"),
         ("SHOAL_SAMPLE_TLS__CIPHERS", "x", "tls.ciphers: no such key"),
         ("SHOAL_SAMPLE_WORKERS", "0", "workers: "),
-        ("SHOAL_SAMPLE_NAMES", "a,b", "names"),
+        ("SHOAL_SAMPLE_NAMES", "a,b", 'environment: SHOAL_SAMPLE_NAMES: not JSON: write a list as ["a", "b"], a table as'),
     ],
 )
 def test_overrides_are_checked_like_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str) -> None:
