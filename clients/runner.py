@@ -20,6 +20,7 @@ from shoal.clients.config import AgentConfig
 from shoal.clients.feeds.feed import Feed, open_feeds
 from shoal.clients.measuring import Measuring, Sleep, source_of, unmatched
 from shoal.clients.news import News
+from shoal.clients.running import Hold
 from shoal.clock import Clock, SystemClock
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
@@ -38,7 +39,7 @@ async def run(path: Path, stop: asyncio.Event | None = None, once: bool = False)
 
     A pass learns what there is to learn, answers every task that has a source and no answer in its current window (not sums: a round wants
     the device for longer), and makes one attempt for everything that waits: where each of these stands is returned. Raises CONFIG,
-    KEY_FILE for what is wrong at the start.
+    KEY_FILE for what is wrong at the start, CONFIG also if another agent runs on the outbox.
     """
     if stop is None:  # the process is this service's: nobody else can have arranged for these
         os.umask(0o077)
@@ -98,6 +99,7 @@ class Runner:
         self._path, self._stop, self._reload = path, stop, reload
         self._clock, self._entropy, self._sleep = clock or SystemClock(), entropy, sleep
         self._agents = agents or self._agent
+        self._hold: Hold | None = None
         self._told: dict[str, str] = {}  # what was said last, by where
 
     def _agent(self, config: AgentConfig, background: bool) -> Agent:
@@ -123,8 +125,9 @@ class Runner:
         None: told to stop meanwhile. Raises CONFIG, KEY_FILE.
         """
         while not self._stop.is_set():
-            agent = self._agents(config, background)
             try:
+                self._take(config.outbox)
+                agent = self._agents(config, background)
                 await agent.__aenter__()
             except ShoalError as error:
                 if error.kind is not Kind.OVERLOADED:
@@ -141,6 +144,19 @@ class Runner:
                 await agent.__aexit__(None, None, None)
                 raise
         return None
+
+    def _take(self, outbox: Path) -> None:
+        """Be the one agent that runs on this outbox; through a reload too. Raises CONFIG if another one does, OVERLOADED."""
+        before = self._hold
+        if before is None or before.outbox != outbox:
+            self._hold = Hold(outbox)
+            if before is not None:
+                before.release()
+
+    def _release(self) -> None:
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None
 
     async def _reopened(self, old: AgentConfig) -> _Open | None:
         """With the file as it is now, or, if that is wrong, with the configuration before."""
@@ -178,14 +194,17 @@ class Runner:
 
     async def run(self, config: AgentConfig) -> None:
         """Until ``stop``. Raises CONFIG, KEY_FILE for the first configuration alone."""
-        opened = await self._opened(config)
-        log.info("agent runs", tasks=len(opened.agent.tasks.all()) if opened is not None else 0)
-        while opened is not None:
-            try:
-                await self._serve(opened)
-            finally:
-                await opened.agent.__aexit__(None, None, None)
-            opened = None if self._stop.is_set() else await self._reopened(opened.agent.config)
+        try:
+            opened = await self._opened(config)
+            log.info("agent runs", tasks=len(opened.agent.tasks.all()) if opened is not None else 0)
+            while opened is not None:
+                try:
+                    await self._serve(opened)
+                finally:
+                    await opened.agent.__aexit__(None, None, None)
+                opened = None if self._stop.is_set() else await self._reopened(opened.agent.config)
+        finally:
+            self._release()
         log.info("agent ended")
 
     async def _serve(self, opened: _Open) -> None:
@@ -251,9 +270,15 @@ class Runner:
     async def once(self, config: AgentConfig) -> list[Outcome]:
         """Learn, answer, send: each once; what is wrong with one of them is logged and stops nothing. Returns where the reports stand."""
         outcomes: list[Outcome] = []
-        opened = await self._opened(config, background=False)
-        if opened is None:
-            return outcomes
+        try:
+            opened = await self._opened(config, background=False)
+            if opened is not None:
+                await self._pass(opened, outcomes)
+        finally:
+            self._release()
+        return outcomes
+
+    async def _pass(self, opened: _Open, outcomes: list[Outcome]) -> None:
         try:
             await asyncio.gather(*(self._fed(feed) for feed in opened.feeds))
             measuring = Measuring(opened.agent, self._clock, self._entropy, self._sleep, self.tell)
@@ -273,7 +298,6 @@ class Runner:
             self.tell("memory", "the device's memory fails", error)
         finally:
             await opened.agent.__aexit__(None, None, None)
-        return outcomes
 
     async def _fed(self, feed: Feed) -> None:
         try:

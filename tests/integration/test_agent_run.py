@@ -272,6 +272,43 @@ async def test_a_wrong_configuration_ends_it_at_once_with_2(place: Place) -> Non
     assert err.count(b"\n") == 1
 
 
+async def test_two_agents_never_run_on_one_outbox(tmp_path: Path) -> None:
+    """The second says so and ends, also after a reload of the first; other commands work beside it; kill -9 gives the place back.
+
+    Planted: no lock -> the second one runs until the time limit; the lock given up at a reload before the next is had, or a lock file
+    that a dead process leaves behind -> the second runs, or the third doesn't.
+    """
+    device = device_of(tmp_path, [make_world("localhost:1", start=now() - 600, length=HOUR, count=2)])
+
+    async def command(*arguments: str) -> tuple[int, str]:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "shoal.cli.main", "agent", *arguments, "--config", str(device.folder / "agent.toml")),
+            stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            _, err = await child.communicate()
+        return child.returncode or 0, err.decode()
+
+    await device.start()
+    await device.until("agent runs")
+    for arguments in (["run"], ["run", "--once"]):
+        status, said = await command(*arguments)
+        assert (status, said.count("\n")) == (2, 1)
+        assert said.startswith(f"shoal: another agent runs on this outbox: {device.folder / 'outbox.db'}: ")
+    assert device.process is not None
+    device.process.send_signal(signal.SIGHUP)
+    await device.until("configuration read again")
+    assert (await command("run"))[0] == 2
+    assert "another" not in (await command("flush"))[1]
+    assert await command("consent", "visits", "deny") == (0, "")
+    assert (await command("report", "visits", "3"))[0] == 1  # its purpose is denied
+    assert await device.end(signal.SIGKILL) == -signal.SIGKILL
+    await device.start()
+    await device.until("agent runs")
+    assert await device.end() == 0
+
+
 async def test_nothing_of_a_purpose_leaves_after_its_consent_was_taken_back_in_another_program(tmp_path: Path) -> None:
     """Two purposes; nobody answers at the shuffler's address, so that attempts of both hang. One is withdrawn by this process. Then the
     shuffler comes up: of the other purpose a report arrives, of the withdrawn one nothing ever.

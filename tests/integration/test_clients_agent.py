@@ -118,6 +118,22 @@ async def test_kill_9_before_the_commit_leaves_nothing(tmp_path: Path) -> None:
         assert (await owner.json("report", "visits", "3"))["fresh"]
 
 
+async def test_kill_9_before_the_outcome_is_kept_and_the_same_bytes_go_again(tmp_path: Path) -> None:
+    """The second commit of a report, and its last. Planted: acknowledged in memory alone, the bytes gone -> nothing to flush."""
+    async with FarEnd([]).serving() as far:
+        owner = owner_of(tmp_path, far)
+        await owner.run("status")  # the task's schedule is remembered
+        code, _, _ = await owner.run("report", "visits", "3", failpoints="outbox.commit=exit@2")
+        assert code == -signal.SIGKILL
+        assert len(far.frames) == 1
+        (held,) = (await owner.json("status"))["reports"]
+        assert (held["state"], held["attempts"]) == ("queued", 1)
+        (outcome,) = await owner.json("flush")
+        assert (outcome["state"], outcome["attempts"]) == ("acked", 2)
+    assert len(far.frames) == 2
+    assert len(set(far.frames)) == len(far.contents) == 1
+
+
 async def test_offline_then_online(tmp_path: Path) -> None:
     """Nobody listens: queued, exit 0; flush says what is wrong, exit 1; then it is delivered."""
     far = FarEnd([])
