@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,54 @@ class LoadTask:
         return SimulatedTask(self.signed_task, self.signed_schedule, tuple(index % 2 for index in range(devices)), WINDOW)
 
 
+def yes_no_task(site: Site, name: str, windows: WindowPlan, least: int, most: int, root: SigningKey | None = None) -> Task:
+    """A yes/no question to whoever reaches ``site``'s services; a window holds ``least`` to ``most`` reports. ``root``: for devices that
+    it enrols alone."""
+    return Task(
+        salt=os.urandom(16),
+        name=name,
+        purpose="load tests",
+        question="Is this a test?",
+        domain=YesNo(),
+        mechanism=design("binary_rr", YesNo(), 2.0),
+        windows=windows,
+        min_batch=least,
+        max_batch=most,
+        honest_fraction_ppm=900_000,
+        delta=1e-8,
+        target_epsilon=2.5,
+        key_authority=site.authority.public,
+        shuffler_key=site.shuffler,
+        analyzer_key=site.analyzer,
+        shuffler_address=site.shuffler_address,
+        shuffler_ca=site.ca,
+        retention_s=3 * HOUR,
+        report_size=1,
+        admission=Admission.OPEN if root is None else Admission.ENROLLED,
+        enrolment_key=b"" if root is None else root.public,
+    )
+
+
+@asynccontextmanager
+async def services_of(site: Site, defects: dict[str, str] | None = None) -> AsyncIterator[list[Killable]]:
+    """[analyzer, shuffler], ready; stopped at the end. ``defects``: environment of ``planted_service.py``."""
+    services: list[Killable] = [
+        Killable("analyzer", site.analyzer_config, site.analyzer_admin),
+        Killable("shuffler", site.shuffler_config, site.shuffler_admin),
+    ]
+    if defects is not None:
+        services = [PlantedProcess(one.role, one.config, one.admin_port, defects) for one in services]
+    try:
+        for one in services:
+            one.start()
+        for one in services:
+            await one.ready()
+        yield services
+    finally:
+        for one in reversed(services):
+            one.stop()
+
+
 @dataclass(frozen=True, slots=True)
 class LoadSite:
     """Two configured services. ``add`` tasks before ``running``."""
@@ -66,29 +114,8 @@ class LoadSite:
     def add(self, name: str, most: int, root: SigningKey | None = None) -> LoadTask:
         """A yes/no question whose open window closes with ``most`` reports. ``root``: for devices that it enrols alone."""
         site = self.site
-        task = Task(
-            salt=os.urandom(16),
-            name=name,
-            purpose="load tests",
-            question="Is this a test?",
-            domain=YesNo(),
-            mechanism=design("binary_rr", YesNo(), 2.0),
-            windows=WindowPlan(start_s=int(time.time()) - HOUR - 120, length_s=HOUR, count=2, grace_s=0, skew_s=60),
-            min_batch=2,
-            max_batch=most,
-            honest_fraction_ppm=900_000,
-            delta=1e-8,
-            target_epsilon=2.5,
-            key_authority=site.authority.public,
-            shuffler_key=site.shuffler,
-            analyzer_key=site.analyzer,
-            shuffler_address=site.shuffler_address,
-            shuffler_ca=site.ca,
-            retention_s=3 * HOUR,
-            report_size=1,
-            admission=Admission.OPEN if root is None else Admission.ENROLLED,
-            enrolment_key=b"" if root is None else root.public,
-        )
+        windows = WindowPlan(start_s=int(time.time()) - HOUR - 120, length_s=HOUR, count=2, grace_s=0, skew_s=60)
+        task = yes_no_task(site, name, windows, 2, most, root)
         signed_task = sign_task(task, site.authority)
         keys, hops = (make_role_keys(SuiteId.X25519_AES128, 2, site.folder / role / "keys") for role in ("analyzer", "shuffler"))
         signed_schedule = sign_schedule(signed_task, keys, hops, site.authority)
@@ -108,25 +135,9 @@ class LoadSite:
         """Admin addresses of analyzer and shuffler."""
         return f"http://127.0.0.1:{self.site.analyzer_admin}", f"http://127.0.0.1:{self.site.shuffler_admin}"
 
-    @asynccontextmanager
-    async def running(self, defects: dict[str, str] | None = None) -> AsyncIterator[list[Killable]]:
-        """[analyzer, shuffler], ready. ``defects``: environment of ``planted_service.py``."""
-        site = self.site
-        services: list[Killable] = [
-            Killable("analyzer", site.analyzer_config, site.analyzer_admin),
-            Killable("shuffler", site.shuffler_config, site.shuffler_admin),
-        ]
-        if defects is not None:
-            services = [PlantedProcess(one.role, one.config, one.admin_port, defects) for one in services]
-        try:
-            for one in services:
-                one.start()
-            for one in services:
-                await one.ready()
-            yield services
-        finally:
-            for one in reversed(services):
-                one.stop()
+    def running(self, defects: dict[str, str] | None = None) -> AbstractAsyncContextManager[list[Killable]]:
+        """As ``services_of``."""
+        return services_of(self.site, defects)
 
 
 async def counts_of(site: LoadSite, task: LoadTask) -> Counted:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -16,17 +15,14 @@ from typing import Any
 import pytest
 
 from shoal.analyzer.release import ENROLLED_ADMISSION, OPEN_ADMISSION
-from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.crypto import keyfiles
 from shoal.crypto.signing import SigningKey
-from shoal.domain import YesNo
-from shoal.mechanisms import design
-from shoal.task import Admission, Task, WindowPlan
+from shoal.task import Task, WindowPlan
+from tests.load_world import HOUR, services_of, yes_no_task
 from tests.sizes import size
 
 DEVICES = size(60, 5_000)  # reports that close the window
-HOUR = 3_600
 
 
 @dataclass
@@ -68,55 +64,18 @@ class Fleet:
         return code, json.loads(out) if out else None, err
 
 
-def enrolled_task(site: Site, root: SigningKey) -> Task:
-    mechanism = design("binary_rr", YesNo(), 2.0)
-    return Task(
-        salt=os.urandom(16),
-        name="certified",
-        purpose="health statistics",
-        question="Did you see a doctor this year?",
-        domain=YesNo(),
-        mechanism=mechanism,
-        windows=WindowPlan(start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60),
-        min_batch=DEVICES,
-        max_batch=DEVICES,
-        honest_fraction_ppm=900_000,
-        delta=1e-8,
-        target_epsilon=2.5,
-        key_authority=site.authority.public,
-        shuffler_key=site.shuffler,
-        analyzer_key=site.analyzer,
-        shuffler_address=site.shuffler_address,
-        shuffler_ca=site.ca,
-        retention_s=3 * HOUR,
-        report_size=1,
-        admission=Admission.ENROLLED,
-        enrolment_key=root.public,
-    )
-
-
 @pytest.fixture
 async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
     root = SigningKey.generate()
     (tmp_path / "site").mkdir()
     site = prepare(tmp_path / "site")
-    task = enrolled_task(site, root)
+    windows = WindowPlan(start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60)
+    task = yes_no_task(site, "certified", windows, DEVICES, DEVICES, root)
     site.add(task)
     keyfiles.save_signing_key(tmp_path / "enrolment.key", root)
     keyfiles.save_signing_key(tmp_path / "other.key", SigningKey.generate())
-    running = [
-        Process("analyzer", site.analyzer_config, site.analyzer_admin),
-        Process("shuffler", site.shuffler_config, site.shuffler_admin),
-    ]
-    try:
-        for one in running:
-            one.start()
-        for one in running:
-            await one.ready()
+    async with services_of(site):
         yield Fleet(site, task, root, tmp_path)
-    finally:
-        for one in reversed(running):
-            one.stop()
 
 
 @pytest.mark.timeout(300)
