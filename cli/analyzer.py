@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.output import console, emit_json, say
+from shoal.cli.output import console, emit_json, readiness, say
 from shoal.cli.results import plain_table
 from shoal.errors import Kind, ShoalError
 from shoal.task import split_address
@@ -50,7 +50,7 @@ def status(
     admin: Annotated[str | None, typer.Option(help="HOST:PORT of the analyzer's admin_listen.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """What a running analyzer holds, asked over its admin port.
+    """What a running analyzer holds, asked over its admin port. In the JSON `ready` is true or false, and then `not_ready` says why.
 
     Example: shoal analyzer status --config analyzer.toml --json
     """
@@ -63,7 +63,7 @@ def status(
         admin = load_settings(AnalyzerConfig, config).admin_listen
     found = fetch_status(str(admin))
     if as_json:
-        emit_json(found)
+        emit_json(readiness(found))
         return
     say("ready" if found["ready"] is None else f"not ready: {found['ready']}")
     if not found["tasks"]:

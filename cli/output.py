@@ -24,6 +24,12 @@ def emit_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
+def readiness(status: dict[str, Any]) -> dict[str, Any]:
+    """What a service's /status says, for programs: its ``ready``, null or why not, as true or false, and the reason as ``not_ready``."""
+    trouble = status["ready"]
+    return {**status, "ready": trouble is None, **({} if trouble is None else {"not_ready": trouble})}
+
+
 def write_new(path: Path, data: bytes) -> None:
     """Write a public file. Raises CONFIG where it exists already or can't be written."""
     try:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.output import console, emit_json, say
+from shoal.cli.output import console, emit_json, readiness, say
 from shoal.errors import Kind, ShoalError
 
 Config = Annotated[Path, typer.Option("--config", help="shuffler.toml; deploy/shuffler.toml is a commented sample.")]
@@ -41,7 +41,10 @@ def status(
     admin: Annotated[str | None, typer.Option("--admin", help="HOST:PORT of the shuffler's admin_listen.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Tasks, their windows by state, and counts of the windows that are decided."""
+    """Tasks, their windows by state, and counts of the windows that are decided.
+
+    In the JSON `ready` is true or false; where it is false, `not_ready` says why.
+    """
     if (config is None) == (admin is None):
         raise ShoalError(Kind.CONFIG, "give either --config shuffler.toml or --admin HOST:PORT")
     if config is not None:
@@ -51,7 +54,7 @@ def status(
         admin = load_settings(ShufflerConfig, config).admin_listen
     answer = _fetch(str(admin))
     if as_json:
-        emit_json(answer)
+        emit_json(readiness(answer))
         return
     _show(answer)
 
