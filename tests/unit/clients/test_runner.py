@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,24 +20,9 @@ from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from tests.clients_world import START, DirectTransport, make_world
-from tests.runner_world import HOUR, Place, lines, place_at, quicken
+from tests.runner_world import HOUR, Place
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    quicken(monkeypatch)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return place_at(tmp_path)
-
-
-@pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
-    caplog.set_level(logging.INFO, "shoal")
-    monkeypatch.setattr(logging.getLogger("shoal"), "propagate", True)
-    return lambda: lines(caplog)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
