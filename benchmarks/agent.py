@@ -6,14 +6,15 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import echo
+from benchmarks.bare import LIBRARIES
 from benchmarks.bench import Bench
 from benchmarks.figures import MEGABYTES, MICROSECONDS, MILLISECONDS, SECONDS, Figure, Goal, Outcome, alternate, spread
-from benchmarks.idle import LIBRARIES, Memory, of_agent, of_bare
+from benchmarks.idle import Memory, compiled, of_agent, of_bare
 from benchmarks.mqtt import shuffler_with
 from benchmarks.raw import Processes, Work
 from benchmarks.site import Site, started
@@ -46,8 +47,9 @@ _BARE = f"{LIBRARIES}; import grpc"
 
 def run(bench: Bench) -> Outcome:
     site = bench.fresh_site("agent", 300)
-    idle = _idle(site)
-    imports = {code: tuple(_import_s(code) for _ in range(bench.pick(1, 5, 11))) for code in (_BARE, _PACKAGE, _API, _FIRST)}
+    environment = compiled(bench.folder / "bytecode")
+    idle = _idle(site, environment)
+    imports = {code: tuple(_import_s(code, environment) for _ in range(bench.pick(1, 5, 11))) for code in (_BARE, _PACKAGE, _API, _FIRST)}
     one, place = Processes(1), _place(bench.folder / "agent-cpu", site.pair.task)
     few = bench.pick(3, 100, 100)  # 12 times so many windows, at most
     windows = iter(range(0, _WINDOWS, few + 1))
@@ -93,27 +95,27 @@ def run(bench: Bench) -> Outcome:
 # --- import -----------------------------------------------------------------------------------------------------------
 
 
-def _import_s(code: str) -> float:
+def _import_s(code: str, environment: Mapping[str, str]) -> float:
     """Core-seconds in a fresh process, where everything is compiled and in the page cache: on a quiet machine, seconds of a clock."""
     timed = f"import time; begin = time.process_time()\n{code}\nprint(time.process_time() - begin)"
-    done = subprocess.run([sys.executable, "-c", timed], capture_output=True, text=True, check=True, cwd=_ROOT)
+    done = subprocess.run([sys.executable, "-c", timed], capture_output=True, text=True, check=True, cwd=_ROOT, env=environment)
     return float(done.stdout)
 
 
 # --- idle memory ------------------------------------------------------------------------------------------------------
 
 
-def _idle(site: Site) -> dict[str, Memory]:
+def _idle(site: Site, environment: Mapping[str, str]) -> dict[str, Memory]:
     """Of "agent" and "bare", over "grpc" and "mqtt"."""
     task, pair, found = site.pair.task, site.pair, {}
     ca = site.folder / "idle-ca.pem"
     ca.write_bytes(site.ca)
     with echo_server(site) as target:
-        found["bare grpc"] = of_bare("grpc", target.address, str(ca), echo.METHOD)
+        found["bare grpc"] = of_bare(environment, "grpc", target.address, str(ca), echo.METHOD)
     with Broker() as broker:
         shuffler, broker_ca = shuffler_with(site, broker), site.folder / "broker-ca.pem"
         broker_ca.write_bytes(broker.settings.ca or b"")
-        found["bare mqtt"] = of_bare("mqtt", str(broker.port), str(broker_ca))
+        found["bare mqtt"] = of_bare(environment, "mqtt", str(broker.port), str(broker_ca))
         uplink = f'[mqtt]\nbroker = "127.0.0.1:{broker.port}"\nca = "{broker_ca}"\nprotocol = "{broker.settings.protocol}"\nuplink = true\n'
         try:
             started(shuffler)
@@ -124,7 +126,7 @@ def _idle(site: Site) -> dict[str, Memory]:
                 )
                 config = write_agent(folder, site.workspace.authority, task, pair.signed_task, pair.signed_schedule, tables)
                 (folder / "value.json").write_text("1")
-                found[f"agent {way}"] = of_agent(config)
+                found[f"agent {way}"] = of_agent(environment, config)
         finally:
             shuffler.stop()
     return found

@@ -1,25 +1,26 @@
 """Memory of processes that got ready and then do nothing: an agent after its first report, and the bare libraries after one call.
 
-``python -m benchmarks.idle grpc ADDRESS CA METHOD`` or ``mqtt PORT CA`` is such a bare process: it loads the libraries that a device
-can't do without, makes one call or publishes once, prints "ready" and ends when its input does.
+All of them find their modules compiled, as an installed package has them: compiling leaves megabytes behind in the process that does it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 120.0
-LIBRARIES = "import asyncio, ssl, sqlite3, tomllib, numpy, google.protobuf.message, cryptography.x509, cryptography.hazmat.primitives.hpke"
+_LOADED = (
+    "benchmarks.bare, grpc, aiomqtt, shoal.cli.agent, shoal.clients.runner, shoal.clients.grpc_transport, shoal.clients.mqtt_transport, "
+    "shoal.clients.outbox_sqlite, shoal.clients.sources.json_file, shoal.mechanisms.registry, shoal.accounting.guarantee"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +40,25 @@ def memory(pid: int) -> Memory:
     return Memory(found["VmRSS"], found["RssAnon"])
 
 
-def of_bare(*arguments: str) -> Memory:
-    """Of a bare process: ``arguments`` as above."""
-    with _process("-m", "benchmarks.idle", *arguments) as process:
+def compiled(folder: Path) -> dict[str, str]:
+    """Environment of processes of which ``folder`` keeps the bytecode: that of all that is measured here is in it."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {**kept, "PYTHONPATH": str(_ROOT), "PYTHONPYCACHEPREFIX": str(folder)}
+    subprocess.run([sys.executable, "-c", f"import {_LOADED}"], check=True, cwd=_ROOT, env=environment)
+    return environment
+
+
+def of_bare(environment: Mapping[str, str], *arguments: str) -> Memory:
+    """Of a bare process: ``arguments`` as ``benchmarks.bare`` takes them."""
+    with _process(environment, "-m", "benchmarks.bare", *arguments) as process:
         if not process.stdout or process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"benchmarks.idle {arguments[0]} did not get ready")
+            raise RuntimeError(f"benchmarks.bare {arguments[0]} did not get ready")
         return memory(process.pid)
 
 
-def of_agent(config: Path) -> Memory:
+def of_agent(environment: Mapping[str, str], config: Path) -> Memory:
     """Of ``shoal agent run``, once its first report is acknowledged."""
-    with _process("-m", "shoal.cli.main", "agent", "run", "--config", str(config)) as process:
+    with _process(environment, "-m", "shoal.cli.main", "agent", "run", "--config", str(config)) as process:
         end = time.monotonic() + _PATIENCE_S
         while process.poll() is None and time.monotonic() < end:
             time.sleep(0.1)
@@ -72,8 +81,7 @@ def _states(outbox: Path) -> list[str]:
 
 
 @contextmanager
-def _process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+def _process(environment: Mapping[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT, env=environment) as process:
         try:
@@ -81,38 +89,3 @@ def _process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         finally:
             process.terminate()
             process.communicate()
-
-
-# --- the bare process -------------------------------------------------------------------------------------------------
-
-
-async def _grpc(address: str, ca: str, method: str) -> None:
-    import grpc
-
-    credentials = grpc.ssl_channel_credentials(await asyncio.to_thread(Path(ca).read_bytes))
-    async with grpc.aio.secure_channel(address, credentials) as channel:
-        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
-        await call(bytes(512), timeout=30.0)
-        await _until_told()
-
-
-async def _mqtt(port: str, ca: str) -> None:
-    import ssl
-
-    import aiomqtt
-
-    context = await asyncio.to_thread(lambda: ssl.create_default_context(cafile=ca))
-    async with aiomqtt.Client("localhost", int(port), tls_context=context) as client:
-        await client.publish("benchmark", bytes(512), qos=1)
-        await _until_told()
-
-
-async def _until_told() -> None:
-    print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-
-
-if __name__ == "__main__":
-    exec(LIBRARIES)  # noqa: S102 - a constant, above
-    works: dict[str, Callable[..., Coroutine[None, None, None]]] = {"grpc": _grpc, "mqtt": _mqtt}
-    asyncio.run(works[sys.argv[1]](*sys.argv[2:]))

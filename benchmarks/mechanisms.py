@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.bench import Bench
 from benchmarks.figures import MICROSECONDS, RATE, Figure, Outcome, Sample, alternate, spread
@@ -37,7 +36,7 @@ def run(bench: Bench) -> Outcome:
         words = partial(_words, count)
         randomized = alternate(repetitions, words, partial(_timed, count, partial(mechanism.randomize, values, SYSTEM)))
         tallied = alternate(repetitions, words, partial(_timed, count, partial(mechanism.tally, reports)))
-        alone = [_timed(_ALONE, partial(_alone, mechanism, values[:1])) for _ in range(repetitions)]
+        alone = [_timed(_ALONE, partial(_alone, mechanism)) for _ in range(repetitions)]
         ratios += [Figure(f"{title}: randomize", randomized.rates()), Figure(f"{title}: tally", tallied.rates())]
         rates += [
             spread(f"{title}: randomize", randomized.subjects, lambda sample: sample.rate, RATE),
@@ -48,10 +47,10 @@ def run(bench: Bench) -> Outcome:
     return Outcome((*ratios, *rates, *singles, limit), (f"{count:,} reports per run, one process, epsilon0 = {_EPSILON0:g}",))
 
 
-def _alone(mechanism: Mechanism, value: NDArray[np.int64]) -> None:
+def _alone(mechanism: Mechanism) -> None:
     """One report at a time, as a device does it."""
     for _ in range(_ALONE):
-        mechanism.randomize(value, SYSTEM)
+        mechanism.randomize_one(0, SYSTEM)
 
 
 def _words(count: int) -> Sample:

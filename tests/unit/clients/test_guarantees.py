@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal import accounting
+import shoal
+from shoal import accounting, mechanisms
 from shoal.clients import guarantees
 from shoal.clients.core import Assignment, assign
 from shoal.clients.guarantees import Guarantees, certificate_of, computed_apart, revision
@@ -44,7 +45,8 @@ class Count:
     """In the place of children and of this process's own computation: how often each was asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.there, self.here, self.answer = 0, 0, (THERE, revision())
+        self.there, self.here = 0, 0
+        self.answer: tuple[float | None, str] = THERE, revision()
         monkeypatch.setattr(guarantees, "computed_apart", self._apart)
         monkeypatch.setattr(guarantees, "_epsilon", self._here)
 
@@ -258,7 +260,7 @@ def test_the_revision_changes_with_every_source_file(tmp_path: Path, monkeypatch
     before = revision()
     assert len(before) == 64
     assert revision() == before
-    for package in (accounting, guarantees.mechanisms, guarantees.shoal):
+    for package in (accounting, mechanisms, shoal):
         copy = tmp_path / package.__name__
         shutil.copytree(package.__path__[0], copy)
         with monkeypatch.context() as patch:

@@ -32,8 +32,8 @@ def test_a_mac_that_differs_anywhere_is_none() -> None:
         wrong = bytearray(mac)
         wrong[bit // 8] ^= 1 << bit % 8
         assert not is_hmac_sha256(key, data, bytes(wrong))
-    for wrong in (b"", mac[:-1], mac + b"\0", mac[::-1]):
-        assert not is_hmac_sha256(key, data, wrong)
+    for other in (b"", mac[:-1], mac + b"\0", mac[::-1]):
+        assert not is_hmac_sha256(key, data, other)
     assert not is_hmac_sha256(key, data + b"\0", mac)
     assert not is_hmac_sha256(b"\1" + key[1:], data, mac)
 

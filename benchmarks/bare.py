@@ -1,0 +1,59 @@
+"""A process with the libraries that a device can't do without, and nothing of ours.
+
+``python -m benchmarks.bare grpc ADDRESS CA METHOD`` or ``mqtt PORT CA`` loads them as ``shoal agent`` does, makes one call or publishes
+once, prints "ready" and ends when its input does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+LIBRARIES = "import asyncio, sqlite3, tomllib, google.protobuf.message, cryptography.hazmat.primitives.hpke"
+
+
+async def _grpc(address: str, ca: str, method: str) -> None:
+    import asyncio
+
+    import grpc
+
+    credentials = grpc.ssl_channel_credentials(await asyncio.to_thread(Path(ca).read_bytes))
+    async with grpc.aio.secure_channel(address, credentials) as channel:
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+        await call(bytes(512), timeout=30.0)
+        await _until_told()
+
+
+async def _mqtt(port: str, ca: str) -> None:
+    import asyncio
+    import ssl
+
+    import aiomqtt
+
+    context = await asyncio.to_thread(lambda: ssl.create_default_context(cafile=ca))
+    async with aiomqtt.Client("localhost", int(port), tls_context=context) as client:
+        await client.publish("benchmark", bytes(512), qos=1)
+        await _until_told()
+
+
+async def _until_told() -> None:
+    import asyncio
+
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+def main(way: str, *arguments: str) -> None:
+    from shoal.cli.light import import_asyncio
+
+    import_asyncio()
+    exec(LIBRARIES)  # noqa: S102 - a constant, above
+    import asyncio
+
+    works: dict[str, Callable[..., Coroutine[None, None, None]]] = {"grpc": _grpc, "mqtt": _mqtt}
+    asyncio.run(works[way](*arguments))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
