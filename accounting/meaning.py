@@ -167,7 +167,8 @@ def sentences(certificate: Certificate) -> list[str]:
     )
     lines.append(
         "For comparison: randomized response with two coins (heads: the truth; tails: whatever the second coin says) is "
-        "epsilon0 = ln 3 = 1.0987, at most 75.0 % right guesses."
+        'epsilon0 = ln 3 and 75 % right guesses. What is "at most" is rounded up in its last digit, and what is "at least" down: '
+        "those 75 % may be shown as 75.1 %."
     )
     return lines
 

@@ -73,6 +73,21 @@ def test_all_facts_of_a_plain_task() -> None:
     assert "memoized" not in text
 
 
+def test_a_bound_is_rounded_up_and_said_to_be() -> None:
+    """Two coins, whose exact share stands beside the bound: 75.1 % is no contradiction, and the owner is told so, once.
+
+    Planted: the bound rounded to the nearest digit, or the comparison as a rounded bound without a word about rounding -> this fails.
+    """
+    lines = explain(
+        one := assignment_of(small_world(domain=YesNo(), mechanism="binary_rr", epsilon0=math.log(3))), config_of(small_world())
+    )
+    text = text_of(lines)
+    assert f"epsilon0 = {bound_text(one.epsilon0)} would remain: at most 75.1 % right guesses." in text
+    assert "epsilon0 = ln 3 and 75 % right guesses." in text
+    assert text.count("rounded up in its last digit") == 1
+    assert "75.0 % right guesses" not in text
+
+
 @pytest.mark.parametrize(
     ("policy", "stored", "agreed", "verdict"),
     [
