@@ -56,7 +56,7 @@ async def test_a_service_from_start_to_stop(tmp_path: Path, capsys: pytest.Captu
         assert (status["ready"], task["released"], task["windows"], task["ended"][0]["n"]) == (None, 1, 2, 50)
         config = str(tmp_path / "analyzer.toml")
         assert main(["analyzer", "status", "--config", config, "--json"]) == 0
-        assert json.loads(capsys.readouterr().out) == status
+        assert json.loads(capsys.readouterr().out) == {**status, "ready": True}
         assert main(["analyzer", "status", "--admin", admin]) == 0
         assert "visits, window 0: 50 reports" in capsys.readouterr().out
         assert main(["results", "list", "--config", config, "--json"]) == 0
