@@ -148,7 +148,7 @@ class Runner:
     def _take(self, outbox: Path) -> None:
         """Be the one agent that runs on this outbox; through a reload too. Raises CONFIG if another one does, OVERLOADED."""
         before = self._hold
-        if before is None or before.outbox != outbox:
+        if before is None or before.real != outbox.resolve():
             self._hold = Hold(outbox)
             if before is not None:
                 before.release()

@@ -16,14 +16,14 @@ RUN_SUFFIX = ".run"
 
 
 class Hold:
-    """The lock of OUTBOX.run, an empty file of mode 0600, until ``release``.
+    """The lock of OUTBOX.run, an empty file of mode 0600, until ``release``. ``real``: the outbox without links, however it is named.
 
     Raises CONFIG if another process has it, or the file can't be made here; OVERLOADED if the disk is full or failing.
     """
 
     def __init__(self, outbox: Path) -> None:
-        self.outbox = outbox
-        path = outbox.with_name(outbox.name + RUN_SUFFIX)
+        self.real = outbox.resolve()
+        path = self.real.with_name(self.real.name + RUN_SUFFIX)
         try:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
