@@ -222,10 +222,13 @@ async def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(place
     assert len(accepted) == 1
 
 
-@pytest.mark.parametrize("point", ["client.send=exit", "client.receipt=exit", "outbox.commit=exit"])
+_COMMITS = [f"outbox.commit=exit@{number}" for number in range(1, 6)]  # schedule, task, report, attempt, outcome
+
+
+@pytest.mark.parametrize("point", ["client.send=exit", "client.receipt=exit", *_COMMITS])
 async def test_kill_9_and_a_restart_draw_no_second_report(place: Place, point: str) -> None:
-    """Killed with the report on disk before anything is sent, with the receipt on its way, and before the commit (where the first
-    commit may be of anything: it is tried until one is). Counted once, charged once, one entry; the chain holds.
+    """Killed with the report on disk before anything is sent, with the receipt on its way, and before each commit from the first start to
+    the outcome. Counted once, charged once, one entry; the chain holds.
 
     Planted: randomize outside the transaction that stores the report, and a second REPORTED of the window is entered."""
     hand_over(place)
