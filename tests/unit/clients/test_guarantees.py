@@ -18,11 +18,13 @@ from shoal import accounting, mechanisms
 from shoal.clients import guarantees
 from shoal.clients.core import Assignment, assign
 from shoal.clients.guarantees import Guarantees, certificate_of, computed_apart, revision
+from shoal.clients.store_sqlite import AgentStore
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import YesNo
 from shoal.mechanisms import create
 from shoal.task import Task
 from tests.clients_world import make_world
+from tests.owner_world import owner_at
 
 HERE, THERE = 0.125, 0.25  # what this process computes, and what a child does, in tests without one
 
@@ -275,3 +277,33 @@ def test_the_revision_changes_with_every_source_file(tmp_path: Path, monkeypatch
             for folder in copy.iterdir():
                 shutil.rmtree(folder, ignore_errors=True)
             assert revision() == ""
+
+
+# --- in an agent ------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_free_while_a_certificate_is_computed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program writes meanwhile, as nothing else is left to wait for. The second report of a device computes nothing.
+
+    Planted: the certificate computed inside the transaction (``Terms.central`` calling ``epsilon``) -> the write waits in vain, and fails.
+    """
+    owner, asked = owner_at(tmp_path, capsys), []
+
+    def computed(task: Task) -> tuple[float | None, str]:
+        asked.append(task.name)
+        store = AgentStore(owner.outbox)
+        with store.write() as db:
+            db.execute("UPDATE report SET attempts = attempts")
+        store.close()
+        return THERE, revision()
+
+    monkeypatch.setattr(guarantees, "computed_apart", computed)
+    owner.write(consent="allowed")
+    assert owner.run("report", "visits", "3", "--queue")[0] == 0
+    (entry,) = [one for one in owner.json("ledger")["entries"] if one["event"] == "reported"]
+    assert entry["details"]["epsilon_central"] == THERE
+    assert owner.run("report", "visits", "3", "--queue")[0] == 0
+    assert asked == ["visits"]
+    assert (tmp_path / "outbox.db.certificates").is_file()
