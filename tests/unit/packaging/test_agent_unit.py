@@ -9,7 +9,7 @@ from shoal.limits import LIMITS
 
 ROOT = Path(__file__).resolve().parents[3]
 # What each has of its own: where it is, what it is called, how much it may use.
-OWN = {"Description", "User", "Group", "ExecStart", "StateDirectory", "MemoryMax", "LimitNOFILE", "TasksMax"}
+OWN = {"Description", "User", "Group", "ExecStart", "StateDirectory", "MemoryMax", "LimitNOFILE", "TasksMax", "Environment"}
 
 
 def unit(role: str) -> dict[str, list[str]]:
@@ -25,6 +25,7 @@ def test_the_agent_is_as_locked_in_as_the_shuffler() -> None:
     """Planted: ProtectSystem=full, or a line left out -> this fails."""
     agent, shuffler = unit("agent"), unit("shuffler")
     assert {name: value for name, value in agent.items() if name not in OWN} == {n: v for n, v in shuffler.items() if n not in OWN}
+    assert agent["Environment"] == ["MALLOC_ARENA_MAX=2"]
 
 
 def test_the_agent_is_started_reloaded_and_stopped_as_it_wants_it() -> None:
