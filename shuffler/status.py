@@ -59,7 +59,7 @@ class StatusPage:
         return None
 
     def status(self) -> dict[str, Any]:
-        """For /status and ``shoal shuffler status --json``."""
+        """For /status: ``ready`` is why it is not, or None. ``shoal shuffler status --json`` makes true or false of it."""
         records, trouble = self._by_task(), self._lifecycle.trouble()
         return {
             "service": "shuffler",
