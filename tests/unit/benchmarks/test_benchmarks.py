@@ -41,6 +41,7 @@ def test_every_goal_of_the_project_is_held_by_some_benchmark(bench: Bench) -> No
     helpers = {
         "__init__",
         "__main__",
+        "bare",
         "bench",
         "driver",
         "echo",
