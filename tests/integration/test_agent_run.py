@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,20 @@ PATIENCE_S = 60.0  # only a failing test waits that long
 
 def now() -> int:
     return int(time.time())
+
+
+_STARTED: list[asyncio.subprocess.Process] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Whatever a test started ends with it, also when it fails half way."""
+    yield
+    while _STARTED:
+        process = _STARTED.pop()
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
 
 
 @dataclass
@@ -83,6 +97,7 @@ class Device:
             stdout=asyncio.subprocess.DEVNULL,
             env={**os.environ, "SHOAL_FAILPOINTS": failpoints},
         )
+        _STARTED.append(self.process)
 
     async def until(self, event: str) -> dict[str, Any]:
         """The next log line about it."""
@@ -289,6 +304,7 @@ async def test_two_agents_never_run_on_one_outbox(tmp_path: Path) -> None:
             stderr=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
         )
+        _STARTED.append(child)
         async with asyncio.timeout(PATIENCE_S):
             _, err = await child.communicate()
         return child.returncode or 0, err.decode()
