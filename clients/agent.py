@@ -297,8 +297,10 @@ class Agent:
 
         if send:
             return _outcome(task.name, *await self._sender.first(assignment, chosen, claim))
-        record, fresh = await memory.run(queue)
-        self._sender.wake()
+        try:
+            record, fresh = await memory.run(queue)
+        finally:
+            self._sender.wake()  # also where the caller gave up: the step comes to its end all the same
         return _outcome(task.name, record, fresh, None)
 
     async def _ask(self, assignment: Assignment) -> None:

@@ -57,10 +57,11 @@ class EnrolmentFiles:
 class AgentConfig:
     """How one device behaves.
 
-    ``tasks``: folder of NAME.task and NAME.keys. ``outbox``: the SQLite file of the device's memory. ``policy``: the owner's, as it was
-    written; what counts is ``effective_policy``. ``deadline_s``: seconds per attempt. ``retry_first_s``, ``retry_most_s``: bounds of the
-    pause after a failed attempt. ``outbox_rows``: reports that may wait. insecure: no TLS, loopback alone. ``enrolment``: who the device
-    is, for tasks that admit enrolled devices alone.
+    ``tasks``: folder of NAME.task and NAME.keys. ``outbox``: the SQLite file of the device's memory, kept without links, because its locks
+    and all else beside it must be the same under every name of it. ``policy``: the owner's, as it was written; what counts is
+    ``effective_policy``. ``deadline_s``: seconds per attempt. ``retry_first_s``, ``retry_most_s``: bounds of the pause after a failed
+    attempt. ``outbox_rows``: reports that may wait. insecure: no TLS, loopback alone. ``enrolment``: who the device is, for tasks that
+    admit enrolled devices alone.
 
     ``send_gap_s``: mean seconds between two sends of a running agent, 0: none. ``measure_mean_s``: mean seconds from the beginning of a
     window to its measurement; None: a quarter of the window. ``fleet``: the fleet's file; ``fleet_policy``: what stood in it.
@@ -106,6 +107,7 @@ class AgentConfig:
         fleets = self.fleet_policy.rules if self.fleet_policy is not None else ()
         changed = {
             "keep_values": keep,
+            "outbox": _without_links(self.outbox),
             "policy": self.policy if self.policy.keep_values == keep else replace(self.policy, keep_values=keep),
             "rules": (*(rule for rule in self.rules if not rule.fleet), *fleets),
             "sources": MappingProxyType(dict(self.sources)),
@@ -241,3 +243,11 @@ def _source(name: str, values: Any, base: Path) -> SourceSpec:
 def _range(key: str, value: float, low: float, high: float, unit: str) -> None:
     if not low <= value <= high:
         raise ShoalError(Kind.CONFIG, f"{key}: {low:g} to {high:g} {unit}")
+
+
+def _without_links(outbox: Path) -> Path:
+    """Raises CONFIG."""
+    try:
+        return outbox.resolve()
+    except (OSError, RuntimeError):  # a RuntimeError until Python 3.13
+        raise ShoalError(Kind.CONFIG, f"outbox {outbox}: its links lead nowhere: name a file in a folder of this user") from None

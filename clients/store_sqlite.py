@@ -308,7 +308,10 @@ def private_file(path: Path, what: str) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        mode = path.stat().st_mode
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise ShoalError(Kind.CONFIG, f"{what} {path}: {error.strerror or 'a link'}: name a file in a folder of this user") from None
         if not stat.S_ISREG(mode):
             raise ShoalError(Kind.CONFIG, f"{what} {path}: not a file: name another") from None
         if mode & 0o077:

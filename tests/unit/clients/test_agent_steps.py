@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,52 @@ async def test_a_caller_that_gave_up_leaves_its_report_to_the_background(device:
         while [one.state for one in await agent.outcomes()] != [State.ACKED]:
             pass  # each look is a turn of the store's thread: no busy loop
     assert len(device.far.frames) == 1
+
+
+async def test_what_a_caller_queued_and_gave_up_is_sent_in_the_background(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: no word to the background when the call is cancelled -> it sleeps on with nothing else to wait for, until the time limit."""
+    arrived, go, asleep, real, wait = threading.Event(), threading.Event(), asyncio.Event(), SqliteOutbox.claim, asyncio.Event.wait
+
+    def claim(*arguments: Any) -> Any:
+        arrived.set()
+        go.wait(60.0)
+        return real(*arguments)
+
+    async def waiting(event: asyncio.Event) -> bool:
+        asleep.set()
+        return await wait(event)
+
+    monkeypatch.setattr(SqliteOutbox, "claim", claim)
+    async with device.agent(background=True) as agent:
+        monkeypatch.setattr(agent._sender._wake, "wait", lambda: waiting(agent._sender._wake), raising=False)
+        await asleep.wait()
+        asking = asyncio.create_task(agent.report("visits", 3, send=False))
+        await asyncio.to_thread(arrived.wait, 60.0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        go.set()
+        while [one.state for one in await agent.outcomes()] != [State.ACKED]:
+            pass  # each look is a turn of the store's thread: no busy loop
+
+
+async def test_a_consent_taken_back_under_another_name_of_the_outbox_ends_attempts_too(device: Device) -> None:
+    """The gates are beside the file, not beside a link to it. Planted: links kept in the configuration -> it returns while one is sent."""
+    hanging = Hanging(device.far)
+    (device.folder / "elsewhere").mkdir()
+    link = device.folder / "elsewhere" / "link.db"
+    link.symlink_to(device.folder / "outbox.db")
+    async with (
+        device.agent(hanging) as agent,
+        Agent(replace(device.settings, outbox=link), background=False, clock=device.clock) as other,
+    ):
+        asking = asyncio.create_task(agent.report("visits", 3))
+        await hanging.arrived.wait()
+        await other.withdraw(PURPOSE)
+        assert hanging.ended == ["cancelled"]
+        await asyncio.gather(asking, return_exceptions=True)
+        assert [one.state for one in await other.outcomes()] == [State.WITHDRAWN]
+    assert device.far.frames == []
+    assert list(link.parent.iterdir()) == [link]
 
 
 @pytest.mark.parametrize(("now", "value"), [(START - 1.0, 3), (START + 100.0 * WEEK, 3), (START + 1.0, [1.0, 2.0])])

@@ -15,6 +15,7 @@ from shoal.clients.fleet_policy import FleetPolicy
 from shoal.clients.policy import Policy
 from shoal.clients.rules import _NUMBERS, Rule
 from shoal.clients.sources.spec import SourceSpec
+from shoal.clients.store_sqlite import private_file
 from shoal.crypto.enrolment import enrol
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
@@ -234,6 +235,23 @@ def test_every_mistake_names_the_file_and_the_key(tmp_path: Path, old: str, new:
     assert caught.value.message.startswith("agent.toml: ")
     assert key in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_an_outbox_is_the_same_under_every_name(tmp_path: Path) -> None:
+    """And what stands beside it. Planted: links kept -> other files beside each; a loop, or a link to nothing, taken -> no typed error."""
+    policy = Policy(frozenset({bytes(32)}), 4.0, 100, {})
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "link.db").symlink_to("../outbox.db")
+    (tmp_path / "loop.db").symlink_to(tmp_path / "loop.db")
+    one, other = (AgentConfig(tmp_path, tmp_path / name, policy) for name in ("outbox.db", "folder/link.db"))
+    assert (one.outbox, one.ledger) == (other.outbox, other.ledger)
+    with pytest.raises(ShoalError) as caught:
+        private_file(AgentConfig(tmp_path, tmp_path / "loop.db", policy).outbox, "outbox")
+    assert caught.value.kind is Kind.CONFIG
+    (tmp_path / "dangling.db").symlink_to(tmp_path / "nowhere.db")
+    with pytest.raises(ShoalError) as caught:
+        private_file(tmp_path / "dangling.db", "outbox")
+    assert caught.value.kind is Kind.CONFIG
 
 
 def test_unreadable_and_oversized_files_are_named(tmp_path: Path) -> None:
