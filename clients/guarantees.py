@@ -6,7 +6,8 @@ input, writes one line of JSON, and ends. Where no child can be started, or it f
 
 **The file** is a cache and may be deleted at any time: JSON, mode 0600, replaced as a whole. What is in it holds for one ``revision``, the
 digest of the source files that the number comes from, so that after an upgrade (or any edit) all of it is computed anew. A child states
-its revision, or none if that changed meanwhile. What this process computed is not written: its code may be older than the files by now.
+its revision, or none if that changed meanwhile; what one of another Shoal says, that its Python found first, is not believed. What this
+process computed is not written: its code may be older than the files by now.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import contextlib
 import json
 import math
 import os
+import stat
 import subprocess
 import sys
 import threading
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +88,8 @@ class Guarantees:
         if key in kept:
             return kept[key]
         answer = computed_apart(task)
-        if answer is not None:
+        # An upgrade while the child ran is in ``revision`` too; any other number is of another Shoal on this machine.
+        if answer is not None and answer[1] in {"", revision()}:
             epsilon, of_revision = answer
             if of_revision:
                 self._keep(of_revision, {**self._kept(of_revision), key: epsilon})
@@ -98,8 +102,7 @@ class Guarantees:
         if not wanted:
             return {}
         try:
-            with self._path.open("rb") as file:
-                stored = json.loads(file.read(_MOST_BYTES))
+            stored = json.loads(_own(self._path))
             if stored["revision"] != wanted:
                 return {}
             return {key: _checked(epsilon) for key, epsilon in stored["epsilons"].items()}
@@ -111,13 +114,24 @@ class Guarantees:
         stored = {"revision": of_revision, "epsilons": dict(list(epsilons.items())[-_MOST_TASKS:])}
         draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)  # of a process of the same number that died
             try:
-                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 with os.fdopen(descriptor, "w", encoding="ascii") as file:
                     json.dump(stored, file)
                 draft.replace(self._path)
             finally:
                 draft.unlink(missing_ok=True)
+
+
+def _own(path: Path) -> bytes:
+    """A file that nobody else can have written, as one in a folder of everybody's may be. Raises OSError for another, and never waits."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise PermissionError("somebody else's")
+        return file.read(_MOST_BYTES)
 
 
 def computed_apart(task: Task) -> tuple[float | None, str] | None:
@@ -128,8 +142,7 @@ def computed_apart(task: Task) -> tuple[float | None, str] | None:
     python = _interpreter()
     if python is None:
         return None
-    # -P: never a module of the folder that this process happens to be in.
-    command = [python, "-I" if sys.flags.isolated else "-P", "-m", "shoal.clients.guarantees"]
+    command = [python, *_flags(), "-m", "shoal.clients.guarantees"]
     try:
         done = subprocess.run(  # noqa: S603 - this Python, and a module of ours
             command,
@@ -147,14 +160,17 @@ def computed_apart(task: Task) -> tuple[float | None, str] | None:
 
 
 def revision() -> str:
-    """SHA-256 in hex of the sources behind a certificate, and of Python's version; "" where there are none to read. Reads some 80 files."""
+    """SHA-256 in hex of the sources behind a certificate, and of Python's and numpy's versions; "" where there are none to read.
+
+    Reads some 80 files.
+    """
     parts = [sys.version.encode()]
     folders = [(*shoal.__path__, "*.py"), (*accounting.__path__, "**/*.py"), (*mechanisms.__path__, "**/*.py")]
     try:
         found = [sorted(Path(folder).glob(pattern)) for folder, pattern in folders]
         if not all(found):
             return ""
-        for file in (Path(__file__), *(file for files in found for file in files)):
+        for file in (Path(__file__), _version_of_numpy(), *(file for files in found for file in files)):
             data = file.read_bytes()
             parts.append(f"{file.name} {len(data)} ".encode() + sha256(data))
     except (OSError, ValueError):
@@ -162,10 +178,25 @@ def revision() -> str:
     return sha256(b"\n".join(parts)).hex()
 
 
+def _version_of_numpy() -> Path:
+    """Its file, found without loading it. Raises OSError where there is none."""
+    spec = PathFinder.find_spec("numpy")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("numpy")
+    return Path(spec.origin).with_name("version.py")
+
+
 def _interpreter() -> str | None:
     """The program to start; None where this one is no plain Python: within another program, or frozen into one."""
     plain = Path(sys.executable or "").name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
     return sys.executable if plain else None
+
+
+def _flags() -> list[str]:
+    """The child looks for modules where this process does, and never in the folder that it happens to be in (-P)."""
+    if sys.flags.isolated:
+        return ["-I"]
+    return ["-P", *(["-E"] if sys.flags.ignore_environment else []), *(["-s"] if sys.flags.no_user_site else [])]
 
 
 def _epsilon(task: Task, mechanism: Mechanism | None) -> float | None:

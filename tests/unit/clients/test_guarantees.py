@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 import sys
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -105,6 +107,14 @@ def test_no_module_of_the_working_folder_is_run(tmp_path: Path, monkeypatch: pyt
     assert computed_apart(make_world().task) is not None
 
 
+def test_the_child_looks_for_modules_where_this_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: -P alone -> it reads a PYTHONPATH that this process was told to leave alone."""
+    for flags, expected in (((0, 0, 0), ["-P"]), ((0, 1, 1), ["-P", "-E", "-s"]), ((1, 1, 1), ["-I"])):
+        named = dict(zip(("isolated", "ignore_environment", "no_user_site"), flags, strict=True))
+        monkeypatch.setattr("shoal.clients.guarantees.sys", SimpleNamespace(flags=SimpleNamespace(**named)))
+        assert guarantees._flags() == expected
+
+
 FAILURES = {
     "no program": None,
     "fails": "exit 1",
@@ -191,14 +201,25 @@ def test_other_code_computes_all_of_it_anew(count: Count, path: Path, monkeypatc
     assert Guarantees(path).epsilon(other) == 0.5
 
 
-@pytest.mark.parametrize("said", ["", "of a child that was upgraded first"])
-def test_what_a_child_of_other_code_says_is_not_remembered_as_this_ones(count: Count, path: Path, said: str) -> None:
-    """ "" where the files changed under the child. Planted: written under this process's own revision -> the next start believes it."""
+@pytest.mark.parametrize(("said", "believed"), [("", THERE), ("of another Shoal on this machine", HERE)])
+def test_what_a_child_of_other_code_says_is_not_remembered(count: Count, path: Path, said: str, believed: float) -> None:
+    """ "" where the files changed under the child. Planted: written under this process's own revision -> the next start believes it; any
+    revision believed -> what an older accountant says is charged."""
     count.answer = (THERE, said)
     assignment = assignment_of()
     for times in (1, 2):
-        assert Guarantees(path).epsilon(assignment) == THERE
+        assert Guarantees(path).epsilon(assignment) == believed
         assert count.there == times
+    assert not path.exists()
+
+
+def test_an_upgrade_while_the_child_runs_is_seen(count: Count, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the child's revision compared with the one before it was started -> computed here, of code that is half old."""
+    revisions = iter(["before", *["after"] * 9])
+    monkeypatch.setattr(guarantees, "revision", lambda: next(revisions))
+    count.answer = (THERE, "after")
+    assert Guarantees(path).epsilon(assignment_of()) == THERE
+    assert json.loads(path.read_text())["revision"] == "after"
 
 
 def test_without_sources_nothing_is_remembered(count: Count, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +241,29 @@ def test_a_damaged_file_is_written_anew(count: Count, path: Path, content: bytes
     path.write_bytes(content.replace(b"%s", revision().encode()).replace(b"%t", assignment.task_id.hex.encode()))
     assert [Guarantees(path).epsilon(assignment) for _ in range(2)] == [THERE, THERE]
     assert count.there == 1
+
+
+@pytest.mark.parametrize("who", ["others may write", "another user", "a link", "a pipe"])
+def test_a_file_that_others_may_have_written_is_not_believed(count: Count, path: Path, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of everybody's anybody can lay one down first. Planted: each of the four checks left out -> its number is charged, and
+    the pipe is waited for."""
+    assignment, away = assignment_of(), path.with_name("away")
+    content = json.dumps({"revision": revision(), "epsilons": {assignment.task_id.hex: 1e-9}})
+    path.write_text(content)
+    path.chmod(0o600)
+    assert Guarantees(path).epsilon(assignment) == 1e-9
+    if who == "others may write":
+        path.chmod(0o620)
+    elif who == "another user":
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    elif who == "a link":
+        path.rename(away)
+        path.symlink_to(away)
+    else:
+        path.unlink()
+        os.mkfifo(path)
+    assert Guarantees(path).epsilon(assignment) == THERE
+    away.unlink(missing_ok=True)
 
 
 def test_a_folder_that_can_not_be_written_is_no_failure(count: Count, tmp_path: Path) -> None:
@@ -255,6 +299,16 @@ def test_a_sum_states_its_own(count: Count, path: Path) -> None:
 
 
 # --- the revision -----------------------------------------------------------------------------------------------------
+
+
+def test_the_revision_changes_with_the_version_of_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which computes with the accountant. Planted: left out -> fails."""
+    before = revision()
+    (tmp_path / "version.py").write_text("version = '1'")
+    monkeypatch.setattr(guarantees, "_version_of_numpy", lambda: tmp_path / "version.py")
+    assert revision() not in {before, ""}
+    monkeypatch.undo()
+    assert guarantees._version_of_numpy().is_file()
 
 
 def test_the_revision_changes_with_every_source_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
