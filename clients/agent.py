@@ -128,6 +128,7 @@ class Agent:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Stop sending (an attempt under way is given up and stays queued, doubtful), close channels and memory."""
+        self._guarantees.close()
         await self.drain(0.0)
         if self._running is not None:
             self._running.cancel()

@@ -16,10 +16,12 @@ import contextlib
 import json
 import math
 import os
+import signal
 import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +65,8 @@ class Guarantees:
         self._path = path
         self._known: dict[TaskId, float | None] = {}
         self._computing = threading.Lock()  # one child at a time
+        self._child: subprocess.Popen[bytes] | None = None
+        self._closed = False
 
     def __contains__(self, task_id: TaskId) -> bool:
         """Whether ``epsilon`` returns at once."""
@@ -71,7 +75,8 @@ class Guarantees:
     def epsilon(self, assignment: Assignment) -> float | None:
         """What is guaranteed behind the shuffler, of one window; of a sum, of every round. Direction: upper bound.
 
-        None: nothing can be certified. May take seconds: call it outside every transaction and off the event loop.
+        None: nothing can be certified. May take seconds: call it outside every transaction and off the event loop. Raises UNAVAILABLE
+        after ``close``, for what is not known by then.
         """
         if assignment.apart is not None:
             return assignment.apart
@@ -87,7 +92,10 @@ class Guarantees:
         kept = self._kept(revision())
         if key in kept:
             return kept[key]
-        answer = computed_apart(task)
+        answer = None if self._closed else computed_apart(task, self._started)
+        self._child = None
+        if answer is None and self._closed:
+            raise ShoalError(Kind.UNAVAILABLE, f"task {task.name}: this program ends: its certificate is computed at the next start")
         # An upgrade while the child ran is in ``revision`` too; any other number is of another Shoal on this machine.
         if answer is not None and answer[1] in {"", revision()}:
             epsilon, of_revision = answer
@@ -96,6 +104,18 @@ class Guarantees:
             return epsilon
         log.info("the certificate is computed in this process, which takes memory", task=task.name)
         return _epsilon(task, assignment.mechanism)
+
+    def _started(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        if self._closed:
+            child.kill()
+
+    def close(self) -> None:
+        """Give up what is being computed, so that a program that is told to end does not wait for it. Returns at once; from any thread."""
+        self._closed = True
+        child = self._child
+        if child is not None:
+            child.kill()
 
     def _kept(self, wanted: str) -> dict[str, float | None]:
         """What the file holds for a revision, by the task's id in hex; nothing if it is missing, damaged or of another one."""
@@ -134,26 +154,28 @@ def _own(path: Path) -> bytes:
         return file.read(_MOST_BYTES)
 
 
-def computed_apart(task: Task) -> tuple[float | None, str] | None:
+def computed_apart(task: Task, started: Callable[[subprocess.Popen[bytes]], None] = lambda _: None) -> tuple[float | None, str] | None:
     """By a child: (epsilon or None as in ``Guarantees.epsilon``, the revision of the code that says so or ""). None: no child could.
 
-    The child is this Python with this environment, without a shell, for ``CHILD_S`` at most.
+    The child is this Python with this environment, without a shell, for ``CHILD_S`` at most. ``started``: is given it while it runs.
     """
     python = _interpreter()
     if python is None:
         return None
     command = [python, *_flags(), "-m", "shoal.clients.guarantees"]
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:
-        done = subprocess.run(  # noqa: S603 - this Python, and a module of ours
-            command,
-            input=codec.encode_task(task),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=CHILD_S,
-            check=True,
-            start_new_session=True,  # a signal to this process's group is this process's to answer
-        )
-        answer = json.loads(done.stdout)
+        # A session of its own: a signal to this process's group is this process's to answer.
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, start_new_session=True) as child:  # noqa: S603 - ours
+            try:
+                started(child)
+                said, _ = child.communicate(codec.encode_task(task), CHILD_S)
+            except BaseException:
+                child.kill()
+                raise
+        if child.returncode:
+            return None
+        answer = json.loads(said)
         return _checked(answer["epsilon"]), str(answer["revision"])
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -216,7 +238,8 @@ def _checked(epsilon: object) -> float | None:
 
 
 def main() -> None:
-    """The child."""
+    """The child. It ends by itself too: whoever started it may have been killed."""
+    signal.alarm(math.ceil(CHILD_S))
     before = revision()
     task = codec.decode_task(sys.stdin.buffer.read())
     epsilon = _epsilon(task, mechanisms.create(task.mechanism, task.domain))

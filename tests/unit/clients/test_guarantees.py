@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -10,23 +11,27 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import shoal
-from shoal import accounting, mechanisms
+from shoal import accounting, codec, mechanisms
 from shoal.clients import guarantees
 from shoal.clients.core import Assignment, assign
 from shoal.clients.guarantees import Guarantees, certificate_of, computed_apart, revision
+from shoal.clients.ledger import Event
 from shoal.clients.store_sqlite import AgentStore
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import YesNo
+from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create
 from shoal.task import Task
 from tests.clients_world import make_world
 from tests.owner_world import owner_at
+from tests.unit.clients.test_agent_consent import Device
 
 HERE, THERE = 0.125, 0.25  # what this process computes, and what a child does, in tests without one
 
@@ -54,7 +59,7 @@ class Count:
         monkeypatch.setattr(guarantees, "computed_apart", self._apart)
         monkeypatch.setattr(guarantees, "_epsilon", self._here)
 
-    def _apart(self, _: Task) -> tuple[float | None, str] | None:
+    def _apart(self, _: Task, __: object) -> tuple[float | None, str] | None:
         self.there += 1
         return self.answer
 
@@ -94,7 +99,7 @@ def test_what_can_not_be_certified_is_an_answer_too(path: Path, monkeypatch: pyt
     assert computed_apart(assignment.task) == (None, revision())
     monkeypatch.setattr(guarantees, "_epsilon", lambda *_: pytest.fail("computed here"))
     assert Guarantees(path).epsilon(assignment) is None
-    monkeypatch.setattr(guarantees, "computed_apart", lambda _: pytest.fail("computed again"))
+    monkeypatch.setattr(guarantees, "computed_apart", lambda *_: pytest.fail("computed again"))
     assert Guarantees(path).epsilon(assignment) is None
 
 
@@ -147,6 +152,40 @@ def test_where_a_child_fails_this_process_computes(script: str | None, path: Pat
     assert Guarantees(path).epsilon(assignment_of()) == HERE
     assert not path.exists()
     program.unlink(missing_ok=True)
+
+
+async def test_an_agent_that_ends_waits_for_no_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM would take a minute, and more where this process went on by itself. Planted: no ``close`` in ``__aexit__``, or no kill ->
+    waits until the time limit; a child that was killed taken for one that failed -> this process computes."""
+    monkeypatch.setattr(guarantees, "_epsilon", lambda *_: pytest.fail("computed here"))
+    device, program, began = Device(tmp_path, make_world()), tmp_path / "python3", tmp_path / "began"
+    program.write_text(f"#!/bin/sh\necho $$ > {began}.new\nmv {began}.new {began}\nexec sleep 100\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(guarantees, "_interpreter", lambda: str(program))
+    monkeypatch.setattr(guarantees, "CHILD_S", 100.0)
+    async with device.agent() as agent:
+        asking = asyncio.create_task(agent.report("visits", 3))
+        while not began.exists():
+            await asyncio.to_thread(lambda: None)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_default_executor()  # as the end of the program does
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(began.read_text()), 0)
+    with pytest.raises(ShoalError) as caught:
+        agent._guarantees.epsilon(agent.tasks.find("visits"))
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert device.entries(Event.REPORTED) == []
+
+
+def test_a_child_whose_parent_was_killed_ends_by_itself(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """SIGALRM ends it. Planted: no alarm -> fails."""
+    alarms, task = list[int](), make_world().task
+    monkeypatch.setattr("shoal.clients.guarantees.signal", SimpleNamespace(alarm=alarms.append))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(codec.encode_task(task))))
+    guarantees.main()
+    assert json.loads(capsys.readouterr().out)["revision"] == revision()
+    assert alarms == [60]
 
 
 @pytest.mark.parametrize(
@@ -345,7 +384,7 @@ def test_the_file_is_free_while_a_certificate_is_computed(
     """
     owner, asked = owner_at(tmp_path, capsys), []
 
-    def computed(task: Task) -> tuple[float | None, str]:
+    def computed(task: Task, _: object) -> tuple[float | None, str]:
         asked.append(task.name)
         store = AgentStore(owner.outbox)
         with store.write() as db:
