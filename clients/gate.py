@@ -67,6 +67,9 @@ async def _lock(handle: int, how: int) -> None:
             fcntl.flock(handle, how | fcntl.LOCK_NB)
         except BlockingIOError:
             await asyncio.sleep(_LOOK_S)  # another process has it: no event of this one tells
+        except OSError as error:
+            why = error.strerror or "failed"
+            raise ShoalError(Kind.OVERLOADED, f"a gate can't be locked: {why}: keep the outbox on a local disk") from None
         else:
             return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -131,6 +132,21 @@ async def test_a_report_that_can_not_be_sent_is_kept(device: Device) -> None:
         done = await agent.report("visits", 3)
         assert (done.state, done.kind, done.message) == (State.ACKED, None, "")
     assert len(device.far.frames) == 1
+
+
+async def test_a_disk_without_locks_keeps_a_report_too(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some that are shared over a network. Planted: the system's own error let through -> nothing is kept, the background ends."""
+
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    async with device.agent() as agent:
+        with monkeypatch.context() as patch:
+            patch.setattr("shoal.clients.gate.fcntl.flock", none)
+            outcome = await agent.report("visits", 3)
+            assert (outcome.state, outcome.fresh, outcome.attempts, outcome.kind) == (State.QUEUED, True, 0, Kind.OVERLOADED)
+        (sent,) = await agent.flush()
+        assert (sent.state, sent.attempts) == (State.ACKED, 1)
 
 
 async def test_of_one_report_there_is_one_attempt_at_a_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,15 @@ def test_what_is_none_is_refused(data: bytes) -> None:
     assert caught.value.kind is Kind.KEY_FILE
 
 
+@pytest.mark.timeout(60)
+def test_a_file_of_beginnings_is_refused_before_the_day_is_over() -> None:
+    """A file may have 1 MiB. Planted: a search that goes on over the next beginning -> takes minutes, and the time limit ends it."""
+    begins, ends = (mark.strip() * (1_000_000 // len(mark) // 2) for mark in (BEGIN, END))
+    for data in (begins, ends + begins):
+        with pytest.raises(ShoalError):
+            check_certificates(data, "the CA")
+
+
 def test_nothing_is_loaded_for_it() -> None:
     """Planted: ``read_certificates`` in its place -> fails."""
     code = f"import sys; from shoal.rpc.tls import check_certificates as c; c({ONE!r}, ''); assert 'cryptography' not in sys.modules"
