@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,17 +19,22 @@ from shoal.clients.config import AgentConfig
 from shoal.clients.ledger import Event, LedgerEntry
 from shoal.clients.memory import Memory
 from shoal.clients.runner import Runner
+from shoal.clients.sources import read
+from shoal.clients.sources.spec import SourceSpec
 from shoal.clients.store_thread import StoreThread
 from shoal.clock import FakeClock
 from shoal.codec import Bundle
+from shoal.domain import Value
 from shoal.entropy import SYSTEM
 from shoal.task import Task
 from tests.clients_world import START, DirectTransport, FarEnd, World, make_world
 
 HOUR = 3_600
+T = TypeVar("T")
 
 
-_to_thread, _stored = asyncio.to_thread, StoreThread.run
+_to_thread, _stored, _read = asyncio.to_thread, StoreThread.run, read._read
+_resting: list[asyncio.Future[None]] = []  # who waits until there are none of these:
 _in_threads = 0  # calls that a thread works on now: time must not go on before they are done, however busy the machine is
 
 
@@ -41,19 +46,27 @@ async def _counted_store(thread: StoreThread, step: Callable[[], Any]) -> Any:
     return await _while_counted(_stored(thread, step))
 
 
-async def _while_counted(call: Coroutine[Any, Any, Any]) -> Any:
+async def _counted_read(spec: SourceSpec, timeout_s: float) -> Value:
+    return await _while_counted(_read(spec, timeout_s))
+
+
+async def _while_counted(call: Coroutine[Any, Any, T]) -> T:
     global _in_threads  # noqa: PLW0603 - one event loop at a time
     _in_threads += 1
     try:
         return await call
     finally:
         _in_threads -= 1
+        while not _in_threads and _resting:
+            if not (rested := _resting.pop()).done():  # not of a test that was broken off
+                rested.set_result(None)
 
 
 def quicken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The certificate of each task takes a third of a second, and is shown elsewhere. Naps are long: the clock is the test's."""
     monkeypatch.setattr(asyncio, "to_thread", _counted)
     monkeypatch.setattr(StoreThread, "run", _counted_store)
+    monkeypatch.setattr(read, "_read", _counted_read)  # a thread or a process of its own
     monkeypatch.setattr("shoal.clients.measuring._NAP_S", 900.0)
     monkeypatch.setattr("shoal.clients.runner.LOOK_S", 900.0)
     monkeypatch.setattr("shoal.clients.explain.guaranteed_epsilon", lambda _: 0.25)
@@ -128,8 +141,12 @@ class Place:
         """Let threads and callbacks come to rest."""
         calm = 0
         while calm < 12:
+            if _in_threads:
+                calm = 0
+                _resting.append(asyncio.get_running_loop().create_future())
+                await _resting[-1]
             await _to_thread(lambda: None)
-            calm = 0 if _in_threads else calm + 1
+            calm += 1
 
     async def until(self, wanted: Callable[[], bool]) -> None:
         """Let time pass until it is so (the test's own time limit is the bound)."""
