@@ -8,6 +8,7 @@ every later one sees the answer. A process that dies gives its place up (flock(2
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 from collections.abc import AsyncIterator
@@ -46,6 +47,8 @@ class Gates:
             await _lock(handle, fcntl.LOCK_SH)  # who has it alone gives it back at once
             yield
         finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)  # of copies too: closing leaves it to whatever the host's program forked meanwhile
             os.close(handle)
 
     async def clear(self, purpose: str, timeout_s: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from shoal.clients.agent import Agent
 from shoal.clients.core import State
+from shoal.clients.gate import Gates
 from shoal.clients.ledger import Event
 from shoal.clients.memory import Memory
 from shoal.clients.outbox_sqlite import SqliteOutbox
@@ -147,6 +149,24 @@ async def test_a_disk_without_locks_keeps_a_report_too(device: Device, monkeypat
             assert (outcome.state, outcome.fresh, outcome.attempts, outcome.kind) == (State.QUEUED, True, 0, Kind.OVERLOADED)
         (sent,) = await agent.flush()
         assert (sent.state, sent.attempts) == (State.ACKED, 1)
+
+
+async def test_an_attempt_that_has_ended_holds_no_gate_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that the host's program forked meanwhile. Planted: closed alone -> a withdrawal waits for that process, in vain."""
+    copies, real, gates = list[int](), os.open, Gates(tmp_path / "gates")
+
+    def copied(*arguments: Any) -> int:
+        handle = real(*arguments)
+        copies.append(os.dup(handle))
+        return handle
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", copied)
+        async with gates.attempt(PURPOSE):
+            pass
+    assert await gates.clear(PURPOSE, 0.1)
+    for copy in copies:
+        os.close(copy)
 
 
 async def test_of_one_report_there_is_one_attempt_at_a_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
