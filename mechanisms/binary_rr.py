@@ -14,7 +14,7 @@ from shoal.domain import Domain, YesNo
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
 from shoal.mechanisms import cells, scalar
-from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid
+from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
 from shoal.mechanisms.sampling import bernoulli, blocks
 from shoal.mechanisms.thresholds import WORDS, least_noise
 from shoal.privacy import FiniteLaw, KaryLaw
@@ -88,6 +88,15 @@ class BinaryResponse:
         yes, error = cells.unbiased(counts[1:], tally.rows, self.yes_if_yes / WORDS, self.yes_if_no / WORDS, gap)
         return Estimate.wald(self.labels, np.concatenate((tally.rows - yes, yes)), np.concatenate((error, error)))
 
+    def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Both estimates err alike: they add up to the number of reports."""
+        import numpy as np
+
+        cells.check_counts(counts, 2)
+        p, q = self.yes_if_yes / WORDS, self.yes_if_no / WORDS
+        error: NDArray[np.float64] = np.sqrt(counts[1] * (p * (1.0 - p)) + counts[0] * (q * (1.0 - q))) / (p - q)
+        return np.array([error, error])
+
     def privacy(self) -> KaryLaw | FiniteLaw:
         """KaryLaw(2) when yes and no are treated alike, else the 2 x 2 table: rows are inputs, columns outputs, (no, yes)."""
         if self.yes_if_yes + self.yes_if_no == WORDS:
@@ -122,4 +131,4 @@ def _design(domain: Domain, epsilon0: float) -> MechanismSpec:
     return symmetric(epsilon0)
 
 
-FAMILY = Family(NAME, "binary randomized response: how many devices say yes", PARAMETERS, _create, _design)
+FAMILY = Family(NAME, "binary randomized response: how many devices say yes", PARAMETERS, _create, only(_design, _yes_no))

@@ -33,12 +33,16 @@ def create(spec: MechanismSpec, domain: Domain) -> Mechanism:
     return family.create(spec, domain)
 
 
-def design(name: str, domain: Domain, epsilon0: float) -> MechanismSpec:
-    """The most accurate integers whose local epsilon is at most ``epsilon0``: never above it, one integer step below at most.
+def design(name: str, domain: Domain, epsilon0: float, setting: str = "") -> MechanismSpec:
+    """The integers of a setting ("": the family's first) whose local epsilon is at most ``epsilon0``: one integer step below at most.
 
-    Raises INVALID for an unknown name, a domain that the mechanism can't serve, or an epsilon0 that is not above 0.
+    Raises INVALID for an unknown name or setting, a domain that the mechanism can't serve, or an epsilon0 that is not above 0.
     """
-    return _family(name, domain).design(domain, epsilon0)
+    settings = _family(name, domain).settings(domain)
+    for one in settings:
+        if setting in {"", one.name}:
+            return one.design(domain, epsilon0)
+    raise invalid(f"{name} has no setting of that name: choose one of {', '.join(one.name for one in settings)}")
 
 
 def _family(name: str, domain: Domain) -> Family:
