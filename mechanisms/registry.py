@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from shoal.domain import Domain, Vector
-from shoal.mechanisms import binary_rr, kmean, krr, unary
+from shoal.mechanisms import binary_rr, kmean, krr, local_hash, unary
 from shoal.mechanisms.base import Family, Mechanism, invalid
 from shoal.task import MechanismSpec
 
@@ -15,6 +15,7 @@ REGISTRY: Mapping[str, Family] = MappingProxyType(
         binary_rr.NAME: binary_rr.FAMILY,
         krr.NAME: krr.FAMILY,
         kmean.NAME: kmean.FAMILY,
+        local_hash.NAME: local_hash.FAMILY,
         unary.NAME: unary.FAMILY,
     }
 )
