@@ -52,19 +52,34 @@ class Case:
 
 @dataclass(frozen=True)
 class Draw:
-    """One request of ``width`` bytes, read as a little-endian word, and the words at which the code may decide anew."""
+    """One request of ``width`` bytes, read as a little-endian word, and the words at which the code may decide anew.
+
+    ``refused``: half-open intervals of words that the code refuses; it then asks for another word before it draws anything else.
+    """
 
     width: int
     edges: tuple[int, ...]
+    refused: tuple[tuple[int, int], ...] = ()
 
     def intervals(self) -> list[tuple[int, int]]:
-        """Half-open intervals that cover all words."""
-        points = sorted({0, *self.edges} - {1 << (8 * self.width)})
+        """Half-open intervals that cover all words; a refused one is one of them."""
+        points = sorted({0, *self.edges, *itertools.chain(*self.refused)} - {1 << (8 * self.width)})
         assert all(0 <= p < 1 << (8 * self.width) for p in points)
         return list(itertools.pairwise([*points, 1 << (8 * self.width)]))
 
+    def kept(self) -> list[tuple[int, int]]:
+        """The intervals of words that are not refused."""
+        return [(low, high) for low, high in self.intervals() if not any(start <= low < end for start, end in self.refused)]
+
     def word(self, value: int) -> bytes:
         return value.to_bytes(self.width, "little")
+
+
+def uniform_draw(k: int) -> Draw:
+    """A 32-bit word by multiply-and-shift: a new cell at ceil(cell * 2^32 / k), whose first word may be refused."""
+    starts = [-(-(cell << 32) // k) for cell in range(k)]
+    refused = tuple((start, start + 1) for start in starts if start * k % (1 << 32) < (1 << 32) % k)
+    return Draw(4, tuple(starts), refused)
 
 
 Table = tuple[tuple[int, ...], ...]
@@ -117,7 +132,7 @@ class MechanismSuite:
     # --- what a member states ----------------------------------------------------------------------------------------
 
     def draws(self, case: Case) -> tuple[Draw, ...]:
-        """The draws of one device, in order. Only words of the last may be refused and drawn again."""
+        """The draws of one device, in order, with the words that are refused and drawn again."""
         raise NotImplementedError
 
     def less_noise(self, spec: MechanismSpec) -> MechanismSpec | None:
@@ -340,16 +355,17 @@ class MechanismSuite:
 
     @BOTH
     def test_refused_words_are_replaced_by_fresh_ones(self, case: Case, way: Way) -> None:
-        """After a refused word the report is the one that the next word gives. (Members that refuse nothing pass.)"""
-        mechanism, (*before, last) = case.mechanism, self.draws(case)
-        starts = [low for low, _ in last.intervals()]
-        for prefix in itertools.product(*(self._corners(draw) for draw in before)):
-            reports = [play(way, mechanism, case.cells[0], Tape(*prefix, last.word(w))) for w in starts]
-            refused = [w for w, report in zip(starts, reports, strict=True) if report is None]
-            kept = [(w, report) for w, report in zip(starts, reports, strict=True) if report is not None]
-            for word, (fresh, report) in itertools.product(refused[:2], kept[:20]):
-                again = Tape(*prefix, last.word(word), last.word(word), last.word(fresh))
-                assert play(way, mechanism, case.cells[0], again) == report
+        """After refused words in the place of any draw the report is the one that the next word gives. (Members that refuse nothing
+        pass.) Planted: a refused word's own cell kept -> fails."""
+        draws = self.draws(case)
+        for at, draw in enumerate(draws):
+            before = itertools.islice(itertools.product(*(self._corners(other)[:6] for other in draws[:at])), 24)
+            after = [self._corners(other)[-1] for other in draws[at + 1 :]]
+            refused = [draw.word(word) for low, high in draw.refused for word in {low, high - 1}]
+            for prefix, word, fresh in itertools.product(before, refused[:2], self._corners(draw)[:20]):
+                report = play(way, case.mechanism, case.cells[0], Tape(*prefix, fresh, *after))
+                assert report is not None
+                assert play(way, case.mechanism, case.cells[0], Tape(*prefix, word, word, fresh, *after)) == report
 
     def test_frequencies_follow_the_law(self, case: Case) -> None:
         """Chi-square of the vectorised path (many blocks), cells with few expected reports pooled. Over seeds each input's
@@ -399,31 +415,35 @@ class MechanismSuite:
         return Counter(data[at : at + width] for at in range(0, len(data), width))
 
     def _corners(self, draw: Draw) -> list[bytes]:
-        return [draw.word(w) for low, high in draw.intervals() for w in {low, high - 1}]
+        """The first and the last word of every interval that is not refused."""
+        return [draw.word(w) for low, high in draw.kept() for w in {low, high - 1}]
 
     def _corner_scripts(self, case: Case) -> Iterator[tuple[bytes, ...]]:
-        return itertools.islice(itertools.product(*(self._corners(draw)[:40] for draw in self.draws(case))), 400)
+        """Corners of all draws, and refused words of the last."""
+        *before, last = self.draws(case)
+        ends = [*self._corners(last)[:40], *(last.word(word) for word, _ in last.refused)][:60]
+        return itertools.islice(itertools.product(*(self._corners(draw)[:40] for draw in before), ends), 400)
 
     def _enumerate(
         self, way: Way, mechanism: Mechanism, cell: int, draws: tuple[Draw, ...], index: dict[bytes, int]
     ) -> tuple[list[int], int]:
-        """(weight per output, accepted weight) of one input, over all words of all draws."""
-        weights, accepted_after = [0] * len(index), set()
-        *before, last = draws
-        for prefix in itertools.product(*(draw.intervals() for draw in before)):
-            scale, accepted = 1, 0
-            for low, high in prefix:
+        """(weight per output, weight of all words that are not refused) of one input, over all words of all draws."""
+        weights, total = [0] * len(index), 1
+        for draw in draws:
+            total *= sum(high - low for low, high in draw.kept())
+        for box in itertools.product(*(draw.kept() for draw in draws)):
+            report = self._constant(way, mechanism, cell, draws, box)
+            assert report is not None, "a word is refused that the member does not state as refused"
+            scale = 1
+            for low, high in box:
                 scale *= high - low
-            for interval in last.intervals():
-                report = self._constant(way, mechanism, cell, draws, (*prefix, interval))
-                if report is not None:
-                    weights[index[report]] += scale * (interval[1] - interval[0])
-                    accepted += interval[1] - interval[0]
-            accepted_after.add(accepted)
-        assert len(accepted_after) == 1, "whether a word is refused must not depend on earlier draws"
-        total = accepted_after.pop()
-        for draw in before:
-            total <<= 8 * draw.width
+            weights[index[report]] += scale
+        for at, draw in enumerate(draws):
+            for low, high in draw.refused:
+                box = (*(other.kept()[0] for other in draws[:at]), (low, high))
+                assert self._constant(way, mechanism, cell, draws[: at + 1], box) is None, (
+                    "a word is kept that the member states as refused"
+                )
         assert sum(weights) == total
         return weights, total
 
