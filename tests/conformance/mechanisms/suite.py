@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -152,6 +152,11 @@ class MechanismSuite:
         """The report that column ``index`` of ``stated`` stands for."""
         return index.to_bytes(case.mechanism.report_size, "big")
 
+    def known(self, case: Case, listed: list[bytes]) -> Container[bytes]:
+        """The reports that the mechanism could write: ``listed``, which ``stated`` has a column for. A member whose ``draws`` play some
+        words only, because its reports are too many to list, says here what it would write under the others."""
+        return set(listed)
+
     # --- shape -------------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("count", [0, 1, 5, BLOCK + 3])
@@ -237,10 +242,11 @@ class MechanismSuite:
     def test_hostile_rows_are_flagged(self, case: Case) -> None:
         """Random bytes, and 0x00.. and 0xff..: valid exactly if the law knows the report; invalid rows are never counted."""
         mechanism = case.mechanism
-        known = {self.output(case, y) for y in range(len(self.stated(case)[0]))}
+        listed = sorted({self.output(case, y) for y in range(len(self.stated(case)[0]))})
+        known = self.known(case, listed)
         noise = np.frombuffer(SeededEntropy("hostile").bytes(4_000 * mechanism.report_size), dtype=np.uint8).reshape(4_000, -1)
         ends = np.array([[0] * mechanism.report_size, [255] * mechanism.report_size], dtype=np.uint8)
-        beyond = np.frombuffer(b"".join(sorted(known)), dtype=np.uint8).reshape(len(known), -1)
+        beyond = np.frombuffer(b"".join(listed), dtype=np.uint8).reshape(len(listed), -1)
         rows = np.concatenate([noise, ends, beyond])
         expected = [row.tobytes() in known for row in rows]
         flags = mechanism.valid(rows)
