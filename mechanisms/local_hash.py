@@ -146,7 +146,8 @@ class LocalHash:
         """bool[rows]: any seed may be drawn; the cell must be below g."""
         import numpy as np
 
-        return np.less(self._decode(reports)["cell"], self.g)
+        named: NDArray[np.bool_] = np.less(self._decode(reports)["cell"], self.g)
+        return named
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How many reports support each of the k cells: those whose cell is its hash under their own function.
