@@ -27,6 +27,8 @@ def designed(name: str, k: int, epsilon0: float, setting: str = "") -> Case:
 
 
 class TestSubsetSelection(MechanismSuite):
+    """Planted: the last draw, not the first, left out beside the true cell -> the law of "2 of 4" fails."""
+
     NAME = "subset"
     CASES: ClassVar[tuple[Case, ...]] = (
         Case("yes/no", design("subset", YesNo(), 1.0), YesNo()),
