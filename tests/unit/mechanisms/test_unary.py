@@ -109,8 +109,11 @@ def test_beyond_64_bits_the_finest_noise_is_taken() -> None:
 @pytest.mark.parametrize("k", [2, 3, 5, 1024])
 @pytest.mark.parametrize(("one", "zero"), [*ENDS, (WORDS // 3, WORDS // 7)])
 def test_the_search_uses_the_ratio_of_the_law(k: int, one: int, zero: int) -> None:
-    """Planted: P / Q alone, or its square, for the ratio -> this fails."""
-    assert ratio(one, zero) == law(k, one, zero).max_ratio == UnaryEncoding(labels(k), one, zero).privacy().max_ratio
+    """And the law claims a third answer only where there is one. Planted: P / Q alone, or its square, for the ratio; the law of k = 3 for
+    every k -> this fails."""
+    privacy = UnaryEncoding(labels(k), one, zero).privacy()
+    assert ratio(one, zero) == law(k, one, zero).max_ratio == privacy.max_ratio
+    assert (privacy.third is None) == (k == 2)
 
 
 @pytest.mark.parametrize(("one", "zero"), [(5, 5), (5, 6), (5, 0), (WORDS, 5), (0, 0)])
@@ -149,7 +152,7 @@ def test_as_many_cells_as_a_report_has_bits() -> None:
 
 
 def test_an_estimate_by_hand() -> None:
-    """p = 3/4, q = 1/4, p - q = 1/2. 800 reports, 300 of "a": (300 - 200) * 2 = 200."""
+    """p = 3/4, q = 1/4, p - q = 1/2. 800 reports, 300 of "a": (300 - 200) * 2 = 200. Planted: clipped at 0 -> this fails."""
     mechanism = UnaryEncoding(LABELS, 3 * (WORDS // 4), WORDS // 4)
     estimate = mechanism.estimate(Tally(np.array([300, 600, 100]), 800))
     assert estimate.labels == LABELS
@@ -174,10 +177,9 @@ def test_the_expected_errors_are_those_of_all_coins(one: int, zero: int) -> None
     """Three devices, every bit of every report, in rationals: the variance of each estimate is the square of the stated error to 1e-14,
     at the ends of the range too. Planted: p (1 - p) from floats, so that 1 - p = 2^-64 becomes 0; the variance as q (1 - q) and a
     difference, which cancels at (2^64 - 1, 2^63); p - q from floats -> each fails."""
-    mechanism, held = UnaryEncoding(LABELS, one, zero), (2, 1, 0)
-    stated = mechanism.expected_stderr(np.array(held))
-    gap = Fraction(one - zero, WORDS)
-    for cell, holders in enumerate(held):
+    mechanism, gap = UnaryEncoding(LABELS, one, zero), Fraction(one - zero, WORDS)
+    stated = [*mechanism.expected_stderr(np.array([2, 1, 0])), *mechanism.expected_stderr(np.array([0, 0, 3]))]
+    for cell, holders in enumerate((2, 1, 0, 0, 0, 3)):
         chances = [Fraction(one if device < holders else zero, WORDS) for device in range(3)]
         moments = [Fraction(0), Fraction(0)]
         for bits in itertools.product((0, 1), repeat=3):
