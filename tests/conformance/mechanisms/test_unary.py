@@ -23,10 +23,10 @@ def unary(k: int, p: int, q: int) -> MechanismSpec:
 
 
 class TestUnaryEncoding(MechanismSuite):
-    """Planted: the padding bits set at random -> the hostile rows, the law and the tally fail; the true bit not set apart (compared with
-    q), or kept beside the comparison with q (epsilon0 of the old libraries' forgotten reset) -> the law fails; bits in the order of
-    ``packbits(bitorder="little")`` -> the law fails; the scalar words read big-endian -> the byte-identity fails; 1 - p computed from a
-    float p -> the estimates of "almost the truth" claim no error at all and fail."""
+    """Planted: a padding bit set at random -> shape, law and hostile rows fail; the true cell's bit not set apart (compared with q) -> the
+    law fails; decided by another device's word -> the estimates fail; <= for < at either threshold, the scalar words read big-endian ->
+    the byte-identity fails; bits in the order of ``packbits(bitorder="little")`` -> the law fails; e^epsilon0 taken as P / Q alone (one
+    bit's, not the report's) -> the designs fail."""
 
     NAME = "unary"
     CASES: ClassVar[tuple[Case, ...]] = (
