@@ -10,13 +10,14 @@ from shoal.analyzer.planner.question import Frequencies, Question, Request, doma
 from shoal.domain import Domain, Numeric
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, Mechanism, create, design
+from shoal.mechanisms.base import Family, Setting
 
 MEAN = "mean"  # the label of an estimate that is the mean of a number
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A family with everything fixed but epsilon0. ``first``: the only setting of its family, which needs no name."""
+    """A family with everything fixed but epsilon0. ``alone``: the only setting of its family, which needs no name."""
 
     mechanism: str
     setting: str
@@ -74,11 +75,16 @@ def _of_family(name: str, question: Question) -> list[Candidate]:
         except ShoalError as error:
             why = error  # too many cells for this family, say: fewer levels may still do
             continue
-        found += [Candidate(name, one.name, one.summary or family.summary, domain, len(settings) == 1) for one in settings]
+        alone = len(settings) == 1
+        found += [Candidate(name, one.name, _summary(family, one, alone), domain, alone) for one in settings]
     if not found:
         raise why or ShoalError(Kind.INVALID, "it has no settings for this question")
     _check_answer(found[0], question)
     return found
+
+
+def _summary(family: Family, setting: Setting, alone: bool) -> str:
+    return family.summary if alone else f"{family.summary}; {setting.summary}"
 
 
 def _check_answer(candidate: Candidate, question: Question) -> None:

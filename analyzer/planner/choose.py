@@ -49,13 +49,13 @@ def plan(request: Request, tell: Tell | None = None) -> Plan:
     if tell is not None:
         tell(len(every), len(every), "")
     found = sorted(comparison.options, key=lambda option: every.index(option.candidate))
-    compared = sorted((option for option in found if option.errors is not None), key=partial(_rank, request))
+    compared = [option for option in found if option.errors is not None]
     if not compared:
         why = "; ".join(f"{option.candidate.title}: {option.reason}" for option in found)
         raise wrong(f"nothing can be planned within these limits: {why}")
     choice = _chosen(request, compared)
     choice, certificate = _certified(request, choice)
-    others = [option for option in compared if option.candidate != choice.candidate]
+    others = sorted((option for option in compared if option.candidate != choice.candidate), key=partial(_rank, request))
     losers = tuple(replace(option, reason=why_it_loses(option, choice, request)) for option in others)
     rest = tuple(option for option in found if option.errors is None)
     return Plan(request, choice, certificate, (*losers, *rest), unsuited, _least_batch(request, choice), _repeated(request, choice))
@@ -141,7 +141,8 @@ class _Comparison:
         option = _option(request, candidate, found.epsilon0, target)
         if found.settled or option.errors is None:
             return option
-        return replace(option, settled=False, best_case=self._error(candidate, candidate.build(found.above)))
+        best_case = min(option.errors.ranked, self._error(candidate, candidate.build(found.above)))
+        return replace(option, settled=False, best_case=best_case)
 
     def _for_error(self, candidate: Candidate, error: float) -> Option:
         request = self.request
@@ -184,7 +185,7 @@ def _rank(request: Request, option: Option) -> float:
 
 
 def _chosen(request: Request, compared: list[Option]) -> Option:
-    """Of those that are as good as the best, the smallest report; then the registry's order, in which ``compared`` is where it ties."""
+    """Of those that are as good as the best, the smallest report; then the first in the registry's order, which is that of ``compared``."""
     settled = [option for option in compared if option.settled]
     least = min(_rank(request, option) for option in settled)
     alike = [option for option in settled if _rank(request, option) <= least * (1.0 + ALIKE)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.question import Frequencies, Request
 from shoal.analyzer.planner.result import Option
 from shoal.domain import Numeric
@@ -14,6 +17,8 @@ _MOSTLY = 0.5
 def why_it_loses(option: Option, choice: Option, request: Request) -> str:
     if option.errors is None or choice.errors is None:
         return option.reason
+    if option.spec == choice.spec and option.candidate.domain == choice.candidate.domain:
+        return f"the same integers as {choice.candidate.title}"
     if request.epsilon is None:
         ratio, what = option.epsilon_upper / choice.epsilon_upper, "epsilon"
     elif option.settled:
@@ -41,11 +46,12 @@ def _source(option: Option, choice: Option, request: Request) -> str:
         if errors.spread >= _MOSTLY:
             return f"{_percent(errors.lost)} of every count is thinned away"
         return f"noise of {errors.light:,.3g} on an empty cell, against {choice.errors.light:,.3g}"
-    levels = option.candidate.domain.levels if isinstance(option.candidate.domain, Numeric) else 0
-    if errors.spread >= _MOSTLY:
-        return f"rounding to {levels} levels makes {_percent(errors.spread)} of its variance"
-    more = isinstance(choice.candidate.domain, Numeric) and levels > choice.candidate.domain.levels
-    return f"{levels} levels leave more noise of the randomizer than is saved by finer rounding" if more else "more noise of the randomizer"
+    if not (isinstance(option.candidate.domain, Numeric) and isinstance(choice.candidate.domain, Numeric)):
+        return "more noise"
+    levels, chosen = option.candidate.domain.levels, choice.candidate.domain.levels
+    if levels < chosen or errors.spread >= _MOSTLY:
+        return f"rounding to {levels} levels makes {_percent(errors.spread)} of its variance, to {chosen} {_percent(choice.errors.spread)}"
+    return f"{levels} levels spread the randomizer's noise wider than finer rounding saves" if levels > chosen else "more noise"
 
 
 def over_limits(messages: int, size: int, request: Request) -> str:
@@ -58,8 +64,8 @@ def over_limits(messages: int, size: int, request: Request) -> str:
 
 
 def _times(ratio: float) -> str:
-    """ "3.1 times", with the digits that tell it from 1."""
-    return f"{ratio:,.3g} times" if ratio < 9.95 or ratio >= 999.5 else f"{ratio:,.0f} times"
+    """ "3.14 times", rounded down: it stands behind "at least" too."""
+    return f"{bound_text(ratio, up=False, digits=3) if ratio < 999.5 else f'{math.floor(ratio):,}'} times"
 
 
 def _percent(share: float) -> str:

@@ -27,8 +27,8 @@ class Option:
     """One candidate with its integers. What is missing (``spec``, ``errors``, ...) was not computed, ``reason`` says why.
 
     ``epsilon_upper``: proven central epsilon, at most the target; where an error was asked for, the epsilon that this error costs.
-    ``settled``: False if the search for epsilon0 was cut short, since even ``best_case`` (the ranked error at an epsilon0 that is
-    *not* proven) loses; ``errors`` are then those of a proven epsilon0 up to 2 % below the largest.
+    ``settled``: False if the search for epsilon0 was cut short, since even ``best_case`` (the smaller of the ranked errors at a
+    proven epsilon0 and at one at most 2 % above it that is *not* proven) loses; ``errors`` are those of the proven one.
     ``message_bytes``: of one message; ``frame_bytes``: what a device sends, sealed and padded, in the default suite.
     """
 

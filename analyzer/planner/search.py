@@ -2,9 +2,9 @@
 
 Largest for an epsilon: a bracket whose lower end is *proven* (``proves`` is one evaluation of the accountant's curve at the target) and
 whose upper end is not. It is widened from a guess and halved to 0.05 % of itself. Certificates grow with epsilon0, but for 1e-8 of
-themselves, and errors shrink with it, so the error at the upper end bounds what the candidate could still reach: as soon as that is
-worse than the best seen by more than the margin, the search stops at 2 % ("not settled"). Only tightness rests on
-these two monotonicities; the lower end is proven whatever holds.
+themselves, and errors shrink with it (but for settings that choose another integer by epsilon0, such as a number of hash values, whose
+errors jump), so the errors at both ends tell what the candidate could still reach: as soon as both are worse than the best seen, the
+search stops at 2 % ("not settled"). Only tightness rests on these two monotonicities; the lower end is proven whatever holds.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def largest(
             low = max(low, point)
         else:
             high = point
-        if high - low <= _LOOSE * low and high - low > _TIGHT * low and _at(candidate, high, beaten):
+        if high - low <= _LOOSE * low and high - low > _TIGHT * low and all(_at(candidate, end, beaten) for end in (high, low)):
             return Bracket(low, high, settled=False)
         point = min(most, low * (1.0 + step)) if math.isinf(high) else max((low + high) / 2.0, high / (1.0 + step))
         step *= 2.0
