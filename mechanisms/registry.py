@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from shoal.domain import Domain, Vector
-from shoal.mechanisms import binary_rr, hadamard, kmean, krr, local_hash, subset, unary
+from shoal.mechanisms import binary_rr, hadamard, hadamard_response, kmean, krr, local_hash, subset, unary
 from shoal.mechanisms.base import Family, Mechanism, invalid
 from shoal.task import MechanismSpec
 
@@ -19,6 +19,7 @@ REGISTRY: Mapping[str, Family] = MappingProxyType(
         unary.NAME: unary.FAMILY,
         subset.NAME: subset.FAMILY,
         hadamard.NAME: hadamard.FAMILY,
+        hadamard_response.NAME: hadamard_response.FAMILY,
     }
 )
 
