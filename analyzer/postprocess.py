@@ -48,8 +48,6 @@ def norm_sub(values: NDArray[np.float64], total: float) -> NDArray[np.float64]:
     _check(values)
     if not 0.0 <= total < _EXACT:
         raise _invalid("the total of a projection is a number of devices from 0 to below 2^53")
-    if total == 0.0:
-        return np.zeros_like(values)
     # Adding a number to all cells moves t alone, so the largest is taken for 0. Then t >= -total, and cells at or below -total end at 0
     # wherever they are: however large the values, the sums are of numbers in [-total, 0].
     with np.errstate(over="ignore"):

@@ -70,10 +70,12 @@ def clipped_and_scaled(values: Floats, total: float) -> Floats:
 @example([-3.0, -2.0, -2.0], 1.0)
 @example([1e300, 0.0, -1e300], 7.0)
 @example([1e300], 100.0)
+@example([0.0, -1e308, -1e308, -1e308], 1.0)
+@example([1.7e308, -1.7e308, 1.7e308], 4.0)
 @example([1e17, 1e17 - 16, 3.0], 100.0)
 def test_the_projection_is_the_nearest_point(values: list[float], total: float) -> None:
-    """Against all sets of cells. Planted: the set found from the raw sums and not from the largest cell (1e300 gives 0), one cell more or
-    fewer kept, >= for > where a cell ends exactly at 0 in the sum, the sum of all cells for that of the kept ones -> this fails."""
+    """Against all sets of cells. Planted: the set found from the raw sums and not from the largest cell (1e300 gives 0), without the floor
+    at -total (sums overflow), one cell more or fewer kept, the sum of all cells for that of the kept ones -> this fails."""
     check(norm_sub, values, total)
 
 
@@ -214,6 +216,8 @@ def test_ties_go_to_the_first_cells() -> None:
     assert largest_remainder(np.array([0.5, 9.5, 4.5, 1.5])).tolist() == [1, 10, 4, 1]
     assert largest_remainder(np.full(1_000, 0.25)).tolist() == [1] * 250 + [0] * 750
     assert largest_remainder(np.array([2.75, 0.25, 1.0])).tolist() == [3, 0, 1]
+    mixed = largest_remainder(np.tile([0.25, 0.5, 7.5], 1_000)).reshape(-1, 3)  # 1,250 missing: the first 625 pairs of halves
+    assert mixed.tolist() == [[0, 1, 8]] * 625 + [[0, 0, 7]] * 375
 
 
 def test_a_projection_rounds_to_its_total() -> None:
