@@ -110,7 +110,7 @@ def command(
 def _bar() -> Iterator[Tell]:
     """A bar on standard error while candidates are compared."""
     columns = (TextColumn("planning: {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr, transient=True) as progress:
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
         bar = progress.add_task("", total=None)
 
         def tell(done: int, total: int, title: str) -> None:
@@ -134,7 +134,7 @@ def _simulate(made: Plan, runs: int, data: opt.Data | None, seed: int | None) ->
         size = candidate.domain.size
         shares = zipf(size) if data is opt.Data.zipf else (1.0 / size,) * size
     columns = (TextColumn("simulating batches"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr, transient=True) as progress:
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
         bar = progress.add_task("", total=runs)
         return simulate(
             request.question,
