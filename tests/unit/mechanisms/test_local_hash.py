@@ -59,7 +59,7 @@ def test_two_hashes_are_exactly_independent_and_uniform(width: int) -> None:
         assert uneven(width, min(width, width - log2_g + 1), log2_g) == []
 
 
-@pytest.mark.parametrize("width", range(2, size(6, 8) + 1))
+@pytest.mark.parametrize("width", range(2, size(6, 7) + 1))
 def test_with_one_bit_less_they_are_not(width: int) -> None:
     """At width = u + log2 g - 2 exactly the pairs that differ in the highest bit alone agree in a bit: the bound is sharp."""
     for log2_g in range(2, width + 1):
@@ -123,11 +123,13 @@ def test_a_report_is_the_seed_and_a_cell(g: int) -> None:
 def test_a_tally_counts_the_reports_that_support_each_cell(k: int, g: int, rows: int) -> None:
     """Against the definition in wide integers, by row and by cell, over blocks that are not full.
 
-    Planted: < for <= at the end of an interval, a block's rows taken twice, cells counted from 1, 2^s - 2 for 2^s - 1 -> fails.
+    Planted: cells counted from 1, by row or by cell; 2^s - 2 for the last hit, 2^s - 1 -> fails.
     """
     mechanism = LocalHash(labels(k), g, 1 << 62)
     reports = mechanism.randomize(np.arange(rows) % k, SeededEntropy(f"tally {k} {g} {rows}"))[:, 0, :]
-    reports[0, :4] = 0  # a = 0: all cells hash alike
+    # All cells hash alike, to the first value and to the last: the ends of the interval of hits.
+    reports[0] = 0
+    reports[1] = [0] * 4 + [255] * 4 + list((g - 1).to_bytes(mechanism.report_size - 8, "big"))
     wide = [[int.from_bytes(row[at:to].tobytes(), "big") for at, to in ((0, 4), (4, 8), (8, None))] for row in reports]
     a, b, cell = (np.array(column, dtype=np.int64)[:, None] for column in zip(*wide, strict=True))
     expected = np.zeros(k, dtype=np.int64)
@@ -197,10 +199,10 @@ def test_the_support_of_the_law_is_that_of_the_estimate() -> None:
 # --- integers -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon0", [1e-3, 0.5, 1.0, 1.3, 1.8, 3.0, 4.0, 6.0, 8.5, 11.0, 20.0])
+@pytest.mark.parametrize("epsilon0", [1e-3, 0.5, 1.0, 1.3, 1.8, 3.1, 4.0, 6.0, 8.5, 11.0, 20.0])
 def test_the_default_g_is_the_best_of_sixteen(epsilon0: float) -> None:
-    """By the variance at frequency 0, 1 / ((1 - T / 2^64)^2 (g - 1)) per report, in the integers. Planted: g nearest to e^epsilon0 + 1 by
-    difference, or E - 1 for E -> fails."""
+    """By the variance at frequency 0, 1 / ((1 - T / 2^64)^2 (g - 1)) per report, in the integers. Planted: the g nearest to
+    e^epsilon0 + 1 by difference, or E - 1 for E -> 3.1 fails."""
 
     def worth(g: int) -> int:
         return (WORDS - least_uniform(g, epsilon0)) ** 2 * (g - 1)
