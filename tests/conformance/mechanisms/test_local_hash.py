@@ -71,7 +71,13 @@ def hash_of(seed: bytes, x: int, g: int) -> int:
 
 
 class TestLocalHash(MechanismSuite):
-    """PLANTED"""
+    """Planted: the lowest bit of a set, in both ways -> the law and ``test_seeds_are_kept_as_they_were_drawn`` fail; b left out of the
+    hash, a and b exchanged, the low bits of the sum for its high ones -> the law, the frequencies and the estimate fail; the same, words of
+    the seed read little-endian, or the coin drawn before the seed, in one way only -> the byte-identity fails; one seed for two devices of
+    a block -> ``test_seeds_are_kept_as_they_were_drawn`` fails; the seed drawn only where the coin asks for the truth -> the randomness
+    used differs; a cell of g let through by ``valid`` -> the hostile rows fail; q = 1/k, p - q without its 1 - 1/g -> the estimate is
+    biased; ``wise=3``, g + 1 or a ratio without the true cell's share of uniform draws in ``law`` -> the classes fail; one step less noise,
+    or the noise of k cells for g -> the designed epsilon0 fails."""
 
     NAME = "local_hash"
     CASES: ClassVar[tuple[Case, ...]] = (
@@ -141,10 +147,10 @@ class TestLocalHash(MechanismSuite):
             assert chi_square_p(supports.tolist(), [count * likely for likely in expected]) > 1e-6
 
     def test_seeds_are_kept_as_they_were_drawn(self, case: Case) -> None:
-        """The first 8 bytes of a report are the first 8 that the device drew, whatever they are: a may be even, or 0.
-
-        Planted: the lowest bit of a set -> this fails.
-        """
+        """The first 8 bytes of a report are the first 8 that the device drew, whatever they are: a may be even, or 0. Each device has its
+        own. Planted: the lowest bit of a set, one seed for two devices -> this fails."""
         mechanism = create(case.spec, case.domain)
         for seed in range(size(20, 200)):
             assert mechanism.randomize_one(0, SeededEntropy(seed))[0][:8] == SeededEntropy(seed).bytes(8)
+            reports = mechanism.randomize(np.zeros(7, dtype=np.int64), SeededEntropy(seed))
+            assert reports[:, 0, :8].tobytes() == SeededEntropy(seed).bytes(56)
