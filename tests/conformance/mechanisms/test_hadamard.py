@@ -29,8 +29,8 @@ def sylvester(least: int) -> list[list[int]]:
 
 
 class TestHadamardBit(MechanismSuite):
-    """Planted: the index's last bit left out of the parity, the bit before the index, an index from 1 on (never 0), p and q + 1/2
-    exchanged in the estimate -> each fails."""
+    """Planted: the cell's lowest bit left out of the parity -> the law fails. One bit more accepted -> the hostile rows fail. The sign of
+    the transform turned -> the estimates fail. 2^64 - 2 T for 2^64 - T in the ratio -> the law fails."""
 
     NAME = "hadamard"
     CASES: ClassVar[tuple[Case, ...]] = (
