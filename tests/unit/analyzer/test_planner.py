@@ -87,7 +87,7 @@ COMPARED = (
 def test_no_alternative_beats_the_choice_by_two_percent(request_: Request) -> None:
     """Every candidate is searched again, to the end, by ``largest_epsilon0`` alone, and its error predicted there.
 
-    Planted: the search calls a candidate beaten where its error at the *proven* end loses -> this fails.
+    Planted: errors within a factor of six taken for alike, so that the smaller report wins -> this fails.
     """
     made = plan(request_)
     assert request_.epsilon is not None
@@ -117,7 +117,9 @@ def test_no_alternative_beats_the_choice_by_two_percent(request_: Request) -> No
 
 def test_the_choice_is_certified_for_the_honest_part_of_the_smallest_batch() -> None:
     """Planted: certified at n instead of min_batch -> this fails; so does the honest fraction left out."""
-    made = plan(counting(8, 50_000, min_batch=2_000, honest_fraction=Fraction(9, 10), mechanisms=("krr",)))
+    asked = counting(8, 50_000, min_batch=2_000, honest_fraction=Fraction(9, 10), mechanisms=("krr",))
+    assert asked.n_honest == 1_800
+    made = plan(asked)
     assert made.certificate.n_honest == 1_800
     assert made.choice.spec is not None
     law = create(made.choice.spec, cells(8)).privacy()
@@ -192,7 +194,7 @@ def test_the_worst_value_of_a_mean_is_no_worse_elsewhere() -> None:
     ("question", "error"), [(Frequencies(cells(16)), 20.0), (Frequencies(YesNo()), 60.0), (Mean(0.0, 10.0, levels=(4, 8, 16)), 0.05)]
 )
 def test_the_smallest_epsilon_for_an_error(question: Frequencies | Mean, error: float) -> None:
-    """Turned around once more, the plan for that epsilon has that error. Planted: certified at n / 2 -> this fails."""
+    """Turned around once more, the plan for that epsilon has that error. Planted: an error twice as large accepted -> this fails."""
     mechanisms = ("binary_rr", "krr", "kmean")
     made = plan(Request(question, 5_000, DELTA, error=error, mechanisms=mechanisms))
     assert error_of(made) <= error
@@ -239,7 +241,7 @@ TEN: tuple[Request, ...] = (
     counting(6, 500, mechanisms=("unary",)),
     counting(6, 500, mechanisms=("local_hash",)),
     counting(3, 500, question=Frequencies(cells(3), (0.0, 0.98, 0.02)), mechanisms=("unary",)),
-    Request(Mean(0.0, 1.0, levels=(3, 4, 5, 6, 8)), 500, DELTA, epsilon=1.0),
+    Request(Mean(0.0, 1.0, levels=(4,), value=0.5), 3_000, DELTA, epsilon=1.0),
     Request(Mean(-10.0, 40.0, levels=(4, 6, 8), value=3.3), 1_000, DELTA, epsilon=0.5),
 )
 
@@ -258,8 +260,8 @@ def test_a_thousand_runs_let_a_correct_planner_pass_ten_times() -> None:
 
 @pytest.mark.parametrize("request_", TEN)
 def test_predicted_errors_are_observed(request_: Request) -> None:
-    """Within 10 %, at the fixed seed. False alarm over all ten: below 1e-3, see above. Planted: sqrt(2) forgotten, or the rounding -> this
-    fails."""
+    """Within 10 %, at the fixed seed. False alarm over all ten: below 1e-3, see above. Planted: predictions 15 % too large, or a
+    mean's rounding left out -> this fails."""
     made = plan(request_)
     candidate = made.choice.candidate
     found = simulate(
@@ -424,7 +426,7 @@ def test_the_smallest_epsilon0_for_an_error() -> None:
 def test_the_plan_as_json_is_plain() -> None:
     import json
 
-    value = json.loads(json.dumps(plan(counting(4, 1_000, windows=3, mechanisms=("krr", "unary"))).to_json(), allow_nan=False))
+    value = json.loads(json.dumps(plan(counting(4, 1_000, windows=3, mechanisms=("krr", "subset"))).to_json(), allow_nan=False))
     assert value["choice"]["standing"] == "chosen"
     assert value["choice"]["parameters"]
     assert value["certificate"]["epsilon_upper"] <= value["target_epsilon"] == 1.0
