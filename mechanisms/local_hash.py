@@ -72,8 +72,8 @@ WIDTH = 32  # bits of a, b and of their sums; 32 >= KEY_BITS + 16 - 1
 _SEED = 8  # bytes: a, then b, both big-endian
 _MOST_G = 1 << 16
 PARAMETERS = (
-    Parameter("k", 2, LIMITS.cells, "number of cells of the domain"),
     Parameter("g", 2, _MOST_G, "values of the hash function, a power of two"),
+    Parameter("k", 2, LIMITS.cells, "number of cells of the domain"),
     Parameter("uniform", 1, WORDS - 1, "probability, out of 2^64, that the reported cell is uniform over the g values"),
 )
 # Rows that are counted together: their two words (128 KiB each) stay in a core's second cache. Half of it is a fifth slower, at 4,096 the
