@@ -35,6 +35,8 @@ def _alike(option: Option, choice: Option) -> str:
         return f"as accurate, but a report is {_bytes(option.report_bytes)}, not {_bytes(choice.report_bytes)}"
     if option.messages > choice.messages:
         return f"as accurate, but a report has {option.messages} messages, not {choice.messages}"
+    if option.candidate.mechanism == choice.candidate.mechanism and option.candidate.domain != choice.candidate.domain:
+        return "as accurate: the fewer levels were taken"
     return "as accurate: the one that is registered first was taken"
 
 
@@ -50,7 +52,9 @@ def _source(option: Option, choice: Option, request: Request) -> str:
         return "more noise"
     levels, chosen = option.candidate.domain.levels, choice.candidate.domain.levels
     if levels < chosen or errors.spread >= _MOSTLY:
-        return f"rounding to {levels} levels makes {_percent(errors.spread)} of its variance, to {chosen} {_percent(choice.errors.spread)}"
+        return (
+            f"rounding to {levels} levels makes {_percent(errors.spread)} of its variance ({_percent(choice.errors.spread)} with {chosen})"
+        )
     return f"{levels} levels spread the randomizer's noise wider than finer rounding saves" if levels > chosen else "more noise"
 
 

@@ -26,6 +26,7 @@ _BLOCK_BYTES = 1 << 24  # of reports at a time
 _MOST_BLOCK = 1 << 18  # devices at a time
 _Z = 1.959963984540054
 MOST_RUNS = 1_000_000
+_MOST_DEVICES = 10_000_000  # their cells are held in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,9 @@ def zipf(cells: int) -> tuple[float, ...]:
 def simulate_counts(
     mechanism: Mechanism, counts: NDArray[np.int64], runs: int, entropy: Entropy = SYSTEM, tell: Callable[[], None] | None = None
 ) -> Simulation:
-    """``counts``: int64[cells], the devices that hold each cell. Raises CONFIG unless ``runs`` is 2 to a million."""
-    _check_runs(runs)
+    """``counts``: int64[cells], the devices that hold each cell. Raises CONFIG unless ``runs`` is 2 to a million,
+    and for more than ten million devices."""
+    _check(runs, int(counts.sum()))
     errors = mechanism.expected_stderr(counts)
     values = np.repeat(np.arange(counts.size, dtype=np.int64), counts)
     squares = np.empty(runs)
@@ -87,7 +89,7 @@ def simulate_mean(
     tell: Callable[[], None] | None = None,
 ) -> Simulation:
     """All ``n`` devices at ``value``, in [low, high], each rounding it anew as ``Numeric.encode`` does. Raises like ``simulate_counts``."""
-    _check_runs(runs)
+    _check(runs, n)
     at = place(domain, value)
     below = min(int(at), domain.levels - 1)
     threshold = np.array([int((at - below) * 2**64)], dtype=np.uint64)
@@ -139,7 +141,9 @@ def _tally(mechanism: Mechanism, values: NDArray[np.int64], entropy: Entropy) ->
     return total
 
 
-def _check_runs(runs: int) -> None:
+def _check(runs: int, n: int) -> None:
+    if n > _MOST_DEVICES:
+        raise wrong(f"a simulation has at most {_MOST_DEVICES} devices, got {n}: plan for fewer, and simulate that")
     if not 2 <= runs <= MOST_RUNS:
         raise wrong(f"a simulation has 2 to {MOST_RUNS} runs, got {runs}")
 
