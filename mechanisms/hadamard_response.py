@@ -14,10 +14,10 @@ likely; within a half it is uniform. So an output of the support is
 
 times as likely as another, exactly. A report is that output's index, block b + y, big-endian in 1, 2 or 4 bytes.
 
-**Privacy.** With B = 1 every pair of cells looks alike, and the law is that of local hashing to 2 values. With more blocks pairs of one
-block and of two do not. Up to 16 cells the law is written out as a table, for which the accountant computes the blanket of every pair;
-beyond, it is told the ratio alone (``PureLaw``). That is sound, and looser: the clones bound knows nothing of the outputs that
-neither cell of a pair supports.
+**Privacy.** With B = 1 every pair of cells looks alike, and the law is that of local hashing to 2 values; with B = k, too: one cell in
+each block, and supports of one output. Between, pairs of one block and of two do not look alike. Up to 16 cells the law is then written
+out as a table, for which the accountant computes the blanket of every pair; beyond, it is told the ratio alone (``PureLaw``). That is
+sound, and looser: the clones bound knows nothing of the outputs that neither cell of a pair supports.
 """
 
 from __future__ import annotations
@@ -199,11 +199,22 @@ class HadamardResponse:
     def privacy(self) -> SymmetricLaw | FiniteLaw | PureLaw:
         if self.blocks == 1:
             return laws.local_hash(2, ratio(1, self.include), self.k, wise=2)
+        if self.blocks == self.k:
+            return self._of_two_blocks(third=self.k > 2)
         if self.k > _MOST_LISTED:
             return PureLaw(ratio(self.blocks, self.include))
         half = self.order // 2
         inside, outside = self.include * (self.outputs - half), (WORDS - self.include) * half
         return FiniteLaw(tuple(tuple(inside if hit else outside for hit in self._support(cell)) for cell in range(self.k)))
+
+    def _of_two_blocks(self, third: bool) -> SymmetricLaw:
+        """The law of two cells of different blocks: the half that supports one, the half that supports the other, all other halves; with
+        a ``third`` cell of a third block, its half too."""
+        hit, miss = self.include * (2 * self.blocks - 1), WORDS - self.include
+        rest = (2 * self.blocks - 2 - third) * miss
+        if third:
+            return SymmetricLaw((hit, miss, miss, rest), (miss, hit, miss, rest), (miss, miss, miss, rest), (miss, miss, hit, rest))
+        return SymmetricLaw((hit, miss, rest), (miss, hit, rest), (miss, miss, rest))
 
     def _support(self, cell: int) -> Iterator[bool]:
         """Output by output: whether it supports the cell."""

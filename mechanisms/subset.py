@@ -213,7 +213,7 @@ def _settings(domain: Domain) -> tuple[Setting, ...]:
     numbers = sorted({1, *(step << power for power in range(k.bit_length()) for step in (2, 3))})
     return (
         Setting("standard", "the set size of least error for one report under local privacy, about k / (e^epsilon0 + 1)", _standard),
-        *(Setting(f"d={d}", f"{d} cells in a report", partial(_spec, d)) for d in numbers if d <= k // 2),
+        *(Setting(f"d={d}", f"{d} cell{'s' * (d > 1)} in a report", partial(_spec, d)) for d in numbers if d <= k // 2),
     )
 
 

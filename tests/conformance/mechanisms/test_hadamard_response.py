@@ -54,6 +54,8 @@ class TestHadamardResponse(MechanismSuite):
         designed("3 cells, 2 blocks", 3, 1.0),
         designed("5 cells, 2 blocks", 5, 1.0, "B=2"),
         designed("4 cells, 4 blocks of 2", 4, 3.0),
+        Case("yes/no, 2 blocks", design("hadamard_response", YesNo(), 1.0, "B=2"), YesNo()),
+        Case("3 cells, 3 blocks of 2", response(3, 3, WORDS // 2), cells(3)),
         Case("5 cells, 3 blocks", response(5, 3, WORDS // 3 + 12_345), cells(5)),
         Case("17 cells, told by the ratio", design("hadamard_response", cells(17), 1.0), cells(17), inputs=(0, 1, 2, 13, 16)),
         Case("almost the truth", response(4, 2, WORDS - 1), cells(4)),
@@ -80,10 +82,10 @@ class TestHadamardResponse(MechanismSuite):
         return response(spec.get("k"), spec.get("blocks"), include) if include < WORDS else None
 
     def test_the_accountant_is_told_as_much_as_it_can_use(self, case: Case) -> None:
-        """One block: classes, exact; up to 16 cells: the table, entry by entry; beyond: the ratio. Planted: rows numbered from 0 (the
-        row of ones, which every output supports); ``cell // blocks`` for the block -> fails."""
+        """One block, or one cell in each: classes, exact; up to 16 cells: the table, entry by entry; beyond: the ratio. Planted: rows
+        numbered from 0 (the row of ones, which every output supports); ``cell // blocks`` for the block -> fails."""
         law, stated = case.mechanism.privacy(), self.stated(case)
-        if case.spec.get("blocks") == 1:
+        if case.spec.get("blocks") in {1, case.domain.size}:
             assert isinstance(law, SymmetricLaw)
         elif case.domain.size <= 16:
             assert law == FiniteLaw(stated)
