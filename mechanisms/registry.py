@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from shoal.domain import Domain, Vector
+from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import binary_rr, hadamard, hadamard_response, kmean, krr, local_hash, subset, unary
 from shoal.mechanisms.base import Family, Mechanism, invalid
 from shoal.task import MechanismSpec
@@ -48,6 +49,17 @@ def design(name: str, domain: Domain, epsilon0: float, setting: str = "") -> Mec
         if setting in {"", one.name}:
             return one.design(domain, epsilon0)
     raise invalid(f"{name} has no setting of that name: choose one of {', '.join(one.name for one in settings)}")
+
+
+def serves(name: str, domain: Domain) -> bool:
+    """Whether a registered mechanism can answer questions of that domain. Raises INVALID for an unknown name, or a vector."""
+    family = _family(name, domain)
+    try:
+        return bool(family.settings(domain))
+    except ShoalError as error:
+        if error.kind is not Kind.INVALID:
+            raise
+        return False
 
 
 def _family(name: str, domain: Domain) -> Family:
