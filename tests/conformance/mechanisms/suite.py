@@ -27,6 +27,7 @@ from shoal.mechanisms import Mechanism, create, design
 from shoal.mechanisms.sampling import BLOCK
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLaw, epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.conformance.mechanisms.statistics import StatisticsSuite
 from tests.sizes import size
 from tests.tapes import DryError, Tape
 
@@ -123,8 +124,8 @@ def play(way: Way, mechanism: Mechanism, cell: int, tape: Tape) -> bytes | None:
     return report
 
 
-class MechanismSuite:
-    """Subclass as Test<Name>: it inherits every test below."""
+class MechanismSuite(StatisticsSuite):
+    """Subclass as Test<Name>: it inherits every test below, and those of ``statistics``."""
 
     NAME: ClassVar[str]
     CASES: ClassVar[tuple[Case, ...]]

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.domain import Categories, Numeric, YesNo
 from shoal.entropy import SeededEntropy
-from shoal.mechanisms import create, design
+from shoal.mechanisms import Mechanism, create, design
 from shoal.task import MechanismSpec
 from tests.conformance.mechanisms.suite import Case, Draw, MechanismSuite, Table, chi_square_p, uniform_draw
 from tests.sizes import size
@@ -121,6 +122,13 @@ class TestLocalHash(MechanismSuite):
 
     def known(self, case: Case, listed: list[bytes]) -> Container[bytes]:
         return Known(case.spec.get("g"))
+
+    def outcomes(self, mechanism: Mechanism, reports: NDArray[np.uint8], one: int, two: int) -> NDArray[np.int64]:
+        """Which of the two cells the report supports."""
+        seeds, g = np.ascontiguousarray(reports[:, :8]).view(">u4").astype(np.uint64), mechanism.spec.get("g")
+        cell = np.ascontiguousarray(reports[:, 8:]).view(f">u{reports.shape[1] - 8}")[:, 0]
+        hits = [(seeds[:, 0] * np.uint64(x) + seeds[:, 1]) % (1 << 32) * np.uint64(g) >> np.uint64(32) == cell for x in (one, two)]
+        return np.asarray(2 * hits[0].astype(np.int64) + hits[1])
 
     def test_a_law_of_classes_is_that_of_every_pair(self, case: Case) -> None:
         """Where all seeds of a pairwise independent family are played: the classes of few seeds are others."""
