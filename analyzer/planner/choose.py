@@ -29,6 +29,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism
 from shoal.privacy import epsilon0_upper
 
+# A setting whose other integers are the same from so far below a proven epsilon0 to just above it is taken not to jump thereabouts.
+_WIDER = 1.1
 # (candidates done, of how many, what comes next)
 Tell = Callable[[int, int, str], None]
 
@@ -141,7 +143,10 @@ class _Comparison:
         option = _option(request, candidate, found.epsilon0, target)
         if found.settled or option.errors is None:
             return option
-        best_case = min(option.errors.ranked, self._error(candidate, candidate.build(found.above)))
+        floor = min(target, request.most_epsilon0)
+        ends = [candidate.build(epsilon0) for epsilon0 in (max(found.epsilon0 / _WIDER, floor), found.above)]
+        jumps = len({_small_integers(mechanism) for mechanism in ends}) > 1
+        best_case = math.nan if jumps else min(option.errors.ranked, self._error(candidate, ends[-1]))
         return replace(option, settled=False, best_case=best_case)
 
     def _for_error(self, candidate: Candidate, error: float) -> Option:
@@ -152,6 +157,11 @@ class _Comparison:
             return Option(candidate, Standing.IMPOSSIBLE, reason)
         law = simplest(candidate.build(epsilon0).privacy())
         return _option(request, candidate, epsilon0, upper_bound(law, request.n_honest, request.delta)[0])
+
+
+def _small_integers(mechanism: Mechanism) -> tuple[int, ...]:
+    """The integers of a mechanism that are no probabilities: numbers of hash values, of blocks, of values in a subset."""
+    return tuple(value for _, value in mechanism.spec.parameters if value < 1 << 32)
 
 
 def _option(request: Request, candidate: Candidate, epsilon0: float, epsilon_upper: float) -> Option:

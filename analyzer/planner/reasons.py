@@ -21,7 +21,7 @@ def why_it_loses(option: Option, choice: Option, request: Request) -> str:
         return f"the same integers as {choice.candidate.title}"
     if request.epsilon is None:
         ratio, what = option.epsilon_upper / choice.epsilon_upper, "epsilon"
-    elif option.settled:
+    elif option.settled or math.isnan(option.best_case):
         ratio, what = option.errors.ranked / choice.errors.ranked, "error"
     else:
         ratio, what = option.best_case / choice.errors.ranked, "error at least"

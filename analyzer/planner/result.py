@@ -28,7 +28,8 @@ class Option:
 
     ``epsilon_upper``: proven central epsilon, at most the target; where an error was asked for, the epsilon that this error costs.
     ``settled``: False if the search for epsilon0 was cut short, since even ``best_case`` (the smaller of the ranked errors at a
-    proven epsilon0 and at one at most 2 % above it that is *not* proven) loses; ``errors`` are those of the proven one.
+    proven epsilon0 and at one at most 2 % above it that is *not* proven) loses; ``errors`` are those of the proven one. ``best_case`` is
+    nan where nothing bounds it: the setting picks another integer thereabouts (of hash values, say), and its errors jump.
     ``message_bytes``: of one message; ``frame_bytes``: what a device sends, sealed and padded, in the default suite.
     """
 

@@ -107,7 +107,9 @@ def test_no_alternative_beats_the_choice_by_two_percent(request_: Request) -> No
         assert error_of(made) <= 1.02 * error, candidate.title
         option = next(each for each in made.options if each.candidate == candidate)
         assert option.errors is not None
-        assert option.best_case <= min(error, option.errors.ranked) * 1.005  # what was said to be out of reach is
+        # What was said to be out of reach is, where anything was said: other integers of a setting may jump.
+        assert not option.best_case > min(error, option.errors.ranked) * 1.005
+        assert not math.isnan(option.best_case) or not option.settled
         # Every row keeps the target, by the certificate itself (which inverts a curve, and may stop 1e-9 above).
         proven = certify(
             create(option.spec, candidate.domain).privacy(), request_.min_batch, DELTA, honest_fraction=request_.honest_fraction
