@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.analyzer.planner import Frequencies, Plan, Request, Simulation, plan, simulate
 from shoal.analyzer.planner.choose import Tell
 from shoal.analyzer.planner.simulate import MOST_RUNS, zipf
 from shoal.cli import plan_options as opt
+from shoal.cli.epsilon_plot import check_plot
 from shoal.cli.output import emit_json, say, stderr, write_new
 from shoal.cli.plan_output import show_plan, simulated
-from shoal.cli.plan_request import Given, honest
+from shoal.cli.plan_plot import plot
+from shoal.cli.plan_request import Given, devices, honest, limited
 from shoal.cli.plan_task import task_text
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
 
 
 def register(app: typer.Typer) -> None:
@@ -52,6 +53,7 @@ def command(
     memoized: opt.Memoized = False,
     everything: opt.All = False,
     emit: opt.Emit = None,
+    picture: opt.Plot = None,
     runs: opt.Simulate = None,
     data: opt.SimulatedData = None,
     seed: opt.Seed = None,
@@ -70,40 +72,38 @@ def command(
 
     The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --n 100000 --error 50
 
-    A task to fill in and sign: shoal plan yes_no --n 20000 --epsilon 0.5 --emit task.toml
+    A task to fill in and sign, and a picture: shoal plan yes_no --n 20000 --epsilon 0.5 --emit task.toml --plot error.svg
     """
     asked, total = Given(question, k, labels, counts, share, low, high, unit, levels, value, worst).question()
-    if n is None and total is None:
-        raise ShoalError(Kind.CONFIG, "--n is wanted: how many devices are expected in a batch")
     _check_simulation(runs, data, asked)
-    request = Request(
-        question=asked,
-        n=n if n is not None else total or 0,
-        delta=delta,
-        epsilon=epsilon,
-        error=error,
-        min_batch=min_batch or 0,
-        honest_fraction=honest(honest_fraction),
-        most_bytes=LIMITS.messages * LIMITS.report_bytes if max_bytes is None else max_bytes,
-        most_messages=LIMITS.messages if max_messages is None else max_messages,
-        most_epsilon0=LARGEST_EPSILON0 if max_epsilon0 is None else max_epsilon0,
-        mechanisms=tuple(mechanism or ()),
-        windows=windows,
-        memoized=memoized,
+    if picture is not None:
+        check_plot(picture)
+    plain = Request(
+        asked, devices(n, total), delta, epsilon, error, min_batch or 0, honest(honest_fraction), windows=windows, memoized=memoized
     )
+    request = limited(plain, max_bytes, max_messages, max_epsilon0, mechanism)
     with _bar() as tell:
         made = plan(request, tell)
     result = None if runs is None else _simulate(made, runs, data, seed)
-    if emit is not None:
-        write_new(emit, task_text(made).encode())
+    written = _write(made, emit, picture)
     if as_json:
         emit_json(made.to_json() | ({} if result is None else {"simulation": result.to_json()}))
         return
     show_plan(made, everything=everything)
-    if result is not None:
-        say(simulated(result, request.n))
+    for line in ([] if result is None else [simulated(result, request.n)]) + written:
+        say(line)
+
+
+def _write(made: Plan, emit: Path | None, picture: Path | None) -> list[str]:
+    """Write what was asked for; what to say of it."""
+    said = []
     if emit is not None:
-        say(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
+        write_new(emit, task_text(made).encode())
+        said.append(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
+    if picture is not None:
+        plot(picture, made)
+        said.append(f"error against epsilon: {picture}")
+    return said
 
 
 @contextmanager

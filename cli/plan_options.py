@@ -54,6 +54,7 @@ Windows = Annotated[int, typer.Option(help="How often the same devices are asked
 Memoized = Annotated[bool, typer.Option("--memoized", help="They repeat one permanent report per value.")]
 All = Annotated[bool, typer.Option("--all", help="Show every alternative, not the best ones alone.")]
 Emit = Annotated[Path | None, typer.Option("--emit", metavar="TASK.toml", help="Write a task to fill in, lint and sign; never overwrites.")]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the error against epsilon, also without shuffling.")]
 Simulate = Annotated[
     int | None, typer.Option("--simulate", metavar="RUNS", help="Run the production code so often on made-up devices: 30 or more.")
 ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from shoal.analyzer.planner import LEVELS, Frequencies, Mean, Question
+from shoal.analyzer.planner import LEVELS, Frequencies, Mean, Question, Request
 from shoal.cli.epsilon_laws import fraction
 from shoal.cli.output import read_bytes
 from shoal.cli.plan_options import Asked
@@ -93,12 +93,32 @@ class Given:
         return tuple(f"category {i + 1}" for i in range(self.k - 1))
 
 
+def devices(n: int | None, total: int | None) -> int:
+    """--n, or what --counts adds up to. Raises CONFIG where neither is given."""
+    if n is None and total is None:
+        raise _wrong("--n is wanted: how many devices are expected in a batch")
+    return n if n is not None else total or 0
+
+
 def honest(text: str) -> Fraction:
     """The honest fraction in whole millionths, downward, as a task states it. Raises CONFIG."""
     share = Fraction(math.floor(fraction(text) * PPM), PPM)
     if share == 0:
         raise _wrong("--honest-fraction must be at least 0.000001")
     return share
+
+
+def limited(
+    request: Request, most_bytes: int | None, most_messages: int | None, most_epsilon0: float | None, mechanisms: list[str] | None
+) -> Request:
+    """The same request within the limits that were given (None: not given)."""
+    return replace(
+        request,
+        most_bytes=request.most_bytes if most_bytes is None else most_bytes,
+        most_messages=request.most_messages if most_messages is None else most_messages,
+        most_epsilon0=request.most_epsilon0 if most_epsilon0 is None else most_epsilon0,
+        mechanisms=tuple(mechanisms or ()),
+    )
 
 
 def read_counts(path: Path) -> tuple[tuple[str, ...], tuple[int, ...]]:

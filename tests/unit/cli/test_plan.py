@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from shoal.accounting.lint import lint
+from shoal.analyzer.planner import Frequencies, Request, plan
+from shoal.analyzer.planner.curve import curve
 from shoal.cli.main import main
 from shoal.cli.taskfile import read_task
-from shoal.domain import Categories, Numeric
+from shoal.domain import Categories, Numeric, YesNo
 from shoal.task import Task
 
 Capture = pytest.CaptureFixture[str]
@@ -191,3 +193,30 @@ def test_wrong_arguments_are_one_line(arguments: tuple[str, ...], words: str, ca
 def test_help_has_an_example(capsys: Capture) -> None:
     assert main(["plan", "--help"]) == 0
     assert "shoal plan categories --k 16" in capsys.readouterr().out
+
+
+def test_the_picture_shows_what_shuffling_buys(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "error.svg"
+    status, out, _ = run(capsys, *YES_NO, "--plot", str(file))
+    assert status == 0
+    assert f"error against epsilon: {file}" in out
+    text = file.read_text()
+    assert "<svg" in text
+    assert "binary_rr, shuffled: epsilon is central" in text
+    assert "best without shuffling: epsilon is local" in text
+    status, _, err = run(capsys, *YES_NO, "--plot", str(tmp_path / "error.png"))
+    assert (status, "give a name that ends in .svg" in err) == (2, True)
+
+
+def test_the_curve_falls_and_lies_below_the_local_one() -> None:
+    """Planted: the central search given the local epsilon -> this fails."""
+    made = plan(Request(Frequencies(YesNo()), 2_000, 1e-6, epsilon=0.5, mechanisms=("binary_rr",)))
+    points = curve(made)
+    assert [point.epsilon for point in points] == sorted(point.epsilon for point in points)
+    assert points[6].epsilon == pytest.approx(0.5)
+    assert made.choice.errors is not None
+    assert points[6].shuffled == pytest.approx(made.choice.errors.ranked, rel=5e-3)
+    errors = [point.shuffled for point in points]
+    assert errors == sorted(errors, reverse=True)
+    assert all(point.shuffled < point.local for point in points)
+    assert points[6].shuffled < points[6].local / 5
