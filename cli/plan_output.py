@@ -15,6 +15,7 @@ from shoal.cli.output import console, say
 _SHOWN = 10  # alternatives, unless all are asked for
 # Above this a single report says next to nothing against its receiver; `shoal task lint` warns of it too.
 _WEAK_EPSILON0 = 6.0
+_USELESS = 0.5  # of all there is to estimate: an error beyond tells nothing
 
 
 def show_plan(plan: Plan, *, everything: bool) -> None:
@@ -73,11 +74,13 @@ def sentences(plan: Plan) -> Iterator[str]:
         f"byte{'' if choice.message_bytes == 1 else 's'}, sealed in a frame of {choice.frame_bytes:,} bytes."
     )
     yield _errors(plan, choice.errors)
+    if choice.errors.ranked >= _USELESS * _whole(plan):
+        yield "That is as good as no answer: ask more devices, or for a larger epsilon."
     certificate = plan.certificate
     yield (
         f"Guaranteed: epsilon <= {bound_text(certificate.epsilon_upper)} at delta = {certificate.delta:g} for every batch of at least "
-        f"{certificate.n:,} reports, {certificate.n_honest:,} of them honest ({certificate.method}); no accounting can go below "
-        f"{bound_text(certificate.epsilon_lower, up=False)}."
+        f"{certificate.n:,} reports, {certificate.n_honest:,} of them honest ({certificate.method})"
+        + (f"; no accounting can go below {bound_text(certificate.epsilon_lower, up=False)}." if certificate.epsilon_lower > 0.0 else ".")
     )
     if plan.least_batch < request.min_batch:
         yield f"epsilon0 is at its limit: batches of {plan.least_batch:,} reports and more keep the target too."
@@ -88,6 +91,12 @@ def sentences(plan: Plan) -> Iterator[str]:
     )
     if plan.repeated is not None:
         yield _repeated(plan.repeated)
+
+
+def _whole(plan: Plan) -> float:
+    """What an estimate can be at most: all devices, or the width of the range."""
+    question = plan.request.question
+    return float(plan.request.n) if isinstance(question, Frequencies) else question.high - question.low
 
 
 def _errors(plan: Plan, errors: Errors) -> str:

@@ -20,14 +20,19 @@ def why_it_loses(option: Option, choice: Option, request: Request) -> str:
     if option.spec == choice.spec and option.candidate.domain == choice.candidate.domain:
         return f"the same integers as {choice.candidate.title}"
     if request.epsilon is None:
-        ratio, what = option.epsilon_upper / choice.epsilon_upper, "epsilon"
+        ratio, what = _ratio(option.epsilon_upper, choice.epsilon_upper), "epsilon"
     elif option.settled or math.isnan(option.best_case):
-        ratio, what = option.errors.ranked / choice.errors.ranked, "error"
+        ratio, what = _ratio(option.errors.ranked, choice.errors.ranked), "error"
     else:
-        ratio, what = option.best_case / choice.errors.ranked, "error at least"
+        ratio, what = _ratio(option.best_case, choice.errors.ranked), "error at least"
     if ratio <= 1.0 + ALIKE:
         return _alike(option, choice)
     return f"{what} {_times(ratio)} as large: {_source(option, choice, request)}"
+
+
+def _ratio(value: float, best: float) -> float:
+    """1e308 at most: beside an error that vanishes in the floats others are not infinite."""
+    return min(value / best, 1e308) if best > 0.0 else 1.0 if value == 0.0 else 1e308
 
 
 def _alike(option: Option, choice: Option) -> str:
@@ -69,7 +74,7 @@ def over_limits(messages: int, size: int, request: Request) -> str:
 
 def _times(ratio: float) -> str:
     """ "3.14 times", rounded down: it stands behind "at least" too."""
-    return f"{bound_text(ratio, up=False, digits=3) if ratio < 999.5 else f'{math.floor(ratio):,}'} times"
+    return f"{bound_text(ratio, up=False, digits=3) if not 999.5 <= ratio < 1e9 else f'{math.floor(ratio):,}'} times"
 
 
 def _percent(share: float) -> str:

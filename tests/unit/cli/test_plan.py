@@ -190,6 +190,20 @@ def test_wrong_arguments_are_one_line(arguments: tuple[str, ...], words: str, ca
     assert err.count("\n") == 1
 
 
+def test_an_error_as_large_as_the_batch_is_called_that(capsys: Capture) -> None:
+    words = "That is as good as no answer"
+    assert words in run(capsys, "yes_no", "--n", "10", "--epsilon", "0.01", "--mechanism", "binary_rr")[1]
+    assert words not in run(capsys, *YES_NO)[1]
+
+
+def test_numbers_at_the_ends_of_the_floats_are_planned_for(capsys: Capture) -> None:
+    """Nothing divides by an error that vanishes."""
+    status, out, _ = run(capsys, "mean", "--high", "1e-320", "--levels", "2,4", "--n", "100", "--epsilon", "1", "--mechanism", "kmean")
+    assert (status, "Chosen: kmean" in out) == (0, True)
+    status, out, _ = run(capsys, *YES_NO[:3], "--epsilon", "50", "--mechanism", "krr", "--mechanism", "binary_rr", "--json")
+    assert (status, json.loads(out)["choice"]["epsilon0"] <= 40.0) == (0, True)
+
+
 def test_help_has_an_example(capsys: Capture) -> None:
     assert main(["plan", "--help"]) == 0
     assert "shoal plan categories --k 16" in capsys.readouterr().out
