@@ -46,7 +46,7 @@ class Given:
             case Asked.yes_no:
                 share = _HEAVY if self.share is None else self._share(self.share)
                 shares = () if self.share is None else (1.0 - share, share)
-                return Frequencies(YesNo(), shares, max(share, 1e-9)), None
+                return Frequencies(YesNo(), shares, share), None
             case Asked.mean:
                 levels = LEVELS if self.levels is None else tuple(_whole("--levels", part) for part in self.levels.split(","))
                 return Mean(self.low, self.high, levels, self.value, self.worst, unit=self.unit), None

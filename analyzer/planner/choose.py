@@ -212,7 +212,8 @@ def _certified(request: Request, choice: Option) -> tuple[Option, Certificate]:
         if request.epsilon is None or certificate.epsilon_upper <= request.epsilon:
             option = _option(request, candidate, epsilon0, certificate.epsilon_upper)
             return replace(option, standing=Standing.CHOSEN, reason="least error" if request.epsilon else "least epsilon"), certificate
-        epsilon0, step = epsilon0 * (1.0 - step), step * 4.0
+        # A report of the target's own epsilon needs no shuffling: there it ends.
+        epsilon0, step = max(epsilon0 * (1.0 - step), min(request.epsilon, request.most_epsilon0)), step * 4.0
 
 
 def _least_batch(request: Request, choice: Option) -> int:
