@@ -27,13 +27,12 @@ from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import assign, seal
+from shoal.clients.core import State, assign, seal
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import simulate
 from shoal.clients.grpc_transport import GrpcTransport
-from shoal.clients.outbox import State
 from shoal.clients.policy import Policy
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories, Domain, Numeric, Value, YesNo
