@@ -72,7 +72,7 @@ def test_a_mean_of_a_hundred_thousand_errs_by_little_everywhere() -> None:
 
 COMPARED = (
     counting(5, 1_000, mechanisms=("krr", "subset")),
-    Request(Mean(0.0, 1.0, levels=(2, 3, 5, 8, 12, 20)), 1_000, DELTA, epsilon=1.0),
+    Request(Mean(0.0, 1.0, levels=(2, 3, 5, 8, 20)), 1_000, DELTA, epsilon=1.0),
     counting(16, 1_000, epsilon=3.0, honest_fraction=Fraction(1, 2), most_epsilon0=2.5, mechanisms=("krr", "subset")),
     counting(2, 300),
     counting(5, 1_000),
@@ -80,7 +80,7 @@ COMPARED = (
     counting(5, 1_000, question=Frequencies(cells(5), (0.9, 0.1, 0.0, 0.0, 0.0))),
     counting(16, 100_000),
     Request(Mean(-5.0, 5.0, levels=(2, 4, 8), worst=True), 500, 1e-4, epsilon=0.7),
-)[: size(3, 9)]
+)[: size(2, 9)]
 
 
 @pytest.mark.parametrize("request_", COMPARED)
@@ -172,7 +172,7 @@ def test_a_mean_counts_its_rounding() -> None:
     made = plan(Request(Mean(0.0, 1.0, levels=(2,)), 10_000, DELTA, epsilon=1.0))
     assert made.choice.errors is not None
     assert made.choice.errors.light == pytest.approx(0.5 / math.sqrt(10_000), rel=0.1)
-    coarse = plan(Request(Mean(0.0, 1.0), 10_000, DELTA, epsilon=1.0))
+    coarse = plan(Request(Mean(0.0, 1.0, levels=(2, 4, 8, 10, 12, 32)), 10_000, DELTA, epsilon=1.0))
     assert error_of(coarse) < error_of(made) / 4
     assert isinstance(coarse.choice.candidate.domain, Numeric)
     assert coarse.choice.candidate.domain.levels in {8, 10, 12}

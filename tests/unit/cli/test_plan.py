@@ -53,14 +53,15 @@ def test_a_plan_for_people(capsys: Capture) -> None:
 
 
 def test_a_plan_for_programs(capsys: Capture) -> None:
-    status, out, _ = run(capsys, *COUNTING, *FEW, "--honest-fraction", "0.9", "--json")
+    few = ("--mechanism", "krr", "--mechanism", "subset")
+    status, out, _ = run(capsys, *COUNTING, *few, "--honest-fraction", "0.9", "--json")
     value = json.loads(out)
     assert status == 0
     assert value["choice"]["mechanism"] == "krr"
     assert value["choice"]["parameters"]["k"] == 5
     assert (value["certificate"]["n"], value["certificate"]["honest_fraction"]) == (1000, 0.9)
     assert value["certificate"]["epsilon_upper"] <= 1.0
-    assert len(value["others"]) >= 8
+    assert len(value["others"]) >= 2
     assert all(each["reason"] for each in value["others"])
     assert "simulation" not in value
 
