@@ -54,7 +54,7 @@ def epsilon(
 ) -> None:
     """The central epsilon of a shuffled batch: proven upper bound, matching lower bound.
 
-    For rr, krr and kmean the law is that of the mechanism's own integers, so epsilon0 is never above the one asked for.
+    The law is that of the mechanism's own integers, so epsilon0 is never above the one asked for.
 
     Example: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --json
 

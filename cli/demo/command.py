@@ -85,12 +85,7 @@ def demo(
     if mechanism:
         results["chosen"] = next(one.name for one in asked if one.mechanism.name == mechanism)
     text = json.dumps(results, indent=2) + "\n"
-    _write(out / "report.html", page)
-    _write(out / "results.json", text)
-    if json_path is not None and str(json_path) == "-":
-        typer.echo(text, nl=False)
-    elif json_path is not None:
-        _write(json_path, text)
+    _leave(out, json_path, text, page)
     if secagg:
         show_sums.everything(screen, results)
     else:
@@ -105,6 +100,16 @@ def demo(
         raise ShoalError(
             Kind.ABORTED, "no sum came about: this machine was too busy for the rounds' times; run it again, or with fewer --devices"
         )
+
+
+def _leave(out: Path, json_path: Path | None, text: str, page: str) -> None:
+    """The report page and the results, where they were asked for."""
+    _write(out / "report.html", page)
+    _write(out / "results.json", text)
+    if json_path is not None and str(json_path) == "-":
+        typer.echo(text, nl=False)
+    elif json_path is not None:
+        _write(json_path, text)
 
 
 def _folder(keep: Path | None) -> Path:
