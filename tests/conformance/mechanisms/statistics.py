@@ -21,8 +21,9 @@ than those that are judged), so it is the best event for the randomizer that is 
 true claim with probability 1e-6. That it finds most of what is claimed is checked as well: an audit that finds nothing proves nothing.
 test_planted.py shows broken randomizers to the same audit.
 
-Planted: p and q exchanged in ``cells.expected``; no covariance between cells in the mean's error; the errors of empty cells for all of
-them -> the errors fail. 1.7 or 2.3 for 1.96 -> the intervals fail. 0.92 epsilon0 claimed for it -> the audit refutes. At the reduced size.
+Planted: p and q exchanged in ``cells.expected``; the mean's error without the part of the devices' own levels; the errors of empty cells
+for all of them -> the errors fail. 1.7 or 2.3 for 1.96 -> the intervals fail. 0.92 epsilon0 claimed for it -> the audit refutes. All at
+the reduced size.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ HELD = {2: np.array([0, DEVICES]), 6: np.array([0, 6, 2, 1, 0, 0]) * (DEVICES //
 RUNS, AT_ONCE = size(1_000, 20_000), 50
 FALSE_ALARM = 1e-6
 TRIALS = size(200_000, 10_000_000)
-ONE_BY_ONE = size(20_000, 400_000)  # trials where reports are read one by one
+ONE_BY_ONE = size(5_000, 400_000)  # trials where reports are read one by one
+LEAST_SEEN = (0.3, 0.97 if FULL else 0.8)  # of the claim: where reports are read one by one, and elsewhere
 _AT_ONCE = 1 << 17  # reports of an audit, and so up to 6 MiB of words
 _LISTED = 1 << 16  # outcomes that a likelihood ratio is learned for
 
@@ -128,10 +130,12 @@ class StatisticsSuite:
         for cells in PAIRS[measured.domain.size]:
             result = audited(self, mechanism, mechanism.randomize, cells, measured.name)
             assert not result.refuted, result
-            assert result.epsilon_measured_lower > (0.97 if FULL else 0.8) * result.claimed, result
+            assert result.epsilon_measured_lower > LEAST_SEEN[result.trials >= TRIALS // 2] * result.claimed, result
 
     def test_the_same_audit_convicts_a_device_that_picks_its_report(self, measured: Case) -> None:
-        """It draws twice, and sends the report that says more of its cell: a retry until the report looks good."""
+        """It draws twice, and sends the report that says more of its cell: a retry until the report looks good.
+
+        Planted: the first of the two sent -> not refuted, this fails."""
         mechanism, cells = measured.mechanism, PAIRS[measured.domain.size][0]
         likes = learned(self, mechanism, mechanism.randomize, cells, SeededEntropy(f"likes {measured.name}"))
 
@@ -188,14 +192,11 @@ Draw = Callable[[NDArray[np.int64], Entropy], NDArray[np.uint8]]
 """``randomize`` of a mechanism, or of a broken device."""
 
 
-def audited(
-    suite: StatisticsSuite, mechanism: Mechanism, randomize: Draw, cells: tuple[int, int], seed: str, trials: int = TRIALS
-) -> AuditResult:
+def audited(suite: StatisticsSuite, mechanism: Mechanism, randomize: Draw, cells: tuple[int, int], seed: str) -> AuditResult:
     """The audit of one report of ``randomize``, the first cell against the second, with the epsilon0 that ``mechanism`` claims."""
     entropy = SeededEntropy(f"audit {mechanism.name} {seed} {cells}")
     likelihood = learned(suite, mechanism, randomize, cells, entropy)
-    if isinstance(likelihood, partial):
-        trials = min(trials, ONE_BY_ONE)
+    trials = min(TRIALS, ONE_BY_ONE) if isinstance(likelihood, partial) else TRIALS
 
     def views(which: int, count: int) -> dict[str, NDArray[np.float64]]:
         return {"likelihood ratio": likelihood(randomize(np.full(count, cells[which]), entropy))}
