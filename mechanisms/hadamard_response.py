@@ -16,8 +16,22 @@ times as likely as another, exactly. A report is that output's index, block b + 
 
 **Privacy.** With B = 1 every pair of cells looks alike, and the law is that of local hashing to 2 values; with B = k, too: one cell in
 each block, and supports of one output. Between, pairs of one block and of two do not look alike. Up to 16 cells the law is then written
-out as a table, for which the accountant computes the blanket of every pair; beyond, it is told the ratio alone (``PureLaw``). That is
-sound, and looser: the clones bound knows nothing of the outputs that neither cell of a pair supports.
+out as a table, for which the accountant computes the blanket of every pair and finds the best of many lower bounds. Beyond, it is told
+the law of two cells of *different* blocks (and of a third block's): a real pair, so what it refutes is refuted, and the pair with the
+largest upper bounds, so what it proves is proven for every pair. With r the ratio, w the weight of an output outside a support and
+e = exp(epsilon), 1 <= e <= r:
+
+*The blanket's sum* (accounting/cells.py). A report adds L = (P(y | x) - e P(y | x')) / w with probability w for each output y, else 0. For
+cells of different blocks L is r - e and 1 - e r on b / 2 outputs each, 1 - e on the others. For cells of one block it is r - e, 1 - e r and
+r (1 - e) on b / 4 outputs each, 1 - e on the others. The first law is the second after b / 4 outputs at r (1 - e) and b / 4 at 1 - e have
+moved to r - e and 1 - e r. These lie outside of the former two and have the same sum, so the first is larger in convex order; sums of
+independent values keep that order, and (.)_+ is convex. The weights w are below those of every third cell for both kinds of pair.
+
+*The clones' sum* (accounting/clones.py). From the classes of different blocks its L is r - e or 1 - e r with probability 1 / (r + 1) each,
+else 0. Take the blanket's L of the same pair: r - e and 1 - e r have probability c = 1 / (r + 2 B - 1) each, 1 - e has (2 B - 2) c, 0 has
+(r - 1) c. Mix 1 - e into r - e and 1 - e r at 1 / (r + 1) each and 0 at (r - 1) / (r + 1): its mean stays, and what comes out is the
+clones' L. So the clones' sum is at least the blanket's (Jensen), which bounds the truth for all pairs. (The clones' theorem itself would
+give less for pairs of one block: where both supports meet, a clone is rarer.)
 """
 
 from __future__ import annotations
@@ -52,7 +66,7 @@ PARAMETERS = (
     Parameter("include", 1, WORDS - 1, "probability, out of 2^64, that the report lies in the true cell's support"),
     Parameter("k", 2, LIMITS.cells, "number of cells of the domain"),
 )
-# The accountant's blanket is computed for tables of at most so many inputs (accounting/cells.py); beyond, a table gains nothing.
+# The accountant's blanket is computed for tables of at most so many inputs (accounting/cells.py); beyond, a table would lose it.
 _MOST_LISTED = 16
 
 
@@ -196,25 +210,14 @@ class HadamardResponse:
         own, other = Fraction(self.include, WORDS), Fraction(WORDS - self.include, WORDS * (2 * self.blocks - 1))
         return _Chances(gap=own - other, own=own + other, other=2 * other)
 
-    def privacy(self) -> SymmetricLaw | FiniteLaw | PureLaw:
+    def privacy(self) -> SymmetricLaw | FiniteLaw:
         if self.blocks == 1:
             return laws.local_hash(2, ratio(1, self.include), self.k, wise=2)
-        if self.blocks == self.k:
-            return self._of_two_blocks(third=self.k > 2)
-        if self.k > _MOST_LISTED:
-            return PureLaw(ratio(self.blocks, self.include))
+        if self.blocks == self.k or self.k > _MOST_LISTED:
+            return two_blocks(self.blocks, self.include)
         half = self.order // 2
         inside, outside = self.include * (self.outputs - half), (WORDS - self.include) * half
         return FiniteLaw(tuple(tuple(inside if hit else outside for hit in self._support(cell)) for cell in range(self.k)))
-
-    def _of_two_blocks(self, third: bool) -> SymmetricLaw:
-        """The law of two cells of different blocks: the half that supports one, the half that supports the other, all other halves; with
-        a ``third`` cell of a third block, its half too."""
-        hit, miss = self.include * (2 * self.blocks - 1), WORDS - self.include
-        rest = (2 * self.blocks - 2 - third) * miss
-        if third:
-            return SymmetricLaw((hit, miss, miss, rest), (miss, hit, miss, rest), (miss, miss, miss, rest), (miss, miss, hit, rest))
-        return SymmetricLaw((hit, miss, rest), (miss, hit, rest), (miss, miss, rest))
 
     def _support(self, cell: int) -> Iterator[bool]:
         """Output by output: whether it supports the cell."""
@@ -242,6 +245,17 @@ def block_size(k: int, count: int) -> int:
 def ratio(count: int, include: int) -> Fraction:
     """How many times as likely an output of the support is as another, exactly, with ``count`` blocks."""
     return Fraction(include * (2 * count - 1), WORDS - include)
+
+
+def two_blocks(count: int, include: int) -> SymmetricLaw:
+    """The law of two cells of different blocks, ``count`` >= 2, exactly; it bounds cells of one block. Classes: the half that supports one,
+    the half that supports the other, from three blocks on the half of a ``third`` cell of a third block, all other halves."""
+    third = count > 2
+    hit, miss = include * (2 * count - 1), WORDS - include
+    rest = (2 * count - 2 - third) * miss
+    if third:
+        return SymmetricLaw((hit, miss, miss, rest), (miss, hit, miss, rest), (miss, miss, miss, rest), (miss, miss, hit, rest))
+    return SymmetricLaw((hit, miss, rest), (miss, hit, rest), (miss, miss, rest))
 
 
 def most_include(count: int, epsilon0: float) -> int:

@@ -153,6 +153,11 @@ class MechanismSuite(StatisticsSuite):
         """The report that column ``index`` of ``stated`` stands for."""
         return index.to_bytes(case.mechanism.report_size, "big")
 
+    def alike(self, case: Case, count: int) -> Iterator[tuple[int, ...]]:
+        """The ordered choices of ``count`` different cells that a law of classes is said to be the law of: all. A member whose law is that
+        of some pairs, and bounds the others, chooses those here and has a test of its own for the others."""
+        return itertools.permutations(range(case.domain.size), count)
+
     def known(self, case: Case, listed: list[bytes]) -> Container[bytes]:
         """The reports that the mechanism could write: ``listed``, which ``stated`` has a column for. A member whose ``draws`` play some
         words only, because its reports are too many to list, says here what it would write under the others."""
@@ -337,13 +342,17 @@ class MechanismSuite(StatisticsSuite):
         proportions of their weights under x, x', z and the least over all cells, are exactly the classes of ``privacy()``. (Members
         with a table pass.) The least weight may be stated smaller than it is, never larger.
 
-        Planted: p and q exchanged in the law, a class left out, the collisions of a hash counted as 0 -> each fails.
+        Planted: p and q exchanged in the law, a class left out, the collisions of a hash counted as 0 -> each fails. A third stated at
+        k = 2, where there are no three cells to compare it with -> fails.
         """
         law, stated = case.mechanism.privacy(), self.stated(case)
         if not isinstance(law, SymmetricLaw):
             assert isinstance(law, KaryLaw | FiniteLaw | PureLaw)
             return
-        for chosen in itertools.permutations(range(len(stated)), 3 if law.third is not None else 2):
+        assert law.third is None or len(stated) > 2, "a law over two cells says something of a third"
+        choices = list(self.alike(case, 3 if law.third is not None else 2))
+        assert choices, "no pair of cells is looked at"
+        for chosen in choices:
             seen: dict[tuple[Fraction, ...], Fraction] = {}
             least: dict[tuple[Fraction, ...], Fraction] = {}
             for column in zip(*stated, strict=True):
