@@ -210,13 +210,14 @@ Likelihood = Callable[[NDArray[np.uint8]], NDArray[np.float64]]
 
 def learned(suite: StatisticsSuite, mechanism: Mechanism, randomize: Draw, cells: tuple[int, int], entropy: Entropy) -> Likelihood:
     """The logarithm of the likelihood ratio, learned from TRIALS / 4 reports of each cell."""
+    if suite.outcomes(mechanism, mechanism.randomize(np.zeros(1, dtype=np.int64), entropy).reshape(1, -1), *cells) is None:
+        return partial(by_estimates, mechanism, cells)
     seen = [np.zeros(_LISTED), np.zeros(_LISTED)]
     for which in (0, 1):
         for part in blocks(TRIALS // 4, _AT_ONCE):
             reports = randomize(np.full(part.stop - part.start, cells[which]), entropy)
             found = suite.outcomes(mechanism, reports.reshape(len(reports), -1), *cells)
-            if found is None:
-                return partial(by_estimates, mechanism, cells)
+            assert found is not None
             seen[which] += np.bincount(found, minlength=_LISTED)
     ratio = np.log(seen[0] + 0.5) - np.log(seen[1] + 0.5)
 
