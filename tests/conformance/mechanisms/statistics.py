@@ -55,7 +55,8 @@ DEVICES = size(3_000, 9_000)
 HELD = {2: np.array([0, DEVICES]), 6: np.array([0, 6, 2, 1, 0, 0]) * (DEVICES // 10) + np.array([0, 0, 0, DEVICES // 10 - 75, 74, 1])}
 RUNS, AT_ONCE = size(1_000, 20_000), 50
 FALSE_ALARM = 1e-6
-TRIALS = size(200_000, 10_000_000)
+TRIALS, FEW = size(200_000, 10_000_000), 200_000  # few are enough to convict
+LESSONS = size(50_000, 1_000_000)
 ONE_BY_ONE = size(5_000, 400_000)  # trials where reports are read one by one
 LEAST_SEEN = (0.3, 0.97 if FULL else 0.8)  # of the claim: where reports are read one by one, and elsewhere
 _AT_ONCE = 1 << 17  # reports of an audit, and so up to 6 MiB of words
@@ -144,7 +145,7 @@ class StatisticsSuite:
             better = (likes(one) >= likes(two)) == (values == cells[0])
             return np.where(better[:, None, None], one, two)
 
-        assert audited(self, mechanism, picky, cells, measured.name).refuted
+        assert audited(self, mechanism, picky, cells, measured.name, FEW).refuted
 
 
 PAIRS = {2: ((0, 1),), 6: ((0, 1), (4, 0))}  # the second is of one block of Hadamard response for 1, 2 and 4 blocks
@@ -192,11 +193,13 @@ Draw = Callable[[NDArray[np.int64], Entropy], NDArray[np.uint8]]
 """``randomize`` of a mechanism, or of a broken device."""
 
 
-def audited(suite: StatisticsSuite, mechanism: Mechanism, randomize: Draw, cells: tuple[int, int], seed: str) -> AuditResult:
+def audited(
+    suite: StatisticsSuite, mechanism: Mechanism, randomize: Draw, cells: tuple[int, int], seed: str, most: int = TRIALS
+) -> AuditResult:
     """The audit of one report of ``randomize``, the first cell against the second, with the epsilon0 that ``mechanism`` claims."""
     entropy = SeededEntropy(f"audit {mechanism.name} {seed} {cells}")
     likelihood = learned(suite, mechanism, randomize, cells, entropy)
-    trials = min(TRIALS, ONE_BY_ONE) if isinstance(likelihood, partial) else TRIALS
+    trials = min(most, ONE_BY_ONE) if isinstance(likelihood, partial) else most
 
     def views(which: int, count: int) -> dict[str, NDArray[np.float64]]:
         return {"likelihood ratio": likelihood(randomize(np.full(count, cells[which]), entropy))}
@@ -209,12 +212,12 @@ Likelihood = Callable[[NDArray[np.uint8]], NDArray[np.float64]]
 
 
 def learned(suite: StatisticsSuite, mechanism: Mechanism, randomize: Draw, cells: tuple[int, int], entropy: Entropy) -> Likelihood:
-    """The logarithm of the likelihood ratio, learned from TRIALS / 4 reports of each cell."""
+    """The logarithm of the likelihood ratio, learned from LESSONS reports of each cell."""
     if suite.outcomes(mechanism, mechanism.randomize(np.zeros(1, dtype=np.int64), entropy).reshape(1, -1), *cells) is None:
         return partial(by_estimates, mechanism, cells)
     seen = [np.zeros(_LISTED), np.zeros(_LISTED)]
     for which in (0, 1):
-        for part in blocks(TRIALS // 4, _AT_ONCE):
+        for part in blocks(LESSONS, _AT_ONCE):
             reports = randomize(np.full(part.stop - part.start, cells[which]), entropy)
             found = suite.outcomes(mechanism, reports.reshape(len(reports), -1), *cells)
             assert found is not None

@@ -1,7 +1,7 @@
 """The audit of the suite convicts broken randomizers: each device here claims the epsilon0 of an honest one, and makes a mistake that
 libraries have made.
 
-Trials as in ``statistics``; the audit refutes a true claim with probability 1e-6. A device of the registry's that picks the better of two
+200,000 trials; the audit refutes a true claim with probability 1e-6. A device of the registry's that picks the better of two
 reports is convicted in the suite itself, whatever the randomizer.
 
 Planted: each device made honest -> not refuted, this fails.
@@ -28,7 +28,7 @@ from shoal.mechanisms.local_hash import LocalHash
 from shoal.mechanisms.subset import SubsetSelection
 from shoal.mechanisms.unary import UnaryEncoding
 from tests.conformance.mechanisms import test_local_hash
-from tests.conformance.mechanisms.statistics import GROUPS, StatisticsSuite, audited
+from tests.conformance.mechanisms.statistics import FEW, GROUPS, StatisticsSuite, audited
 
 WORDS, K = 1 << 64, GROUPS.size
 Values = NDArray[np.int64]
@@ -181,7 +181,7 @@ DEFECTS = {
 def test_the_audit_convicts(name: str) -> None:
     defect = DEFECTS[name]
     suite = test_local_hash.TestLocalHash() if isinstance(defect.claims, LocalHash) else StatisticsSuite()
-    assert audited(suite, defect.claims, defect.device, defect.cells, name).refuted
+    assert audited(suite, defect.claims, defect.device, defect.cells, name, FEW).refuted
 
 
 class Silent(StatisticsSuite):
@@ -194,6 +194,6 @@ class Silent(StatisticsSuite):
 def test_reports_of_which_nothing_is_said_are_audited_by_their_estimates() -> None:
     """Planted: the estimate of the same cell twice -> nothing is measured, this fails."""
     honest, broken = hash_to(4, 4), hash_to(4, 2)
-    fair = audited(Silent(), honest, honest.randomize, (0, 1), "fair")
+    fair = audited(Silent(), honest, honest.randomize, (0, 1), "fair", FEW)
     assert 0.4 < fair.epsilon_measured_lower <= fair.claimed
-    assert audited(Silent(), honest, broken.randomize, (0, 1), "broken").refuted
+    assert audited(Silent(), honest, broken.randomize, (0, 1), "broken", FEW).refuted
