@@ -8,13 +8,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from shoal.accounting.cells import blanket_sums, dataset_sums
+from shoal.accounting.clones import kary_clones, symmetric_clones
 from shoal.domain import Categories
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, Tally, create, design
 from shoal.mechanisms.hadamard import HadamardBit, least_flip
-from shoal.mechanisms.hadamard_response import HadamardResponse, block_size, most_include, paper_blocks, ratio
-from shoal.privacy import FiniteLaw, PureLaw, epsilon0_upper
+from shoal.mechanisms.hadamard_response import HadamardResponse, block_size, most_include, paper_blocks, ratio, two_blocks
+from shoal.privacy import FiniteLaw, KaryLaw, PureLaw, epsilon0_upper
 from shoal.task import MechanismSpec
 from tests.sizes import size
 
@@ -169,3 +171,17 @@ def test_settings_by_number_reach_the_number_of_cells() -> None:
     assert names == ["standard", "B=1", "B=2", "B=4", "B=8", "B=16"]
     with pytest.raises(ShoalError, match='"k" is 3'):
         create(MechanismSpec.of("hadamard_response", k=3, blocks=1, include=WORDS - 1), domain(4))
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 65_536])
+def test_two_blocks_are_bounded_as_randomized_response_over_the_halves(count: int) -> None:
+    """To tell cells of different blocks apart a report says its half: k-ary response over 2 B halves, B of which can be true.
+
+    Planted: one half less outside the supports -> fails.
+    """
+    include = most_include(count, 4.0)
+    law, halves = two_blocks(count, include), KaryLaw(2 * count, same=include * (2 * count - 1), other=WORDS - include)
+    assert law.max_ratio == halves.max_ratio == ratio(count, include)
+    assert blanket_sums(law, 1000) == blanket_sums(halves, 1000)
+    assert symmetric_clones(law, 1000) == kary_clones(halves, 1000)
+    assert set(dataset_sums(law, 1000)) <= set(dataset_sums(halves, 1000))
