@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -16,12 +15,11 @@ from shoal.accounting.attack import views_of
 from shoal.accounting.audit import AuditResult, audit, check_audit
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.meaning import bound_text
+from shoal.cli.cells import domain_of
 from shoal.cli.output import console, emit_json, say, stderr
-from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
-from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
+from shoal.mechanisms import REGISTRY, Mechanism, create, design
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
 
@@ -65,12 +63,12 @@ def command(
     check_n(n)
     check_delta(delta)
     check_audit(delta, trials)
-    domain = _domain(name, k)
+    domain = domain_of(name, k)
     spec = design(name, domain, epsilon0, setting)
     results = _attack(create(spec, domain), domain.size, n, delta, trials, SYSTEM if seed is None else SeededEntropy(seed))
     passed = not any(result.refuted for result in results.values())
     if as_json:
-        emit_json(_json(spec, domain, n, results, passed))
+        emit_json(_json(spec, domain.size, n, results, passed))
     else:
         _show(results, n)
         if passed:
@@ -107,32 +105,9 @@ def _name(argument: str, option: str) -> str:
     return name
 
 
-def _domain(name: str, k: int | None) -> Domain:
-    """The domain of k cells that the mechanism serves: yes/no, categories or numbers. Raises CONFIG naming --k."""
-    if serves(name, YesNo()) and k in (None, 2) and (k == 2 or not serves(name, _categories(3))):
-        return YesNo()
-    kinds: tuple[tuple[int, Callable[[int], Domain]], ...] = ((3, _categories), (3, _numbers))
-    fits = [(fewest, make) for fewest, make in kinds if serves(name, make(fewest))]
-    if not fits:
-        raise ShoalError(Kind.CONFIG, f"{name} takes no --k: leave it out, or use krr")
-    fewest, make = fits[0]
-    least = 2 if serves(name, YesNo()) else fewest
-    if k is None or not least <= k <= LIMITS.cells:
-        raise ShoalError(Kind.CONFIG, f"{name} wants --k, the number of cells: a whole number from {least} to {LIMITS.cells}")
-    return make(k)
-
-
-def _categories(k: int) -> Domain:
-    return Categories(tuple(f"c{i}" for i in range(k - 1)))
-
-
-def _numbers(k: int) -> Domain:
-    return Numeric(0.0, float(k - 2), k - 1)
-
-
-def _json(spec: MechanismSpec, domain: Domain, n: int, results: dict[str, AuditResult], passed: bool) -> dict[str, Any]:
+def _json(spec: MechanismSpec, cells: int, n: int, results: dict[str, AuditResult], passed: bool) -> dict[str, Any]:
     parts = {kind: {"n": 1 if kind == "local" else n, **result.to_json()} for kind, result in results.items()}
-    return {"mechanism": spec.name, "parameters": dict(spec.parameters), "k": domain.size, "passed": passed, **parts}
+    return {"mechanism": spec.name, "parameters": dict(spec.parameters), "k": cells, "passed": passed, **parts}
 
 
 def _show(results: dict[str, AuditResult], n: int) -> None:

@@ -38,6 +38,7 @@ def epsilon(
     k: opt.K = None,
     g: opt.G = None,
     subset_size: opt.SubsetSize = None,
+    setting: opt.Setting = None,
     sigma: opt.Sigma = None,
     sensitivity: opt.Sensitivity = None,
     buckets: opt.Buckets = None,
@@ -71,7 +72,7 @@ def epsilon(
     Dummies for a target: shoal epsilon --mechanism dummies --buckets 64 --n 1000 --delta 1e-6 --solve per-device --target 1
     """
     options: dict[str, Any] = {"k": k, "g": g, "subset_size": subset_size, "sigma": sigma, "sensitivity": sensitivity}
-    options |= {"buckets": buckets, "per_device": per_device, "probability": probability}
+    options |= {"buckets": buckets, "per_device": per_device, "probability": probability, "setting": setting}
     subject = subject_of(mechanism, options, solved=solve.name if solve else None)
     request = Request(mechanism, subject, epsilon0, n, delta, fraction(honest_fraction))
     request.check(solve, target)

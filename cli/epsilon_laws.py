@@ -14,9 +14,10 @@ from typing import Any
 from shoal.accounting.certificate import check_honest
 from shoal.accounting.dummies import BernoulliDummies, UniformDummies
 from shoal.approximate import GaussianLaw
+from shoal.cli.cells import domain_of
 from shoal.cli.epsilon_subjects import Dummies, Gaussian, Pure, Subject
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import binary_rr, hadamard, krr, laws, local_hash, subset, unary
+from shoal.mechanisms import REGISTRY, binary_rr, create, design, hadamard, krr, laws, local_hash, subset, unary
 from shoal.mechanisms.thresholds import WORDS
 from shoal.privacy import KaryLaw, LocalPrivacy, PureLaw
 
@@ -48,13 +49,17 @@ _MEANING = {
     "k": "the number of values: a whole number from 2 to 2^32",
     "g": "the number of hash values: a whole number from 2 to 2^32",
     "subset_size": "the values in a report: a whole number from 1 to k - 1",
+    "setting": "a way to choose its integers",
     "sigma": "the standard deviation of the noise: a finite number above 0",
     "sensitivity": "how far two values can lie apart: a finite number above 0",
     "buckets": "the number of values: a whole number of at least 2",
     "probability": "that of a dummy, for each bucket and device: a number between 0 and 1",
     "per_device": "the dummies that each device adds: a whole number of at least 0",
 }
-NAMES = tuple(_NEEDS)
+# Any other registered mechanism goes by its own name, with its cells and one of its settings.
+_REGISTERED = {name: ("k", "setting") for name in REGISTRY if name not in {*_NEEDS, "binary_rr"}}
+_ALL = {**_NEEDS, **_REGISTERED}
+NAMES = tuple(_ALL)
 WITHOUT_EPSILON0 = frozenset({"gaussian", "dummies", "bucket-dummies"})
 
 
@@ -63,12 +68,12 @@ def subject_of(name: str, options: Options, *, solved: str | None = None) -> Sub
 
     Raises ShoalError CONFIG naming the option that is missing, not taken, or out of range.
     """
-    if name not in _NEEDS:
+    if name not in _ALL:
         raise ShoalError(Kind.CONFIG, f"--mechanism must be one of {', '.join(NAMES)}, got {name!r}")
     for option, value in options.items():
         flag = "--" + option.replace("_", "-")
-        if option in _NEEDS[name]:
-            if value is None and option != solved:
+        if option in _ALL[name]:
+            if value is None and option not in (solved, "setting"):
                 raise ShoalError(Kind.CONFIG, f"--mechanism {name} wants {flag}, {_MEANING[option]}")
         elif value is not None and not (option == "k" and value == 2 and name == "rr"):
             raise ShoalError(Kind.CONFIG, f"--mechanism {name} takes no {flag}: leave it out, or use {_taker(option)}")
@@ -83,7 +88,7 @@ def subject_of(name: str, options: Options, *, solved: str | None = None) -> Sub
 
 
 def _taker(option: str) -> str:
-    return " or ".join(name for name, needs in _NEEDS.items() if option in needs)
+    return " or ".join(name for name, needs in _ALL.items() if option in needs)
 
 
 def _pure(name: str, options: Options) -> Pure:
@@ -107,9 +112,24 @@ def _pure(name: str, options: Options) -> Pure:
         )
     if name in _BITS:
         return Pure(*_BITS[name])
+    if name in _REGISTERED:
+        return _registered(name, options["k"], options["setting"] or "")
     k = _within(name, "k", options["k"], _LARGEST_K)
     what = "k-ary randomized response" if name == "krr" else "randomized response over levels"
     return Pure(f"{what}, k = {k}", lambda epsilon0: krr.law(k, krr.least_uniform(k, epsilon0)))
+
+
+def _registered(name: str, k: int, setting: str) -> Pure:
+    """A mechanism of the registry: the law that ``privacy`` states of its own integers."""
+    domain = domain_of(name, k)
+    known = [one.name for one in REGISTRY[name].settings(domain)]
+    if setting and setting not in known:
+        raise ShoalError(Kind.CONFIG, f"--setting of {name} must be one of {', '.join(known)}, got {setting!r}")
+
+    def law(epsilon0: float) -> LocalPrivacy:
+        return create(design(name, domain, epsilon0, setting), domain).privacy()
+
+    return Pure(f"{name} {setting or known[0]}, k = {k}", law)
 
 
 def _sue(epsilon0: float) -> LocalPrivacy:
