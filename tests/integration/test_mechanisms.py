@@ -185,8 +185,8 @@ def truth(domain: Domain) -> tuple[np.ndarray, np.ndarray]:
 async def test_every_registered_mechanism_from_agent_to_release(tmp_path: Path) -> None:
     """Totals, the certificate of the law, and every hostile report counted as rejected, in one release per task.
 
-    Planted: an analyzer that counts what ``valid`` refuses; one that certifies at min_batch instead of its honest share; a tally with
-    its bits in reverse; a bit of no cell taken for one -> fails.
+    Planted: the certificate of min_batch instead of its honest share; a tally of bitmaps with its cells in reverse; each reason of
+    rejection counted once; a device whose hash is one quarter of the range off -> fails.
     """
     site = prepare(tmp_path)
     asked = [ask(site, *spec, number) for number, spec in enumerate(specs())]
