@@ -306,15 +306,15 @@ def shuffled_views(
     if not isinstance(law, KaryLaw | FiniteLaw):
         raise ShoalError(Kind.INVALID, f"an audit wants a KaryLaw or a FiniteLaw, not a {type(law).__name__}")
     k = law.k if isinstance(law, KaryLaw) else len(law.rows)
-    crowd = others if others is not None else next((cell for cell in range(min(k, 3)) if cell not in answers), answers[1])
-    if not all(0 <= cell < k for cell in (*answers, crowd)) or answers[0] == answers[1]:
-        raise ShoalError(Kind.INVALID, f"the answers are cells 0 to {k - 1}, and the victim's two are different")
+    crowd = crowd_of(k, answers, others)
     one, two, base = (_row(law, cell) for cell in (*answers, crowd))
     weights = one / base, two / base
     single = np.log(one) - np.log(two)
+    outputs = np.arange(len(single))
+    marks = outputs == answers[0], outputs == answers[1]
 
     def views(which: int, trials: int) -> dict[str, Floats]:
-        parts = [_statistics(cells, answers, weights, single) for cells in drawn(which, trials)]
+        parts = [statistics(cells, marks, weights, single) for cells in drawn(which, trials)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def drawn(which: int, trials: int) -> Iterator[NDArray[np.int64]]:
@@ -338,16 +338,33 @@ def _cells(reports: NDArray[np.uint8]) -> NDArray[np.int64]:
     return cells
 
 
-def _statistics(cells: NDArray[np.int64], answers: tuple[int, int], weights: tuple[Floats, Floats], single: Floats) -> dict[str, Floats]:
-    """Of int64[trials, reports], in the order in which the analyzer has them."""
+def crowd_of(k: int, answers: tuple[int, int], others: int | None) -> int:
+    """The cell that everybody else answers: ``others``, or the first that is not an answer, answers[1] where there is none.
+
+    Raises INVALID for cells outside 0 to k - 1, or two equal answers.
+    """
+    crowd = others if others is not None else next((cell for cell in range(min(k, 3)) if cell not in answers), answers[1])
+    if not all(0 <= cell < k for cell in (*answers, crowd)) or answers[0] == answers[1]:
+        raise ShoalError(Kind.INVALID, f"the answers are cells 0 to {k - 1}, and the victim's two are different")
+    return crowd
+
+
+def statistics(
+    outputs: NDArray[np.int64], marks: tuple[NDArray[np.bool_], NDArray[np.bool_]], weights: tuple[Floats, Floats], single: Floats
+) -> dict[str, Floats]:
+    """Statistics of int64[trials, reports], in the order in which the analyzer has them: numbers of outputs, or of classes of outputs.
+
+    By output: ``marks``, whether it says the first answer, and the second; ``weights``, how likely it is under each, against the
+    crowd's; ``single``, the logarithm of the first over the second.
+    """
     # Rounded, so that one histogram gives one value in whatever order its terms were added.
-    ratio = np.log(weights[0][cells].sum(axis=1)) - np.log(weights[1][cells].sum(axis=1))
+    ratio = np.log(weights[0][outputs].sum(axis=1)) - np.log(weights[1][outputs].sum(axis=1))
     return {
         "log likelihood ratio": np.round(ratio, 9),
-        "reports of the first answer": np.count_nonzero(cells == answers[0], axis=1).astype(np.float64),
-        "reports of the second answer": np.count_nonzero(cells == answers[1], axis=1).astype(np.float64),
-        "the first report": np.round(single[cells[:, 0]], 9),
-        "the last report": np.round(single[cells[:, -1]], 9),
+        "reports of the first answer": np.count_nonzero(marks[0][outputs], axis=1).astype(np.float64),
+        "reports of the second answer": np.count_nonzero(marks[1][outputs], axis=1).astype(np.float64),
+        "the first report": np.round(single[outputs[:, 0]], 9),
+        "the last report": np.round(single[outputs[:, -1]], 9),
     }
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from shoal.accounting.findings import Finding, LintResult
 from shoal.accounting.guarantee import guaranteed
 from shoal.accounting.meaning import bound_text
-from shoal.accounting.memoized import check_memoized, rarest
+from shoal.accounting.memoized import RECOGNISED, check_memoized, rarest
+from shoal.accounting.routes import CLONES
 from shoal.accounting.sum_lint import lint_sum
 from shoal.errors import ShoalError
 from shoal.mechanisms import Mechanism, create
@@ -63,6 +64,12 @@ def lint(task: Task) -> LintResult:
         False,
         f"epsilon0 is {bound_text(epsilon0, digits=3)}: if shuffler and analyzer collude, a report protects its device hardly at all",
     )
+    add(
+        certificate.method == CLONES,
+        False,
+        f"of {mechanism.name} with these parameters the certificate knows nothing but epsilon0 (clones), and claims little: another "
+        "setting or mechanism may give a smaller error for the same guarantee: see `shoal plan`",
+    )
     add(task.max_batch == task.min_batch, False, "max_batch equals min_batch: one missing device, and the window is withheld")
     return LintResult(tuple(findings), certificate)
 
@@ -78,7 +85,9 @@ def _memoized(task: Task, mechanism: Mechanism) -> list[Finding]:
     if task.windows.count == 1:
         found.append(Finding(False, "memoized has no use in a task of one window: leave it out"))
     same = rarest(task, mechanism.privacy())
-    if same is not None and same < _FEW_ALIKE:
+    if same is None:
+        found.append(Finding(False, f"memoized: {RECOGNISED}: use krr, or binary_rr, with few cells"))
+    elif same < _FEW_ALIKE:
         found.append(
             Finding(
                 False,

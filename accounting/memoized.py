@@ -59,6 +59,12 @@ FORGOTTEN = (
     " further distinct value costs"
 )
 
+# Where ``rarest`` is not known. A seed of its own, or a long bitmap, is next to unique.
+RECOGNISED = (
+    "it is not known how many devices send the same report, and it may be none: then whoever sees two windows recognises the device by what"
+    " it repeats, and sees whether its value changed"
+)
+
 
 class Randomizer(Protocol):
     """What is asked of a mechanism here (``shoal.mechanisms.Mechanism``)."""

@@ -38,6 +38,7 @@ def epsilon(
     k: opt.K = None,
     g: opt.G = None,
     subset_size: opt.SubsetSize = None,
+    setting: opt.Setting = None,
     sigma: opt.Sigma = None,
     sensitivity: opt.Sensitivity = None,
     buckets: opt.Buckets = None,
@@ -54,7 +55,7 @@ def epsilon(
 ) -> None:
     """The central epsilon of a shuffled batch: proven upper bound, matching lower bound.
 
-    For rr, krr and kmean the law is that of the mechanism's own integers, so epsilon0 is never above the one asked for.
+    The law is that of the mechanism's own integers, so epsilon0 is never above the one asked for.
 
     Example: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --json
 
@@ -71,7 +72,7 @@ def epsilon(
     Dummies for a target: shoal epsilon --mechanism dummies --buckets 64 --n 1000 --delta 1e-6 --solve per-device --target 1
     """
     options: dict[str, Any] = {"k": k, "g": g, "subset_size": subset_size, "sigma": sigma, "sensitivity": sensitivity}
-    options |= {"buckets": buckets, "per_device": per_device, "probability": probability}
+    options |= {"buckets": buckets, "per_device": per_device, "probability": probability, "setting": setting}
     subject = subject_of(mechanism, options, solved=solve.name if solve else None)
     request = Request(mechanism, subject, epsilon0, n, delta, fraction(honest_fraction))
     request.check(solve, target)

@@ -1,7 +1,7 @@
 """What ``shoal epsilon`` can account for: mechanism names, the options that each takes, and the laws behind them.
 
-Laws of rr, krr and kmean are those of the mechanisms' own integers; sue, oue, hash, subset and hadamard are those of
-``mechanisms.laws``, at exactly the ratio asked for.
+Laws are those of the registered mechanisms' own integers, so that what is accounted for is what the code draws. Only where no
+mechanism has such parameters (a hash to a g that is no power of two) is the law that of ``mechanisms.laws``, at the ratio asked for.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 from shoal.accounting.certificate import check_honest
 from shoal.accounting.dummies import BernoulliDummies, UniformDummies
 from shoal.approximate import GaussianLaw
+from shoal.cli.cells import domain_of
 from shoal.cli.epsilon_subjects import Dummies, Gaussian, Pure, Subject
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import binary_rr, krr
-from shoal.mechanisms.laws import hadamard_bit, local_hash, oue, ratio_below, subset, sue
+from shoal.mechanisms import REGISTRY, binary_rr, create, design, hadamard, krr, laws, local_hash, subset, unary
+from shoal.mechanisms.thresholds import WORDS
 from shoal.privacy import KaryLaw, LocalPrivacy, PureLaw
 
 # exp() of more does not fit a float; long before, a report is as good as the truth.
@@ -25,6 +26,7 @@ LARGEST_EPSILON0 = 700.0
 _LARGEST_K = 1 << 32
 # Subsets are counted in exact integers, which grow with k.
 _LARGEST_SUBSET_K = 4096
+_LARGEST_G = 1 << 16  # of the registered mechanism
 Options = Mapping[str, Any]
 
 
@@ -47,13 +49,17 @@ _MEANING = {
     "k": "the number of values: a whole number from 2 to 2^32",
     "g": "the number of hash values: a whole number from 2 to 2^32",
     "subset_size": "the values in a report: a whole number from 1 to k - 1",
+    "setting": "a way to choose its integers",
     "sigma": "the standard deviation of the noise: a finite number above 0",
     "sensitivity": "how far two values can lie apart: a finite number above 0",
     "buckets": "the number of values: a whole number of at least 2",
     "probability": "that of a dummy, for each bucket and device: a number between 0 and 1",
     "per_device": "the dummies that each device adds: a whole number of at least 0",
 }
-NAMES = tuple(_NEEDS)
+# Any other registered mechanism goes by its own name, with its cells and one of its settings.
+_REGISTERED = {name: ("k", "setting") for name in REGISTRY if name not in {*_NEEDS, "binary_rr"}}
+_ALL = {**_NEEDS, **_REGISTERED}
+NAMES = tuple(_ALL)
 WITHOUT_EPSILON0 = frozenset({"gaussian", "dummies", "bucket-dummies"})
 
 
@@ -62,12 +68,12 @@ def subject_of(name: str, options: Options, *, solved: str | None = None) -> Sub
 
     Raises ShoalError CONFIG naming the option that is missing, not taken, or out of range.
     """
-    if name not in _NEEDS:
+    if name not in _ALL:
         raise ShoalError(Kind.CONFIG, f"--mechanism must be one of {', '.join(NAMES)}, got {name!r}")
     for option, value in options.items():
         flag = "--" + option.replace("_", "-")
-        if option in _NEEDS[name]:
-            if value is None and option != solved:
+        if option in _ALL[name]:
+            if value is None and option not in (solved, "setting"):
                 raise ShoalError(Kind.CONFIG, f"--mechanism {name} wants {flag}, {_MEANING[option]}")
         elif value is not None and not (option == "k" and value == 2 and name == "rr"):
             raise ShoalError(Kind.CONFIG, f"--mechanism {name} takes no {flag}: leave it out, or use {_taker(option)}")
@@ -82,7 +88,7 @@ def subject_of(name: str, options: Options, *, solved: str | None = None) -> Sub
 
 
 def _taker(option: str) -> str:
-    return " or ".join(name for name, needs in _NEEDS.items() if option in needs)
+    return " or ".join(name for name, needs in _ALL.items() if option in needs)
 
 
 def _pure(name: str, options: Options) -> Pure:
@@ -95,26 +101,62 @@ def _pure(name: str, options: Options) -> Pure:
         return Pure("binary randomized response", _binary)
     if name == "hash":
         g = _within(name, "g", options["g"], _LARGEST_K)
-        return Pure(f"local hashing, g = {g}", lambda epsilon0: local_hash(g, ratio_below(epsilon0)))
+        return Pure(f"local hashing, g = {g}", lambda epsilon0: _hash(g, epsilon0))
     if name == "subset":
         k = _within(name, "k", options["k"], _LARGEST_SUBSET_K)
         d = options["subset_size"]
         if not 1 <= d < k:
             raise ShoalError(Kind.CONFIG, f"--mechanism subset wants --subset-size, {_MEANING['subset_size']}; got {d} with k = {k}")
-        return Pure(f"subsets of {d} of {k} values", lambda epsilon0: subset(k, d, ratio_below(epsilon0)))
+        return Pure(
+            f"subsets of {d} of {k} values", lambda epsilon0: laws.subset(k, d, subset.ratio(k, d, subset.most_include(k, d, epsilon0)))
+        )
     if name in _BITS:
-        title, law = _BITS[name]
-        return Pure(title, lambda epsilon0: law(ratio_below(epsilon0)))
+        return Pure(*_BITS[name])
+    if name in _REGISTERED:
+        return _registered(name, options["k"], options["setting"] or "")
     k = _within(name, "k", options["k"], _LARGEST_K)
     what = "k-ary randomized response" if name == "krr" else "randomized response over levels"
     return Pure(f"{what}, k = {k}", lambda epsilon0: krr.law(k, krr.least_uniform(k, epsilon0)))
 
 
+def _registered(name: str, k: int, setting: str) -> Pure:
+    """A mechanism of the registry: the law that ``privacy`` states of its own integers."""
+    domain = domain_of(name, k)
+    known = [one.name for one in REGISTRY[name].settings(domain)]
+    if setting and setting not in known:
+        raise ShoalError(Kind.CONFIG, f"--setting of {name} must be one of {', '.join(known)}, got {setting!r}")
+
+    def law(epsilon0: float) -> LocalPrivacy:
+        return create(design(name, domain, epsilon0, setting), domain).privacy()
+
+    return Pure(f"{name} {setting or known[0]}, k = {k}", law)
+
+
+def _sue(epsilon0: float) -> LocalPrivacy:
+    zero = unary.least_symmetric(epsilon0)
+    return unary.law(_K, WORDS - zero, zero)
+
+
+def _oue(epsilon0: float) -> LocalPrivacy:
+    return unary.law(_K, WORDS // 2, unary.least_one_if_zero(WORDS // 2, epsilon0))
+
+
+def _hadamard(epsilon0: float) -> LocalPrivacy:
+    return laws.hadamard_bit(hadamard.ratio(hadamard.least_flip(epsilon0)), _K)
+
+
+def _hash(g: int, epsilon0: float) -> LocalPrivacy:
+    if g <= _LARGEST_G and g & (g - 1) == 0:
+        return local_hash.law(_K, g, krr.least_uniform(g, epsilon0))
+    return laws.local_hash(g, laws.ratio_below(epsilon0))
+
+
 # Unary and one-bit encodings: nothing depends on the number of values, if there are three or more.
-_BITS: Mapping[str, tuple[str, Callable[[Fraction], LocalPrivacy]]] = {
-    "sue": ("symmetric unary encoding", sue),
-    "oue": ("optimized unary encoding", oue),
-    "hadamard": ("one bit of the Hadamard transform", hadamard_bit),
+_K = 3
+_BITS: Mapping[str, tuple[str, Callable[[float], LocalPrivacy]]] = {
+    "sue": ("symmetric unary encoding", _sue),
+    "oue": ("optimized unary encoding", _oue),
+    "hadamard": ("one bit of the Hadamard transform", _hadamard),
 }
 
 

@@ -16,6 +16,7 @@ MechanismName = Annotated[
         metavar="|".join(NAMES),
         help="any: every epsilon0-LDP randomizer; rr: binary randomized response; krr, kmean: over k values or levels; "
         "sue, oue: unary encodings; hash: local hashing; subset: subset selection; hadamard: one Hadamard bit; "
+        "local_hash, unary, hadamard_response: as registered, with --k and --setting; "
         "gaussian: Gaussian noise on a number; dummies, bucket-dummies: true values among dummies.",
     ),
 ]
@@ -25,6 +26,7 @@ Delta = Annotated[float | None, typer.Option(help="Between 0 and 1: 1e-6 or less
 K = Annotated[int | None, typer.Option("--k", help="Values or levels, at least 2 (krr, kmean, subset).")]
 G = Annotated[int | None, typer.Option("--g", help="Hash values, at least 2 (hash).")]
 SubsetSize = Annotated[int | None, typer.Option(help="Values in a report, 1 to k - 1 (subset).")]
+Setting = Annotated[str | None, typer.Option(help='Of a mechanism by its registered name, such as "p=0.97". Default: its first.')]
 Sigma = Annotated[float | None, typer.Option(help="Standard deviation of the noise (gaussian).")]
 Sensitivity = Annotated[float | None, typer.Option(help="How far two values can lie apart (gaussian).")]
 Buckets = Annotated[int | None, typer.Option(help="Number of values, at least 2 (dummies, bucket-dummies).")]

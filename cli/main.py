@@ -18,7 +18,7 @@ from shoal.errors import USAGE, Kind, ShoalError
 INTERRUPTED = 130  # exit status
 
 # Every group of commands and the module that registers it.
-PARTS = ("demo.command", "keys", "task", "shuffler", "analyzer", "results", "epsilon", "load", "audit")
+PARTS = ("demo.command", "keys", "task", "shuffler", "analyzer", "results", "epsilon", "load", "audit", "plan")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

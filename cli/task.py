@@ -17,6 +17,7 @@ from shoal.accounting.memoized import PROMISE
 from shoal.accounting.pairwise import PairwiseCertificate
 from shoal.cli import pairwise_show
 from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
+from shoal.cli.task_frame import frame_bytes, report_words, with_frame
 from shoal.cli.task_publish import publish
 from shoal.cli.taskfile import read_task, sample
 from shoal.crypto.keyfiles import load_signing_key
@@ -66,7 +67,9 @@ def lint_command(
         certificate = result.certificate.to_json() if result.certificate else None
         rounds = {} if made.pairwise is None or result.errors else {"rounds": pairwise_show.derived(made)}
         memoized = {"memoized": PROMISE} if made.memoized else {}
-        emit_json({"errors": list(result.errors), "warnings": list(result.warnings), "certificate": certificate, **rounds, **memoized})
+        sent = {} if made.pairwise or result.errors else {"report_bytes": made.report_size, "frame_bytes": frame_bytes(made)}
+        found = {"errors": list(result.errors), "warnings": list(result.warnings), "certificate": certificate}
+        emit_json({**found, **sent, **rounds, **memoized})
     else:
         _show_findings(file.name, made, result)
         if not result.errors:
@@ -96,7 +99,7 @@ def sign(
 
 
 def _lint(made: Task) -> LintResult:
-    return pairwise_show.with_noise(made, pairwise_show.with_graph(made, lint(made)))
+    return with_frame(made, pairwise_show.with_noise(made, pairwise_show.with_graph(made, lint(made))))
 
 
 def sign_task(made: Task, signer: SigningKey) -> bytes:
@@ -137,6 +140,7 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
         **({"rounds": pairwise_show.derived(made)} if made.pairwise else {}),
         "mechanism": made.mechanism.name,
         "parameters": dict(made.mechanism.parameters),
+        **({} if made.pairwise else {"messages": made.messages, "report_bytes": made.report_size, "frame_bytes": frame_bytes(made)}),
         "epsilon0": certificate.epsilon0 if certificate and math.isfinite(certificate.epsilon0) else None,
         "guaranteed_epsilon": certificate.epsilon_upper if certificate else None,
         "delta": made.delta,
@@ -174,6 +178,8 @@ def _show_findings(name: str, made: Task, result: LintResult) -> None:
             f"{name}: epsilon0 {bound_text(certificate.epsilon0)}; guaranteed central epsilon {bound_text(certificate.epsilon_upper)} "
             f"(at least {bound_text(certificate.epsilon_lower, up=False)}) at delta {certificate.delta:g}"
         )
+        if not result.errors:
+            say(f"{name}: {made.mechanism.name}: {report_words(made)}")
         if made.memoized:
             say(
                 f"{name}: memoized: that central epsilon is about one window seen alone; of two windows or more together, "

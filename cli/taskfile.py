@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from shoal.cli.pairwisefile import DOMAIN_KEYS, PAIRWISE_KEYS, read_sum
 from shoal.cli.pairwisefile import SAMPLE as PAIRWISE_SAMPLE
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import create, design
+from shoal.mechanisms import REGISTRY, create, design
 from shoal.task import PPM, Admission, Aggregator, MechanismSpec, Task, WindowPlan
 from shoal.toml import read_toml
 
@@ -40,8 +41,9 @@ suite = "x25519-aes128"             # default; or "x25519-chacha20", "mlkem768-x
 kind = "yes_no"                     # required: "yes_no", "categories" (labels, lower_bounds) or "numeric" (low, high, levels, clip, unit)
 
 [mechanism]
-name = "binary_rr"                  # required: "binary_rr", "krr" or "kmean"
+name = "binary_rr"                  # required: {mechanisms} (docs/MECHANISMS.md)
 epsilon0 = 1.0986122886681098       # required: local epsilon; ln 3 is the two-coin form
+setting = ""                        # default "" = the mechanism's first; "oue", "g=64", ...: a wrong one is answered with the known ones
 # or the integers themselves:  parameters = { yes_if_yes = 13835058055282163712, yes_if_no = 4611686018427387904 }
 
 [windows]
@@ -67,7 +69,7 @@ _TOP |= {"admission", "suite", "aggregator", "memoized"}
 _TABLES = {
     "domain": {"kind", "labels", "lower_bounds", "low", "high", "levels", "clip", "unit"} | DOMAIN_KEYS,
     "pairwise": PAIRWISE_KEYS,
-    "mechanism": {"name", "epsilon0", "parameters"},
+    "mechanism": {"name", "epsilon0", "setting", "parameters"},
     "windows": {"start", "length_s", "count", "grace_s", "skew_s"},
     "keys": {"key_authority", "shuffler", "analyzer", "enrolment"},
     "shuffler": {"address", "ca"},
@@ -80,6 +82,7 @@ def sample(settings: list[str], *, pairwise: bool = False) -> str:
     Raises CONFIG for a key that the sample does not have.
     """
     text = (PAIRWISE_SAMPLE if pairwise else SAMPLE).replace("{start}", datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"))
+    text = text.replace("{mechanisms}", ", ".join(f'"{name}"' for name in REGISTRY))
     for setting in settings:
         path, separator, value = setting.partition("=")
         table, _, key = path.strip().rpartition(".")
@@ -246,11 +249,24 @@ def _domain(table: Reader) -> Domain:
 
 
 def _mechanism(table: Reader, domain: Domain) -> MechanismSpec:
-    name = table.get("name", str)
+    name, setting = table.get("name", str), table.get("setting", str, "")
+    if name not in REGISTRY:
+        raise table.error("name", f"one of {', '.join(REGISTRY)}")
     if ("epsilon0" in table.table) == ("parameters" in table.table):
         raise table.error("epsilon0", "give either epsilon0 or parameters")
+    try:
+        settings = REGISTRY[name].settings(domain)
+    except ShoalError as error:
+        raise table.error("name", str(error)) from None
+    if setting and setting not in {one.name for one in settings}:
+        raise table.error("setting", f"of {name}, one of {', '.join(one.name for one in settings)}")
     if "epsilon0" in table.table:
-        return design(name, domain, float(table.get("epsilon0", (int, float))))
+        epsilon0 = float(table.get("epsilon0", (int, float)))
+        if not (math.isfinite(epsilon0) and epsilon0 > 0):
+            raise table.error("epsilon0", f"a finite number above 0, got {epsilon0:g}")
+        return design(name, domain, epsilon0, setting)
+    if setting:
+        raise table.error("setting", "goes with epsilon0: the parameters are all of the integers, leave one of the two out")
     parameters = table.get("parameters", dict)
     if not all(type(value) is int for value in parameters.values()):
         raise table.error("parameters", "integers out of 2^64")

@@ -148,8 +148,8 @@ def _listed(domain: Categories) -> str:
 
 
 def _randomized(assignment: Assignment) -> str:
-    from shoal.accounting.meaning import percent_text
-    from shoal.privacy import KaryLaw
+    from shoal.accounting.meaning import bound_text, percent_text
+    from shoal.privacy import KaryLaw, epsilon0_upper
 
     if assignment.mechanism is None:
         return (
@@ -162,8 +162,27 @@ def _randomized(assignment: Assignment) -> str:
         others = "the other" if law.k == 2 else f"each of the {law.k - 1:,} others"
         how = f"the true answer is sent in {percent_text(true)} of all draws, {others} in {percent_text(other, up=False)}"
     else:
-        how = "a report is drawn that is possible, and nearly as likely, under every other answer too"
+        most = math.exp(min(epsilon0_upper(law), 700.0)) * (1.0 + 1e-12)
+        how = (
+            f"{_DRAWN.get(name, _ANY)}. Every report is possible under every answer, and at most {bound_text(most, digits=3)} times as "
+            "likely under one as under another"
+        )
     return f"On this device it is randomized ({name}): {how}. The draw is sealed twice; the true value never leaves the device."
+
+
+# What is drawn, where it is not simply one of the answers.
+_ANY = "a report is drawn by chance, from a law that the true answer shifts a little"
+_DRAWN = {
+    "binary_rr": "yes or no is drawn by chance, the true answer with the larger probability",
+    "unary": "for each possible answer a mark is set or left out by chance, and the true answer's mark is set more often than another's",
+    "subset": "some of the possible answers are drawn by chance, the true one more often than another among them",
+    "local_hash": "the device throws all possible answers into groups by chance, and names one group: more often than not that of the true "
+    "answer, which it shares with others",
+    "hadamard": "the device picks by chance one of many ways to split all possible answers in two halves, and names one half: the true "
+    "answer's more often than the other",
+    "hadamard_response": "one of many codes is drawn by chance, more often one of those that stand for the true answer, each of which "
+    "stands for others too",
+}
 
 
 # --- the crowd ----------------------------------------------------------------------------------------------------------
@@ -229,6 +248,8 @@ def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> l
 
 
 def _no_promise(assignment: Assignment) -> list[str]:
+    from shoal.accounting import memoized
+
     task = assignment.task
     lines = [
         "Not promised: that nobody sees that this device takes part. The shuffler, and the network before it, see that something was "
@@ -247,6 +268,8 @@ def _no_promise(assignment: Assignment) -> list[str]:
         )
     else:
         lines.append("Known to the shuffler: which enrolled device takes part. The analyzer does not learn it.")
+    if task.memoized and assignment.mechanism is not None and memoized.rarest(task, assignment.mechanism.privacy()) is None:
+        lines.append(f"Not promised: that your windows can't be linked: {memoized.RECOGNISED}.")
     if task.memoized:
         lines.append(
             "Not promised: that a change stays hidden. The report is the same in every window as long as the value is, so that the value "

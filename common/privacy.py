@@ -117,6 +117,9 @@ class SymmetricLaw:
     inside a class the proportions one : two : third : least are the same for every output (that is what makes it a class);
     the classes and their weights are the same whichever different x, x' (and z) are fixed; and every weight is >= 1.
     A k-valued report is a table; this is for reports too many to list (bit vectors, subsets, hashes).
+    Where pairs do not all look alike, a mechanism may state the law of *some real* pairs if it proves that in both upper bounds made of a
+    symmetric law, the blanket's sum and the clones', every other pair stays at or below these (``hadamard_response``: cells of two blocks).
+    ``least`` must hold for every input all the same; its tests enumerate the pairs stated, and compare the sums of the others.
 
     Checked here: positive weights, one total, least <= every other weight, and that exchanging x and x' changes nothing.
     """

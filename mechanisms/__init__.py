@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.mechanisms.base import Estimate, Family, Mechanism, Tally
-    from shoal.mechanisms.registry import REGISTRY, create, design
+    from shoal.mechanisms.registry import REGISTRY, create, design, serves
 
-__all__ = ["REGISTRY", "Estimate", "Family", "Mechanism", "Tally", "create", "design"]
+__all__ = ["REGISTRY", "Estimate", "Family", "Mechanism", "Tally", "create", "design", "serves"]
 
-_HOME = {"REGISTRY": "registry", "create": "registry", "design": "registry"}
+_HOME = {"REGISTRY": "registry", "create": "registry", "design": "registry", "serves": "registry"}
 
 
 def __getattr__(name: str) -> Any:

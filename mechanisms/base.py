@@ -169,6 +169,14 @@ class Mechanism(Protocol):
         """Raises INVALID for a tally of another number of cells."""
         ...
 
+    def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[labels]: the standard error of each estimate over the coins when ``counts``[v] devices hold cell v; int64[size], >= 0.
+
+        Exact, not estimated from reports: what a planner predicts with. Where an estimate is a ratio, to first order. Raises INVALID for
+        another number of cells.
+        """
+        ...
+
     def privacy(self) -> LocalPrivacy:
         """The output law of one report, in the integers that ``randomize`` compares against."""
         ...
@@ -185,16 +193,43 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to fix a family's free integers but for epsilon0, by the name that the field knows it by ("oue") or by its number ("g=16").
+
+    ``design(domain, epsilon0)`` returns the integers with ``epsilon0_upper(create(...).privacy()) <= epsilon0``, one step of an integer
+    from the most accurate at most, or raises INVALID.
+    """
+
+    name: str
+    summary: str
+    design: Callable[[Domain, float], MechanismSpec]
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """A registered randomizer: how to build it from a task's integers and how to choose those integers.
 
     ``create(spec, domain)`` may rely on the parameters' names and ranges (the registry checks them) and raises INVALID,
-    naming the parameter, if they don't fit together or don't fit the domain. ``design(domain, epsilon0)`` returns the
-    most accurate integers with ``epsilon0_upper(create(...).privacy()) <= epsilon0``, or raises INVALID.
+    naming the parameter, if they don't fit together or don't fit the domain. ``settings(domain)``: the ways to choose the integers
+    that are worth comparing for that domain, at least one; the first is what is chosen when nobody says which. It raises INVALID for
+    a domain that the family can't serve.
     """
 
     name: str
     summary: str
     parameters: tuple[Parameter, ...]
     create: Callable[[MechanismSpec, Domain], Mechanism]
-    design: Callable[[Domain, float], MechanismSpec]
+    settings: Callable[[Domain], tuple[Setting, ...]]
+
+
+def only(
+    design: Callable[[Domain, float], MechanismSpec], serves: Callable[[Domain], object] = bool
+) -> Callable[[Domain], tuple[Setting, ...]]:
+    """The settings of a family whose integers all follow from epsilon0: ``design`` alone, named "standard". ``serves`` raises INVALID for
+    a domain that the family can't serve."""
+
+    def settings(domain: Domain) -> tuple[Setting, ...]:
+        serves(domain)
+        return (Setting("standard", "everything follows from epsilon0", design),)
+
+    return settings

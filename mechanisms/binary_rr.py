@@ -14,8 +14,8 @@ from shoal.domain import Domain, YesNo
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
 from shoal.mechanisms import cells, scalar
-from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid
-from shoal.mechanisms.sampling import bernoulli, blocks
+from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
+from shoal.mechanisms.sampling import blocks
 from shoal.mechanisms.thresholds import WORDS, least_noise
 from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.task import MechanismSpec
@@ -29,6 +29,7 @@ PARAMETERS = (
     Parameter("yes_if_no", 1, WORDS - 2, "probability, out of 2^64, of reporting yes when the answer is no"),
     Parameter("yes_if_yes", 2, WORDS - 1, "probability, out of 2^64, of reporting yes when the answer is yes"),
 )
+_BLOCK = 32_768  # words: 256 KiB. Less arithmetic than elsewhere is done with each, so that the call for half as many would be felt
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,23 @@ class BinaryResponse:
         return scalar.to_report(int(bernoulli_one(threshold, entropy)), 2)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, 1]: one 64-bit word per device against the threshold of its answer."""
+        """uint8[n, 1, 1]: one 64-bit word per device against the threshold of its answer.
+
+        Both thresholds are compared with every word: a word below the smaller one says yes whatever the answer is, and one below the larger
+        after a yes. That is the same decision, in half the time of looking each device's threshold up.
+        """
         import numpy as np
 
-        check, reports = cells.check_values(values, 2), np.empty(values.shape[0], dtype=np.bool_)
-        thresholds = np.array([self.yes_if_no, self.yes_if_yes], dtype=np.uint64)
-        for part in blocks(values.shape[0]):
-            reports[part] = bernoulli(thresholds[check[part]], entropy)
+        reports = cells.check_values(values, 2).astype(np.bool_)
+        no, yes = np.uint64(self.yes_if_no), np.uint64(self.yes_if_yes)
+        room = np.empty(min(_BLOCK, reports.size), dtype=np.bool_)
+        for part in blocks(reports.size, _BLOCK):
+            answers = reports[part]
+            below, words = room[: answers.size], entropy.words(answers.size)
+            np.less(words, yes, out=below)
+            np.logical_and(answers, below, out=answers)
+            np.less(words, no, out=below)
+            np.logical_or(answers, below, out=answers)
         return cells.to_reports(reports.view(np.uint8))
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -87,6 +98,15 @@ class BinaryResponse:
         gap = (self.yes_if_yes - self.yes_if_no) / WORDS
         yes, error = cells.unbiased(counts[1:], tally.rows, self.yes_if_yes / WORDS, self.yes_if_no / WORDS, gap)
         return Estimate.wald(self.labels, np.concatenate((tally.rows - yes, yes)), np.concatenate((error, error)))
+
+    def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Both estimates err alike: they add up to the number of reports."""
+        import numpy as np
+
+        cells.check_counts(counts, 2)
+        p, q = self.yes_if_yes / WORDS, self.yes_if_no / WORDS
+        error: NDArray[np.float64] = np.sqrt(counts[1] * (p * (1.0 - p)) + counts[0] * (q * (1.0 - q))) / (p - q)
+        return np.array([error, error])
 
     def privacy(self) -> KaryLaw | FiniteLaw:
         """KaryLaw(2) when yes and no are treated alike, else the 2 x 2 table: rows are inputs, columns outputs, (no, yes)."""
@@ -122,4 +142,4 @@ def _design(domain: Domain, epsilon0: float) -> MechanismSpec:
     return symmetric(epsilon0)
 
 
-FAMILY = Family(NAME, "binary randomized response: how many devices say yes", PARAMETERS, _create, _design)
+FAMILY = Family(NAME, "binary randomized response: how many devices say yes", PARAMETERS, _create, only(_design, _yes_no))

@@ -104,3 +104,29 @@ def unbiased(counts: NDArray[np.float64], rows: int, p: float, q: float, gap: fl
     share = np.clip(values / max(rows, 1), 0.0, 1.0)
     variance = rows * (q * (1.0 - q) / gap**2 + share * ((1.0 - p - q) / gap))
     return values, np.sqrt(np.maximum(variance, 0.0))
+
+
+def expected(counts: NDArray[np.int64], size: int, p: float, q: float, gap: float) -> NDArray[np.float64]:
+    """float64[size]: the standard errors of ``unbiased`` over the coins when ``counts``[v] of the devices hold cell v; p, q, gap as there.
+
+    A cell is the sum of one Bernoulli(p) per device that holds it and one Bernoulli(q) per other device, all independent:
+
+        variance = (f n p (1 - p) + (1 - f) n q (1 - q)) / (p - q)^2
+
+    Raises INVALID for another number of cells.
+    """
+    import numpy as np
+
+    mine = check_counts(counts, size).astype(np.float64)
+    others = float(mine.sum()) - mine
+    deviations: NDArray[np.float64] = np.sqrt(mine * (p * (1.0 - p)) + others * (q * (1.0 - q))) / gap
+    return deviations
+
+
+def check_counts(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """The same numbers of devices, int64[size] >= 0. Raises INVALID otherwise."""
+    import numpy as np
+
+    if counts.shape != (size,) or counts.dtype != np.int64 or (counts < 0).any():
+        raise invalid(f"counts are int64[{size}], the numbers of devices that hold each cell: none below 0")
+    return counts

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from shoal.domain import NO_ANSWER, Domain, Numeric
 from shoal.entropy import Entropy
-from shoal.mechanisms.base import Estimate, Family, Tally, invalid
+from shoal.mechanisms.base import Estimate, Family, Tally, invalid, only
 from shoal.mechanisms.krr import PARAMETERS, KaryResponse, check_k, least_uniform
 from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
@@ -96,6 +96,22 @@ class KaryMean:
         low[0], high[0] = interval
         return Estimate(estimate.labels, values, stderr, low, high)
 
+    def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Of the mean over the cells that devices hold (rounding to a level comes before and adds its own), and of "no answer".
+
+        The mean's is first order, and half the domain's width where fewer devices answer than ``estimate`` would read a mean from.
+        """
+        import numpy as np
+
+        errors, rows = self.response.expected_stderr(counts), int(counts.sum())
+        devices, answered = counts.astype(np.float64), int(counts[:-1].sum())
+        if answered <= CLEARLY * errors[-1]:
+            return np.array([(self.domain.high - self.domain.low) / 2, errors[-1]])
+        levels = np.arange(self.domain.levels, dtype=np.float64)
+        place = float(levels @ devices[:-1]) / answered
+        error = self._spread(np.append(levels - place, 0.0), devices, rows) / answered * self.domain.step
+        return np.array([error, errors[-1]])
+
     def _spread(self, weights: NDArray[np.float64], devices: NDArray[np.float64], rows: int) -> float:
         """The standard deviation of sum(weights * devices), values fixed.
 
@@ -132,4 +148,4 @@ def _design(domain: Domain, epsilon0: float) -> MechanismSpec:
     return MechanismSpec.of(NAME, k=size, uniform=least_uniform(size, epsilon0))
 
 
-FAMILY = Family(NAME, "k-level randomized response: the mean of a number", PARAMETERS, _create, _design)
+FAMILY = Family(NAME, "k-level randomized response: the mean of a number", PARAMETERS, _create, only(_design, _numeric))

@@ -20,7 +20,7 @@ from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
 from shoal.limits import LIMITS
 from shoal.mechanisms import cells, scalar
-from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid
+from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
 from shoal.mechanisms.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.thresholds import WORDS, least_noise
 from shoal.privacy import KaryLaw
@@ -113,6 +113,10 @@ class KaryResponse:
         """Numbers of devices, one per cell."""
         return Estimate.wald(self.labels, *self.devices(tally))
 
+    def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        other = self.blanket / self.k
+        return cells.expected(counts, self.k, self.gap + other, other, self.gap)
+
     def privacy(self) -> KaryLaw:
         return law(self.k, self.uniform)
 
@@ -142,4 +146,4 @@ def _design(domain: Domain, epsilon0: float) -> MechanismSpec:
     return MechanismSpec.of(NAME, k=domain.size, uniform=least_uniform(domain.size, epsilon0))
 
 
-FAMILY = Family(NAME, "k-ary randomized response: how many devices are in each cell", PARAMETERS, _create, _design)
+FAMILY = Family(NAME, "k-ary randomized response: how many devices are in each cell", PARAMETERS, _create, only(_design))

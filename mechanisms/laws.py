@@ -6,14 +6,15 @@ No input is treated differently from another.
 
 **The least weight.** An output is least likely under an input that it does not support. Outputs that support *every* input (all bits
 set, a hash value that all inputs share) have no such input; their true least weight is the larger one. For two inputs that is
-pattern (1, 1), and exact here. For k > 2 the smaller weight is used for it too: sound (``cells``: any smaller w is), and the difference is
-the probability q^k or so of such an output. Subsets of d < k values always leave one out: exact.
+pattern (1, 1), and exact here. For k > 2 the smaller weight is used for it too: sound (``cells``: any smaller w is), and looser by no more
+than such outputs are likely: q^k or so for bits and for an ideal hash, 2^-m for a Hadamard index of m bits (index 0), and about 1 / (g k)
+for a multiply-shift hash to g values (a near 0 sends neighbours to one value). Subsets of d < k values always leave one out: exact.
 
 Parameters are exact: ``ratio`` is a Fraction, an upper bound on e^epsilon0 (``ratio_below`` makes one from a float), and every law's
 ``max_ratio`` is at most it. These are laws for the accountant: that a mechanism has such a law is for its own tests to show.
 
 Not here: Hadamard response with blocks (Acharya, Sun, Zhang, AISTATS 2019). Inputs of one block share half of it and inputs of different
-blocks do not, so pairs do not look alike: it is no symmetric law. Give its table as a ``FiniteLaw``.
+blocks do not, so pairs do not look alike: ``hadamard_response`` states its own.
 """
 
 from __future__ import annotations

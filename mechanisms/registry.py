@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from shoal.domain import Domain, Vector
-from shoal.mechanisms import binary_rr, kmean, krr
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import binary_rr, hadamard, hadamard_response, kmean, krr, local_hash, subset, unary
 from shoal.mechanisms.base import Family, Mechanism, invalid
 from shoal.task import MechanismSpec
 
@@ -15,6 +16,11 @@ REGISTRY: Mapping[str, Family] = MappingProxyType(
         binary_rr.NAME: binary_rr.FAMILY,
         krr.NAME: krr.FAMILY,
         kmean.NAME: kmean.FAMILY,
+        local_hash.NAME: local_hash.FAMILY,
+        unary.NAME: unary.FAMILY,
+        subset.NAME: subset.FAMILY,
+        hadamard.NAME: hadamard.FAMILY,
+        hadamard_response.NAME: hadamard_response.FAMILY,
     }
 )
 
@@ -33,12 +39,27 @@ def create(spec: MechanismSpec, domain: Domain) -> Mechanism:
     return family.create(spec, domain)
 
 
-def design(name: str, domain: Domain, epsilon0: float) -> MechanismSpec:
-    """The most accurate integers whose local epsilon is at most ``epsilon0``: never above it, one integer step below at most.
+def design(name: str, domain: Domain, epsilon0: float, setting: str = "") -> MechanismSpec:
+    """The integers of a setting ("": the family's first) whose local epsilon is at most ``epsilon0``: one integer step below at most.
 
-    Raises INVALID for an unknown name, a domain that the mechanism can't serve, or an epsilon0 that is not above 0.
+    Raises INVALID for an unknown name or setting, a domain that the mechanism can't serve, or an epsilon0 that is not above 0.
     """
-    return _family(name, domain).design(domain, epsilon0)
+    settings = _family(name, domain).settings(domain)
+    for one in settings:
+        if setting in {"", one.name}:
+            return one.design(domain, epsilon0)
+    raise invalid(f"{name} has no setting of that name: choose one of {', '.join(one.name for one in settings)}")
+
+
+def serves(name: str, domain: Domain) -> bool:
+    """Whether a registered mechanism can answer questions of that domain. Raises INVALID for an unknown name, or a vector."""
+    family = _family(name, domain)
+    try:
+        return bool(family.settings(domain))
+    except ShoalError as error:
+        if error.kind is not Kind.INVALID:
+            raise
+        return False
 
 
 def _family(name: str, domain: Domain) -> Family:

@@ -11,7 +11,7 @@ class DryError(Exception):
 
 
 class Tape:
-    """Serves the given chunks in order; each request must ask for exactly the next chunk's length."""
+    """Serves the given chunks in order; each request must ask for exactly the next chunk, or for several whole ones at once."""
 
     def __init__(self, *chunks: bytes) -> None:
         self._chunks = list(chunks)
@@ -19,11 +19,13 @@ class Tape:
 
     def bytes(self, count: int) -> bytes:
         self.asked.append(count)
-        if not self._chunks:
-            raise DryError
-        chunk = self._chunks.pop(0)
-        assert len(chunk) == count, f"asked for {count} bytes, the script holds {len(chunk)}"
-        return chunk
+        found = b""
+        while len(found) < count:
+            if not self._chunks:
+                raise DryError
+            found += self._chunks.pop(0)
+        assert len(found) == count, f"asked for {count} bytes, the script holds {len(found)}"
+        return found
 
     def words(self, count: int) -> NDArray[np.uint64]:
         return np.frombuffer(self.bytes(8 * count), dtype="<u8")

@@ -19,13 +19,14 @@ from shoal.cli.demo import show, show_sums
 from shoal.cli.demo.collect import released, shredded
 from shoal.cli.demo.processes import Process, cpu_count, progress_bars, running, until
 from shoal.cli.demo.secagg_run import run_secagg
-from shoal.cli.demo.survey import load_visits, questions
+from shoal.cli.demo.survey import Question, load_visits, questions
 from shoal.cli.demo.workspace import Workspace, build
 from shoal.cli.output import console, stderr
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import simulate
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import REGISTRY
 
 _FEWEST = 50
 
@@ -51,6 +52,11 @@ def demo(
     secagg: Annotated[
         bool, typer.Option("--secagg", help="Sum a vector per device by secure aggregation instead; default 200 devices, at most 2,000.")
     ] = False,
+    mechanism: Annotated[
+        str,
+        typer.Option(metavar="NAME", help=f"Randomize the question that fits with this mechanism: {', '.join(sorted(REGISTRY))}."),
+    ] = "",
+    setting: Annotated[str, typer.Option(help='A way to choose its integers, such as "oue" or "g=16". Default: its first.')] = "",
 ) -> None:
     """Run the whole pipeline on this machine, on real survey answers: devices, shuffler, analyzer, certified releases.
 
@@ -59,25 +65,27 @@ def demo(
     Nothing leaves the machine: the services are real processes that speak TLS on loopback addresses.
 
     Example: shoal demo --devices 100000 --json results.json
+
+    The categories by another mechanism: shoal demo --mechanism unary --setting p=0.97
     """
+    if secagg and (mechanism or setting):
+        raise ShoalError(Kind.CONFIG, "--mechanism and --setting are not for --secagg, where nothing is randomized: leave them out")
+    asked = questions(mechanism, setting)
     screen = stderr if json_path is not None and str(json_path) == "-" else console
     started = time.monotonic()
     for place in (out, *([json_path.parent] if json_path is not None and str(json_path) != "-" else ())):
         _make(place)  # now, not after a minute of work
     folder = _folder(keep)
     try:
-        work = run_secagg(folder, devices, screen) if secagg else _run(folder, devices, workers or cpu_count(), screen)
+        work = run_secagg(folder, devices, screen) if secagg else _run(folder, asked, devices, workers or cpu_count(), screen)
         results, page = asyncio.run(_stopped_by_sigterm(work))
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
+    if mechanism:
+        results["chosen"] = next(one.name for one in asked if one.mechanism.name == mechanism)
     text = json.dumps(results, indent=2) + "\n"
-    _write(out / "report.html", page)
-    _write(out / "results.json", text)
-    if json_path is not None and str(json_path) == "-":
-        typer.echo(text, nl=False)
-    elif json_path is not None:
-        _write(json_path, text)
+    _leave(out, json_path, text, page)
     if secagg:
         show_sums.everything(screen, results)
     else:
@@ -92,6 +100,16 @@ def demo(
         raise ShoalError(
             Kind.ABORTED, "no sum came about: this machine was too busy for the rounds' times; run it again, or with fewer --devices"
         )
+
+
+def _leave(out: Path, json_path: Path | None, text: str, page: str) -> None:
+    """The report page and the results, where they were asked for."""
+    _write(out / "report.html", page)
+    _write(out / "results.json", text)
+    if json_path is not None and str(json_path) == "-":
+        typer.echo(text, nl=False)
+    elif json_path is not None:
+        _write(json_path, text)
 
 
 def _folder(keep: Path | None) -> Path:
@@ -130,9 +148,9 @@ async def _stopped_by_sigterm(work: Any) -> Any:
         raise KeyboardInterrupt from None
 
 
-async def _run(folder: Path, devices: int | None, workers: int, screen: Any) -> tuple[dict[str, Any], str]:
+async def _run(folder: Path, asked: tuple[Question, ...], devices: int | None, workers: int, screen: Any) -> tuple[dict[str, Any], str]:
     visits = await asyncio.to_thread(load_visits, devices)
-    workspace = await asyncio.to_thread(build, folder, questions(), len(visits))
+    workspace = await asyncio.to_thread(build, folder, asked, len(visits))
     services = [
         Process("analyzer", workspace.analyzer_config, workspace.analyzer_admin),
         Process("shuffler", workspace.shuffler_config, workspace.shuffler_admin),
@@ -168,7 +186,9 @@ def _results(workspace: Workspace, visits: Any, releases: list[dict[str, Any]], 
     tasks = []
     for pair, release in zip(workspace.pairs, releases, strict=True):
         question = pair.question
-        tasks.append({"name": question.name, "question": question.question, "truth": question.truth(visits), "release": release})
+        spec = {"name": question.mechanism.name, "parameters": dict(question.mechanism.parameters), "report_bytes": pair.task.report_size}
+        truth = question.truth(visits)
+        tasks.append({"name": question.name, "question": question.question, "mechanism": spec, "truth": truth, "release": release})
     last = max(releases, key=lambda release: release["privacy"]["tasks_composed"])["privacy"]
     composed = {"epsilon_upper": last["epsilon_cumulative_upper"], "delta": last["delta_cumulative"], "tasks": last["tasks_composed"]}
     page = render_report(releases, {pair.task_id.hex: pair.question.truth(visits) for pair in workspace.pairs})

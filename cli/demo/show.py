@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.accounting.meaning import best_guess, bound_text, percent_text
+from shoal.mechanisms.binary_rr import two_coin
 
 
 def tables(console: Console, results: dict[str, Any]) -> None:
@@ -77,11 +78,27 @@ def meaning(results: dict[str, Any]) -> list[str]:
     privacy = results["tasks"][0]["release"]["privacy"]
     guess = best_guess(composed["epsilon_upper"], composed["delta"])
     coin = best_guess(math.log(3.0), 0.0)
+    first = results["tasks"][0]["mechanism"]
+    two_coins = [
+        "The first question is randomized response in its two-coin form (heads: the truth; tails: a second coin answers): "
+        f"epsilon0 = ln 3 = {math.log(3.0):.4f}. One report alone would let them be right up to {percent_text(coin)} of the time."
+    ]
     return [
         f"Somebody who knows every other device's answers and would bet 50:50 on one answer of yours is right at most "
         f"{percent_text(guess)} of the time after seeing all {composed['tasks']} results: at most (e^eps + delta) / (1 + e^eps).",
-        "The first question is randomized response in its two-coin form (heads: the truth; tails: a second coin answers): "
-        f"epsilon0 = ln 3 = {math.log(3.0):.4f}. One report alone would let them be right up to {percent_text(coin)} of the time.",
+        *(two_coins if first["parameters"] == dict(two_coin().parameters) else []),
+        *_chosen(results),
         f"The certificates hold if at least {privacy['honest_fraction']:.0%} of the reports in every batch are honest and the shuffler "
         "and the analyzer do not collude. If they do, epsilon0 is what remains. That a device takes part is never hidden.",
     ]
+
+
+def _chosen(results: dict[str, Any]) -> list[str]:
+    """Which randomizer was asked for, where one was."""
+    if "chosen" not in results:
+        return []
+    task = next(task for task in results["tasks"] if task["name"] == results["chosen"])
+    made = task["mechanism"]
+    integers = ", ".join(f"{name} = {value}" for name, value in made["parameters"].items())
+    unit = "byte" if made["report_bytes"] == 1 else "bytes"
+    return [f"{task['name']} is randomized by {made['name']} ({integers}): a report of {made['report_bytes']} {unit}."]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 import numpy as np
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SYSTEM
-from shoal.mechanisms import create, design
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import REGISTRY, create, design, serves
 from shoal.mechanisms.binary_rr import two_coin
 from shoal.mechanisms.sampling import uniform_below
 from shoal.task import MechanismSpec
 
 _LEVELS = 21  # visits 0..20
+EPSILON0 = 3.0  # of one report about categories or the mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +47,39 @@ class Question:
         return {label: float(count) for label, count in zip(self.domain.labels, counts, strict=True)}
 
 
-def questions() -> tuple[Question, ...]:
-    """Yes/no, categories, mean: three tasks over the same devices."""
+def questions(chosen: str = "", setting: str = "") -> tuple[Question, ...]:
+    """Yes/no, categories, mean: three tasks over the same devices.
+
+    ``chosen``: a registered mechanism that randomizes the question it is made for, the mean or the categories, else yes/no, at the
+    question's own epsilon0, by ``setting`` ("": its first). Raises CONFIG that lists the names or settings.
+    """
     categories = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
     numeric = Numeric(0.0, 20.0, _LEVELS, clip=True, unit="visits")
-    return (
+    asked = (
         Question("any-visit", "Did you have any outpatient visit this year?", YesNo(), two_coin()),
-        Question("visit-groups", "How many outpatient visits did you have this year?", categories, design("krr", categories, 3.0)),
+        Question("visit-groups", "How many outpatient visits did you have this year?", categories, design("krr", categories, EPSILON0)),
         Question(
             "mean-visits",
             "How many outpatient visits this year (20 or more count as 20)?",
             numeric,
-            design("kmean", numeric, 3.0),
+            design("kmean", numeric, EPSILON0),
         ),
     )
+    if not chosen:
+        if setting:
+            raise ShoalError(Kind.CONFIG, "--setting goes with --mechanism: say which mechanism it is of")
+        return asked
+    if chosen not in REGISTRY:
+        raise ShoalError(Kind.CONFIG, f"--mechanism must be one of {', '.join(REGISTRY)}, got {chosen!r}")
+    fitting = next(one for one in (asked[1], asked[0], asked[2]) if serves(chosen, one.domain))
+    known = [one.name for one in REGISTRY[chosen].settings(fitting.domain)]
+    if setting and setting not in known:
+        raise ShoalError(Kind.CONFIG, f"--setting of {chosen} must be one of {', '.join(known)}, got {setting!r}")
+    if fitting.mechanism.name == chosen and not setting:
+        return asked
+    epsilon0 = math.log(3.0) if fitting is asked[0] else EPSILON0
+    given = replace(fitting, mechanism=design(chosen, fitting.domain, epsilon0, setting))
+    return tuple(given if one is fitting else one for one in asked)
 
 
 def report_size(question: Question) -> int:

@@ -1,13 +1,21 @@
-"""Runs every test of a ``MechanismSuite`` class once per case of that class."""
+"""Runs every test of a ``MechanismSuite`` class once per case of that class, or once per case that the registry makes for its name."""
 
 from __future__ import annotations
 
 import pytest
 
+from shoal.mechanisms import design
+from tests.conformance.mechanisms.statistics import measured
 from tests.conformance.mechanisms.suite import Case
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.cls is not None and "case" in metafunc.fixturenames:
+    if metafunc.cls is None:
+        return
+    if "case" in metafunc.fixturenames:
         cases: tuple[Case, ...] = metafunc.cls.CASES
         metafunc.parametrize("case", cases, ids=[case.name for case in cases])
+    if "measured" in metafunc.fixturenames:
+        name: str = metafunc.cls.NAME
+        cases = tuple(Case(title, design(name, domain, epsilon0, setting), domain) for title, domain, epsilon0, setting in measured(name))
+        metafunc.parametrize("measured", cases, ids=[case.name for case in cases])

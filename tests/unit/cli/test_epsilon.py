@@ -20,6 +20,8 @@ from shoal.accounting.published import published
 from shoal.cli.epsilon_laws import NAMES
 from shoal.cli.epsilon_plot import numbers_of_reports
 from shoal.cli.main import main
+from shoal.domain import Categories
+from shoal.mechanisms import REGISTRY, create, design
 from shoal.privacy import KaryLaw
 from tests.unit.accounting.laws import kary, pure
 
@@ -380,3 +382,51 @@ def test_the_certificate_is_certify(capsys: Capture) -> None:
     for arguments, law in ((RR, kary(2, 2.0)), (("--mechanism", "any"), pure(2.0))):
         expected = certify(law, 10_000, 1e-8)
         assert ask(capsys, *arguments, *NUMBERS)["epsilon_upper"] == pytest.approx(expected.epsilon_upper, rel=1e-7)
+
+
+SMALL = ("--epsilon0", "2", "--n", "100", "--delta", "1e-6")
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [("unary", "p=0.9"), ("unary", ""), ("local_hash", "g=4"), ("hadamard_response", "B=4"), ("hadamard_response", "")]
+)
+def test_registered_mechanisms_by_their_names(name: str, setting: str, capsys: Capture) -> None:
+    """The certificate is that of the law that the mechanism states of its own integers. Planted: the setting ignored -> fails."""
+    domain = Categories(tuple(f"c{i}" for i in range(8)))
+    law = create(design(name, domain, 2.0, setting), domain).privacy()
+    given = ("--setting", setting) if setting else ()
+    value = ask(capsys, "--mechanism", name, "--k", "9", *given, *SMALL)
+    found = certify(law, 100, 1e-6)
+    assert (value["epsilon_upper"], value["epsilon0"]) == (found.epsilon_upper, found.epsilon0)
+
+
+@pytest.mark.parametrize(
+    ("short", "name", "options"),
+    [
+        (("sue",), "unary", ("--setting", "sue")),
+        (("oue",), "unary", ("--setting", "oue")),
+        (("hash", "--g", "4"), "local_hash", ("--setting", "g=4")),
+    ],
+)
+def test_short_names_are_the_registered_mechanisms(short: tuple[str, ...], name: str, options: tuple[str, ...], capsys: Capture) -> None:
+    """The same integers, so the same certificate. Planted: the ideal law at exactly the ratio asked for -> fails."""
+    assert ask(capsys, "--mechanism", *short, *SMALL) == ask(capsys, "--mechanism", name, "--k", "9", *options, *SMALL)
+
+
+def test_every_registered_mechanism_has_a_name_here() -> None:
+    assert set(REGISTRY) - set(NAMES) == {"binary_rr"}  # which is rr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("unary", "--k", "9", "--setting", "olh"), "oue, sue"),
+        (("krr", "--k", "9", "--setting", "oue"), "takes no --setting"),
+        (("local_hash",), "wants --k"),
+        (("unary", "--k", "70000"), "65536"),
+    ],
+)
+def test_wrong_settings_and_cells_are_one_line(arguments: tuple[str, ...], word: str, capsys: Capture) -> None:
+    out, err = run(capsys, "--mechanism", *arguments, *SMALL, status=2)
+    assert (out, err.count("\n")) == ("", 1)
+    assert word in err

@@ -65,7 +65,7 @@ def test_lint_sign_and_show_say_what_it_promises(tmp_path: Path, capsys: Capture
 def test_a_task_that_is_not_memoized_says_nothing_of_it(tmp_path: Path, capsys: Capture) -> None:
     path = write(tmp_path, capsys)
     assert main(["task", "lint", str(path), "--json"]) == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["errors", "warnings", "certificate"]
+    assert list(json.loads(capsys.readouterr().out)) == ["errors", "warnings", "certificate", "report_bytes", "frame_bytes"]
     signed = tmp_path / "visits.task"
     assert main(["task", "sign", str(path), "--key", str(tmp_path / "authority.key"), "--out", str(signed)]) == 0
     assert "memoized" not in capsys.readouterr().out

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.accounting.guarantee import compose_basic, guaranteed
-from shoal.accounting.meaning import bound_text, sentences
+from shoal.accounting.meaning import bound_text, percent_text, sentences
 from shoal.accounting.memoized import ALONE, PROMISE
 from shoal.accounting.sum_task import check_sum, design_sum
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, assign
-from shoal.clients.explain import explain, guaranteed_epsilon
+from shoal.clients.explain import _ANY, explain, guaranteed_epsilon
 from shoal.clients.fleet_policy import FleetPolicy
 from shoal.clients.policy import Policy
 from shoal.clients.rules import Rule
 from shoal.clients.sources.spec import SourceSpec
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories, Domain, Norm, Numeric, YesNo
-from shoal.mechanisms import create
+from shoal.mechanisms import REGISTRY, create, serves
+from shoal.privacy import KaryLaw
 from shoal.secagg import Mode
 from shoal.task import Admission, Aggregator
 from tests.clients_world import VISITS, World, make_world
@@ -281,3 +284,41 @@ def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
     assert (lines[-1] == "As things are, this device would answer it.") == fine
     together = compose_basic([check_sum(world.task)] * 4)
     assert f"all 4 windows together: epsilon <= {bound_text(together.epsilon_upper)} at delta = 4e-08" in text
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_every_mechanism_is_told_in_words_of_its_own(name: str) -> None:
+    """What is drawn, and how much likelier it is under one answer than under another, rounded up.
+
+    Planted: a mechanism registered without its words; e^epsilon0 rounded down; "nearly as likely" for a factor of 12 -> fails.
+    """
+    domain = next(domain for domain in (VISITS, YesNo(), Numeric(0, 4, 5)) if serves(name, domain))
+    one = assignment_of(small_world(domain=domain, mechanism=name, epsilon0=2.5))
+    lines = explain(one, config_of(small_world()))
+    (line,) = [line for line in lines if line.startswith("On this device it is randomized")]
+    assert f"({name})" in line
+    assert _ANY not in line
+    assert one.mechanism is not None
+    if isinstance(law := one.mechanism.privacy(), KaryLaw):
+        assert percent_text(law.same / law.total) in line
+        return
+    (told,) = re.findall(r"at most ([0-9.]+) times as likely", line)
+    assert law.max_ratio <= Fraction(told) <= law.max_ratio * Fraction(102, 100)
+
+
+def test_an_unknown_draw_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.clients.explain._DRAWN", {})
+    assert _ANY in text_of(explain(assignment_of(small_world(mechanism="unary")), config_of(small_world())))
+
+
+@pytest.mark.parametrize(("name", "linked"), [("local_hash", True), ("unary", True), ("krr", False)])
+def test_memoized_reports_that_may_be_unique_are_told(name: str, linked: bool) -> None:
+    """Planted: silence -> fails for a permanent report with a seed of its own, which names its device."""
+    one = assignment_of(small_world(mechanism=name))
+    plain, memoized = (text_of(explain(_memoized(one, flag), config_of(small_world()))) for flag in (False, True))
+    assert "can't be linked" not in plain
+    assert ("can't be linked" in memoized) is linked
+
+
+def _memoized(one: Assignment, flag: bool) -> Assignment:
+    return replace(one, trusted=replace(one.trusted, task=replace(one.task, memoized=flag)))

@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from shoal.domain import Categories, YesNo
+from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally, create, design
 from shoal.mechanisms.binary_rr import BinaryResponse, symmetric, two_coin
@@ -74,3 +76,27 @@ def test_another_domain_is_refused() -> None:
     for act in (lambda d: create(two_coin(), d), lambda d: design("binary_rr", d, 1.0)):
         with pytest.raises(ShoalError, match="yes/no domain"):
             act(Categories(("a", "b")))
+
+
+class Recorded(SeededEntropy):
+    """Keeps the words that it gave."""
+
+    def __init__(self) -> None:
+        super().__init__("recorded")
+        self.given: list[NDArray[np.uint64]] = []
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        self.given.append(super().words(count))
+        return self.given[-1]
+
+
+def test_every_device_of_every_block_is_compared_with_its_own_threshold() -> None:
+    """Over four blocks, the last one short. Planted: the last block skipped (its reports are then the answers themselves); ``and`` for
+    ``or`` -> this fails."""
+    mechanism, entropy = BinaryResponse(3 * (WORDS // 4), WORDS // 8), Recorded()
+    answers = np.arange(100_000) % 3 % 2
+    reports = mechanism.randomize(answers, entropy)[:, 0, 0]
+    words = np.concatenate(entropy.given)
+    assert words.size == answers.size
+    thresholds = np.array([mechanism.yes_if_no, mechanism.yes_if_yes], dtype=np.uint64)
+    assert np.array_equal(reports, words < thresholds[answers])

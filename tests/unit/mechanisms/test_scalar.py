@@ -112,14 +112,14 @@ from shoal.entropy import SYSTEM
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.privacy import epsilon0_upper
 
-domains = {"binary_rr": YesNo(), "krr": Categories(("a", "b", "c")), "kmean": Numeric(0.0, 1.0, 5)}
+domains = {"binary_rr": YesNo(), "kmean": Numeric(0.0, 1.0, 5)}
 for name in REGISTRY:
-    mechanism = create(design(name, domains[name], 2.0), domains[name])
+    domain = domains.get(name, Categories(("a", "b", "c")))
+    mechanism = create(design(name, domain, 2.0), domain)
     assert epsilon0_upper(mechanism.privacy()) <= 2.0
     for value in (None, 1, "yes", 0.3):
-        (message,) = mechanism.randomize_one(domains[name].encode(value, SYSTEM), SYSTEM)
+        (message,) = mechanism.randomize_one(domain.encode(value, SYSTEM), SYSTEM)
         assert len(message) == mechanism.report_size
-assert len(REGISTRY) == len(domains)
 assert "numpy" not in sys.modules, "numpy was loaded"
 """
 

@@ -1,0 +1,173 @@
+"""Attacks on every registered randomizer: which statistics of a view ``audit`` looks at. Any would be sound; these are meant to be strong.
+
+*Reports that are cells of a table* (``KaryLaw``, ``FiniteLaw``): ``audit.shuffled_views``, which knows every output's probabilities.
+
+*Reports that support cells.* Too many outputs to list, but how likely one is under an input depends on whether it supports that input
+alone: it is ``law.max_ratio`` times as likely with as without (``mechanisms.laws``). So which of x, x' and z it supports is all that
+the likelihood ratio of a histogram needs, and a report is cut down to these three bits, by the mechanism's own decoding, in ``_supports``.
+
+*Anything else*: the mechanism's own estimates of how many devices answered x and x', one tally per view. That is weaker and slower, and
+needs no knowledge of the reports: what a randomizer gets that is registered and not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.accounting.audit import Shuffle, Views, crowd_of, permute, shuffled_views, statistics
+from shoal.accounting.binomial import Floats
+from shoal.accounting.certificate import check_n
+from shoal.entropy import Entropy
+from shoal.mechanisms.base import Mechanism
+from shoal.mechanisms.hadamard import HadamardBit
+from shoal.mechanisms.hadamard_response import HadamardResponse
+from shoal.mechanisms.local_hash import WIDTH, LocalHash
+from shoal.mechanisms.subset import SubsetSelection
+from shoal.mechanisms.unary import UnaryEncoding
+from shoal.privacy import FiniteLaw, KaryLaw
+
+Supports = Callable[[NDArray[np.uint8], int], NDArray[np.bool_]]
+"""supports(rows uint8[rows, report_size], cell) -> bool[rows]: which reports are likelier under the cell than under most others."""
+
+_BYTES = 1 << 23  # of reports that are randomized at once
+
+
+def views_of(
+    mechanism: Mechanism,
+    cells: int,
+    n: int,
+    entropy: Entropy,
+    *,
+    answers: tuple[int, int] = (0, 1),
+    others: int | None = None,
+    shuffle: Shuffle = permute,
+) -> Views:
+    """Views of ``n`` reports of any mechanism for ``audit``: the victim answers ``answers[which]``, everybody else ``others``.
+
+    ``cells``: of the mechanism's domain. ``others``: a cell; by default the first that is not an answer, answers[1] where there is
+    none. The victim comes last before the shuffle. Raises INVALID for cells outside the domain.
+    """
+    law = mechanism.privacy()
+    if isinstance(law, KaryLaw | FiniteLaw):
+        return shuffled_views(mechanism, law, n, entropy, answers=answers, others=others, shuffle=shuffle)
+    supports = supports_of(mechanism)
+    if supports is None:
+        return estimate_views(mechanism, cells, n, entropy, answers=answers, others=others)
+    check_n(n)
+    return _support_views(mechanism, supports, n, entropy, answers, crowd_of(cells, answers, others), shuffle)
+
+
+def _support_views(
+    mechanism: Mechanism,
+    supports: Supports,
+    n: int,
+    entropy: Entropy,
+    answers: tuple[int, int],
+    crowd: int,
+    shuffle: Shuffle,
+) -> Views:
+    ratio = float(mechanism.privacy().max_ratio)
+    patterns = np.arange(8)
+    first, second, third = (patterns & 1, patterns >> 1 & 1, patterns >> 2)
+    one, two = ratio ** (first - third).astype(np.float64), ratio ** (second - third).astype(np.float64)
+    single = (first - second) * np.log(ratio)
+    marks = (first > second, second > first)
+    most = max(1, _BYTES // max(16, mechanism.report_size) // n)
+
+    def views(which: int, trials: int) -> dict[str, Floats]:
+        parts = []
+        for start in range(0, trials, most):
+            rows = _drawn(mechanism, n, min(most, trials - start), crowd, answers[which], entropy)
+            seen = supports(rows, answers[0]) + 2 * supports(rows, answers[1]) + 4 * supports(rows, crowd)
+            shuffled = shuffle(seen.astype(np.int64).reshape(-1, n * mechanism.messages), entropy)
+            parts.append(statistics(shuffled, marks, (one, two), single))
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    return views
+
+
+def estimate_views(
+    mechanism: Mechanism, cells: int, n: int, entropy: Entropy, *, answers: tuple[int, int] = (0, 1), others: int | None = None
+) -> Views:
+    """As ``views_of``, by the mechanism's own estimates alone, one tally per view: those of the two answers' cells, and their difference;
+    where the estimates are not one per cell, the first two. The order of a view is not looked at."""
+    check_n(n)
+    crowd = crowd_of(cells, answers, others)
+
+    def views(which: int, trials: int) -> dict[str, Floats]:
+        found = np.empty((trials, 2))
+        for trial in range(trials):
+            rows = _drawn(mechanism, n, 1, crowd, answers[which], entropy)
+            values = mechanism.estimate(mechanism.tally(rows)).values
+            found[trial] = values[list(answers)] if values.size == cells else values[[0, min(1, values.size - 1)]]
+        first, second = found.round(6).T
+        return {"the difference of the estimates": (first - second).round(6), "the first estimate": first, "the second estimate": second}
+
+    return views
+
+
+def _drawn(mechanism: Mechanism, n: int, trials: int, crowd: int, victim: int, entropy: Entropy) -> NDArray[np.uint8]:
+    """uint8[trials * n * messages, report_size]: ``trials`` batches of n reports, the victim's the last of each."""
+    values = np.full((trials, n), crowd, dtype=np.int64)
+    values[:, -1] = victim
+    return mechanism.randomize(values.reshape(-1), entropy).reshape(-1, mechanism.report_size)
+
+
+def supports_of(mechanism: Mechanism) -> Supports | None:
+    """How reports of the mechanism support a cell, or None if that is not known here."""
+    if isinstance(mechanism, UnaryEncoding | SubsetSelection):
+        return _bit
+    if isinstance(mechanism, LocalHash):
+        return _hash(mechanism)
+    if isinstance(mechanism, HadamardBit):
+        return _parity
+    if isinstance(mechanism, HadamardResponse):
+        return _half(mechanism)
+    return None
+
+
+def _bit(rows: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.not_equal(rows[:, cell // 8] & np.uint8(128 >> cell % 8), 0)
+    return found
+
+
+def _number(rows: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Unsigned big-endian numbers of at most 7 bytes."""
+    numbers = np.zeros(rows.shape[0], dtype=np.int64)
+    for place in range(rows.shape[1]):
+        numbers = numbers << 8 | rows[:, place]
+    return numbers
+
+
+def _hash(mechanism: LocalHash) -> Supports:
+    shift, words = np.int64(WIDTH - mechanism.log2_g), np.int64((1 << WIDTH) - 1)
+
+    def supports(rows: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+        hashed = (_number(rows[:, :4]) * cell + _number(rows[:, 4:8])) & words
+        found: NDArray[np.bool_] = np.equal(hashed >> shift, _number(rows[:, 8:]))
+        return found
+
+    return supports
+
+
+def _parity(rows: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+    """The bit at the end is the parity of index & cell."""
+    numbers = _number(rows)
+    found: NDArray[np.bool_] = np.equal(np.bitwise_count(numbers >> 1 & cell) & 1, numbers & 1)
+    return found
+
+
+def _half(mechanism: HadamardResponse) -> Supports:
+    """The report lies in the cell's block, on a +1 of its row."""
+
+    def supports(rows: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+        row, block = divmod(cell, mechanism.blocks)
+        at, place = np.divmod(_number(rows), mechanism.order)
+        even = np.equal(np.bitwise_count(place & (row + 1)) & 1, 0)
+        found: NDArray[np.bool_] = np.logical_and(at == block, even)
+        return found
+
+    return supports

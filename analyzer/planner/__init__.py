@@ -1,0 +1,33 @@
+"""Chooses mechanism and integers for the guarantee that holds *after* shuffling: ``plan(Request(...))``.
+
+After shuffling the rules of local privacy mislead (randomizers that are best at a local epsilon of 1 throw away half of every count at one
+of 8), so every setting of every registered mechanism is compared at its own largest epsilon0 for one and the same central guarantee.
+docs/PLANNER.md says what is assumed and what the figures mean.
+"""
+
+from __future__ import annotations
+
+from shoal.analyzer.planner.candidates import Candidate, Unsuited
+from shoal.analyzer.planner.choose import plan
+from shoal.analyzer.planner.predict import Errors
+from shoal.analyzer.planner.question import LEVELS, Frequencies, Mean, Question, Request
+from shoal.analyzer.planner.result import Option, Plan, Repeated, Standing
+from shoal.analyzer.planner.simulate import Simulation, simulate
+
+__all__ = [
+    "LEVELS",
+    "Candidate",
+    "Errors",
+    "Frequencies",
+    "Mean",
+    "Option",
+    "Plan",
+    "Question",
+    "Repeated",
+    "Request",
+    "Simulation",
+    "Standing",
+    "Unsuited",
+    "plan",
+    "simulate",
+]

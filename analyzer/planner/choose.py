@@ -1,0 +1,238 @@
+"""``plan``: the mechanism and its integers for the shuffled guarantee, and how all others compare.
+
+For every candidate the largest epsilon0 is found whose certificate keeps the central target at the smallest batch (or, with an error as
+target, the smallest epsilon0 that reaches it, and what that costs centrally), and its error is predicted. The least error wins; errors
+within 0.5 % are alike, and then the smaller report does. Candidates that provably can't win are searched coarsely, and still listed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from shoal.accounting.accountant import simplest, upper_bound, upper_curve
+from shoal.accounting.certificate import Certificate
+from shoal.accounting.composition import compose, release_law
+from shoal.accounting.guarantee import guaranteed
+from shoal.accounting.solve import smallest_n
+from shoal.analyzer.planner.candidates import Candidate, candidates
+from shoal.analyzer.planner.predict import predict, ranked
+from shoal.analyzer.planner.question import Request, wrong
+from shoal.analyzer.planner.reasons import ALIKE, over_limits, why_it_loses
+from shoal.analyzer.planner.result import Option, Plan, Repeated, Standing
+from shoal.analyzer.planner.search import guess, largest, smallest
+from shoal.crypto.envelope import frame_size, sealed_size
+from shoal.crypto.suites import SuiteId
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import Mechanism
+from shoal.privacy import epsilon0_upper
+
+# A setting whose other integers are the same from so far below a proven epsilon0 to just above it is taken not to jump thereabouts.
+_WIDER = 1.1
+# (candidates done, of how many, what comes next)
+Tell = Callable[[int, int, str], None]
+
+
+def plan(request: Request, tell: Tell | None = None) -> Plan:
+    """The plan for a request. ``tell`` hears how far it is.
+
+    ``choice.epsilon_upper`` <= the target, by the very certificate that a task's lint computes; every other option that was compared is
+    proven to keep it too, and none of their predicted errors is below the choice's by more than 0.5 %.
+    Raises CONFIG where nothing can be chosen, saying what stands in the way of each.
+    """
+    every, unsuited = candidates(request)
+    comparison = _Comparison(request)
+    for done, candidate in enumerate(comparison.promising(every)):
+        if tell is not None:
+            tell(done, len(every), candidate.title)
+        comparison.add(candidate)
+    if tell is not None:
+        tell(len(every), len(every), "")
+    found = sorted(comparison.options, key=lambda option: every.index(option.candidate))
+    compared = [option for option in found if option.errors is not None]
+    if not compared:
+        why = "; ".join(f"{option.candidate.title}: {option.reason}" for option in found)
+        raise wrong(f"nothing can be planned within these limits: {why}")
+    choice = _chosen(request, compared)
+    choice, certificate = _certified(request, choice)
+    others = sorted((option for option in compared if option.candidate != choice.candidate), key=partial(_rank, request))
+    losers = tuple(replace(option, reason=why_it_loses(option, choice, request)) for option in others)
+    rest = tuple(option for option in found if option.errors is None)
+    return Plan(request, choice, certificate, (*losers, *rest), unsuited, _least_batch(request, choice), _repeated(request, choice))
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """Options so far, and the best error among those that were searched to the end."""
+
+    request: Request
+    options: list[Option]
+    best: float
+    near: dict[tuple[str, str], float]  # (family, setting) -> the epsilon0 found last, to start the next search from
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.options, self.best, self.near = request, [], math.inf, {}
+
+    def promising(self, every: tuple[Candidate, ...]) -> list[Candidate]:
+        """In the order of their errors at one and the same guessed epsilon0: an early good one saves the others' searches."""
+        request = self.request
+        if request.epsilon is None:
+            return list(every)
+        common = min(guess(request.epsilon, request.delta, request.n_honest), request.most_epsilon0)
+
+        def error(candidate: Candidate) -> float:
+            try:
+                return ranked(request.question, candidate.build(common), candidate.domain, request.n)
+            except ShoalError:
+                return math.inf
+
+        return sorted(every, key=error)
+
+    def add(self, candidate: Candidate) -> None:
+        try:
+            option = self._compared(candidate)
+        except ShoalError as error:
+            if error.kind is not Kind.INVALID:
+                raise
+            option = Option(candidate, Standing.IMPOSSIBLE, str(error))
+        self.options.append(option)
+        if option.errors is not None and option.settled:
+            self.best = min(self.best, option.errors.ranked)
+
+    def _compared(self, candidate: Candidate) -> Option:
+        request = self.request
+        floor = min(request.epsilon or 1.0, request.most_epsilon0)
+        limit = self._limit(candidate.build(floor))
+        if limit:
+            return Option(candidate, Standing.OVER_LIMIT, limit)
+        if request.epsilon is not None:
+            return self._for_epsilon(candidate, request.epsilon)
+        return self._for_error(candidate, request.error or math.nan)
+
+    def _limit(self, mechanism: Mechanism) -> str:
+        """Why a report may not be so large; "" if it may. Sizes don't depend on epsilon0."""
+        if self.request.memoized and mechanism.messages != 1:
+            return f"a report has {mechanism.messages} messages, and only one may be memoized"
+        limit = over_limits(mechanism.messages, mechanism.report_size, self.request)
+        if limit:
+            return limit
+        try:
+            _frame_bytes(mechanism)
+        except ShoalError as error:
+            return str(error)
+        return ""
+
+    def _error(self, candidate: Candidate, mechanism: Mechanism) -> float:
+        return ranked(self.request.question, mechanism, candidate.domain, self.request.n)
+
+    def _for_epsilon(self, candidate: Candidate, target: float) -> Option:
+        request, key = self.request, (candidate.mechanism, candidate.setting)
+        start = self.near.get(key) or guess(target, request.delta, request.n_honest)
+        found = largest(
+            candidate,
+            target,
+            request.delta,
+            request.n_honest,
+            most=request.most_epsilon0,
+            start=start,
+            beaten=lambda mechanism: self._error(candidate, mechanism) > self.best * (1.0 + ALIKE),
+        )
+        self.near[key] = found.epsilon0
+        option = _option(request, candidate, found.epsilon0, target)
+        if found.settled or option.errors is None:
+            return option
+        floor = min(target, request.most_epsilon0)
+        ends = [candidate.build(epsilon0) for epsilon0 in (max(found.epsilon0 / _WIDER, floor), found.above)]
+        jumps = len({_small_integers(mechanism) for mechanism in ends}) > 1
+        best_case = math.nan if jumps else min(option.errors.ranked, self._error(candidate, ends[-1]))
+        return replace(option, settled=False, best_case=best_case)
+
+    def _for_error(self, candidate: Candidate, error: float) -> Option:
+        request = self.request
+        epsilon0 = smallest(candidate, lambda mechanism: self._error(candidate, mechanism) <= error, most=request.most_epsilon0)
+        if epsilon0 is None:
+            reason = f"its error stays above {error:g} up to epsilon0 = {request.most_epsilon0:g}"
+            return Option(candidate, Standing.IMPOSSIBLE, reason)
+        law = simplest(candidate.build(epsilon0).privacy())
+        return _option(request, candidate, epsilon0, upper_bound(law, request.n_honest, request.delta)[0])
+
+
+def _small_integers(mechanism: Mechanism) -> tuple[int, ...]:
+    """The integers of a mechanism that are no probabilities: numbers of hash values, of blocks, of values in a subset."""
+    return tuple(value for _, value in mechanism.spec.parameters if value < 1 << 32)
+
+
+def _option(request: Request, candidate: Candidate, epsilon0: float, epsilon_upper: float) -> Option:
+    mechanism = candidate.build(epsilon0)
+    errors = predict(request.question, mechanism, candidate.domain, request.n)
+    return Option(
+        candidate,
+        Standing.LOSES,
+        "",
+        spec=mechanism.spec,
+        epsilon0=epsilon0_upper(mechanism.privacy()),
+        epsilon_upper=epsilon_upper,
+        errors=errors,
+        best_case=errors.ranked,
+        messages=mechanism.messages,
+        message_bytes=mechanism.report_size,
+        frame_bytes=_frame_bytes(mechanism),
+    )
+
+
+def _frame_bytes(mechanism: Mechanism) -> int:
+    """What a device sends, sealed and padded, in the default suite. Raises OVERSIZE if no frame holds it."""
+    suite = SuiteId.X25519_AES128
+    return frame_size(suite, mechanism.messages, sealed_size(suite, mechanism.report_size))
+
+
+def _rank(request: Request, option: Option) -> float:
+    if option.errors is None:
+        return math.inf
+    return option.epsilon_upper if request.epsilon is None else option.errors.ranked
+
+
+def _chosen(request: Request, compared: list[Option]) -> Option:
+    """Of those that are as good as the best, the smallest report; then the first in the registry's order, which is that of ``compared``."""
+    settled = [option for option in compared if option.settled]
+    least = min(_rank(request, option) for option in settled)
+    alike = [option for option in settled if _rank(request, option) <= least * (1.0 + ALIKE)]
+    return min(alike, key=lambda option: (option.report_bytes, option.messages))
+
+
+def _certified(request: Request, choice: Option) -> tuple[Option, Certificate]:
+    """The choice with the certificate that a task's lint will compute. Its bound is an inversion, and may stop 1e-9 above what one
+    evaluation proved: then epsilon0 is lowered by as little as is needed."""
+    candidate, epsilon0, step = choice.candidate, choice.epsilon0, 1e-9
+    while True:
+        law = candidate.build(epsilon0).privacy()
+        certificate = guaranteed(law, request.min_batch, request.honest_fraction, request.delta)
+        if request.epsilon is None or certificate.epsilon_upper <= request.epsilon:
+            option = _option(request, candidate, epsilon0, certificate.epsilon_upper)
+            return replace(option, standing=Standing.CHOSEN, reason="least error" if request.epsilon else "least epsilon"), certificate
+        # A report of the target's own epsilon needs no shuffling: there it ends.
+        epsilon0, step = max(epsilon0 * (1.0 - step), min(request.epsilon, request.most_epsilon0)), step * 4.0
+
+
+def _least_batch(request: Request, choice: Option) -> int:
+    """The smallest min_batch for the target; where epsilon0 was not capped that is the batch that it was chosen for."""
+    if request.epsilon is None or choice.epsilon0 < request.most_epsilon0 * (1.0 - 1e-3):
+        return request.min_batch
+    law = choice.candidate.build(choice.epsilon0).privacy()
+    found = smallest_n(law, request.epsilon, request.delta, honest_fraction=request.honest_fraction)
+    return max(2, min(found, request.min_batch))
+
+
+def _repeated(request: Request, choice: Option) -> Repeated | None:
+    """Central epsilons of fresh reports compose; memoized ones repeat one report, and nothing below its epsilon0 is claimed of them."""
+    if request.windows == 1:
+        return None
+    lifetime, central = choice.epsilon0, None
+    if not request.memoized:
+        lifetime = choice.epsilon0 * request.windows
+        law = choice.candidate.build(choice.epsilon0).privacy()
+        rounds = [(release_law(upper_curve, simplest(law), request.n_honest, request.delta), request.windows)]
+        central = min(compose(rounds, request.delta).epsilon_upper, lifetime)
+    return Repeated(request.windows, request.memoized, choice.epsilon0, lifetime, central, request.delta)

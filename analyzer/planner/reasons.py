@@ -1,0 +1,85 @@
+"""Why an alternative loses, in plain words with its number. Nothing here knows a mechanism by name: the numbers say what happened."""
+
+from __future__ import annotations
+
+import math
+
+from shoal.accounting.meaning import bound_text
+from shoal.analyzer.planner.question import Frequencies, Request
+from shoal.analyzer.planner.result import Option
+from shoal.domain import Numeric
+
+# Errors this close are alike: epsilon0 is searched to 0.05 %, which moves an error by 0.3 % or so.
+ALIKE = 5e-3
+_MOSTLY = 0.5
+
+
+def why_it_loses(option: Option, choice: Option, request: Request) -> str:
+    if option.errors is None or choice.errors is None:
+        return option.reason
+    if option.spec == choice.spec and option.candidate.domain == choice.candidate.domain:
+        return f"the same integers as {choice.candidate.title}"
+    if request.epsilon is None:
+        ratio, what = _ratio(option.epsilon_upper, choice.epsilon_upper), "epsilon"
+    elif option.settled or math.isnan(option.best_case):
+        ratio, what = _ratio(option.errors.ranked, choice.errors.ranked), "error"
+    else:
+        ratio, what = _ratio(option.best_case, choice.errors.ranked), "error at least"
+    if ratio <= 1.0 + ALIKE:
+        return _alike(option, choice)
+    return f"{what} {_times(ratio)} as large: {_source(option, choice, request)}"
+
+
+def _ratio(value: float, best: float) -> float:
+    """1e308 at most: beside an error that vanishes in the floats others are not infinite."""
+    return min(value / best, 1e308) if best > 0.0 else 1.0 if value == 0.0 else 1e308
+
+
+def _alike(option: Option, choice: Option) -> str:
+    if option.report_bytes > choice.report_bytes:
+        return f"as accurate, but a report is {_bytes(option.report_bytes)}, not {_bytes(choice.report_bytes)}"
+    if option.messages > choice.messages:
+        return f"as accurate, but a report has {option.messages} messages, not {choice.messages}"
+    if option.candidate.mechanism == choice.candidate.mechanism and option.candidate.domain != choice.candidate.domain:
+        return "as accurate: the fewer levels were taken"
+    return "as accurate: the one that is registered first was taken"
+
+
+def _source(option: Option, choice: Option, request: Request) -> str:
+    errors = option.errors
+    if errors is None or choice.errors is None:
+        return option.reason
+    if isinstance(request.question, Frequencies):
+        if errors.spread >= _MOSTLY:
+            return f"{_percent(errors.lost)} of every count is thinned away"
+        return f"noise of {errors.light:,.3g} on an empty cell, against {choice.errors.light:,.3g}"
+    if not (isinstance(option.candidate.domain, Numeric) and isinstance(choice.candidate.domain, Numeric)):
+        return "more noise"
+    levels, chosen = option.candidate.domain.levels, choice.candidate.domain.levels
+    if levels < chosen or errors.spread >= _MOSTLY:
+        return (
+            f"rounding to {levels} levels makes {_percent(errors.spread)} of its variance ({_percent(choice.errors.spread)} with {chosen})"
+        )
+    return f"{levels} levels spread the randomizer's noise wider than finer rounding saves" if levels > chosen else "more noise"
+
+
+def over_limits(messages: int, size: int, request: Request) -> str:
+    """The limit that a report breaks; "" if none."""
+    if messages > request.most_messages:
+        return f"{messages} messages per report are above the limit of {request.most_messages}"
+    if messages * size > request.most_bytes:
+        return f"a report of {_bytes(messages * size)} is above the limit of {_bytes(request.most_bytes)}"
+    return ""
+
+
+def _times(ratio: float) -> str:
+    """ "3.14 times", rounded down: it stands behind "at least" too."""
+    return f"{bound_text(ratio, up=False, digits=3) if not 999.5 <= ratio < 1e9 else f'{math.floor(ratio):,}'} times"
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.0f} %" if share < 0.995 else "nearly all"
+
+
+def _bytes(size: int) -> str:
+    return f"{size:,} byte" if size == 1 else f"{size:,} bytes" if size < 1024 else f"{size / 1024:,.3g} KiB"

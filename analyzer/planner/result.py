@@ -1,0 +1,140 @@
+"""A plan: what was chosen, its certificate, and every alternative with the reason why it loses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from shoal.accounting.certificate import Certificate
+from shoal.analyzer.planner.candidates import Candidate, Unsuited
+from shoal.analyzer.planner.predict import Errors
+from shoal.analyzer.planner.question import Frequencies, Request
+from shoal.domain import Numeric
+from shoal.task import MechanismSpec
+
+
+class Standing(StrEnum):
+    CHOSEN = "chosen"
+    LOSES = "loses"
+    OVER_LIMIT = "over the limit"  # it was not compared
+    IMPOSSIBLE = "impossible"  # no epsilon0 of it does what is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One candidate with its integers. What is missing (``spec``, ``errors``, ...) was not computed, ``reason`` says why.
+
+    ``epsilon_upper``: proven central epsilon, at most the target; where an error was asked for, the epsilon that this error costs.
+    ``settled``: False if the search for epsilon0 was cut short, since even ``best_case`` (the smaller of the ranked errors at a
+    proven epsilon0 and at one at most 2 % above it that is *not* proven) loses; ``errors`` are those of the proven one. ``best_case`` is
+    nan where nothing bounds it: the setting picks another integer thereabouts (of hash values, say), and its errors jump.
+    ``message_bytes``: of one message; ``frame_bytes``: what a device sends, sealed and padded, in the default suite.
+    """
+
+    candidate: Candidate
+    standing: Standing
+    reason: str
+    spec: MechanismSpec | None = None
+    epsilon0: float = math.nan
+    epsilon_upper: float = math.nan
+    errors: Errors | None = None
+    best_case: float = math.nan
+    settled: bool = True
+    messages: int = 0
+    message_bytes: int = 0
+    frame_bytes: int = 0
+
+    @property
+    def report_bytes(self) -> int:
+        return self.messages * self.message_bytes
+
+    def to_json(self, question_is_mean: bool) -> dict[str, Any]:
+        light, heavy = ("middle", "worst") if question_is_mean else ("light", "heavy")
+        value: dict[str, Any] = {
+            "mechanism": self.candidate.mechanism,
+            "setting": self.candidate.setting,
+            "standing": str(self.standing),
+            "reason": self.reason,
+        }
+        if isinstance(self.candidate.domain, Numeric):
+            value["levels"] = self.candidate.domain.levels
+        if self.spec is not None and self.errors is not None:
+            value |= {
+                "parameters": dict(self.spec.parameters),
+                "epsilon0": self.epsilon0,
+                "epsilon_upper": self.epsilon_upper,
+                "error": self.errors.ranked,
+                f"error_{light}": self.errors.light,
+                f"error_{heavy}": self.errors.heavy,
+                "settled": self.settled,
+                "messages": self.messages,
+                "message_bytes": self.message_bytes,
+                "frame_bytes": self.frame_bytes,
+            }
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """What ``windows`` releases about the same devices add up to.
+
+    ``first_epsilon0``: local epsilon of one report. ``lifetime_epsilon0``: of all reports, against shuffler and analyzer together;
+    memoized: for each distinct value. ``central_epsilon``: of all releases together, at ``central_delta``; None where none is claimed
+    (memoized answers: from the second window on epsilon0 is what holds).
+    """
+
+    windows: int
+    memoized: bool
+    first_epsilon0: float
+    lifetime_epsilon0: float
+    central_epsilon: float | None
+    central_delta: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "windows": self.windows,
+            "memoized": self.memoized,
+            "first_epsilon0": self.first_epsilon0,
+            "lifetime_epsilon0": self.lifetime_epsilon0,
+            "central_epsilon": self.central_epsilon,
+            "central_delta": self.central_delta,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``choice`` and ``others``, best first; ``certificate`` is the choice's. ``least_batch``: the smallest min_batch that certifies the
+    target with the choice as it stands (min_batch itself, to 0.1 %, unless epsilon0 was capped by a limit)."""
+
+    request: Request
+    choice: Option
+    certificate: Certificate
+    others: tuple[Option, ...]
+    unsuited: tuple[Unsuited, ...]
+    least_batch: int
+    repeated: Repeated | None = None
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        return (self.choice, *self.others)
+
+    def to_json(self) -> dict[str, Any]:
+        request = self.request
+        mean = not isinstance(request.question, Frequencies)
+        return {
+            "n": request.n,
+            "min_batch": request.min_batch,
+            "least_batch": self.least_batch,
+            "honest_fraction": float(request.honest_fraction),
+            "delta": request.delta,
+            "target_epsilon": request.epsilon,
+            "target_error": request.error,
+            "unit": request.question.unit,
+            "choice": self.choice.to_json(mean),
+            "certificate": self.certificate.to_json(),
+            "repeated": None if self.repeated is None else self.repeated.to_json(),
+            "others": [option.to_json(mean) for option in self.others],
+            "unsuited": [{"mechanism": each.mechanism, "reason": each.reason} for each in self.unsuited],
+        }

@@ -1,0 +1,148 @@
+"""``shoal plan``: which mechanism, with which integers, for the guarantee that holds after shuffling; and what the others would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from shoal.analyzer.planner import Frequencies, Plan, Request, Simulation, plan, simulate
+from shoal.analyzer.planner.choose import Tell
+from shoal.analyzer.planner.simulate import MOST_RUNS, zipf
+from shoal.cli import plan_options as opt
+from shoal.cli.epsilon_plot import check_plot
+from shoal.cli.output import emit_json, say, stderr, write_new
+from shoal.cli.plan_output import show_plan, simulated
+from shoal.cli.plan_plot import plot
+from shoal.cli.plan_request import Given, devices, honest, limited
+from shoal.cli.plan_task import task_text
+from shoal.entropy import SYSTEM, SeededEntropy
+from shoal.errors import Kind, ShoalError
+
+
+def register(app: typer.Typer) -> None:
+    app.command("plan")(command)
+
+
+def command(
+    question: opt.Question,
+    n: opt.N = None,
+    delta: opt.Delta = 1e-8,
+    epsilon: opt.Epsilon = None,
+    error: opt.Error = None,
+    k: opt.K = None,
+    labels: opt.Labels = None,
+    counts: opt.Counts = None,
+    share: opt.Share = None,
+    low: opt.Low = 0.0,
+    high: opt.High = 1.0,
+    unit: opt.Unit = "",
+    levels: opt.Levels = None,
+    value: opt.Value = None,
+    worst: opt.Worst = False,
+    min_batch: opt.MinBatch = None,
+    honest_fraction: opt.HonestFraction = "1",
+    mechanism: opt.MechanismNames = None,
+    max_bytes: opt.MaxBytes = None,
+    max_messages: opt.MaxMessages = None,
+    max_epsilon0: opt.MaxEpsilon0 = None,
+    windows: opt.Windows = 1,
+    memoized: opt.Memoized = False,
+    everything: opt.All = False,
+    emit: opt.Emit = None,
+    picture: opt.Plot = None,
+    runs: opt.Simulate = None,
+    data: opt.SimulatedData = None,
+    seed: opt.Seed = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Choose a mechanism and its integers for a central guarantee, and predict the errors.
+
+    Every setting of every registered mechanism is compared at its own largest epsilon0 that keeps the target after shuffling.
+
+    Example: shoal plan categories --k 16 --n 100000 --epsilon 1 --delta 1e-6
+
+    A yes/no question, 90 % honest reports, a batch of 10,000 at least: shoal plan yes_no --n 50000 --min-batch 10000
+    --honest-fraction 0.9 --epsilon 0.5
+
+    The mean of a number, checked by simulation: shoal plan mean --low 0 --high 24 --unit hours --n 100000 --epsilon 1 --simulate 1000
+
+    The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --n 100000 --error 50
+
+    A task to fill in and sign, and a picture: shoal plan yes_no --n 20000 --epsilon 0.5 --emit task.toml --plot error.svg
+    """
+    asked, total = Given(question, k, labels, counts, share, low, high, unit, levels, value, worst).question()
+    _check_simulation(runs, data, asked)
+    if picture is not None:
+        check_plot(picture)
+    plain = Request(
+        asked, devices(n, total), delta, epsilon, error, min_batch or 0, honest(honest_fraction), windows=windows, memoized=memoized
+    )
+    request = limited(plain, max_bytes, max_messages, max_epsilon0, mechanism)
+    with _bar() as tell:
+        made = plan(request, tell)
+    result = None if runs is None else _simulate(made, runs, data, seed)
+    written = _write(made, emit, picture)
+    if as_json:
+        emit_json(made.to_json() | ({} if result is None else {"simulation": result.to_json()}))
+        return
+    show_plan(made, everything=everything)
+    for line in ([] if result is None else [simulated(result, request.n)]) + written:
+        say(line)
+
+
+def _write(made: Plan, emit: Path | None, picture: Path | None) -> list[str]:
+    """Write what was asked for; what to say of it."""
+    said = []
+    if emit is not None:
+        write_new(emit, task_text(made).encode())
+        said.append(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
+    if picture is not None:
+        plot(picture, made)
+        said.append(f"error against epsilon: {picture}")
+    return said
+
+
+@contextmanager
+def _bar() -> Iterator[Tell]:
+    """A bar on standard error while candidates are compared."""
+    columns = (TextColumn("planning: {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        bar = progress.add_task("", total=None)
+
+        def tell(done: int, total: int, title: str) -> None:
+            progress.update(bar, completed=done, total=total, description=title)
+
+        yield tell
+
+
+def _check_simulation(runs: int | None, data: opt.Data | None, asked: object) -> None:
+    """Before anything is computed: raises CONFIG."""
+    if runs is not None and not 2 <= runs <= MOST_RUNS:
+        raise ShoalError(Kind.CONFIG, f"--simulate wants 2 to {MOST_RUNS} runs, got {runs}")
+    if data is not None and (runs is None or not isinstance(asked, Frequencies)):
+        raise ShoalError(Kind.CONFIG, "--data goes with --simulate, and with counts, not means: leave it out")
+
+
+def _simulate(made: Plan, runs: int, data: opt.Data | None, seed: int | None) -> Simulation:
+    request, candidate = made.request, made.choice.candidate
+    shares: tuple[float, ...] = ()
+    if data is not None:
+        size = candidate.domain.size
+        shares = zipf(size) if data is opt.Data.zipf else (1.0 / size,) * size
+    columns = (TextColumn("simulating batches"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        bar = progress.add_task("", total=runs)
+        return simulate(
+            request.question,
+            candidate.build(made.choice.epsilon0),
+            candidate.domain,
+            request.n,
+            runs,
+            shares=shares,
+            entropy=SYSTEM if seed is None else SeededEntropy(seed),
+            tell=lambda: progress.advance(bar),
+        )

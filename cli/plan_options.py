@@ -1,0 +1,63 @@
+"""The options of ``shoal plan``, one name each: what they are called, and what --help says of them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Asked(StrEnum):
+    yes_no = "yes_no"
+    categories = "categories"
+    mean = "mean"
+
+
+class Data(StrEnum):
+    uniform = "uniform"
+    zipf = "zipf"
+
+
+Question = Annotated[Asked, typer.Argument(metavar="yes_no|categories|mean", help="What is asked.")]
+N = Annotated[int | None, typer.Option("--n", help="Devices expected in a batch (default: the sum of --counts).")]
+Delta = Annotated[float, typer.Option(help="Of the central guarantee, between 0 and 1: 1e-6 or less is usual.")]
+Epsilon = Annotated[float | None, typer.Option(help="Target: the central epsilon of one batch; the error is what is looked for.")]
+Error = Annotated[
+    float | None, typer.Option(help="Target: a standard error, in devices or in the unit of a mean; the smallest epsilon is looked for.")
+]
+K = Annotated[int | None, typer.Option("--k", help="Cells of categories, that of no answer included: 3 or more.")]
+Labels = Annotated[str | None, typer.Option(metavar="A,B,...", help="The categories by name, instead of --k.")]
+Counts = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Devices per category, a line each: LABEL,COUNT or COUNT. Errors are ranked, and simulated, there."),
+]
+Share = Annotated[
+    float | None, typer.Option(help="Of the devices: in the heavy cell that is shown (default 0.5); of yes_no, how many say yes.")
+]
+Low = Annotated[float, typer.Option(help="Smallest value of a mean.")]
+High = Annotated[float, typer.Option(help="Largest value of a mean.")]
+Unit = Annotated[str, typer.Option(help="Unit of a mean, for the task.")]
+Levels = Annotated[str | None, typer.Option(metavar="A,B,...", help="Numbers of levels to try for a mean (default: 2 to 256).")]
+Value = Annotated[float | None, typer.Option(help="Rank a mean's errors beside this value, instead of over the whole range.")]
+Worst = Annotated[bool, typer.Option("--worst", help="Rank a mean's errors at the worst value.")]
+MinBatch = Annotated[int | None, typer.Option(help="The smallest batch that is released, and certified (default: n).")]
+HonestFraction = Annotated[
+    str, typer.Option(metavar="FLOAT", help="Share of the reports that is assumed honest, above 0, at most 1; also 9/10.")
+]
+MechanismNames = Annotated[list[str] | None, typer.Option("--mechanism", help="Choose among these alone; repeat for several.")]
+MaxBytes = Annotated[int | None, typer.Option(help="Largest report, all its messages together, before it is sealed.")]
+MaxMessages = Annotated[int | None, typer.Option(help="Most messages of a report.")]
+MaxEpsilon0 = Annotated[float | None, typer.Option(help="Largest local epsilon, as devices' policies accept it.")]
+Windows = Annotated[int, typer.Option(help="How often the same devices are asked.")]
+Memoized = Annotated[bool, typer.Option("--memoized", help="They repeat one permanent report per value.")]
+All = Annotated[bool, typer.Option("--all", help="Show every alternative, not the best ones alone.")]
+Emit = Annotated[Path | None, typer.Option("--emit", metavar="TASK.toml", help="Write a task to fill in, lint and sign; never overwrites.")]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the error against epsilon, also without shuffling.")]
+Simulate = Annotated[
+    int | None, typer.Option("--simulate", metavar="RUNS", help="Run the production code so often on made-up devices: 30 or more.")
+]
+SimulatedData = Annotated[Data | None, typer.Option("--data", help="Shares of the cells in the simulation (default: as ranked).")]
+Seed = Annotated[int | None, typer.Option(help="Repeat one simulation exactly; by default fresh randomness.")]
+Json = Annotated[bool, typer.Option("--json", help="Plan, certificate and alternatives as JSON.")]

@@ -1,0 +1,63 @@
+"""``shoal plan --plot``: the predicted error against epsilon, after shuffling and without it, as an SVG picture."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from shoal.analyzer.planner import Frequencies, Plan
+from shoal.analyzer.planner.curve import Point, curve
+from shoal.cli.chart import Mark, Series, draw
+from shoal.cli.figures import figure
+from shoal.cli.output import stderr
+from shoal.errors import Kind, ShoalError
+
+
+def plot(path: Path, made: Plan) -> None:
+    """Compute the curve (a bar on stderr shows how far), draw it and write it, atomically; replaces the file. Raises CONFIG."""
+    columns = (TextColumn("error against epsilon"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        bar = progress.add_task("", total=13)
+        points = curve(made, lambda: progress.advance(bar))
+    _write(path, picture(made, points))
+
+
+def picture(made: Plan, points: tuple[Point, ...]) -> str:
+    """The SVG text."""
+    request, choice = made.request, made.choice
+    series = (
+        Series(f"{choice.candidate.title}, shuffled: epsilon is central", "upper", _line((p.epsilon, p.shuffled) for p in points)),
+        Series("best without shuffling: epsilon is local", "ceiling", _line((p.epsilon, p.local) for p in points)),
+    )
+    error = 0.0 if choice.errors is None else choice.errors.ranked
+    at = made.certificate.epsilon_upper if request.epsilon is None else request.epsilon
+    mark = Mark(f"planned: {figure(error)} at epsilon {at:g}", at, error) if error > 0.0 else None
+    what = f"{request.question.domain.size} cells" if isinstance(request.question, Frequencies) else "mean"
+    unit = request.question.unit or "the value's unit"
+    subtitle = f"{request.n:,} devices, {made.certificate.n_honest:,} certified reports, delta = {request.delta:g}, replace-one"
+    return draw(f"Predicted error: {what}", subtitle, "epsilon", f"standard error, {unit}", series, mark)
+
+
+def _line(points: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    return tuple((x, y) for x, y in points if math.isfinite(y) and y > 0.0)
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ShoalError(Kind.CONFIG, f"--plot cannot write {path}: {error.strerror or 'unwritable'}") from None

@@ -1,0 +1,153 @@
+"""From the options of ``shoal plan`` to what the planner is asked. Every mistake is one line naming the option."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+from shoal.analyzer.planner import LEVELS, Frequencies, Mean, Question, Request
+from shoal.cli.epsilon_laws import fraction
+from shoal.cli.output import read_bytes
+from shoal.cli.plan_options import Asked
+from shoal.domain import NO_ANSWER, Categories, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.task import PPM
+
+_HEAVY = 0.5
+
+
+def _wrong(message: str) -> ShoalError:
+    return ShoalError(Kind.CONFIG, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The options that describe the question, as they were typed; None (or False) for those that were left out."""
+
+    asked: Asked
+    k: int | None
+    labels: str | None
+    counts: Path | None
+    share: float | None
+    low: float
+    high: float
+    unit: str
+    levels: str | None
+    value: float | None
+    worst: bool
+
+    def question(self) -> tuple[Question, int | None]:
+        """The question, and how many devices --counts adds up to. Raises CONFIG naming the option, INVALID for a domain that can't be."""
+        self._only_what_belongs()
+        match self.asked:
+            case Asked.yes_no:
+                share = _HEAVY if self.share is None else self._share(self.share)
+                shares = () if self.share is None else (1.0 - share, share)
+                return Frequencies(YesNo(), shares, share), None
+            case Asked.mean:
+                levels = LEVELS if self.levels is None else tuple(_whole("--levels", part) for part in self.levels.split(","))
+                return Mean(self.low, self.high, levels, self.value, self.worst, unit=self.unit), None
+        heavy = _HEAVY if self.share is None else self._share(self.share)
+        if self.counts is not None:
+            labels, numbers = read_counts(self.counts)
+            total = sum(numbers)
+            if total < 2:
+                raise _wrong(f"--counts {self.counts}: the counts add up to {total}: at least 2 devices are wanted")
+            return Frequencies(Categories(labels), tuple(number / total for number in numbers), heavy), total
+        return Frequencies(Categories(self._names()), heavy=heavy), None
+
+    def _only_what_belongs(self) -> None:
+        """Raises CONFIG for an option of another kind of question."""
+        of_categories: dict[str, object] = {"--k": self.k, "--labels": self.labels, "--counts": self.counts}
+        of_means: dict[str, object] = {
+            "--levels": self.levels,
+            "--value": self.value,
+            "--worst": self.worst or None,
+            "--unit": self.unit or None,
+        }
+        of_means |= {"--low": None if self.low == 0.0 else self.low, "--high": None if self.high == 1.0 else self.high}
+        strange: dict[Asked, dict[str, object]] = {
+            Asked.yes_no: of_categories | of_means,
+            Asked.categories: of_means,
+            Asked.mean: of_categories | {"--share": self.share},
+        }
+        for option, value in strange[self.asked].items():
+            if value is not None:
+                raise _wrong(f"{option} is not for {self.asked}: leave it out")
+        if self.asked is Asked.categories and sum(value is not None for value in of_categories.values()) != 1:
+            raise _wrong("categories want one of --k, --labels and --counts")
+
+    def _share(self, share: float) -> float:
+        if not 0.0 < share <= 1.0:
+            raise _wrong(f"--share must be above 0 and at most 1, got {share:g}")
+        return share
+
+    def _names(self) -> tuple[str, ...]:
+        if self.labels is not None:
+            return tuple(label.strip() for label in self.labels.split(","))
+        if self.k is None or not 3 <= self.k <= LIMITS.cells:
+            raise _wrong(f"--k is the number of cells, that of no answer included: a whole number from 3 to {LIMITS.cells}")
+        return tuple(f"category {i + 1}" for i in range(self.k - 1))
+
+
+def devices(n: int | None, total: int | None) -> int:
+    """--n, or what --counts adds up to. Raises CONFIG where neither is given."""
+    if n is None and total is None:
+        raise _wrong("--n is wanted: how many devices are expected in a batch")
+    return n if n is not None else total or 0
+
+
+def honest(text: str) -> Fraction:
+    """The honest fraction in whole millionths, downward, as a task states it. Raises CONFIG."""
+    share = Fraction(math.floor(fraction(text) * PPM), PPM)
+    if share == 0:
+        raise _wrong("--honest-fraction must be at least 0.000001")
+    return share
+
+
+def limited(
+    request: Request, most_bytes: int | None, most_messages: int | None, most_epsilon0: float | None, mechanisms: list[str] | None
+) -> Request:
+    """The same request within the limits that were given (None: not given)."""
+    return replace(
+        request,
+        most_bytes=request.most_bytes if most_bytes is None else most_bytes,
+        most_messages=request.most_messages if most_messages is None else most_messages,
+        most_epsilon0=request.most_epsilon0 if most_epsilon0 is None else most_epsilon0,
+        mechanisms=tuple(mechanisms or ()),
+    )
+
+
+def read_counts(path: Path) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """(labels, counts) of a text file with LABEL,COUNT or COUNT per line; counts have one more, of "no answer" (0 if it is not there)."""
+    try:
+        lines = read_bytes(path).decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise _wrong(f"--counts {path}: not a text file in UTF-8") from None
+    labels: list[str] = []
+    counts: list[int] = []
+    missing = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        label, _, text = line.rpartition(",")
+        count = _whole(f"--counts {path}, line {number}", text)
+        if label.strip() == NO_ANSWER:
+            missing += count
+        else:
+            labels.append(label.strip() or f"category {len(labels) + 1}")
+            counts.append(count)
+    return tuple(labels), (*counts, missing)
+
+
+def _whole(what: str, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise _wrong(f"{what}: whole numbers of at least 0 are wanted")
+    return value

@@ -1,0 +1,62 @@
+"""Every registered randomizer has a class of its own in this folder, which inherits the suite."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from shoal.domain import Categories, Numeric, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import REGISTRY, create, design
+from shoal.privacy import epsilon0_upper
+from tests.conformance.mechanisms.suite import MechanismSuite
+
+_DOMAINS = (YesNo(), Categories(("a", "b", "c")), Numeric(0, 4, 5))
+
+
+def test_every_member_of_the_registry_keeps_the_suite() -> None:
+    """Planted: one more name in the registry without a class here -> this fails."""
+    for path in Path(__file__).parent.glob("test_*.py"):
+        import_module(f"tests.conformance.mechanisms.{path.stem}")
+
+    def names(suite: type[MechanismSuite]) -> set[str]:
+        return {getattr(suite, "NAME", "")}.union(*(names(sub) for sub in suite.__subclasses__()))
+
+    assert names(MechanismSuite) - {""} == set(REGISTRY)
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_every_setting_keeps_the_epsilon0_that_was_asked_for(name: str) -> None:
+    """Whatever setting, on every domain that the family serves; and the first is the one that nobody has to name.
+
+    Planted: a setting that asks its law for twice the epsilon0 -> this fails.
+    """
+    served = [domain for domain in _DOMAINS if _serves(name, domain)]
+    assert served
+    for domain in served:
+        settings = REGISTRY[name].settings(domain)
+        assert len({setting.name for setting in settings}) == len(settings) >= 1
+        assert design(name, domain, 1.5) == design(name, domain, 1.5, settings[0].name)
+        for setting in settings:
+            for asked in (0.01, 1.5, 6.0):
+                mechanism = create(design(name, domain, asked, setting.name), domain)
+                assert 0.9 * asked < epsilon0_upper(mechanism.privacy()) <= asked
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_an_unknown_setting_is_refused_with_the_known_ones(name: str) -> None:
+    domain = next(domain for domain in _DOMAINS if _serves(name, domain))
+    with pytest.raises(ShoalError, match=REGISTRY[name].settings(domain)[0].name) as caught:
+        design(name, domain, 1.0, "no such setting")
+    assert caught.value.kind is Kind.INVALID
+
+
+def _serves(name: str, domain: YesNo | Categories | Numeric) -> bool:
+    try:
+        return bool(REGISTRY[name].settings(domain))
+    except ShoalError as error:
+        if error.kind is not Kind.INVALID:
+            raise
+        return False

@@ -1,0 +1,220 @@
+"""Every registered mechanism from the agent to the release: real services in processes of their own, TLS, one deployment of many tasks.
+
+Most devices are simulated (with the code of real ones: each randomizes and seals by itself), one is an ``Agent`` with its outbox, and three
+are hostile: their reports are sealed as they should be, and hold bytes that the mechanism could not have written. Every total lies
+within 5 of its standard errors of the truth; a normal error does not with probability 6e-7, that of 200 coins with one below 1e-5: for
+about 60 totals a false alarm in 1,600 runs at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.accounting.guarantee import guaranteed
+from shoal.analyzer.release import decode_release, to_json
+from shoal.analyzer.store import FILE_NAME, Store
+from shoal.cli.demo.processes import Process
+from shoal.cli.demo.workspace import Site, prepare
+from shoal.clients.agent import Agent
+from shoal.clients.config import AgentConfig
+from shoal.clients.core import State, assign, seal
+from shoal.clients.fleet.misbehaviour import Way
+from shoal.clients.fleet.plan import SimulationPlan
+from shoal.clients.fleet.share import SimulatedTask
+from shoal.clients.fleet.simulator import simulate
+from shoal.clients.grpc_transport import GrpcTransport
+from shoal.clients.policy import Policy
+from shoal.crypto.trust import trust_schedule, trust_task
+from shoal.domain import Categories, Domain, Numeric, Value, YesNo
+from shoal.errors import ShoalError
+from shoal.ids import TaskId
+from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
+from shoal.privacy import epsilon0_upper
+from shoal.task import Task, WindowPlan
+from tests.sizes import size
+
+SIMULATED = size(200, 4_000)
+HOSTILE = 3
+N = SIMULATED + 1  # and the agent
+HOUR = 3_600
+EPSILON0 = 2.0
+DOMAINS: tuple[Domain, ...] = (Categories(tuple("abcdefgh"), tuple(range(8))), YesNo(), Numeric(0.0, 7.0, 8))
+# A tenth has no value: it is an answer like the others. Most of the rest share few cells.
+VALUES: tuple[Value, ...] = tuple(None if device % 10 == 0 else device * device % 8 for device in range(SIMULATED))
+AGENTS = 1  # its value
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One task, signed and served."""
+
+    task: Task
+    task_id: TaskId
+    signed_task: bytes
+    signed_schedule: bytes
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return create(self.task.mechanism, self.task.domain)
+
+
+def specs() -> list[tuple[str, str, Domain]]:
+    """Every mechanism by its first setting, on the first domain that it serves; at full size every setting."""
+    found = []
+    for name in sorted(REGISTRY):
+        domain = next(domain for domain in DOMAINS if serves(name, domain))
+        settings = REGISTRY[name].settings(domain)
+        found += [(name, one.name, domain) for one in settings[: size(1, len(settings))]]
+    return found
+
+
+def ask(site: Site, name: str, setting: str, domain: Domain, number: int) -> Asked:
+    mechanism = create(design(name, domain, EPSILON0, setting), domain)
+    task = Task(
+        salt=os.urandom(16),
+        name=f"{name.replace('_', '-')}-{number}",
+        purpose="tests",
+        question="How many?",
+        domain=domain,
+        mechanism=mechanism.spec,
+        windows=WindowPlan(start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60),
+        min_batch=N,
+        max_batch=N + HOSTILE,
+        honest_fraction_ppm=900_000,
+        delta=1e-6,
+        target_epsilon=EPSILON0,
+        key_authority=site.authority.public,
+        shuffler_key=site.shuffler,
+        analyzer_key=site.analyzer,
+        shuffler_address=site.shuffler_address,
+        shuffler_ca=site.ca,
+        retention_s=3 * HOUR,
+        report_size=mechanism.report_size,
+        messages=mechanism.messages,
+    )
+    return Asked(task, *site.add(task))
+
+
+@asynccontextmanager
+async def running(site: Site) -> AsyncIterator[None]:
+    services = [
+        Process("analyzer", site.analyzer_config, site.analyzer_admin),
+        Process("shuffler", site.shuffler_config, site.shuffler_admin),
+    ]
+    try:
+        for one in services:
+            one.start()
+        for one in services:
+            await one.ready()
+        yield
+    finally:
+        for one in reversed(services):
+            one.stop()
+
+
+def refused_bytes(mechanism: Mechanism) -> list[bytes]:
+    """Messages of the right length that the mechanism says it could not have written."""
+    rows = np.repeat(np.arange(256, dtype=np.uint8)[::-1, None], mechanism.report_size, axis=1)
+    found: list[bytes] = [row.tobytes() for row in rows[~mechanism.valid(rows)]]
+    return [found[number % len(found)] for number in range(HOSTILE)]
+
+
+async def send_hostile(site: Site, asked: list[Asked]) -> None:
+    """Frames that open, of messages that open, of bytes that are no report: the shuffler can't tell and takes them."""
+    transport = GrpcTransport(site.shuffler_address, site.ca)
+    try:
+        for one in asked:
+            trusted = trust_task(one.signed_task, {site.authority.public})
+            assignment = assign(trusted, trust_schedule(one.signed_schedule, trusted))
+            for bad in refused_bytes(one.mechanism):
+                prepared = seal(assignment, 0, (bad,) * one.task.messages)
+                await transport.submit(prepared.frame, prepared.ack_key, 30.0)
+    finally:
+        await transport.close()
+
+
+async def answer(site: Site, asked: list[Asked], folder: Path) -> None:
+    """An agent with a policy and an outbox answers every task."""
+    policy = Policy(frozenset({site.authority.public}), EPSILON0, 10, {"tests": "allowed"})
+    async with Agent(AgentConfig(site.folder / "tasks", folder / "outbox.db", policy)) as agent:
+        for one in asked:
+            told = "\n".join(await agent.explain(one.task.name))
+            assert f"({one.task.mechanism.name})" in told
+            assert "this device would answer it" in told
+            outcome = await agent.report(one.task.name, AGENTS)
+            assert outcome.state is State.ACKED, outcome
+
+
+async def releases(data: Path, count: int) -> dict[str, dict[str, Any]]:
+    """By task id, once there are so many."""
+    while True:
+        await asyncio.sleep(0.2)
+        try:
+            store = Store(data / FILE_NAME, read_only=True)
+        except (ShoalError, FileNotFoundError):
+            continue
+        try:
+            found = [to_json(decode_release(stored.release)) for stored in store.releases()]
+        finally:
+            store.close()
+        if len(found) == count:
+            return {release["task_id"]: release for release in found}
+
+
+def truth(domain: Domain) -> tuple[np.ndarray, np.ndarray]:
+    """(devices per cell, what each estimate should be)."""
+    cells = np.array([domain.encode(value) for value in (*VALUES, AGENTS)])
+    counts = np.bincount(cells, minlength=domain.size)
+    if not isinstance(domain, Numeric):
+        return counts, counts.astype(np.float64)
+    answered = cells[cells < domain.levels]
+    return counts, np.array([domain.low + domain.step * answered.mean(), float(counts[-1])])
+
+
+@pytest.mark.timeout(size(240, 3_000))
+async def test_every_registered_mechanism_from_agent_to_release(tmp_path: Path) -> None:
+    """Totals, the certificate of the law, and every hostile report counted as rejected, in one release per task.
+
+    Planted: the certificate of min_batch instead of its honest share; a tally of bitmaps with its cells in reverse; each reason of
+    rejection counted once; a device whose hash is one quarter of the range off -> fails.
+    """
+    site = prepare(tmp_path)
+    asked = [ask(site, *spec, number) for number, spec in enumerate(specs())]
+    async with running(site):
+        await send_hostile(site, asked)
+        await answer(site, asked, tmp_path)
+        tasks = tuple(SimulatedTask(one.signed_task, one.signed_schedule, VALUES) for one in asked)
+        plan = SimulationPlan(tasks, authorities=frozenset({site.authority.public}), processes=1, way=Way.RELAY)
+        result = await simulate(plan)
+        assert (result.acked, result.refused, result.unknown) == (SIMULATED * len(asked), {}, 0)
+        found = await releases(site.analyzer_data, len(asked))
+    for one in asked:
+        check(one, found[one.task_id.hex])
+
+
+def check(asked: Asked, release: dict[str, Any]) -> None:
+    mechanism, task = asked.mechanism, asked.task
+    assert (release["n"], release["withheld"]) == (N, None), task.name
+    assert sum(release["rejected"].values()) == HOSTILE, (task.name, release["rejected"])
+    law = mechanism.privacy()
+    privacy = release["privacy"]
+    assert privacy["epsilon0"] == epsilon0_upper(law) <= EPSILON0
+    certificate = guaranteed(law, task.min_batch, task.honest_fraction, task.delta)
+    assert (privacy["epsilon_upper"], privacy["method"]) == (certificate.epsilon_upper, certificate.method)
+    counts, totals = truth(task.domain)
+    errors = mechanism.expected_stderr(counts)
+    estimates = release["estimates"]
+    assert len(estimates) == len(totals)
+    for estimate, total, error in zip(estimates, totals, errors, strict=True):
+        assert abs(estimate["value"] - total) < 5 * error, (task.name, estimate, total, error)
+        assert estimate["ci_low"] < estimate["value"] < estimate["ci_high"]
