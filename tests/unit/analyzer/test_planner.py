@@ -22,7 +22,7 @@ from shoal.domain import Categories, Numeric, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create
-from shoal.privacy import epsilon0_upper
+from shoal.privacy import LocalPrivacy, epsilon0_upper
 from tests.sizes import size
 
 DELTA = 1e-6
@@ -94,8 +94,12 @@ def test_no_alternative_beats_the_choice_by_two_percent(request_: Request) -> No
     every, _ = candidates(request_)
     assert {option.candidate for option in made.options} == set(every)
     for candidate in every:
+
+        def family(epsilon0: float, of: Candidate = candidate) -> LocalPrivacy:
+            return of.build(min(epsilon0, request_.most_epsilon0)).privacy()
+
         found, law = largest_epsilon0(
-            lambda epsilon0, of=candidate: of.build(min(epsilon0, request_.most_epsilon0)).privacy(),
+            family,
             request_.epsilon,
             request_.delta,
             request_.min_batch,
@@ -111,6 +115,7 @@ def test_no_alternative_beats_the_choice_by_two_percent(request_: Request) -> No
         assert not option.best_case > min(error, option.errors.ranked) * 1.005
         assert not math.isnan(option.best_case) or not option.settled
         # Every row keeps the target, by the certificate itself (which inverts a curve, and may stop 1e-9 above).
+        assert option.spec is not None
         proven = certify(
             create(option.spec, candidate.domain).privacy(), request_.min_batch, DELTA, honest_fraction=request_.honest_fraction
         )
