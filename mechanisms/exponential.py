@@ -31,15 +31,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.domain import Categories, Domain, Numeric
-from shoal.entropy import Entropy
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.cells import check_counts
+from shoal.mechanisms.composed import Composed
 from shoal.mechanisms.decay import least_noise_of_rows, powers
 from shoal.mechanisms.krr import check_k
 from shoal.mechanisms.simplex import norm_sub
 from shoal.mechanisms.tables import Table, TableResponse, check_entries, row
 from shoal.mechanisms.thresholds import WORDS
-from shoal.privacy import FiniteLaw
 from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ _WORST = 1e10  # condition of a table whose inverse still has 5 digits in floats
 
 
 @dataclass(frozen=True, slots=True)
-class ExponentialResponse:
+class ExponentialResponse(Composed):
     """``labels``: one per cell, the last for "no answer", 3 to 256; ``circle``: 0 or 1; 1 <= ``decay`` < 2^64."""
 
     labels: tuple[str, ...]
@@ -78,29 +77,6 @@ class ExponentialResponse:
     @property
     def spec(self) -> MechanismSpec:
         return MechanismSpec.of(NAME, circle=self.circle, decay=self.decay, k=len(self.labels))
-
-    @property
-    def report_size(self) -> int:
-        return self.response.report_size
-
-    @property
-    def messages(self) -> int:
-        return self.response.messages
-
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        return self.response.randomize_one(value, entropy)
-
-    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        return self.response.randomize(values, entropy)
-
-    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        return self.response.valid(reports)
-
-    def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        return self.response.tally(reports)
-
-    def privacy(self) -> FiniteLaw:
-        return self.response.privacy()
 
     def estimate(self, tally: Tally) -> Estimate:
         """Numbers of devices, one per cell. Their errors are those of the nearest counts that can be (``simplex.norm_sub``).

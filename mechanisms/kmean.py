@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.domain import NO_ANSWER, Domain, Numeric
-from shoal.entropy import Entropy
 from shoal.mechanisms.base import Estimate, Family, Tally, invalid, only
+from shoal.mechanisms.composed import Composed
 from shoal.mechanisms.distribution import Distribution, of_devices
 from shoal.mechanisms.krr import PARAMETERS, KaryResponse, check_k, least_uniform
-from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ CLEARLY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class KaryMean:
+class KaryMean(Composed):
     domain: Numeric
     response: KaryResponse
 
@@ -45,29 +44,6 @@ class KaryMean:
     @property
     def spec(self) -> MechanismSpec:
         return MechanismSpec.of(NAME, k=self.response.k, uniform=self.response.uniform)
-
-    @property
-    def report_size(self) -> int:
-        return self.response.report_size
-
-    @property
-    def messages(self) -> int:
-        return self.response.messages
-
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        return self.response.randomize_one(value, entropy)
-
-    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        return self.response.randomize(values, entropy)
-
-    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        return self.response.valid(reports)
-
-    def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        return self.response.tally(reports)
-
-    def privacy(self) -> KaryLaw:
-        return self.response.privacy()
 
     def estimate(self, tally: Tally) -> Estimate:
         """("mean", "no answer"): the mean over answering devices in the domain's unit, and how many devices gave none.

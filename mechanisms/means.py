@@ -24,12 +24,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from shoal.domain import Domain, Numeric
-from shoal.entropy import Entropy
 from shoal.errors import ShoalError
 from shoal.mechanisms.base import Estimate, Tally, invalid
 from shoal.mechanisms.cells import check_counts
+from shoal.mechanisms.composed import Composed
 from shoal.mechanisms.tables import MEAN_OF_ALL, Table, TableResponse, unbiased
-from shoal.privacy import FiniteLaw
 from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TableMean:
+class TableMean(Composed):
     """A mechanism that is a table over the cells of ``domain`` with a score for each output. ``spec``: what both were made of; ``scores``:
     exact, in half widths of the domain from its middle."""
 
@@ -54,30 +53,6 @@ class TableMean:
     @property
     def response(self) -> TableResponse:
         return TableResponse(self.table)
-
-    @property
-    def report_size(self) -> int:
-        return self.response.report_size
-
-    @property
-    def messages(self) -> int:
-        return self.response.messages
-
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        return self.response.randomize_one(value, entropy)
-
-    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        return self.response.randomize(values, entropy)
-
-    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        return self.response.valid(reports)
-
-    def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        return self.response.tally(reports)
-
-    def privacy(self) -> FiniteLaw:
-        """Rows are cells."""
-        return self.response.privacy()
 
     def estimate(self, tally: Tally) -> Estimate:
         """One figure, the mean over all devices, those without an answer as the middle. Its standard error is an upper estimate."""

@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shoal.domain import Numeric
-from shoal.entropy import Entropy
 from shoal.mechanisms import means
 from shoal.mechanisms.base import Estimate, Tally, invalid
 from shoal.mechanisms.cells import check_counts
+from shoal.mechanisms.composed import Composed
 from shoal.mechanisms.tables import MEAN_OF_ALL, Table, TableResponse, row
-from shoal.privacy import FiniteLaw
 from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ _ROUNDING = 1e-11  # singular values below so much of the largest are rounding
 
 
 @dataclass(frozen=True, slots=True)
-class NoisyLevels:
+class NoisyLevels(Composed):
     """A mechanism that is a table over ``domain``'s cells, and the mean of all devices from it. ``spec``: what the table was made of."""
 
     spec: MechanismSpec
@@ -65,29 +64,6 @@ class NoisyLevels:
     @property
     def response(self) -> TableResponse:
         return TableResponse(self.table)
-
-    @property
-    def report_size(self) -> int:
-        return self.response.report_size
-
-    @property
-    def messages(self) -> int:
-        return self.response.messages
-
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        return self.response.randomize_one(value, entropy)
-
-    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        return self.response.randomize(values, entropy)
-
-    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        return self.response.valid(reports)
-
-    def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        return self.response.tally(reports)
-
-    def privacy(self) -> FiniteLaw:
-        return self.response.privacy()
 
     def estimate(self, tally: Tally) -> Estimate:
         """One figure, the mean over all devices, those without an answer as the middle.

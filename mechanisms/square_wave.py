@@ -35,16 +35,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.domain import NO_ANSWER, Domain, Numeric
-from shoal.entropy import Entropy
 from shoal.mechanisms import cells
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
+from shoal.mechanisms.composed import Composed
 from shoal.mechanisms.distribution import Distribution, no_reports, of_shares
 from shoal.mechanisms.kmean import CLEARLY
 from shoal.mechanisms.krr import check_k
 from shoal.mechanisms.means import numeric, variances
 from shoal.mechanisms.tables import Table, TableResponse, check_entries, unbiased
 from shoal.mechanisms.thresholds import WORDS, least_noise
-from shoal.privacy import FiniteLaw, PureLaw
+from shoal.privacy import PureLaw
 from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ TOLERANCE, ITERATIONS = 1e-3, 10_000  # of EMS
 
 
 @dataclass(frozen=True, slots=True)
-class SquareWave:
+class SquareWave(Composed):
     """0 <= ``half``; 1 <= ``low`` < 2^64 / (levels + 4 half + 1). Outputs: levels + 2 half places, and "no answer"."""
 
     domain: Numeric
@@ -81,29 +81,6 @@ class SquareWave:
     @property
     def spec(self) -> MechanismSpec:
         return MechanismSpec.of(NAME, half=self.half, k=self.domain.size, low=self.low)
-
-    @property
-    def report_size(self) -> int:
-        return self.response.report_size
-
-    @property
-    def messages(self) -> int:
-        return self.response.messages
-
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        return self.response.randomize_one(value, entropy)
-
-    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        return self.response.randomize(values, entropy)
-
-    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        return self.response.valid(reports)
-
-    def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        return self.response.tally(reports)
-
-    def privacy(self) -> FiniteLaw:
-        return self.response.privacy()
 
     def estimate(self, tally: Tally) -> Estimate:
         """("mean", "no answer"): the mean over answering devices in the domain's unit, and how many devices gave none.

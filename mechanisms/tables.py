@@ -4,8 +4,8 @@ What such members share: one draw from one 64-bit word per device, alone or for 
 from real numbers to tables and from tables to estimates. ``row`` rounds weights to integers that add up to 2^64, in exact arithmetic, so
 that every machine makes the same table of the same integers. ``unbiased`` finds what each output counts for.
 
-A member composes a ``TableResponse``, as ``kmean`` composes k-ary randomized response: what is left to it is its table, its estimate and
-its design. Members that estimate a mean with "no answer" as the middle find theirs in ``means``.
+A member is ``Composed`` of a ``TableResponse``, as ``kmean`` is of k-ary randomized response: what is left to it is its table, its
+estimate and its design. Members that estimate a mean with "no answer" as the middle find theirs in ``means``.
 """
 
 from __future__ import annotations

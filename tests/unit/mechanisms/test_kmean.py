@@ -27,7 +27,7 @@ def mean(uniform: int) -> KaryMean:
 def exact_stderr(mechanism: KaryMean, devices: np.ndarray) -> float:
     """From the law's table and the true cells, without the formula under test: the ratio's first-order weights
     (level - mean) / answered on the linear estimate of each cell, variance summed device by device."""
-    law = mechanism.privacy()
+    law = mechanism.response.privacy()
     k, p, q = law.k, law.same / law.total, law.other / law.total
     table = np.full((k, k), q) + np.eye(k) * (p - q)
     levels = np.array([10.0, 20.0, 30.0])
