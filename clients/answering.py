@@ -51,11 +51,8 @@ if TYPE_CHECKING:
     from shoal.mechanisms.longitudinal import Longitudinal
     from shoal.task import Task
 
-NEW, AGAIN, KEPT = (
-    "new",
-    "again",
-    "kept",
-)  # a memoized task's window sent a fresh draw, its cell's report (or one of its key's answer), the last one's for want of budget
+NEW, AGAIN, KEPT = "new", "again", "kept"
+"""How a memoized task's window came by its report: a fresh draw, what its cell or key had, or the last one's for want of budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +210,44 @@ def _remembered(
     """The report of the value's cell, and how it was come by. Charges the window: for a new draw, else 0."""
     task, task_id = assignment.task, assignment.task_id
     cell = task.domain.encode(value, _SamePoint(book.rounding(task_id)))
+
+    def permanent(key: int, make: Callable[[], bytes]) -> tuple[bytes, str]:
+        return _permanent(assignment, window, key, make, book, terms, cost)
+
     if assignment.remembers is not None:
-        return _drawn_again(assignment, assignment.remembers, window, cell, book, entropy, terms, cost)
-    kept, how = book.permanent(task_id, cell), AGAIN
+        return _drawn_again(assignment, assignment.remembers, cell, book, entropy, permanent)
+    kept, how = permanent(cell, lambda: b"".join(draw(assignment, cell, entropy)))
+    return _messages(task, kept), how
+
+
+def _drawn_again(
+    assignment: Assignment,
+    mechanism: Longitudinal,
+    cell: int,
+    book: Book,
+    entropy: Entropy,
+    permanent: Callable[[int, Callable[[], bytes]], tuple[bytes, str]],
+) -> tuple[tuple[bytes, ...], str]:
+    """The same for a mechanism with a memory: a fresh report, from the permanent answer of the value's key."""
+    choice = book.choice(assignment.task_id)
+    if choice is None:
+        choice = mechanism.choose_one(entropy)
+        book.choose(assignment.task_id, choice)
+    try:
+        key = mechanism.key_of(choice, cell)
+        kept, how = permanent(key, lambda: mechanism.remember_one(choice, key, entropy))
+        return mechanism.report_one(choice, kept, entropy), how
+    except ShoalError as error:
+        raise (error if error.kind is not Kind.INVALID else _foreign(assignment.task)) from None
+
+
+def _permanent(
+    assignment: Assignment, window: int, key: int, make: Callable[[], bytes], book: Book, terms: Terms, cost: _Cost
+) -> tuple[bytes, str]:
+    """What the device keeps for a key: what it kept before, or what ``make`` draws once that is paid for; and where the budget does not
+    pay for it, what was used last, whichever key that is of. It is then what was used last."""
+    task_id = assignment.task_id
+    kept, how = book.permanent(task_id, key), AGAIN
     if kept is None:
         try:
             book.charge(task_id, window, cost.nano, terms.limit_nano, permanent=True)
@@ -224,42 +256,11 @@ def _remembered(
             if error.kind is not Kind.REFUSED or kept is None:
                 raise
         else:
-            report = draw(assignment, cell, entropy)
-            book.remember(task_id, cell, b"".join(report))
-            return report, NEW
-    else:
-        book.remember(task_id, cell, kept)  # used last
-    book.charge(task_id, window, 0, terms.limit_nano, permanent=True)
-    return _messages(task, kept), how
-
-
-def _drawn_again(
-    assignment: Assignment, mechanism: Longitudinal, window: int, cell: int, book: Book, entropy: Entropy, terms: Terms, cost: _Cost
-) -> tuple[tuple[bytes, ...], str]:
-    """The same for a mechanism with a memory: a fresh report, from the permanent answer of the value's key."""
-    task, task_id = assignment.task, assignment.task_id
-    choice = book.choice(task_id)
-    if choice is None:
-        choice = mechanism.choose_one(entropy)
-        book.choose(task_id, choice)
-    try:
-        key = mechanism.key_of(choice, cell)
-        kept, how = book.permanent(task_id, key), AGAIN
-        if kept is None:
-            try:
-                book.charge(task_id, window, cost.nano, terms.limit_nano, permanent=True)
-            except ShoalError as error:
-                kept, how = book.latest(task_id), KEPT
-                if error.kind is not Kind.REFUSED or kept is None:
-                    raise
-            else:
-                kept, how = mechanism.remember_one(choice, key, entropy), NEW
-        if how != KEPT:
-            book.remember(task_id, key, kept)  # used last
-        book.charge(task_id, window, 0, terms.limit_nano, permanent=True)  # a new key was charged: then it changes nothing
-        return mechanism.report_one(choice, kept, entropy), how
-    except ShoalError as error:
-        raise (error if error.kind is not Kind.INVALID else _foreign(task)) from None
+            kept, how = make(), NEW
+    if how != KEPT:
+        book.remember(task_id, key, kept)
+    book.charge(task_id, window, 0, terms.limit_nano, permanent=True)  # a new key was charged: then it changes nothing
+    return kept, how
 
 
 def _foreign(task: Task) -> ShoalError:
