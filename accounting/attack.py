@@ -4,15 +4,13 @@
 
 *Reports that support cells.* Too many outputs to list, but how likely one is under an input depends on whether it supports that input
 alone: it is ``law.max_ratio`` times as likely with as without (``mechanisms.laws``). So which of x, x' and z it supports is all that
-the likelihood ratio of a histogram needs, and a report is cut down to these three bits, by the mechanism's own decoding, in ``_supports``.
+the likelihood ratio of a histogram needs, and a report is cut down to these three bits, by the mechanism's own ``supports``.
 
 *Anything else*: the mechanism's own estimates of how many devices answered x and x', one tally per view. That is weaker and slower, and
-needs no knowledge of the reports: what a randomizer gets that is registered and not known here.
+needs no knowledge of the reports: what any other randomizer gets.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +19,8 @@ from shoal.accounting.audit import Shuffle, Views, crowd_of, permute, shuffled_v
 from shoal.accounting.binomial import Floats
 from shoal.accounting.certificate import check_n
 from shoal.entropy import Entropy
-from shoal.mechanisms.base import Mechanism
-from shoal.mechanisms.count_sketch import CountSketch
-from shoal.mechanisms.dbitflip import DBitFlip
-from shoal.mechanisms.hadamard import HadamardBit
-from shoal.mechanisms.hadamard_response import HadamardResponse
-from shoal.mechanisms.hadamard_sketch import HadamardSketch
-from shoal.mechanisms.l_unary import ChainedUnary
-from shoal.mechanisms.local_hash import WIDTH, LocalHash
-from shoal.mechanisms.loloha import LongitudinalLocalHash
-from shoal.mechanisms.subset import SubsetSelection
-from shoal.mechanisms.unary import UnaryEncoding
+from shoal.mechanisms.base import Mechanism, Supporting
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy
-
-Supports = Callable[[NDArray[np.uint8], int], NDArray[np.bool_]]
-"""supports(rows uint8[rows, report_size], cell) -> bool[rows]: which reports are likelier under the cell than under most others."""
 
 _BYTES = 1 << 23  # of reports that are randomized at once
 
@@ -58,11 +43,10 @@ def views_of(
     law = mechanism.privacy()
     if isinstance(law, KaryLaw | FiniteLaw):
         return shuffled_views(mechanism, law, n, entropy, answers=answers, others=others, shuffle=shuffle)
-    supports = supports_of(mechanism)
-    if supports is None:
+    if not isinstance(mechanism, Supporting):
         return estimate_views(mechanism, cells, n, entropy, answers=answers, others=others)
     check_n(n)
-    return _support_views(mechanism, supports, n, entropy, answers, crowd_of(cells, answers, others), shuffle)
+    return _support_views(mechanism, mechanism, n, entropy, answers, crowd_of(cells, answers, others), shuffle)
 
 
 def furthest_answers(law: LocalPrivacy) -> tuple[int, int]:
@@ -80,7 +64,7 @@ def furthest_answers(law: LocalPrivacy) -> tuple[int, int]:
 
 def _support_views(
     mechanism: Mechanism,
-    supports: Supports,
+    seen_by: Supporting,
     n: int,
     entropy: Entropy,
     answers: tuple[int, int],
@@ -99,8 +83,10 @@ def _support_views(
         parts = []
         for start in range(0, trials, most):
             rows = _drawn(mechanism, n, min(most, trials - start), crowd, answers[which], entropy)
-            seen = supports(rows, answers[0]) + 2 * supports(rows, answers[1]) + 4 * supports(rows, crowd)
-            shuffled = shuffle(seen.astype(np.int64).reshape(-1, n * mechanism.messages), entropy)
+            seen = np.zeros(len(rows), dtype=np.int64)
+            for weight, cell in zip((1, 2, 4), (*answers, crowd), strict=True):
+                seen += weight * seen_by.supports(rows, cell)
+            shuffled = shuffle(seen.reshape(-1, n * mechanism.messages), entropy)
             parts.append(statistics(shuffled, marks, (one, two), single))
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -132,62 +118,3 @@ def _drawn(mechanism: Mechanism, n: int, trials: int, crowd: int, victim: int, e
     values = np.full((trials, n), crowd, dtype=np.int64)
     values[:, -1] = victim
     return mechanism.randomize(values.reshape(-1), entropy).reshape(-1, mechanism.report_size)
-
-
-def supports_of(mechanism: Mechanism) -> Supports | None:
-    """How reports of the mechanism support a cell, or None if that is not known here."""
-    if isinstance(mechanism, UnaryEncoding | ChainedUnary | SubsetSelection):
-        return _bit
-    if isinstance(mechanism, LocalHash | LongitudinalLocalHash):
-        return _hash(mechanism)
-    if isinstance(mechanism, HadamardBit):
-        return _parity
-    if isinstance(mechanism, CountSketch | HadamardSketch | DBitFlip):
-        return mechanism.supports
-    if isinstance(mechanism, HadamardResponse):
-        return _half(mechanism)
-    return None
-
-
-def _bit(rows: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.not_equal(rows[:, cell // 8] & np.uint8(128 >> cell % 8), 0)
-    return found
-
-
-def _number(rows: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Unsigned big-endian numbers of at most 7 bytes."""
-    numbers = np.zeros(rows.shape[0], dtype=np.int64)
-    for place in range(rows.shape[1]):
-        numbers = numbers << 8 | rows[:, place]
-    return numbers
-
-
-def _hash(mechanism: LocalHash | LongitudinalLocalHash) -> Supports:
-    shift, words = np.int64(WIDTH - (mechanism.g.bit_length() - 1)), np.int64((1 << WIDTH) - 1)
-
-    def supports(rows: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
-        hashed = (_number(rows[:, :4]) * cell + _number(rows[:, 4:8])) & words
-        found: NDArray[np.bool_] = np.equal(hashed >> shift, _number(rows[:, 8:]))
-        return found
-
-    return supports
-
-
-def _parity(rows: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
-    """The bit at the end is the parity of index & cell."""
-    numbers = _number(rows)
-    found: NDArray[np.bool_] = np.equal(np.bitwise_count(numbers >> 1 & cell) & 1, numbers & 1)
-    return found
-
-
-def _half(mechanism: HadamardResponse) -> Supports:
-    """The report lies in the cell's block, on a +1 of its row."""
-
-    def supports(rows: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
-        row, block = divmod(cell, mechanism.blocks)
-        at, place = np.divmod(_number(rows), mechanism.order)
-        even = np.equal(np.bitwise_count(place & (row + 1)) & 1, 0)
-        found: NDArray[np.bool_] = np.logical_and(at == block, even)
-        return found
-
-    return supports

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shoal.domain import Words
 from shoal.errors import Kind, ShoalError
@@ -183,6 +183,19 @@ class Mechanism(Protocol):
 
     def privacy(self) -> LocalPrivacy:
         """The output law of one report, in the integers that ``randomize`` compares against."""
+        ...
+
+
+@runtime_checkable
+class Supporting(Protocol):
+    """A mechanism whose reports each support some of the cells, and how likely a report is depends on nothing else.
+
+    It is ``privacy().max_ratio`` times as likely under a cell that it supports as under one that it does not (``mechanisms.laws``).
+    What an attacker reads off a report, so that ``shoal audit`` attacks such a mechanism as well as anybody could.
+    """
+
+    def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+        """bool[rows]: the reports of uint8[rows, report_size], all ``valid``, that support the cell."""
         ...
 
 

@@ -62,6 +62,14 @@ def valid(reports: NDArray[np.uint8], k: int) -> NDArray[np.bool_]:
     return clean
 
 
+def marked(reports: NDArray[np.uint8], k: int, cell: int) -> NDArray[np.bool_]:
+    """bool[rows]: the reports in which the bit of ``cell`` is set."""
+    import numpy as np
+
+    found: NDArray[np.bool_] = np.not_equal(check_shape(reports, k)[:, cell // 8] & np.uint8(128 >> cell % 8), 0)
+    return found
+
+
 def tally(reports: NDArray[np.uint8], k: int) -> Tally:
     """How often each of the k cells' bits was set. Raises INVALID if a row has padding bits."""
     import numpy as np

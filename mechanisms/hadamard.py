@@ -114,6 +114,14 @@ class HadamardBit:
 
         return np.less(self._numbers(reports), 2 << self.order)
 
+    def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+        """bool[rows]: the reports whose bit is the one that the cell would have, unflipped. Of valid reports."""
+        import numpy as np
+
+        numbers = self._numbers(reports)
+        found: NDArray[np.bool_] = np.equal(np.bitwise_count((numbers >> np.uint32(1)) & np.uint32(cell)) & 1, numbers & 1)
+        return found
+
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How often each index with each bit was reported: entry 2 l + bit of 2^(m + 1)."""
         import numpy as np

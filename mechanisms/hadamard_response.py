@@ -160,6 +160,15 @@ class HadamardResponse:
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         return cells.valid(reports, self.outputs)
 
+    def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+        """bool[rows]: the reports of the cell's block, on a +1 of its row. Of valid reports."""
+        import numpy as np
+
+        row, block = divmod(cell, self.blocks)
+        at, place = np.divmod(cells.decode(reports, self.outputs).astype(np.int64), self.order)
+        found: NDArray[np.bool_] = np.logical_and(at == block, np.equal(np.bitwise_count(place & (row + 1)) & 1, 0))
+        return found
+
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How often each of the K outputs was reported."""
         return cells.tally(reports, self.outputs)

@@ -188,6 +188,10 @@ class ChainedUnary:
         """Any bits of the cells may be set, but no padding bit."""
         return bitmaps.valid(reports, self.k)
 
+    def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+        """bool[rows]: the reports in which the cell's bit is set."""
+        return bitmaps.marked(reports, self.k, cell)
+
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         return bitmaps.tally(reports, self.k)
 

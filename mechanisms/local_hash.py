@@ -129,7 +129,7 @@ class LocalHash:
         return 1
 
     @property
-    def supports(self) -> tuple[float, float, float]:
+    def chances(self) -> tuple[float, float, float]:
         """(p, q, p - q): how likely a report supports a cell that its device holds, and any other; p - q without cancellation."""
         q, keep = 1.0 / self.g, (WORDS - self.uniform) / WORDS
         gap = keep * (1.0 - q)
@@ -168,6 +168,15 @@ class LocalHash:
         named: NDArray[np.bool_] = np.less(self._decode(reports)["cell"], self.g)
         return named
 
+    def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+        """bool[rows]: the reports that name the hash of ``cell`` under their own function."""
+        import numpy as np
+
+        rows = self._decode(reports)
+        hashed = (rows["a"].astype(np.uint32) * np.uint32(cell) + rows["b"].astype(np.uint32)) >> np.uint32(WIDTH - self.log2_g)
+        found: NDArray[np.bool_] = np.equal(hashed, rows["cell"])
+        return found
+
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How many reports support each of the k cells: those whose cell is its hash under their own function.
 
@@ -194,10 +203,10 @@ class LocalHash:
         the two hashes are independent. Different devices have different seeds. So the count of a cell is a sum of independent
         coins and its variance that of ``cells.unbiased``. Counts of different cells depend on each other, which no single error bar sees.
         """
-        return cells.estimated(self.labels, cells.counts_of(tally, self.k), tally.rows, *self.supports)
+        return cells.estimated(self.labels, cells.counts_of(tally, self.k), tally.rows, *self.chances)
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        return cells.expected(counts, self.k, *self.supports)
+        return cells.expected(counts, self.k, *self.chances)
 
     def privacy(self) -> SymmetricLaw:
         return law(self.k, self.g, self.uniform)

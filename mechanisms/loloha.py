@@ -105,7 +105,7 @@ class LongitudinalLocalHash:
         return self.g
 
     @property
-    def supports(self) -> tuple[float, float, float]:
+    def chances(self) -> tuple[float, float, float]:
         """(p, q, p - q): how likely a report supports a cell that its device holds, and any other; p - q without cancellation."""
         q, keep = 1.0 / self.g, (WORDS - self.permanent_uniform) * (WORDS - self.instant_uniform) / WORDS**2
         gap = keep * (1.0 - q)
@@ -181,6 +181,10 @@ class LongitudinalLocalHash:
         """Every seed is one, and so is every value below g."""
         return self._hashes().valid(reports)
 
+    def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+        """bool[rows]: the reports that name the hash of ``cell`` under their own function."""
+        return self._hashes().supports(reports, cell)
+
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How many reports support each cell, as ``local_hash`` counts it. Raises INVALID for a row that is not ``valid``."""
         return self._hashes().tally(reports)
@@ -195,10 +199,10 @@ class LongitudinalLocalHash:
         The support estimator with p and q of the chain; why the counts are sums of independent coins: ``LocalHash.estimate``. For the
         reports of *one* window. Those of one device in several windows are not independent, and neither are these estimates.
         """
-        return cells.estimated(self.labels, cells.counts_of(tally, self.k), tally.rows, *self.supports)
+        return cells.estimated(self.labels, cells.counts_of(tally, self.k), tally.rows, *self.chances)
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        return cells.expected(counts, self.k, *self.supports)
+        return cells.expected(counts, self.k, *self.chances)
 
     def privacy(self) -> SymmetricLaw:
         return laws.local_hash(self.g, chained(self.g, self.permanent_uniform, self.instant_uniform), self.k, wise=2)

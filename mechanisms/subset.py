@@ -147,6 +147,10 @@ class SubsetSelection:
             flags[part] &= np.bitwise_count(reports[part]).sum(axis=1, dtype=np.int32) == self.d
         return flags
 
+    def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+        """bool[rows]: the reports in which the cell's bit is set."""
+        return bitmaps.marked(reports, self.k, cell)
+
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How many reports mark each cell."""
         if not self.valid(reports).all():

@@ -170,7 +170,7 @@ def test_a_cell_beyond_the_hash_is_refused_wherever_it_is() -> None:
 def test_an_estimate_by_hand() -> None:
     """g = 4, T = 2^63: q = 1/4, p = 1/2 + 1/8 = 5/8, p - q = 3/8. 800 reports, 350 support "a": (350 - 200) 8/3 = 400."""
     mechanism = LocalHash(("a", "b", "c"), 4, WORDS // 2)
-    assert mechanism.supports == (0.625, 0.25, 0.375)
+    assert mechanism.chances == (0.625, 0.25, 0.375)
     estimate = mechanism.estimate(Tally(np.array([350, 200, 275]), 800))
     assert estimate.labels == ("a", "b", "c")
     assert estimate.values == pytest.approx([400, 0, 200])
@@ -181,7 +181,7 @@ def test_an_estimate_by_hand() -> None:
 
 def test_the_gap_has_no_cancellation() -> None:
     """Almost pure noise: p - q is 3/4 of 3 / 2^64 to full precision. Planted: p - q from rounded floats -> 0 or far off."""
-    assert Fraction(LocalHash(("a", "b"), 4, WORDS - 3).supports[2]) == Fraction(9, 4 * WORDS)
+    assert Fraction(LocalHash(("a", "b"), 4, WORDS - 3).chances[2]) == Fraction(9, 4 * WORDS)
 
 
 def test_the_support_of_the_law_is_that_of_the_estimate() -> None:
@@ -190,7 +190,7 @@ def test_the_support_of_the_law_is_that_of_the_estimate() -> None:
     truth = max(Fraction(one, two) for one, two in zip(stated.one, stated.two, strict=True))
     both = [one for one, low in zip(stated.one, stated.least, strict=True) if one == truth * low]
     mechanism = LocalHash(labels(5), 8, 3 * 2**60 + 1)
-    p, q, _ = mechanism.supports
+    p, q, _ = mechanism.chances
     assert float(Fraction(sum(both), stated.total)) == pytest.approx(p, rel=1e-14)
     swapped = [one for one, two, low in zip(stated.one, stated.two, stated.least, strict=True) if two == truth * low]
     assert Fraction(sum(swapped), stated.total) == Fraction(1, 8) == Fraction(q)
