@@ -22,7 +22,7 @@ from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
 from shoal.limits import LIMITS
-from shoal.mechanisms import cells, laws, scalar
+from shoal.mechanisms import cells, laws, numbered, scalar
 from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
 from shoal.mechanisms.hadamard_transform import order, walsh_hadamard
 from shoal.mechanisms.krr import check_k
@@ -65,6 +65,11 @@ class HadamardBit:
         return order(self.k)
 
     @property
+    def room(self) -> int:
+        """How many reports there are: an index and a bit, 2^(m + 1)."""
+        return 2 << self.order
+
+    @property
     def name(self) -> str:
         return NAME
 
@@ -74,7 +79,7 @@ class HadamardBit:
 
     @property
     def report_size(self) -> int:
-        return -(-(self.order + 1) // 8)
+        return numbered.report_size(self.room)
 
     @property
     def messages(self) -> int:
@@ -105,50 +110,28 @@ class HadamardBit:
             index = uniform_below(1 << self.order, size, entropy)
             parity = np.bitwise_count(index & check[part].astype(np.uint32)) & np.uint8(1)
             numbers = (index << np.uint32(1)) | (parity ^ flipped)
-            reports[part, 0] = numbers.astype(">u4").view(np.uint8).reshape(size, 4)[:, 4 - self.report_size :]
+            reports[part, 0] = numbered.to_reports(numbers, self.room)
         return reports
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: nothing is set above the m + 1 bits."""
-        import numpy as np
-
-        return np.less(self._numbers(reports), 2 << self.order)
+        return numbered.valid(reports, self.room)
 
     def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
         """bool[rows]: the reports whose bit is the one that the cell would have, unflipped. Of valid reports."""
         import numpy as np
 
-        numbers = self._numbers(reports)
+        numbers = numbered.decode(reports, self.room)
         found: NDArray[np.bool_] = np.equal(np.bitwise_count((numbers >> np.uint32(1)) & np.uint32(cell)) & 1, numbers & 1)
         return found
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How often each index with each bit was reported: entry 2 l + bit of 2^(m + 1)."""
-        import numpy as np
-
-        numbers, room = self._numbers(reports), 2 << self.order
-        counts = np.zeros(room, dtype=np.int64)
-        for part in blocks(numbers.shape[0], max(65_536, 4 * room)):
-            if int(numbers[part].max()) >= room:  # before bincount, which would make room for it
-                raise invalid(f"a report has more than {self.order + 1} bits: keep only the rows that valid() accepts")
-            counts += np.bincount(numbers[part], minlength=room)
-        return Tally(counts, numbers.shape[0])
-
-    def _numbers(self, reports: NDArray[np.uint8]) -> NDArray[np.uint32]:
-        """The reports as numbers, unchecked. Raises INVALID for another shape."""
-        import numpy as np
-
-        if reports.ndim != 2 or reports.shape[1] != self.report_size or reports.dtype != np.uint8:
-            raise invalid(f"reports are uint8[rows, {self.report_size}]")
-        numbers = reports[:, 0].astype(np.uint32)
-        for place in range(1, self.report_size):
-            numbers <<= np.uint32(8)
-            numbers |= reports[:, place]
-        return numbers
+        return numbered.tally(reports, self.room)
 
     def estimate(self, tally: Tally) -> Estimate:
         """Numbers of devices, one per cell. A cell is supported by (rows + its transform) / 2 reports: exact in integers."""
-        counts = cells.counts_of(tally, 2 << self.order).astype("i8").reshape(-1, 2)
+        counts = cells.counts_of(tally, self.room).astype("i8").reshape(-1, 2)
         transform = walsh_hadamard((counts[:, 0] - counts[:, 1]).reshape(1, -1))[0, : self.k]
         supported = (tally.rows + transform) / 2
         return cells.estimated(self.labels, supported, tally.rows, *self._chances)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
-from shoal.mechanisms import cells, laws, scalar
+from shoal.mechanisms import cells, laws, numbered, scalar
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.hadamard import least_flip, ratio
 from shoal.mechanisms.hadamard_transform import walsh_hadamard
@@ -75,7 +75,7 @@ class HadamardSketch:
 
     @property
     def report_size(self) -> int:
-        return -(-(self.room - 1).bit_length() // 8)
+        return numbered.report_size(self.room)
 
     @property
     def messages(self) -> int:
@@ -109,46 +109,25 @@ class HadamardSketch:
             column = uniform_below(self.sketch.m, size, entropy)
             parity = np.bitwise_count(column & self.sketch.hash_many(index, checked[part]).astype(np.uint32)) & np.uint8(1)
             numbers = ((index * np.uint32(self.sketch.m) + column) << np.uint32(1)) | (parity ^ flipped)
-            reports[part, 0] = numbers.astype(">u4").view(np.uint8).reshape(size, 4)[:, 4 - self.report_size :]
+            reports[part, 0] = numbered.to_reports(numbers, self.room)
         return reports
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: nothing is set above the bits of a report."""
-        import numpy as np
-
-        return np.less(self._numbers(reports), self.room)
+        return numbered.valid(reports, self.room)
 
     def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
         """bool[rows]: the reports whose bit is the one that the cell would have in their column, unflipped. Of valid reports."""
         import numpy as np
 
-        numbers = self._numbers(reports).astype(np.int64)
+        numbers = numbered.decode(reports, self.room).astype(np.int64)
         index, column = np.divmod(numbers >> 1, self.sketch.m)
         found: NDArray[np.bool_] = np.equal(np.bitwise_count(column & self.sketch.hash_many(index, np.array([cell]))) & 1, numbers & 1)
         return found
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How often each report was made: entry (j m + l) 2 + bit of 2 h m."""
-        import numpy as np
-
-        numbers, counts = self._numbers(reports), np.zeros(self.room, dtype=np.int64)
-        for part in blocks(numbers.shape[0], max(65_536, 4 * self.room)):
-            if int(numbers[part].max()) >= self.room:  # before bincount, which would make room for it
-                raise invalid("a report has bits above its function, column and sign: keep only the rows that valid() accepts")
-            counts += np.bincount(numbers[part], minlength=self.room)
-        return Tally(counts, numbers.shape[0])
-
-    def _numbers(self, reports: NDArray[np.uint8]) -> NDArray[np.uint32]:
-        """The reports as numbers, unchecked. Raises INVALID for another shape."""
-        import numpy as np
-
-        if reports.ndim != 2 or reports.shape[1] != self.report_size or reports.dtype != np.uint8:
-            raise invalid(f"reports are uint8[rows, {self.report_size}]")
-        numbers = reports[:, 0].astype(np.uint32)
-        for place in range(1, self.report_size):
-            numbers <<= np.uint32(8)
-            numbers |= reports[:, place]
-        return numbers
+        return numbered.tally(reports, self.room)
 
     def estimate(self, tally: Tally) -> Estimate:
         """Numbers of devices, one per label; ``sketches`` says what the standard errors are. Transformed in integers, exactly."""
