@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shoal.accounting.accountant import certify
@@ -9,6 +11,7 @@ from shoal.analyzer.planner.claims import DAYS, weigh
 from shoal.analyzer.planner.recipes import RECIPES, Recipe, recipe
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
+from shoal.mechanisms.longitudinal import Longitudinal
 from shoal.privacy import epsilon0_upper
 
 # The deployments that a reader will look for, and the numbers that they are cited with.
@@ -57,6 +60,26 @@ def test_a_claim_is_per_report_per_day_and_per_year(name: str) -> None:
     assert found.instead.choice.errors is not None
     assert found.deployed.choice.errors is not None
     assert found.instead.choice.errors.ranked <= 1.005 * found.deployed.choice.errors.ranked
+
+
+def test_a_memory_costs_its_permanent_answer_in_a_year() -> None:
+    """Not what one report says: the noise of a year's reports averages away. Planted: the epsilon of one report for the year -> 2 for 4,
+    and this fails; so does the worst year by it."""
+    found = weigh(recipe("browser-settings"), N)
+    asked = found.recipe
+    mechanism = create(design(asked.mechanism, asked.domain, asked.epsilon, asked.setting), asked.domain)
+    assert isinstance(mechanism, Longitudinal)
+    life = epsilon0_upper(mechanism.permanent())
+    assert found.day == found.report <= asked.epsilon < life == found.year
+    assert found.year_at_worst == pytest.approx(asked.domain.size * life)
+    assert found.year_shuffled is None
+
+
+def test_all_fresh_reports_of_a_day_and_of_a_year_add_up() -> None:
+    """Planted: one report for the day; a year of as many windows as days -> this fails."""
+    found = weigh(replace(recipe("health-usage"), reports_per_day=3), N)
+    assert found.day == pytest.approx(3 * found.report)
+    assert found.year == pytest.approx(DAYS * 3 * found.report)
 
 
 def test_an_unknown_recipe_is_refused_with_the_names() -> None:

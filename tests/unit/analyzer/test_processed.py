@@ -86,6 +86,7 @@ def test_nothing_of_a_withheld_release(world: World) -> None:
     left out, here or in ``prepare`` -> this fails."""
     release = made(world, 999)
     assert release.withheld
+    assert not release.estimates
     assert not release.HasField("distribution")
     assert release.counts == ""
     forged = made(world)
