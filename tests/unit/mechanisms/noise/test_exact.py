@@ -204,6 +204,18 @@ def test_the_rational_law_against_fractions() -> None:
                 assert decided in possible
 
 
+def test_nothing_is_decided_that_the_shortfall_leaves_open() -> None:
+    """Weights of 100 and 100 that may be 8 too few, wherever: F(0) lies in 100 to 108 out of 208, F(1) at 200 or above, no more is known.
+
+    Planted: the error left out of the comparison with F(k), or of that with F(k - 1) -> fails.
+    """
+    decided = [decide(Weights(0, [100, 100], 8), u, 8) for u in range(1 << 8)]
+    assert set(decided) == {0, 1, None}
+    for u, found in enumerate(decided):
+        assert found != 0 or Fraction(u + 1, 1 << 8) <= Fraction(100, 208)
+        assert found != 1 or Fraction(108, 208) <= Fraction(u, 1 << 8) < Fraction(u + 1, 1 << 8) <= Fraction(200, 208)
+
+
 def test_a_useless_enclosure_asks_for_more_bits() -> None:
     """Planted: the floors of the lower ends taken without looking at the upper ends -> wrong table, and this fails."""
     law = Thirds(clumsy=2)

@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from shoal.entropy import SeededEntropy
 from shoal.mechanisms.noise.polya import LEAST_SCALE, MOST_SCALE, UNIT, PolyaShare, create, exp_floor
 from shoal.task import MechanismSpec
 from tests.sizes import size
@@ -83,3 +84,12 @@ def test_the_ends_of_the_scale() -> None:
     law = np.diff(noise.sampler.boundaries.astype(np.float64) / 2.0**64, prepend=0.0)
     k = np.arange(law.size)
     assert 2 * (law @ k**2 - (law @ k) ** 2) == pytest.approx(noise.variance, rel=1e-9)
+
+
+def test_a_sample_is_the_difference_of_two_draws() -> None:
+    """Both halves are drawn, in order, from separate words. Planted: one half drawn twice -> all zeros, and this fails."""
+    noise = share(20 * UNIT, 3)
+    drawn, entropy = noise.sample(1_000, SeededEntropy(3)), SeededEntropy(3)
+    assert np.array_equal(drawn, noise.sampler.draw(1_000, entropy) - noise.sampler.draw(1_000, entropy))
+    assert drawn.dtype == np.int64
+    assert drawn.min() < 0 < drawn.max()
