@@ -5,7 +5,8 @@ more, 95 % are 94.8 % to 95.3 %, for empty and heavy cells alike. Where that is 
 never much less: tests/unit/mechanisms/test_intervals.py goes through the grid. (Wald's intervals, which were here before, covered an empty
 cell in the cases below with 94.0, 91.9, 90.4, 92.7 and 86.6 %.)
 
-Planted: Wald's intervals in ``cells.estimated`` -> most of these fail. 1.9 for 1.96 -> each fails.
+Planted: Wald's intervals in ``cells.estimated`` -> all of k-ary responses fail. 1.9 for 1.96 -> all cases of enough reports fail
+(of few reports it shows only where it moves an end past a whole count).
 """
 
 from __future__ import annotations

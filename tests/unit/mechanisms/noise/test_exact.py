@@ -168,7 +168,7 @@ def test_a_word_on_a_boundary_is_decided_by_the_next_words(law: Poisson | Polya)
 
 
 def test_three_words_where_two_are_equal() -> None:
-    """Planted: deciding inside an enclosure (>= for the certain comparison, error left out) -> fails."""
+    """Planted: the low end of U's words compared with F(k), or their high end with F(k - 1) -> fails. (Enclosures: below.)"""
     sampler = ExactSampler(Thirds())
     for k in (0, 1, 5, 30, 45):
         value = int(Thirds.cdf(k) * (1 << 192))  # floor
