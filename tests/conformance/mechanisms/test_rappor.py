@@ -57,7 +57,8 @@ class TestRappor(LongitudinalSuite):
     """Planted: the instantaneous noise on the filter's bits for the permanent ones, in one way and in both -> the chain, the law and the
     byte-identity fail; p and q exchanged -> the law fails; h left out of a design -> the registry's tests fail, and
     tests/unit/mechanisms/test_rappor.py; a cohort's functions numbered by cohort + i -> the law or the byte-identity fails; <= for < at
-    a threshold -> the byte-identity or the law fails; the decoding's 1 / C or its cohort sizes left out -> the estimate is biased."""
+    a threshold -> the byte-identity or the law fails; the decoding's 1 / C left out, or n for its cohort sizes -> the estimate is biased
+    (n / C for them costs variance alone: tests/unit/mechanisms/test_bloom.py)."""
 
     NAME = "rappor"
     CASES: ClassVar[tuple[Case, ...]] = (
