@@ -192,7 +192,7 @@ async def test_every_registered_mechanism_from_agent_to_release(tmp_path: Path) 
     """Totals, the certificate of the law, and every hostile report counted as rejected, in one release per task.
 
     Planted: the certificate of min_batch instead of its honest share; a tally of bitmaps with its cells in reverse; each reason of
-    rejection counted once; a device whose hash is one quarter of the range off -> fails.
+    rejection counted once; a fleet whose hash is one quarter of the range off -> fails. (Of the one agent it would not show here.)
     """
     site = prepare(tmp_path)
     asked = [ask(site, *spec, number) for number, spec in enumerate(specs())]
