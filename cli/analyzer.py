@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.output import console, emit_json, readiness, say
+from shoal.cli.output import emit_json, readiness, say, say_table
 from shoal.cli.results import plain_table
 from shoal.errors import Kind, ShoalError
 from shoal.task import split_address
@@ -74,7 +74,7 @@ def status(
         table.add_row(
             row["name"], row["task_id"][:8], *(f"{row[key]:,}" for key in ("windows", "receiving", "processing", "released", "withheld"))
         )
-    console.print(table)
+    say_table(table)
     for row in found["tasks"]:
         for last in row["ended"][-1:]:
             say(f"{row['name']}, window {last['window']}: {last['n']:,} reports, {last['rejected']:,} rows rejected")

@@ -16,7 +16,7 @@ from shoal.accounting.audit import AuditResult, audit, check_audit
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.meaning import bound_text
 from shoal.cli.cells import domain_of
-from shoal.cli.output import console, emit_json, say, stderr
+from shoal.cli.output import emit_json, say, say_table, stderr
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, Mechanism, create, design
@@ -25,6 +25,8 @@ from shoal.task import MechanismSpec
 
 # Beyond this nothing can be measured: no number of trials sees e^-30.
 _LARGEST_EPSILON0 = 30.0
+# All reports of a batch are held at once, and a larger batch only shows less.
+_MOST_REPORTS = 1_000_000
 FAILED = 1  # exit status
 
 
@@ -61,6 +63,8 @@ def command(
     if not (math.isfinite(epsilon0) and 0.0 < epsilon0 <= _LARGEST_EPSILON0):
         raise ShoalError(Kind.CONFIG, f"--epsilon0 must be a number above 0, and at most {_LARGEST_EPSILON0:g}, got {epsilon0:g}")
     check_n(n)
+    if n > _MOST_REPORTS:
+        raise ShoalError(Kind.CONFIG, f"--n must be at most {_MOST_REPORTS:,}, got {n:,}: a small batch shows more, 100 is a good start")
     check_delta(delta)
     check_audit(delta, trials)
     domain = domain_of(name, k)
@@ -122,7 +126,7 @@ def _show(results: dict[str, AuditResult], n: int) -> None:
             bound_text(result.claimed, up=True, digits=4),
             "REFUTED" if result.refuted else "holds",
         )
-    console.print(table)
+    say_table(table)
     for kind, result in results.items():
         shares = f"{result.hits_likelier:,} against {result.hits_other:,} of {result.trials:,} trials"
         say(f"{kind}: event chosen beforehand: {result.event}; seen in {shares}; wrong with probability at most {result.false_alarm:g}.")

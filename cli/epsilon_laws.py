@@ -70,6 +70,13 @@ def subject_of(name: str, options: Options, *, solved: str | None = None) -> Sub
 
     Raises ShoalError CONFIG naming the option that is missing, not taken, or out of range.
     """
+    if name == "binary_rr":
+        raise ShoalError(Kind.CONFIG, "--mechanism binary_rr goes by the name rr here: give that")
+    if name == "gaussian" and (options["k"] is not None or options["setting"] is not None):
+        raise ShoalError(
+            Kind.CONFIG,
+            "--mechanism gaussian is noise on a number, with --sigma and --sensitivity: for the mechanism of tasks give local_gaussian",
+        )
     if name not in _ALL:
         raise ShoalError(Kind.CONFIG, f"--mechanism must be one of {', '.join(NAMES)}, got {name!r}")
     for option, value in options.items():

@@ -12,7 +12,7 @@ from shoal.accounting.certificate import Certificate
 from shoal.accounting.meaning import best_guess, bound_text, percent_text, sentences
 from shoal.accounting.published import PublishedBound
 from shoal.cli.epsilon_subjects import Bound
-from shoal.cli.output import console, say
+from shoal.cli.output import say, say_table
 
 _WAYS = {
     "pld": "privacy loss distributions, convolved: the figure to use",
@@ -45,7 +45,7 @@ def show_bound(bound: Bound) -> None:
     for key, (value, meaning) in rows.items():
         shown = bound_text(value, up=key != "epsilon_lower", digits=6) if isinstance(value, float) else str(value)
         table.add_row(key, shown, meaning)
-    console.print(table)
+    say_table(table)
     for line in sentences(bound) if isinstance(bound, Certificate) else _in_words(bound):
         say(line)
     say("Assumed: " + "; ".join(bound.assumptions) + ".")
@@ -69,7 +69,7 @@ def show_composed(rounds: int, delta: float, composed: Mapping[str, float]) -> N
         table.add_column(column, justify="right" if "≤" in column else "left")
     for way, value in sorted(composed.items(), key=lambda item: item[1]):
         table.add_row(way, bound_text(value, digits=6), _WAYS[way])
-    console.print(table)
+    say_table(table)
 
 
 def show_routes(routes: Iterable[RouteValue], published: Iterable[PublishedBound]) -> None:
@@ -82,7 +82,7 @@ def show_routes(routes: Iterable[RouteValue], published: Iterable[PublishedBound
     table.add_section()
     for bound in published:
         table.add_row(f"{bound.name}\n{bound.citation}", _value(bound.epsilon, bound.applies), _word(bound.applies), bound.why)
-    console.print(table)
+    say_table(table)
 
 
 def _value(epsilon: float | None, applies: bool) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 from shoal.cli.demo.processes import cpu_count
 from shoal.cli.figures import duration, figure, volume
 from shoal.cli.load_tasks import Target, stored_by
-from shoal.cli.output import console, say
+from shoal.cli.output import say, say_table
 from shoal.clients.fleet.measure import Cost, cost_of
 from shoal.clients.fleet.misbehaviour import MALFORMED, Conduct, Way, expected, mute
 from shoal.clients.fleet.plan import SimulationPlan
@@ -135,7 +135,7 @@ def show(one: Forecast) -> None:
     table = Table("devices", "number", "what must come of each")
     for conduct, count in sorted(plan.mix().items()):
         table.add_row(conduct.name.lower().replace("_", " "), f"{count:,}", _fate(conduct, plan.way))
-    console.print(table)
+    say_table(table)
     say(f"sends {volume(one.sent_bytes)} of frames in {one.calls:,} calls; the shuffler stores {volume(one.stored_bytes)}")
     if plan.prepare:
         say(f"before the clock starts: {duration(one.prepare_s)} of CPU for encapsulations")

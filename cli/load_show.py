@@ -10,7 +10,7 @@ from rich.table import Table
 from shoal.cli.counted import Counted, Usage
 from shoal.cli.figures import duration, figure, volume
 from shoal.cli.load_tasks import Target
-from shoal.cli.output import console, say
+from shoal.cli.output import say, say_table
 from shoal.clients.fleet.measure import percentiles
 from shoal.clients.fleet.plan import Breaches, SimulationResult
 from shoal.clients.fleet.share import Effort
@@ -150,7 +150,7 @@ def show(outcome: Outcome) -> None:
             agrees = "" if outcome.interrupted and row.counted is None else "yes" if row.agrees else "NO"
             cells += ["not decided" if row.counted is None else row.counted.n, agrees]
         table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
-    console.print(table)
+    say_table(table)
     for kind, count in result.refused.items():
         say(f"{count:,} refused, {kind.name}: {result.reasons.get(kind, '')}")
     if result.unknown and result.trouble:
@@ -187,7 +187,7 @@ def _show_misbehaviour(outcome: Outcome) -> None:
             table.add_row(
                 conduct.name.lower().replace("_", " "), *(f"{one.sent:,}", refused, f"{one.acked:,}", f"{silent:,}", f"{one.surprises:,}")
             )
-        console.print(table)
+        say_table(table)
     rejected = [row.counted.rejected for row in outcome.rows if row.counted is not None and row.counted.rejected is not None]
     if any(row.garbage for row in outcome.rows) and rejected:
         say(f"garbage: {sum(row.garbage for row in outcome.rows):,} acknowledged, {sum(rejected):,} messages rejected by the analyzer")

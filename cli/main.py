@@ -6,6 +6,7 @@ loads no command-line library; everything else wants ``shoal[server]``.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -16,6 +17,7 @@ from shoal import __version__
 from shoal.errors import USAGE, Kind, ShoalError
 
 INTERRUPTED = 130  # exit status
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # the disk's own reasons, no bug of ours
 
 # Every group of commands and the module that registers it.
 PARTS = ("demo.command", "keys", "task", "shuffler", "analyzer", "results", "epsilon", "load", "audit", "plan")
@@ -33,21 +35,31 @@ def main(argv: Sequence[str] | None = None) -> int:
             from shoal.cli.agent import main as agent
 
             return agent(arguments[1:])
-        return _run(arguments)
+        status = _run(arguments)
+        sys.stdout.flush()  # here, where a full disk or a closed pipe is still an answer
+        return status
     except ShoalError as error:
         return fail(error)
     except (KeyboardInterrupt, EOFError):
         print("shoal: interrupted", file=sys.stderr)  # noqa: T201 - the command line's own output
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            _drop_output()
+            return fail(ShoalError(Kind.OVERLOADED, f"cannot write: {error.strerror}: make room there, or write elsewhere"))
         if os.environ.get("SHOAL_DEBUG"):
             raise
         return fail(
             ShoalError(Kind.INTERNAL, f"unexpected {type(error).__name__}: a bug; run again with SHOAL_DEBUG=1 and report the trace")
         )
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere: the interpreter would complain of it once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(error: ShoalError) -> int:

@@ -8,16 +8,45 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
 
 from shoal.errors import Kind, ShoalError
 
 console = Console(highlight=False)
 stderr = Console(stderr=True, highlight=False)
+_ANY_WIDTH = 10_000
 
 
 def say(text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)
+
+
+def say_table(table: Table, to: Console = console) -> None:
+    """A table whose figures and words are whole: where they don't fit the terminal, first the padding goes, then it is wider than that.
+
+    Left alone, rich cuts what is too wide: 0.02536 becomes "0.0…", and n = 2,000 and n = 2,999 are both "2,0…".
+    """
+    for column in table.columns:
+        column.min_width = max(_longest(text, whole=column.no_wrap) for text in (column.header, *column.cells))
+    if _least_width(table, to) > to.width:
+        table.padding = (0, 0)
+    if _least_width(table, to) > to.width:
+        table.width = _least_width(table, to)
+    to.print(table, crop=False)
+
+
+def _least_width(table: Table, to: Console) -> int:
+    return Measurement.get(to, to.options.update(width=_ANY_WIDTH), table).minimum
+
+
+def _longest(text: RenderableType, *, whole: bool) -> int:
+    """Columns that the longest word of a cell takes, or all of it."""
+    shown = Text.from_markup(text).plain if isinstance(text, str) else ""
+    return max(map(cell_len, [shown] if whole else shown.split()), default=0)
 
 
 def emit_json(value: Any) -> None:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from shoal.analyzer.planner import Frequencies, Plan, Request, Simulation, plan, simulate
 from shoal.analyzer.planner.order import Tell
-from shoal.analyzer.planner.simulate import MOST_RUNS, zipf
+from shoal.analyzer.planner.simulate import MOST_DEVICES, MOST_RUNS, zipf
 from shoal.cli import plan_options as opt
 from shoal.cli.output import check_new, emit_json, say, stderr, write_new
 from shoal.cli.plan_options import Asked
@@ -109,6 +109,8 @@ class _Shown:
             check_plot(self.picture)
         if self.emit is not None:
             check_new(self.emit)
+            if self.picture is not None and self.picture.absolute() == self.emit.absolute():
+                raise ShoalError(Kind.CONFIG, "--emit and --plot name one file: the picture would take the task's place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,9 @@ def _recipe(context: typer.Context, name: str, n: int | None, shown: _Shown) -> 
 
 def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: _Shown) -> None:
     asked, total = given.question()
-    _check_simulation(runs.count, runs.data, asked)
+    _check_simulation(runs, asked)
+    if numbers.min_batch == 0:
+        raise ShoalError(Kind.CONFIG, "--min-batch is at least 2 reports: leave it out for n")
     shown.check()
     plain = Request(
         asked,
@@ -169,6 +173,10 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: 
         memoized=numbers.memoized,
         changes=numbers.changes,
     )
+    if runs.count is not None and plain.n > MOST_DEVICES:
+        raise ShoalError(
+            Kind.CONFIG, f"--simulate makes up at most {MOST_DEVICES:,} devices, got --n {plain.n:,}: simulate a plan for fewer"
+        )
     request = limited(plain, limits.size, limits.messages, limits.epsilon0, limits.mechanisms)
     with _bar() as tell:
         made = plan(request, tell)
@@ -220,11 +228,13 @@ def _bar() -> Iterator[Tell]:
         yield tell
 
 
-def _check_simulation(runs: int | None, data: opt.Data | None, asked: object) -> None:
+def _check_simulation(runs: _Runs, asked: object) -> None:
     """Before anything is computed: raises CONFIG."""
-    if runs is not None and not 2 <= runs <= MOST_RUNS:
-        raise ShoalError(Kind.CONFIG, f"--simulate wants 2 to {MOST_RUNS} runs, got {runs}")
-    if data is not None and (runs is None or not isinstance(asked, Frequencies)):
+    if runs.count is not None and not 2 <= runs.count <= MOST_RUNS:
+        raise ShoalError(Kind.CONFIG, f"--simulate wants 2 to {MOST_RUNS} runs, got {runs.count}")
+    if runs.seed is not None and runs.count is None:
+        raise ShoalError(Kind.CONFIG, "--seed goes with --simulate, nothing else is drawn: leave it out")
+    if runs.data is not None and (runs.count is None or not isinstance(asked, Frequencies)):
         raise ShoalError(Kind.CONFIG, "--data goes with --simulate, and with counts, not means: leave it out")
 
 

@@ -72,7 +72,9 @@ Changes = Annotated[int, typer.Option(help="How often a device's value changes o
 Memoized = Annotated[bool, typer.Option("--memoized", help="They repeat one permanent report per value.")]
 All = Annotated[bool, typer.Option("--all", help="Show every alternative, not the best ones alone.")]
 Emit = Annotated[Path | None, typer.Option("--emit", metavar="TASK.toml", help="Write a task to fill in, lint and sign; never overwrites.")]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the error against epsilon, also without shuffling.")]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the error against epsilon, also without shuffling; replaces it.")
+]
 Simulate = Annotated[
     int | None,
     typer.Option("--simulate", metavar="RUNS", help="Run the production code so often on made-up devices; below 30 tell little."),

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from shoal.accounting.meaning import bound_text
-from shoal.accounting.memoized import PROMISE
+from shoal.accounting.memoized import PROMISE_KEPT, promised
 from shoal.analyzer.planner import Errors, Frequencies, Mean, Option, Plan, Quantiles, Question, Repeated, Simulation, Standing, Sum
 from shoal.cli.figures import figure
-from shoal.cli.output import console, say
+from shoal.cli.output import say, say_table
+from shoal.domain import NO_ANSWER, Categories, Domain
 
 _SHOWN = 10  # alternatives, unless all are asked for
 # Above this a single report says next to nothing against its receiver; `shoal task lint` warns of it too.
@@ -19,7 +20,7 @@ _USELESS = 0.5  # of all there is to estimate: an error beyond tells nothing
 
 
 def show_plan(plan: Plan, *, everything: bool) -> None:
-    console.print(_table(plan, everything))
+    say_table(_table(plan, everything))
     for line in sentences(plan):
         say(line)
     if plan.others:
@@ -104,7 +105,7 @@ def sentences(plan: Plan) -> Iterator[str]:
         + (": a report protects its device hardly at all then. --max-epsilon0 puts a limit on it, at the price of error." if weak else ".")
     )
     if plan.repeated is not None:
-        yield _repeated(plan.repeated)
+        yield _repeated(plan.repeated, promised(choice.candidate.build(choice.epsilon0))[0])
 
 
 def _whole(plan: Plan) -> float:
@@ -131,8 +132,19 @@ def _errors(plan: Plan, errors: Errors) -> str:
             f"Predicted error of the quantiles {', '.join(f'{share:g}' for share in question.at)}: {figure(errors.ranked)}{unit} over all "
             f"of them, {figure(errors.light)} in the best one, {figure(errors.heavy)} in the worst one, of numbers that are spread as "
             f"{question.shape} says ({100 * errors.spread:.0f} % of its square is bias); every device is expected to answer."
+            f"{_read(plan.choice.candidate.domain)}"
         )
     return _error_of_number(question, errors, request.n, unit)
+
+
+def _read(domain: Domain) -> str:
+    """Where the release has no quantiles, but counts that they are read from."""
+    if not isinstance(domain, Categories):
+        return ""
+    return (
+        f' The release counts the {len(domain.names)} bins: a quantile lies where their `processed` counts, "{NO_ANSWER}" left out, add up '
+        "to its share, in a straight line within the bin."
+    )
 
 
 def _error_of_number(question: Mean, errors: Errors, n: int, unit: str) -> str:
@@ -157,7 +169,7 @@ def _absent(question: Sum) -> str:
     )
 
 
-def _repeated(repeated: Repeated) -> str:
+def _repeated(repeated: Repeated, promise: str) -> str:
     """What was asked for first, and what the other way would cost."""
     changes = "once" if repeated.changes == 1 else f"{repeated.changes:,} times"
     asked = f"Asked {repeated.windows:,} times" + (f", the value changing {changes}," if repeated.changes else "")
@@ -169,10 +181,11 @@ def _repeated(repeated: Repeated) -> str:
     if repeated.kept_epsilon0 is None:
         return f"{asked} {fresh} A report of several messages can't be memoized."
     values = "the one value costs" if repeated.values == 1 else f"{repeated.values:,} values cost"
+    which = "the lifetime epsilon" if promise == PROMISE_KEPT else "epsilon0"
     kept = (
-        f"memoized: {PROMISE}. epsilon0 is {bound_text(repeated.permanent_epsilon0)}, so {values} {bound_text(repeated.kept_epsilon0)} "
-        "over all windows; the central figure is about one window seen alone, and from the second one on nothing below epsilon0 is "
-        "promised of all of them together."
+        f"memoized: {promise}. {which.removeprefix('the ')} is {bound_text(repeated.permanent_epsilon0)}, so {values} "
+        f"{bound_text(repeated.kept_epsilon0)} over all windows; the central figure is about one window seen alone, and from the second "
+        f"one on nothing below {which} is promised of all of them together."
     )
     if repeated.memoized:
         return f"{asked}{'' if asked.endswith(',') else ','} {kept} Not memoized, {fresh}"
@@ -182,6 +195,11 @@ def _repeated(repeated: Repeated) -> str:
 def simulated(result: Simulation, n: int) -> str:
     """Predicted against observed, with what the simulation itself can tell."""
     width = (result.high - result.low) / 2.0 / result.observed if result.observed > 0.0 else 0.0
+    if result.observed == 0.0:
+        return (
+            f"Simulated: {result.runs:,} batches of {n:,} devices: predicted {figure(result.predicted)}, observed 0: no coin changed an "
+            "answer in any of them, so they can't tell how rare that is."
+        )
     verdict = (
         "the prediction lies inside" if result.agrees else "the prediction lies OUTSIDE, which happens to a right one in 5 % of simulations"
     )

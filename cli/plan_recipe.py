@@ -15,7 +15,7 @@ from shoal.analyzer.planner.order import Tell
 from shoal.analyzer.planner.reasons import ALIKE
 from shoal.analyzer.planner.recipes import RECIPES, recipe
 from shoal.cli.figures import figure
-from shoal.cli.output import console, emit_json, say, write_new
+from shoal.cli.output import emit_json, say, say_table, write_new
 from shoal.cli.plan_task import task_text
 from shoal.errors import Kind, ShoalError
 
@@ -48,7 +48,7 @@ def _list(*, as_json: bool) -> None:
     table = Table("recipe", "deployment", "claimed epsilon", "mechanism here")
     for each in RECIPES:
         table.add_row(each.name, each.title, f"{each.epsilon:g}{', central' if each.central else ''}", each.mechanism)
-    console.print(table)
+    say_table(table)
 
 
 def sentences(found: Weighed) -> Iterator[str]:
@@ -62,7 +62,7 @@ def sentences(found: Weighed) -> Iterator[str]:
         f"one batch of {n:,} reports, all honest, is epsilon <= {bound_text(certificate.epsilon_upper)} at delta = {certificate.delta:g}"
     )
     year = (
-        "no figure below epsilon0 is claimed of many windows of a memoized task together"
+        f"no figure below {bound_text(found.year)} is claimed of many windows of a memoized task together"
         if found.year_shuffled is None
         else f"a year of them together epsilon <= {bound_text(found.year_shuffled)}"
     )

@@ -17,6 +17,7 @@ from shoal.limits import LIMITS
 from shoal.task import PPM, one_line
 
 _HEAVY = 0.5
+_MOST_DIGITS = 18  # of a count
 
 
 def _wrong(message: str) -> ShoalError:
@@ -145,23 +146,43 @@ def limited(
 def read_counts(path: Path) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """(labels, counts) of a text file with LABEL,COUNT or COUNT per line; counts have one more, of "no answer" (0 if it is not there)."""
     try:
-        lines = read_bytes(path).decode("utf-8").splitlines()
+        lines = read_bytes(path).decode("utf-8-sig").splitlines()  # spreadsheets put a byte order mark first
     except UnicodeDecodeError:
         raise _wrong(f"--counts {path}: not a text file in UTF-8") from None
     labels: list[str] = []
+    seen: set[str] = set()
     counts: list[int] = []
     missing = 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        label, _, text = line.rpartition(",")
-        count = _whole(f"--counts {path}, line {number}", text)
-        if label.strip() == NO_ANSWER:
+        label, text = _label_and_count(line)
+        count = _count(f"--counts {path}, line {number}", text)
+        if label == NO_ANSWER:
             missing += count
-        else:
-            labels.append(label.strip() or f"category {len(labels) + 1}")
-            counts.append(count)
+            continue
+        label = label or f"category {len(labels) + 1}"
+        if label in seen:
+            raise _wrong(f"--counts {path}, line {number}: {label!r} is there already: labels are distinct")
+        seen.add(label)
+        labels.append(label)
+        counts.append(count)
     return tuple(labels), (*counts, missing)
+
+
+def _label_and_count(line: str) -> tuple[str, str]:
+    """Everything before the last comma, without the quotes in which spreadsheets put a label with a comma; and what follows it."""
+    label, _, text = line.rpartition(",")
+    label = label.strip()
+    if len(label) >= 2 and label[0] == label[-1] == '"':
+        label = label[1:-1].replace('""', '"').strip()
+    return label, text.strip()
+
+
+def _count(what: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise _wrong(f"{what}: {text!r} is no whole number of at least 0: lines are LABEL,COUNT or COUNT, without a heading")
+    return int(text)
 
 
 def _whole(what: str, text: str) -> int:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner import Plan
+from shoal.cli.taskfile import UNNAMED, UNSAID
 from shoal.domain import Categories, Domain, Numeric
 
 _TEXT = """\
@@ -14,9 +15,9 @@ _TEXT = """\
 # Fill in what says FILL IN, check the file with `shoal task lint`, sign it with `shoal task sign`.
 # `shoal task new` writes a sample in which every key is explained.
 
-name = "fill-in-a-name"             # FILL IN: lower case letters, digits, -
-purpose = "fill in"                 # FILL IN: in plain words; owners consent per purpose
-question = "fill in"                # FILL IN: in plain words
+name = "{unnamed}"             # FILL IN: lower case letters, digits, -
+purpose = "{unsaid}"                 # FILL IN: in plain words; owners consent per purpose
+question = "{unsaid}"                # FILL IN: in plain words
 # Planned, and certified together: reports in the smallest batch that is released, the share of honest and independent ones that you
 # assume in every batch, and the central guarantee. A release that guarantees less is withheld.
 min_batch = {min_batch}
@@ -60,6 +61,8 @@ def task_text(plan: Plan, length_s: int = 604_800) -> str:
         raise TypeError("a choice has its integers")
     target = repr(request.epsilon) if request.epsilon is not None else bound_text(choice.epsilon_upper, digits=6)
     return _TEXT.format(
+        unnamed=UNNAMED,
+        unsaid=UNSAID,
         made=f"Planned by `shoal plan`: {choice.candidate.title}, for {request.n} devices, central epsilon <= {target}.",
         min_batch=request.min_batch,
         honest=f"{float(request.honest_fraction):.6f}",

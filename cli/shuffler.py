@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.output import console, emit_json, readiness, say
+from shoal.cli.output import emit_json, readiness, say, say_table
 from shoal.errors import Kind, ShoalError
 
 Config = Annotated[Path, typer.Option("--config", help="shuffler.toml; deploy/shuffler.toml is a commented sample.")]
@@ -92,7 +92,7 @@ def _show(answer: dict[str, Any]) -> None:
             f"{last['window']} {last['outcome'].lower()}" if last else "-",
             str(last["reports"]) if last else "-",
         )
-    console.print(table)
+    say_table(table)
     for task in answer["tasks"]:
         if task["pairwise"]:
             rounds = answer["rounds"].get(task["task_id"][:8], {"open": {}, "ended": {}})

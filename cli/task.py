@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal import codec
-from shoal.accounting.findings import LintResult
+from shoal.accounting.findings import Finding, LintResult
 from shoal.accounting.lint import lint
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.memoized import lifetime_epsilon, promised
@@ -19,7 +20,7 @@ from shoal.cli import pairwise_show
 from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
 from shoal.cli.task_frame import frame_bytes, report_words, with_frame
 from shoal.cli.task_publish import publish
-from shoal.cli.taskfile import read_task, sample
+from shoal.cli.taskfile import UNNAMED, UNSAID, read_task, sample
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import TrustedTask, trust_task
@@ -100,7 +101,18 @@ def sign(
 
 
 def _lint(made: Task) -> LintResult:
-    return with_frame(made, pairwise_show.with_noise(made, pairwise_show.with_graph(made, lint(made))))
+    return _with_texts(made, with_frame(made, pairwise_show.with_noise(made, pairwise_show.with_graph(made, lint(made)))))
+
+
+def _with_texts(made: Task, result: LintResult) -> LintResult:
+    """With an error for each text that `shoal plan --emit` left to be filled in: owners would be asked for consent to "fill in"."""
+    texts = {"name": (made.name, UNNAMED), "purpose": (made.purpose, UNSAID), "question": (made.question, UNSAID)}
+    left = [
+        Finding(error=True, message=f'{key} is still "{text}": fill in what devices\' owners are to read')
+        for key, (text, planned) in texts.items()
+        if text == planned
+    ]
+    return replace(result, findings=(*result.findings, *left))
 
 
 def sign_task(made: Task, signer: SigningKey) -> bytes:

@@ -113,6 +113,11 @@ def _replaced(text: str, table: str, key: str, value: str) -> tuple[str, bool]:
     return "\n".join(lines) + "\n", found
 
 
+# What `shoal plan --emit` leaves to be said; neither is linted or signed.
+UNNAMED = "fill-in-a-name"
+UNSAID = "fill in"
+
+
 class Reader:
     """Typed access to a TOML table; every failure names file and key."""
 

@@ -20,7 +20,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(data.decode())
     except OSError as error:
         raise ShoalError(Kind.CONFIG, f"cannot read {path}: {error.strerror or 'unreadable'}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ShoalError(Kind.CONFIG, f"{path.name}: no text in UTF-8, as a TOML file is") from None
+    except tomllib.TOMLDecodeError as error:
         raise ShoalError(Kind.CONFIG, f"{path.name}: {error}") from None
     except RecursionError:
         raise ShoalError(Kind.CONFIG, f"{path.name}: nested too deeply") from None

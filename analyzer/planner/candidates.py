@@ -136,7 +136,9 @@ def _check_answer(candidate: Candidate, question: Question) -> None:
                     Kind.INVALID, "of ordered bins only k-ary responses are compared here: shoal plan categories has the others"
                 )
         elif not isinstance(mechanism, Distributed):
-            raise ShoalError(Kind.INVALID, "it does not tell how a number is distributed")
+            bins = counts and isinstance(mechanism.privacy(), KaryLaw)
+            mend = "; over bins it would: choose a smaller unit, in which they begin at whole numbers" if bins else ""
+            raise ShoalError(Kind.INVALID, f"it does not tell how a number is distributed{mend}")
         elif not isinstance(mechanism.privacy(), KaryLaw | FiniteLaw):
             raise ShoalError(Kind.INVALID, "no errors of quantiles are predicted for it: the law of its reports is no table")
     elif labels[0] not in {MEAN, MEAN_OF_ALL}:

@@ -19,7 +19,7 @@ from shoal.analyzer.planner.candidates import Candidate, candidates
 from shoal.analyzer.planner.order import Tell, compare_all
 from shoal.analyzer.planner.predict import predict, ranked
 from shoal.analyzer.planner.question import Frequencies, Request, wrong
-from shoal.analyzer.planner.reasons import ALIKE, over_limits, times, why_it_loses
+from shoal.analyzer.planner.reasons import ALIKE, every_reason, over_limits, times, why_it_loses
 from shoal.analyzer.planner.repeated import repeated
 from shoal.analyzer.planner.result import Option, Plan, Standing
 from shoal.analyzer.planner.search import guess, largest, smallest
@@ -53,7 +53,7 @@ def plan(request: Request, tell: Tell | None = None) -> Plan:
     found = sorted(comparison.options, key=lambda option: every.index(option.candidate))
     compared = [option for option in found if option.errors is not None]
     if not compared:
-        why = "; ".join(f"{option.candidate.title}: {option.reason}" for option in found)
+        why = every_reason(found)
         raise wrong(f"nothing can be planned within these limits: {why}")
     choice = _chosen(request, compared)
     choice, certificate = _certified(request, choice)

@@ -255,7 +255,9 @@ class Request:
         if not 1 <= self.windows <= LIMITS.windows:
             raise wrong(f"a task has 1 to {LIMITS.windows} windows, got {self.windows}")
         if not 0 <= self.changes < self.windows:
-            raise wrong(f"a value changes between windows, 0 to {self.windows - 1} times in {self.windows}, got {self.changes}")
+            raise wrong(
+                f"a value changes between windows, 0 to {self.windows - 1} times in {self.windows}, got {self.changes}: more windows?"
+            )
 
     @property
     def n_honest(self) -> int:

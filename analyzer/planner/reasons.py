@@ -13,6 +13,7 @@ from shoal.domain import Numeric
 # Errors this close are alike: epsilon0 is searched to 0.05 %, which moves an error by 0.3 % or so.
 ALIKE = 5e-3
 _MOSTLY = 0.5
+_NAMED = 3  # candidates that fail alike, before the others are only counted
 
 
 def why_it_loses(option: Option, choice: Option, request: Request) -> str:
@@ -87,6 +88,19 @@ def _noise(errors: Errors) -> float:
 def _rounds_more(errors: Errors, chosen: Errors) -> bool:
     """Whether rounding makes more of what the variance is above the chosen one's than the randomizer's noise does."""
     return errors.spread * errors.ranked**2 - chosen.spread * chosen.ranked**2 > _noise(errors) ** 2 - _noise(chosen) ** 2
+
+
+def every_reason(options: list[Option]) -> str:
+    """Why each of them failed, the titles of those that failed alike together; a line that can be read for dozens of them."""
+    alike: dict[str, list[str]] = {}
+    for option in options:
+        alike.setdefault(option.reason, []).append(option.candidate.title)
+    return "; ".join(f"{_listed(titles)}: {reason}" for reason, titles in alike.items())
+
+
+def _listed(titles: list[str]) -> str:
+    first = ", ".join(titles[:_NAMED])
+    return first if len(titles) <= _NAMED else f"{first} and {len(titles) - _NAMED} more"
 
 
 def over_limits(messages: int, size: int, request: Request) -> str:

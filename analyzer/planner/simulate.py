@@ -28,7 +28,7 @@ _BLOCK_BYTES = 1 << 24  # of reports at a time
 _MOST_BLOCK = 1 << 18  # devices at a time
 _Z = 1.959963984540054
 MOST_RUNS = 1_000_000
-_MOST_DEVICES = 10_000_000  # their cells are held in memory
+MOST_DEVICES = 10_000_000  # their cells are held in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,8 @@ def _tally(mechanism: Mechanism, values: NDArray[np.int64], entropy: Entropy) ->
 
 
 def _check(runs: int, n: int) -> None:
-    if n > _MOST_DEVICES:
-        raise wrong(f"a simulation has at most {_MOST_DEVICES} devices, got {n}: plan for fewer, and simulate that")
+    if n > MOST_DEVICES:
+        raise wrong(f"a simulation has at most {MOST_DEVICES} devices, got {n}: plan for fewer, and simulate that")
     if not 2 <= runs <= MOST_RUNS:
         raise wrong(f"a simulation has 2 to {MOST_RUNS} runs, got {runs}")
 

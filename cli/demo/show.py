@@ -10,6 +10,7 @@ from rich.table import Table
 
 from shoal.accounting.meaning import best_guess, bound_text, percent_text
 from shoal.analyzer.processed import MEANS
+from shoal.cli.output import say_table
 from shoal.mechanisms.binary_rr import two_coin
 
 
@@ -20,8 +21,8 @@ def tables(console: Console, results: dict[str, Any]) -> None:
         if release.get("withheld"):
             console.print(f"[bold]{task['name']}[/]: withheld: {release['withheld']}")
             continue
-        console.print(_estimates(task))
-    console.print(_guarantees(results))
+        say_table(_estimates(task), console)
+    say_table(_guarantees(results), console)
 
 
 def _estimates(task: dict[str, Any]) -> Table:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.accounting.meaning import bound_text, sum_sentences
+from shoal.cli.output import say_table
 
 
 def everything(console: Console, results: dict[str, Any]) -> None:
@@ -15,11 +16,11 @@ def everything(console: Console, results: dict[str, Any]) -> None:
     release = results["tasks"][0]["release"]
     lost = ", ".join(f"{count} {outcome}" for outcome, count in sorted(results["outcomes"].items()))
     console.print(f"{results['devices']} devices: {lost}.")
-    console.print(_rounds(results["rounds"], release))
+    say_table(_rounds(results["rounds"], release), console)
     if release["withheld"]:
         console.print(f"withheld: {release['withheld']}")
         return
-    console.print(_totals(results["tasks"][0]))
+    say_table(_totals(results["tasks"][0]), console)
     privacy, rounds = release["privacy"], release["rounds"]
     for sentence in sum_sentences(
         privacy["epsilon_upper"], privacy["delta"], privacy["n_certified"], rounds["epsilon_together"], rounds["mode"]

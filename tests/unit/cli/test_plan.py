@@ -159,7 +159,7 @@ def test_counts_from_a_file_are_what_errors_are_ranked_at(tmp_path: Path, capsys
     file.write_text("bus,900\ncar,many\n", encoding="utf-8")
     status, _, err = run(capsys, "categories", "--counts", str(file), "--epsilon", "1")
     assert status == 2
-    assert "line 2: whole numbers of at least 0 are wanted" in err
+    assert "line 2: 'many' is no whole number" in err
 
 
 def test_windows_are_told_apart(capsys: Capture) -> None:

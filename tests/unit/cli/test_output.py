@@ -1,0 +1,83 @@
+"""What commands print where there is little room: tables on narrow terminals, and a disk that is full."""
+
+from __future__ import annotations
+
+import errno
+import io
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from shoal.cli import main as entry
+from shoal.cli.output import say_table
+
+Capture = pytest.CaptureFixture[str]
+
+
+def printed(table: Table, width: int) -> str:
+    screen = Console(file=io.StringIO(), width=width)
+    say_table(table, screen)
+    assert isinstance(screen.file, io.StringIO)
+    return screen.file.getvalue()
+
+
+def table_of(*, no_wrap: bool) -> Table:
+    table = Table(title="a title that is longer than the terminal is wide")
+    for name in ("mechanism", "epsilon <=", "epsilon >=", "n"):
+        table.add_column(name, no_wrap=no_wrap)
+    table.add_row("hadamard_response standard", "0.02536", "0.02535", "1,234,567")
+    return table
+
+
+@pytest.mark.parametrize("no_wrap", [False, True])
+@pytest.mark.parametrize("width", [20, 40, 60, 80])
+def test_a_table_cuts_no_figure_short(width: int, no_wrap: bool) -> None:
+    """Whatever the terminal: a cut figure is a wrong one. Planted: the table printed by rich alone -> "0.0…", and this fails below 80."""
+    text = printed(table_of(no_wrap=no_wrap), width)
+    assert "…" not in text
+    for word in ("hadamard_response", "standard", "0.02536", "0.02535", "1,234,567"):
+        assert word in text
+
+
+def test_a_table_that_fits_is_left_as_it_is() -> None:
+    """Planted: the padding always taken away -> this fails."""
+    assert "│ hadamard_response standard │ 0.02536    │" in printed(table_of(no_wrap=False), 80)
+
+
+def test_a_full_disk_is_no_bug(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: OSError left to what catches bugs -> "a bug; run again", and this fails."""
+
+    def run(_: list[str]) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(entry, "_run", run)
+    monkeypatch.setattr(entry, "_drop_output", lambda: None)
+    assert entry.main(["plan"]) == 1
+    assert capsys.readouterr().err == "shoal: cannot write: No space left on device: make room there, or write elsewhere\n"
+
+
+def test_another_oserror_is_one(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody foresaw is not blamed on the disk. Planted: every OSError taken for a full disk -> this fails."""
+
+    def run(_: list[str]) -> int:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(entry, "_run", run)
+    monkeypatch.delenv("SHOAL_DEBUG", raising=False)
+    assert entry.main(["plan"]) == 1
+    assert "unexpected OSError: a bug" in capsys.readouterr().err
+
+
+def test_output_that_fits_the_buffer_is_written_before_the_end(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short answer reaches the disk only when it is flushed: there its failure must still be seen. Planted: no flush -> this fails."""
+
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(entry, "_run", lambda _: 0)
+    monkeypatch.setattr(entry, "_drop_output", lambda: None)
+    monkeypatch.setattr("sys.stdout", Full())
+    assert entry.main(["epsilon"]) == 1
+    assert "make room there" in capsys.readouterr().err
