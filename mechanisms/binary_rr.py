@@ -106,8 +106,9 @@ class BinaryResponse:
         import numpy as np
 
         cells.check_counts(counts, 2)
-        p, q = self.yes_if_yes / WORDS, self.yes_if_no / WORDS
-        error: NDArray[np.float64] = np.sqrt(counts[1] * (p * (1.0 - p)) + counts[0] * (q * (1.0 - q))) / (p - q)
+        # Products of integers: 1 - p in floats would lose what little noise there is at a large epsilon0.
+        yes, no = (chance * (WORDS - chance) / WORDS**2 for chance in (self.yes_if_yes, self.yes_if_no))
+        error: NDArray[np.float64] = np.sqrt(counts[1] * yes + counts[0] * no) / ((self.yes_if_yes - self.yes_if_no) / WORDS)
         return np.array([error, error])
 
     def privacy(self) -> KaryLaw | FiniteLaw:

@@ -58,6 +58,13 @@ def test_an_asymmetric_estimate_by_hand() -> None:
     assert estimate.stderr == pytest.approx([math.sqrt(variance)] * 2)
 
 
+def test_little_noise_is_not_lost() -> None:
+    """At epsilon0 near 44 a yes is flipped once in 2^63, and 1 - p would be 0 in floats. Planted: p (1 - p) from a float p -> fails."""
+    found = BinaryResponse(WORDS - 2, 2).expected_stderr(np.array([500, 500]))
+    assert found == pytest.approx([math.sqrt(1000 * 2 / WORDS)] * 2, rel=1e-12)
+    assert found == pytest.approx(BinaryResponse(WORDS - 2, 2).expected_stderr(np.array([0, 1000])), rel=1e-12)
+
+
 def test_estimates_are_not_clipped() -> None:
     """Planted: clipping to [0, n] -> this fails."""
     estimate = create(two_coin(), YesNo()).estimate(Tally(np.array([1000, 0]), 1000))
