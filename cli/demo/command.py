@@ -18,7 +18,6 @@ from shoal.analyzer.report_page import render_report
 from shoal.cli.demo import show, show_sums
 from shoal.cli.demo.collect import released, shredded
 from shoal.cli.demo.processes import Process, cpu_count, progress_bars, running, until
-from shoal.cli.demo.secagg_run import run_secagg
 from shoal.cli.demo.survey import Question, load_visits, questions
 from shoal.cli.demo.workspace import Workspace, build
 from shoal.cli.output import console, stderr
@@ -77,7 +76,7 @@ def demo(
         _make(place)  # now, not after a minute of work
     folder = _folder(keep)
     try:
-        work = run_secagg(folder, devices, screen) if secagg else _run(folder, asked, devices, workers or cpu_count(), screen)
+        work = _secagg(folder, devices, screen) if secagg else _run(folder, asked, devices, workers or cpu_count(), screen)
         results, page = asyncio.run(_stopped_by_sigterm(work))
     finally:
         if keep is None:
@@ -100,6 +99,12 @@ def demo(
         raise ShoalError(
             Kind.ABORTED, "no sum came about: this machine was too busy for the rounds' times; run it again, or with fewer --devices"
         )
+
+
+async def _secagg(folder: Path, devices: int | None, screen: Any) -> tuple[dict[str, Any], str]:
+    from shoal.cli.demo.secagg_run import run_secagg  # the other demo needs none of it
+
+    return await run_secagg(folder, devices, screen)
 
 
 def _leave(out: Path, json_path: Path | None, text: str, page: str) -> None:

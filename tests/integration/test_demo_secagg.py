@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.demo import command
+from shoal.cli.demo import secagg_run
 from shoal.cli.demo.secagg import _times
 from shoal.cli.main import main
 
@@ -70,7 +70,7 @@ def test_no_sum_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     async def nothing(*_: object) -> tuple[dict[str, Any], str]:
         return {"tasks": [{"release": release}], "rounds": [], "devices": 60, "outcomes": {"too late": 60}}, ""
 
-    monkeypatch.setattr(command, "run_secagg", nothing)
+    monkeypatch.setattr(secagg_run, "run_secagg", nothing)
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--secagg", "--devices", "60"]) == 1
     shown = capsys.readouterr()
