@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.sizes import size
+from tests.slowest import SLOWEST
 
 # Our matrices are small: a second BLAS thread only waits, at full CPU, beside the other test processes. Set before numpy is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -19,6 +20,13 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # derandomize: a failure is a failure for everybody; no deadline: a busy machine is no defect.
 settings.register_profile("shoal", derandomize=True, database=None, deadline=None, max_examples=size(60, 2_000), print_blob=True)
 settings.load_profile("shoal")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest first: one that starts last keeps a core idle for as long as it takes. pyproject.toml keeps xdist from
+    ordering files by the number of their tests, which puts the longest, of one test or two, at the very end."""
+    last = len(SLOWEST)
+    items.sort(key=lambda item: SLOWEST.get(item.nodeid.partition("::")[0], last))
 
 
 @pytest.fixture(autouse=True)

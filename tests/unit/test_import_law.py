@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import packages_distributions
@@ -75,7 +75,8 @@ class Import:
         return self.name.split(".")[0]
 
 
-def imports_of(module: Module) -> list[Import]:
+@cache  # five laws ask
+def imports_of(module: Module) -> Sequence[Import]:
     """Every import, wherever it stands, also ``import_module("...")``; ``from a import b`` counts as a.b."""
     found: list[Import] = []
 
@@ -237,7 +238,8 @@ PACKAGE_LAWS: tuple[Law, ...] = (
 )
 
 
-def read(folder: str) -> list[Module]:
+@cache
+def read(folder: str) -> Sequence[Module]:
     paths = sorted(path for path in (ROOT / folder).rglob("*.py") if "_pb2" not in path.name)
     return [Module(str(path.relative_to(ROOT)), path.read_text()) for path in paths]
 
