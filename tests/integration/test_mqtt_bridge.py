@@ -31,6 +31,7 @@ from tests import broker as brokers
 from tests.broker import Broker, Tap
 from tests.mqtt_devices import PATIENCE_S, Devices, table
 from tests.shuffler_world import CA, START, AnalyzerEnd, Published, World, submit
+from tests.sizes import size
 
 
 class Site:
@@ -249,25 +250,25 @@ async def test_a_broker_that_dies_and_comes_back(site: Site) -> None:
 
     Planted: answering before the commit, or not subscribing again -> this fails.
     """
-    published = site.world.publish()
+    published, count = site.world.publish(), size(60, 200)
     await site.start()
-    reports = [published.sealed() for _ in range(200)]
+    reports = [published.sealed() for _ in range(count)]
     contents = [published.content(one) for one in reports]
     frames = [sealed(published, content) for content in contents]
     async with site.devices() as devices:
         await site.ready()
-        under_way = [asyncio.create_task(devices.submit(f, c.ack_key, 0.5)) for f, c in zip(frames[:199], contents, strict=False)]
+        under_way = [asyncio.create_task(devices.submit(f, c.ack_key, 0.5)) for f, c in zip(frames[:-1], contents, strict=False)]
         for _ in range(2):
             await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
             await site.broker.kill()
             reason = await site.until(lambda text: text != "ready\n")
             assert reason.startswith("frames are taken over gRPC alone: ")
             assert "127.0.0.1" not in reason
-            await site.by_call(frames[199])
+            await site.by_call(frames[-1])
             assert json.loads(await site.get("/status"))["mqtt"]["connected"] is False
             await site.broker.start()
             await site.ready()
-        assert await asyncio.gather(*under_way) == [0] * 199
+        assert await asyncio.gather(*under_way) == [0] * (count - 1)
     assert await site.delivered() == sorted(reports)
 
 
