@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.sizes import size
 
-DEVICES = size(1_000, 20_190)
+DEVICES = size(500, 20_190)
 KILLS = size(3, 12)
 _PATIENCE_S = 240.0
 

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _BROKER = "## Over an MQTT broker"  # the README's section that wants one; the two other pages go on from it
 PAGES = ("AGENT", "LOAD")[: size(0, 2)]  # what a newcomer reads next: they go on from the README, at full size alone
 _PORTS = ("7443", "7444", "7445", "7446", "8883")
+DEVICES = size(2_500, 10_500)  # a batch of the README's 10,500 takes a third of the whole test
 # At the end the services are stopped as an operator would stop them, and must say that they stopped cleanly.
 _CLOSING = "\nkill $(jobs -p)\nwait\n"
 
@@ -38,19 +39,29 @@ def _commands(broker: bool) -> str:
     return "\n".join([*_blocks(before), *_blocks(after), *(one for name in PAGES for one in _blocks(_page(name)))])
 
 
+def _smaller(script: str) -> str:
+    """The batch that DEVICES fill, and the load that fills it. Planted: only one of the two -> the load waits for a batch that is not full."""
+    if DEVICES == 10_500:
+        return script
+    assert script.count("max_batch=10500") == 2
+    assert script.count("--devices 10500") == 1
+    script = script.replace("max_batch=10500", f"max_batch={DEVICES} --set min_batch={DEVICES - 500}")
+    return script.replace("--devices 10500", f"--devices {DEVICES}")
+
+
 def _page(name: str) -> str:
     return (ROOT / "docs" / f"{name}.md").read_text()
 
 
 def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
-    """Ports are replaced by free ones; everything else runs as printed, with ``set -e``. Where mosquitto is not installed the part about a
-    broker is left out.
+    """Ports are replaced by free ones; everything else runs as printed, with ``set -e``; but at reduced counts a batch is smaller. Where
+    mosquitto is not installed the part about a broker is left out.
 
     Planted: a renamed option; no [mqtt] in the shuffler's configuration; a max_batch in docs/LOAD.md that the load does not fill -> fails.
     """
     broker = mosquitto()
     ports = {port: str(free_port()) for port in _PORTS}
-    script = re.sub("|".join(_PORTS), lambda found: ports[found[0]], _commands(broker is not None))
+    script = re.sub("|".join(_PORTS), lambda found: ports[found[0]], _smaller(_commands(broker is not None)))
     path = ":".join([str(Path(sys.executable).parent), os.environ["PATH"], *([str(Path(broker).parent)] if broker else [])])
     environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
     with (tmp_path / "screen").open("wb") as screen:
@@ -74,7 +85,7 @@ def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
     assert run.returncode == 0, output + "".join(path.read_text() for path in tmp_path.glob("*.log"))
     assert "Traceback" not in output
     assert (tmp_path / "report.html").stat().st_size > 5_000
-    assert "10,500" in output
+    assert f"{DEVICES:,}" in output
     for role in ("shuffler", "analyzer"):
         assert '"stopped"' in (tmp_path / f"{role}.log").read_text().splitlines()[-1]
     if broker is not None:
