@@ -23,11 +23,13 @@ help: ## list the targets
 demo: $(SERVER) ## run the whole pipeline on this machine: report.html and results.json in ./shoal-demo/ (ARGS="--devices 2000" for more)
 	@$(BIN)/shoal demo $(ARGS)
 
+# Bytecode is kept even where the environment says not to: else each of some hundred processes compiles all that it imports, and each
+# worker every test.
 test: $(DEV) ## run the tests at reduced counts (ARGS="tests/unit -k task" for some of them)
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
 test-full: $(DEV) ## run the tests at full counts; takes long
-	@SHOAL_FULL=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -o timeout=3600 $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= SHOAL_FULL=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -o timeout=3600 $(ARGS)
 
 bench: $(SERVER) ## measure against bare limits on this machine (ARGS="--quick", ARGS="unary batch --json out.json")
 	@$(BIN)/python -m benchmarks $(ARGS)
