@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.sizes import size
-from tests.slowest import SLOWEST
+from tests.slowest import in_turns
 
 # Our matrices are small: a second BLAS thread only waits, at full CPU, beside the other test processes. Set before numpy is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -23,10 +23,11 @@ settings.load_profile("shoal")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest first: one that starts last keeps a core idle for as long as it takes. pyproject.toml keeps xdist from
-    ordering files by the number of their tests, which puts the longest, of one test or two, at the very end."""
-    last = len(SLOWEST)
-    items.sort(key=lambda item: SLOWEST.get(item.nodeid.partition("::")[0], last))
+    """Files in the order in which they should start. pyproject.toml keeps xdist from ordering them by the number of their tests, which
+    puts the longest, of one test or two, at the very end."""
+    files = [item.nodeid.partition("::")[0] for item in items]
+    places = {name: place for place, name in enumerate(in_turns(files))}
+    items.sort(key=lambda item: places[item.nodeid.partition("::")[0]])
 
 
 @pytest.fixture(autouse=True)

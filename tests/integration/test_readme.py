@@ -40,7 +40,7 @@ def _commands(broker: bool) -> str:
 
 
 def _smaller(script: str) -> str:
-    """The batch that DEVICES fill, and the load that fills it. Planted: only one of the two -> the load waits for a batch that is not full."""
+    """A batch that DEVICES fill, and the load that fills it. Planted: one of the two alone -> the load waits for a full batch."""
     if DEVICES == 10_500:
         return script
     assert script.count("max_batch=10500") == 2

@@ -24,11 +24,12 @@ class Item:
         self.nodeid = nodeid
 
 
-def test_they_come_first_and_the_others_keep_their_order(pytestconfig: pytest.Config) -> None:
-    """Planted: xdist's own order left on, or a sort that reverses -> this fails."""
-    first, second = list(SLOWEST)[:2]
-    names = ["tests/b.py::test_a", f"{second}::test_a", "tests/a.py::test_a", f"{first}::test_b", f"{first}::test_a"]
+def test_they_come_early_with_others_between_and_all_else_keeps_its_order(pytestconfig: pytest.Config) -> None:
+    """Planted: xdist's own order left on, a sort that parts a file, or one that takes the names in the order of collection -> fails."""
+    first, second = SLOWEST[:2]
+    others = [f"tests/{letter}.py::test_{number}" for letter in "abcdefgh" for number in range(2)]
+    names = [*others[:2], f"{second}::test_x", *others[2:], f"{first}::test_y", f"{first}::test_x"]
     items = [Item(name) for name in names]
     pytest_collection_modifyitems(cast("list[pytest.Item]", items))
-    assert [item.nodeid for item in items] == [names[3], names[4], names[1], names[0], names[2]]
+    assert [item.nodeid for item in items] == [*names[-2:], *others[:6], names[2], *others[6:]]
     assert pytestconfig.getoption("loadscopereorder") is False
