@@ -43,7 +43,7 @@ from shoal.ids import TaskId
 from tests.clients_world import VISITS, make_world
 from tests.sizes import size
 
-SCHEDULES = size(3_000, 100_000)
+SCHEDULES = size(1_200, 100_000)
 PARTS = 6  # tests that share them
 LIFE = 10  # schedules of one file
 STEPS, WINDOWS = 10, 4
