@@ -38,7 +38,7 @@ def undominated(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> list[int]:
     if max(map(len, sums)) > _MOST_LINES:
         return list(range(len(sums)))
     # A pair that is below another has the smaller variance at e = 1, so the largest are looked at first.
-    order = sorted(range(len(sums)), key=lambda at: -sum(float(Fraction((a - b) ** 2, w)) for a, b, w in sums[at]))
+    order = sorted(range(len(sums)), key=lambda at: -sum((a - b) ** 2 / w for a, b, w in sums[at]))
     kept: list[int] = []
     for at in order:
         if not any(below(sums[at], sums[other], ratio) for other in kept):
