@@ -50,7 +50,7 @@ def distribution_of(mechanism: Mechanism, domain: Domain, tally: Tally, question
 
 def quantiles_of(mechanism: Mechanism, domain: Domain, tally: Tally, question: Quantiles) -> NDArray[np.float64]:
     """float64[len(at)], in the number's unit."""
-    return quantiles_of_each(mechanism, domain, (tally,), question)[0]
+    return np.asarray(quantiles_of_each(mechanism, domain, (tally,), question)[0])
 
 
 def quantiles_of_each(mechanism: Mechanism, domain: Domain, tallies: Sequence[Tally], question: Quantiles) -> NDArray[np.float64]:

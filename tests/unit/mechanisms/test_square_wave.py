@@ -93,9 +93,11 @@ def test_decoded_together_is_decoded_alone(epsilon0: float) -> None:
     """
     mechanism, entropy = made(Numeric(0.0, 1.0, 12), epsilon0), SeededEntropy("together")
     table = mechanism.response.table.probabilities()
-    counts = np.array([np.rint(table[cell % 13] * 10.0**power) + entropy.words(table.shape[1]) % 7 for cell in range(9) for power in (1, 4, 9)])
-    together = ems_of_each(table, counts.astype(np.float64))
-    for shares, each in zip(together, counts.astype(np.float64), strict=True):
+    sizes = [(cell, 10.0**power) for cell in range(9) for power in (1, 4, 9)]
+    counts = np.array(
+        [np.rint(table[cell] * rows) + np.asarray(entropy.words(table.shape[1])) % 7 for cell, rows in sizes], dtype=np.float64
+    )
+    for shares, each in zip(ems_of_each(table, counts), counts, strict=True):
         np.testing.assert_array_equal(shares, ems(table, each))
     tallies = [Tally(each, int(each.sum())) for each in counts.astype(np.int64)]
     for found, tally in zip(mechanism.distributions(tallies), tallies, strict=True):
