@@ -27,7 +27,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import permutations
+from math import gcd
 
 import numpy as np
 
@@ -94,22 +96,28 @@ def blanket_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellS
     is proven to exceed at every epsilon are left out (``convex_order``). Empty if the table has too many inputs or cells: the caller
     then falls back to clones. Raises INVALID for n < 1.
     """
+    return tuple(CellSum(n, cells) for cells in _blankets(law))
+
+
+@lru_cache(maxsize=32)  # n has no part in it, and one law is asked for several n, targets and routes in a row
+def _blankets(law: FiniteLaw | SymmetricLaw | KaryLaw) -> tuple[tuple[Cell, ...], ...]:
+    """The cells of each of ``blanket_sums``. Pairs are compared as integers: fractions are made of those that are left."""
     if isinstance(law, KaryLaw):
         law = kary_classes(law)
     if isinstance(law, SymmetricLaw):
-        return (_blanket(law.one, law.two, law.least, law.total, n),)
+        return (_cells(_lines(law.one, law.two, law.least, law.total), law.total),)
     rows = _worst_rows(law)
     pairs = len(rows) * (len(rows) - 1)
     if len(rows) > _MOST_INPUTS or pairs * len(rows[0]) > _MOST_CELLS:
         return ()
-    least = [min(column) for column in zip(*law.rows, strict=True)]
+    least, total = [min(column) for column in zip(*law.rows, strict=True)], law.total
     if pairs == 0:
         # One row, whatever the input: nothing to tell apart.
-        return (_blanket(rows[0], rows[0], least, law.total, n),)
-    found = {_blanket(one, two, least, law.total, n): _lines(one, two, least, law.total) for one, two in permutations(rows, 2)}
-    left = undominated(list(found.values()), law.max_ratio)
-    sums = list(found)
-    return tuple(sums[at] for at in left)
+        return (_cells(_lines(rows[0], rows[0], least, total), total),)
+    # Lines in another order are the same cells.
+    found = {frozenset(lines): lines for one, two in permutations(rows, 2) for lines in (_lines(one, two, least, total),)}
+    sums = list(found.values())
+    return tuple(_cells(sums[at], total) for at in undominated(sums, law.max_ratio))
 
 
 def dataset_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellSum, ...]:
@@ -157,34 +165,25 @@ def _between(before: tuple[int, ...], row: tuple[int, ...], after: tuple[int, ..
 
 
 def _lines(one: Sequence[int], two: Sequence[int], least: Sequence[int], total: int) -> tuple[Line, ...]:
-    """What ``_blanket`` makes cells of, as integers: outputs of one proportion joined, and the reports that say nothing."""
-    found: dict[tuple[Fraction, Fraction], Line] = {}
+    """Outputs of one proportion (a : b : w) joined; and, as (0, 0, rest), the reports that say nothing. Integers, and exact."""
+    found: dict[Line, Line] = {}
     for a, b, w in zip(one, two, least, strict=True):
-        key = (Fraction(a, w), Fraction(b, w))
-        known = found.get(key, (0, 0, 0))
-        found[key] = (known[0] + a, known[1] + b, known[2] + w)
+        common = gcd(a, b, w)
+        key = (a // common, b // common, w // common)
+        known = found.get(key)
+        found[key] = (a, b, w) if known is None else (known[0] + a, known[1] + b, known[2] + w)
     idle = total - sum(least)
     return (*found.values(), *([(0, 0, idle)] if idle else []))
 
 
-def _blanket(one: Sequence[int], two: Sequence[int], least: Sequence[int], total: int, n: int) -> CellSum:
-    weighted = [(Fraction(w, total), Fraction(a, w), Fraction(b, w)) for a, b, w in zip(one, two, least, strict=True)]
-    idle = Fraction(total - sum(least), total)
-    if idle:
-        weighted.append((idle, Fraction(0), Fraction(0)))
-    return CellSum(n, _merged(weighted))
+def _cells(lines: Iterable[Line], total: int) -> tuple[Cell, ...]:
+    """What each line stands for, in one order: equal laws give equal tuples."""
+    cells = (Cell(Fraction(w, total), Fraction(a, w), Fraction(b, w)) for a, b, w in lines)
+    return tuple(sorted(cells, key=lambda cell: (cell.first, cell.second)))
 
 
 def _dataset(one: Sequence[int], two: Sequence[int], third: Sequence[int], total: int, n: int) -> CellSum:
-    return CellSum(n, _merged((Fraction(z, total), Fraction(a, z), Fraction(b, z)) for a, b, z in zip(one, two, third, strict=True)))
-
-
-def _merged(weighted: Iterable[tuple[Fraction, Fraction, Fraction]]) -> tuple[Cell, ...]:
-    """Cells with one (first, second) joined, in one order: equal laws give equal tuples."""
-    masses: dict[tuple[Fraction, Fraction], Fraction] = defaultdict(Fraction)
-    for mass, first, second in weighted:
-        masses[first, second] += mass
-    return tuple(Cell(mass, first, second) for (first, second), mass in sorted(masses.items()))
+    return CellSum(n, _cells(_lines(one, two, third, total), total))
 
 
 def _triples(rows: Sequence[tuple[int, ...]], total: int) -> list[tuple[int, int, int]]:

@@ -38,7 +38,7 @@ def undominated(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> list[int]:
     if max(map(len, sums)) > _MOST_LINES:
         return list(range(len(sums)))
     # A pair that is below another has the smaller variance at e = 1, so the largest are looked at first.
-    order = sorted(range(len(sums)), key=lambda at: -sum(float(Fraction((a - b) ** 2, w)) for a, b, w in sums[at]))
+    order = sorted(range(len(sums)), key=lambda at: -sum((a - b) ** 2 / w for a, b, w in sums[at]))
     kept: list[int] = []
     for at in order:
         if not any(below(sums[at], sums[other], ratio) for other in kept):
@@ -49,7 +49,10 @@ def undominated(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> list[int]:
 def below(one: tuple[Line, ...], two: tuple[Line, ...], ratio: Fraction) -> bool:
     """Whether h of ``one`` is at most h of ``two`` for every e in [1, ratio] and every t. Exact."""
     high, low = ratio.numerator, ratio.denominator
-    lines = list(dict.fromkeys([*one, *two]))
+    # What both have adds the same to both, everywhere: of the rest, too, all sums are the same.
+    shared = {*one} & {*two}
+    one, two = tuple(line for line in one if line not in shared), tuple(line for line in two if line not in shared)
+    lines = [*one, *two]
     ends = [point for a, b, w in lines for point in ((w, w, a - b), (low * w, high * w, low * a - high * b))]
     if any(_height(one, point) > _height(two, point) for point in ends):
         return False
@@ -71,4 +74,4 @@ def _meeting(left: Line, right: Line) -> Line:
 def _height(lines: tuple[Line, ...], point: Line) -> int:
     """h at the point, times u1 > 0 and the weights' scale."""
     u1, u2, u3 = point
-    return sum(value for a, b, w in lines if (value := a * u1 - b * u2 - w * u3) > 0)
+    return sum([value for a, b, w in lines if (value := a * u1 - b * u2 - w * u3) > 0])

@@ -58,10 +58,10 @@ def weights(levels: int, margin: int, sigma: int) -> list[list[int]]:
     """Of the outputs from -margin to levels - 1 + margin (columns) for every level (rows), in one unit."""
     width = levels + 2 * margin
     inside, tails = noise(sigma, width)
-    return [
-        [tails[x + margin], *(inside[abs(y - margin - x)] for y in range(1, width - 1)), tails[levels - 1 - x + margin]]
-        for x in range(levels)
-    ]
+    # inside[abs(y - at)] for y = 1 to width - 2 is a slice of the whole bell: a search makes thousands of these tables.
+    bell = inside[::-1] + inside[1:]
+    places = range(margin, margin + levels)
+    return [[tails[at], *bell[width - at : 2 * width - 2 - at], tails[width - 1 - at]] for at in places]
 
 
 def noise(sigma: int, count: int) -> tuple[list[int], list[int]]:

@@ -42,7 +42,8 @@ def weights(levels: int, decay: int) -> list[list[int]]:
     beyond = powers(decay, levels)
     inside = [(WORDS - decay) * weight for weight in beyond]
     ends = [weight << 64 for weight in beyond]
-    return [[ends[x], *(inside[abs(x - y)] for y in range(1, levels - 1)), ends[levels - 1 - x]] for x in range(levels)]
+    both = inside[::-1] + inside[1:]  # inside[abs(x - y)] for y = 1 to levels - 2 is a slice of it
+    return [[ends[x], *both[levels - x : 2 * levels - 2 - x], ends[levels - 1 - x]] for x in range(levels)]
 
 
 def _checked(domain: Domain) -> Numeric:

@@ -194,10 +194,11 @@ def row(weights: Sequence[int | Fraction]) -> tuple[int, ...]:
     A share below 1 becomes 1, at the cost of the largest; among equal remainders the first are rounded up. In exact arithmetic.
     Raises INVALID for a weight below 0, none above 0, or more than 2^16 weights.
     """
-    parts = [Fraction(weight) for weight in weights]
+    whole_numbers = all(isinstance(weight, int) for weight in weights)
+    parts = weights if whole_numbers else [Fraction(weight) for weight in weights]
     if not parts or len(parts) > MOST_ENTRIES or min(parts) < 0 or not any(parts):
         raise invalid("a row of a table is made of 1 to 2^16 weights, none below 0 and one above")
-    scale = math.lcm(*(part.denominator for part in parts))
+    scale = 1 if whole_numbers else math.lcm(*(part.denominator for part in parts))
     whole = [part.numerator * (scale // part.denominator) for part in parts]
     total = sum(whole)
     shares = [divmod(weight * WORDS, total) for weight in whole]

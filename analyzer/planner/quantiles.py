@@ -15,6 +15,7 @@ Both are held against simulations of whole batches in the tests.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -29,6 +30,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism, Tally, create
 from shoal.mechanisms.distribution import Distributed, Distribution
 from shoal.mechanisms.simplex import norm_sub
+from shoal.mechanisms.square_wave import SquareWave
 from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.task import MechanismSpec
 
@@ -48,8 +50,16 @@ def distribution_of(mechanism: Mechanism, domain: Domain, tally: Tally, question
 
 def quantiles_of(mechanism: Mechanism, domain: Domain, tally: Tally, question: Quantiles) -> NDArray[np.float64]:
     """float64[len(at)], in the number's unit."""
-    found = distribution_of(mechanism, domain, tally, question)
-    return np.array([found.quantile(share) for share in question.at])
+    return np.asarray(quantiles_of_each(mechanism, domain, (tally,), question)[0])
+
+
+def quantiles_of_each(mechanism: Mechanism, domain: Domain, tallies: Sequence[Tally], question: Quantiles) -> NDArray[np.float64]:
+    """float64[tallies, len(at)]: ``quantiles_of`` every tally."""
+    if isinstance(mechanism, SquareWave):
+        found: Iterable[Distribution] = mechanism.distributions(tallies)
+    else:
+        found = (distribution_of(mechanism, domain, tally, question) for tally in tallies)
+    return np.array([[each.quantile(share) for share in question.at] for each in found])
 
 
 def drawn_cells(question: Quantiles, domain: Domain, n: int, entropy: Entropy) -> NDArray[np.int64]:
@@ -61,7 +71,9 @@ def drawn_cells(question: Quantiles, domain: Domain, n: int, entropy: Entropy) -
 
 def predict_quantiles(question: Quantiles, mechanism: Mechanism, domain: Domain, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(mean squares of the errors, biases), float64[len(at)] each. Raises INVALID for a mechanism whose tally has no known law."""
-    return _predicted(question, mechanism.spec, domain, n, _DRAWS if n <= _LARGE else _FEWER)
+    # By the delta method nothing is drawn, and what was found while ranking is found again.
+    draws = 0 if isinstance(simplest(mechanism.privacy()), KaryLaw) else _DRAWS if n <= _LARGE else _FEWER
+    return _predicted(question, mechanism.spec, domain, n, draws)
 
 
 def ranked_quantiles(question: Quantiles, mechanism: Mechanism, domain: Domain, n: int) -> float:
@@ -156,16 +168,12 @@ def _by_delta(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     shares = mixed.shares
 
-    def decoded(at: NDArray[np.float64]) -> NDArray[np.float64]:
-        counts = np.rint(np.maximum(at, 0.0) * _SCALE).astype(np.int64)
-        return quantiles_of(mechanism, domain, Tally(counts, int(counts.sum())), question)
-
-    biases = decoded(shares) - question.values()
-    gradient = np.empty((len(question.at), shares.size))
-    for output, step in enumerate(np.sqrt(shares / n)):
-        moved = np.zeros_like(shares)
-        moved[output] = min(step, shares[output])
-        gradient[:, output] = (decoded(shares + moved) - decoded(shares - moved)) / (2.0 * moved[output])
+    steps = np.minimum(np.sqrt(shares / n), shares)
+    moved = np.diag(steps)
+    each = [_tally(np.rint(np.maximum(at, 0.0) * _SCALE)) for at in (shares, *(shares + moved), *(shares - moved))]
+    found = quantiles_of_each(mechanism, domain, each, question)
+    biases, (more, less) = found[0] - question.values(), np.split(found[1:], 2)
+    gradient = ((more - less) / (2.0 * steps[:, None])).T
     variances = np.array([mixed.variance(weights) for weights in gradient]) / n
     return variances + biases**2, biases
 
@@ -175,16 +183,19 @@ def _by_draws(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     mean = n * mixed.shares
     if not draws:
-        counts = np.rint(mean).astype(np.int64)
-        biases = quantiles_of(mechanism, domain, Tally(counts, int(counts.sum())), question) - question.values()
+        biases = quantiles_of(mechanism, domain, _tally(np.rint(mean)), question) - question.values()
         return biases**2, biases
     spread, axes = np.linalg.eigh(n * mixed.covariance())
     root = axes * np.sqrt(np.maximum(spread, 0.0))
-    entropy, errors = SeededEntropy("quantiles of a plan"), np.empty((draws, len(question.at)))
-    for draw in range(draws):
-        counts = np.maximum(0, np.rint(mean + root @ _normal(mean.size, entropy))).astype(np.int64)
-        errors[draw] = quantiles_of(mechanism, domain, Tally(counts, int(counts.sum())), question) - question.values()
+    entropy = SeededEntropy("quantiles of a plan")
+    tallies = [_tally(np.maximum(0, np.rint(mean + root @ _normal(mean.size, entropy)))) for _ in range(draws)]
+    errors = quantiles_of_each(mechanism, domain, tallies, question) - question.values()
     return (errors**2).mean(axis=0), errors.mean(axis=0)
+
+
+def _tally(counts: NDArray[np.float64]) -> Tally:
+    whole = counts.astype(np.int64)
+    return Tally(whole, int(whole.sum()))
 
 
 def _normal(count: int, entropy: Entropy) -> NDArray[np.float64]:

@@ -61,7 +61,7 @@ def test_false_alarms_when_there_is_nothing_to_find() -> None:
     Binomial at 0.05, five standard deviations over the seeds. Planted: the event chosen on the trials that judge it -> about
     one audit in two measures something, this fails.
     """
-    runs, alarms = size(200, 2000), 0
+    runs, alarms = size(80, 2000), 0
     for run in range(runs):
         draws = np.random.default_rng(run)
 

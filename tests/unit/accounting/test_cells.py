@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+from shoal.accounting import cells
 from shoal.accounting.cells import Cell, CellSum, blanket_sums, dataset_sums
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, SymmetricLaw
@@ -19,6 +20,7 @@ TABLES = {
     "third is least": FiniteLaw(((9, 9, 2), (6, 12, 2), (1, 1, 18))),
     "equal rows": FiniteLaw(((5, 3, 4), (5, 3, 4), (2, 6, 4))),
     "four outputs": FiniteLaw(((10, 2, 4, 4), (3, 9, 4, 4), (2, 2, 8, 8))),
+    "one proportion, two leasts": FiniteLaw(((6, 12, 2), (1, 2, 17), (2, 1, 17))),
 }
 GROWTH = [Fraction(1), Fraction(9, 8), Fraction(3, 2), Fraction(3)]
 
@@ -128,3 +130,26 @@ def test_refusals() -> None:
         with pytest.raises(ShoalError) as caught:
             bad()
         assert caught.value.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_cells_are_the_definition_in_fractions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blanket's sums are made of integers, and kept for a law whatever n is: against (w, P(y | x) / w, P(y | x') / w) output by output.
+
+    Planted: outputs joined by a : b alone, not by a : b : w -> this fails; the first n that was asked kept with the cells -> this fails.
+    """
+    monkeypatch.setattr(cells, "undominated", lambda sums, _: list(range(len(sums))))  # all pairs, those that another exceeds too
+    rows = TABLES[name].rows
+    law = FiniteLaw(tuple(tuple(weight * 7 for weight in row) for row in rows))  # a law of this test's own: cells are kept
+    least = [min(column) for column in zip(*law.rows, strict=True)]
+    for n in (3, 8):
+        every = set()
+        for one, two in product(set(law.rows), repeat=2):
+            masses: dict[tuple[Fraction, Fraction], Fraction] = defaultdict(Fraction)
+            for a, b, w in zip(one, two, least, strict=True):
+                masses[Fraction(a, w), Fraction(b, w)] += Fraction(w, law.total)
+            masses[Fraction(0), Fraction(0)] += 1 - sum(masses.values())
+            every.add(CellSum(n, tuple(Cell(mass, *key) for key, mass in sorted(masses.items()) if mass)))
+        found = blanket_sums(law, n)
+        assert found
+        assert set(found) <= every
