@@ -28,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never raises but SystemExit from argument parsing."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    # Our matrices are small: a second BLAS thread only waits, at full CPU. Set before numpy is loaded.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         if arguments[:1] == ["agent"]:
             from shoal.cli.light import import_asyncio

@@ -72,7 +72,7 @@ def test_defaults_and_paths(tmp_path: Path) -> None:
         ('base_dir = "/"\n' + GOOD, "base_dir: no such key"),
         ("listen = \n", "line 1"),
         (GOOD + "[tls]\n", "line"),
-        (b"\xff\xfe", "utf-8"),
+        (b"\xff\xfe", "UTF-8"),
         ("x = " + "[" * 50_000, "nested too deeply"),
         ("#" * (LIMITS.config_bytes + 1), f"larger than {LIMITS.config_bytes} bytes"),
         ("", "required, but missing"),
