@@ -25,6 +25,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
 BATCH = 500  # frames per relayed call
+_FRAME_EXTRA = 8  # bytes that a frame takes in a call beside its own, at most
 _PAUSE_FIRST_S, _PAUSE_MOST_S = 0.1, 2.0  # a restarted shuffler is met quickly
 _TURN_S = 0.002  # that frames are made for before others get a turn: one for each frame would cost a tenth of making it
 _SILENCE_S = 3.0  # how long a frame that must not be answered waits for an answer
@@ -152,29 +153,25 @@ class Simulation:
         relay: BatchTransport = transport  # type: ignore[assignment] # the plan gives a relay's transports
         while flights := await self._gather():
             await self._until(flights[-1].since)
-            await self._fly_together(flights, relay)
-            after = [second for flight in flights for second in self._second(flight)]
-            for first in range(0, len(after), BATCH):
-                await self._fly_together(after[first : first + BATCH], relay)
+            for call in _calls(flights):
+                await self._fly_together(call, relay)
+            for call in _calls([second for flight in flights for second in self._second(flight)]):
+                await self._fly_together(call, relay)
             for flight in flights:
                 self._reporter.done(flight.device)
 
     async def _gather(self) -> list[Flight]:
-        """Frames of the next devices, as many as one call takes."""
-        tasks, conduct = len(self.share.tasks), self.share.conduct
-        # What one more device may add, in frames and in bytes.
-        frames = tasks * (2 if Conduct.DUPLICATE in conduct else 1)
-        largest = LIMITS.submit_bytes + 1 if Conduct.OVERSIZED in conduct else LIMITS.frame_sizes[-1]
+        """Frames of the next devices, whole devices: at least one, and as many as one call takes by number. Empty: no more are left."""
+        tasks = len(self.share.tasks)
+        most = tasks * (2 if Conduct.DUPLICATE in self.share.conduct else 1)  # what one more device may add
         flights: list[Flight] = []
-        size, turn = 0, time.perf_counter()
-        while len(flights) + frames <= max(BATCH, frames) and size + frames * (largest + 8) <= LIMITS.batch_bytes:
+        turn = time.perf_counter()
+        while not flights or len(flights) + most <= BATCH:
             device = next(self._devices, None)
             if device is None:
                 break
             for task in range(tasks):
-                made = self._first(task, device)
-                flights += made
-                size += sum(len(flight.frame) + 8 for flight in made)
+                flights += self._first(task, device)
             if time.perf_counter() - turn > _TURN_S:
                 await asyncio.sleep(0)  # others have replies to read
                 turn = time.perf_counter()
@@ -216,6 +213,21 @@ class Simulation:
             else:
                 settle(flight.outbox, flight.entry, answer.kind, record.doubtful)
         return True
+
+
+def _calls(flights: list[Flight]) -> Iterator[list[Flight]]:
+    """The frames in their order, in calls that keep the limits of number and of bytes. A device may have more tasks than one call takes."""
+    call: list[Flight] = []
+    size = 0
+    for flight in flights:
+        own = len(flight.frame) + _FRAME_EXTRA
+        if call and (len(call) == BATCH or size + own > LIMITS.batch_bytes):
+            yield call
+            call, size = [], 0
+        call.append(flight)
+        size += own
+    if call:
+        yield call
 
 
 _KINDS = {kind.value: kind for kind in Kind}

@@ -270,6 +270,17 @@ async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> Non
     assert sum(frames for frames, _ in calls) == 1 + 3 * 400 + 40
 
 
+async def test_a_device_may_have_more_tasks_than_a_call_takes() -> None:
+    """600 tasks, and 40 of which a device's frames might have been the largest there are. Planted: whole devices alone, as long as all of
+    their frames would fit one call -> nothing is sent, and nothing said."""
+    for tasks, conduct in ((600, (Conduct.HONEST, Conduct.DUPLICATE)), (40, (Conduct.HONEST,) * 3)):
+        world = world_of()
+        judge = Judge(world, none, False, most=1 << 30)
+        share = share_of(world, conduct, Way.RELAY, in_flight=1)
+        await Simulation(replace(share, tasks=share.tasks * tasks), [judge]).run()
+        assert len(judge.stored) == tasks * len(conduct)
+
+
 async def test_prepared_reports_are_all_different_and_each_devices_own() -> None:
     """Planted: hand out a block twice -> fewer stored reports than devices."""
     world = world_of()
