@@ -248,6 +248,8 @@ class Request:
         for what, target in (("epsilon", self.epsilon), ("error", self.error)):
             if target is not None and not (math.isfinite(target) and target > 0.0):
                 raise wrong(f"the target {what} is a finite number above 0, got {target:g}")
+        if self.error is not None and self.error >= (most := _half_range(self.question, self.n)):
+            raise wrong(f"a target error of {self.error:g} asks nothing: the middle of all answers is within {most:g}: ask for less")
         if not 0.0 < self.most_epsilon0 <= LARGEST_EPSILON0:
             raise wrong(f"the largest epsilon0 is above 0 and at most {LARGEST_EPSILON0:g}, got {self.most_epsilon0:g}")
         if self.most_bytes < 1 or self.most_messages < 1:
@@ -262,6 +264,14 @@ class Request:
     @property
     def n_honest(self) -> int:
         return count_honest(self.min_batch, self.honest_fraction)
+
+
+def _half_range(question: Question, n: int) -> float:
+    """How far an answer lies at most from the middle of those that there can be, in the question's unit."""
+    if isinstance(question, Frequencies):
+        return n / 2
+    half = (question.high - question.low) / 2
+    return n * half if isinstance(question, Sum) else half
 
 
 def domains(question: Question) -> tuple[Domain, ...]:

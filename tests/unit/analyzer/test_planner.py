@@ -16,7 +16,7 @@ from shoal.analyzer.planner import Candidate, Frequencies, Mean, Plan, Request, 
 from shoal.analyzer.planner.candidates import candidates
 from shoal.analyzer.planner.numbers import at_value, places
 from shoal.analyzer.planner.predict import predict
-from shoal.analyzer.planner.question import devices
+from shoal.analyzer.planner.question import Quantiles, Question, Sum, devices
 from shoal.analyzer.planner.search import guess, largest, smallest
 from shoal.analyzer.planner.simulate import simulate_counts, zipf
 from shoal.domain import Categories, Numeric, YesNo
@@ -366,6 +366,7 @@ def test_a_simulated_device_rounds_as_a_real_one(value: float) -> None:
         ({"error": 3.0}, "either a target epsilon or a target error"),
         ({"epsilon": math.nan}, "the target epsilon is a finite number above 0"),
         ({"epsilon": None, "error": -1.0}, "the target error is a finite number above 0"),
+        ({"epsilon": None, "error": 500.0}, "asks nothing: the middle of all answers is within 500: ask for less"),
         ({"honest_fraction": Fraction(1, 1000)}, "below 2 reports"),
         ({"honest_fraction": Fraction(3, 2)}, "honest fraction must be above 0"),
         ({"most_epsilon0": 0.0}, "largest epsilon0 is above 0"),
@@ -380,6 +381,17 @@ def test_wrong_requests_are_refused_in_a_line(change: dict[str, object], words: 
         plan(replace(counting(4, 1_000, min_batch=1_000), **change))  # type: ignore[arg-type]
     assert caught.value.kind is Kind.CONFIG
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("question", "half"), [(Frequencies(YesNo()), 500.0), (Mean(-1.0, 3.0), 2.0), (Sum(-1.0, 3.0), 2_000.0), (Quantiles(0.0, 10.0), 5.0)]
+)
+def test_an_error_that_asks_nothing_is_refused(question: Question, half: float) -> None:
+    """It would be "reached" at an epsilon next to 0. Planted: the half range of a mean for a sum -> fails."""
+    Request(question, 1_000, DELTA, error=math.nextafter(half, 0.0))
+    with pytest.raises(ShoalError, match="asks nothing") as caught:
+        Request(question, 1_000, DELTA, error=half)
+    assert caught.value.kind is Kind.CONFIG
 
 
 @pytest.mark.parametrize(
