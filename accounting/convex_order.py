@@ -19,6 +19,7 @@ No rounding, no tolerance: what is left out is proven to be below.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
@@ -49,10 +50,11 @@ def undominated(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> list[int]:
 def below(one: tuple[Line, ...], two: tuple[Line, ...], ratio: Fraction) -> bool:
     """Whether h of ``one`` is at most h of ``two`` for every e in [1, ratio] and every t. Exact."""
     high, low = ratio.numerator, ratio.denominator
-    # What both have adds the same to both, everywhere: of the rest, too, all sums are the same.
-    shared = {*one} & {*two}
-    one, two = tuple(line for line in one if line not in shared), tuple(line for line in two if line not in shared)
-    lines = [*one, *two]
+    # What both have adds the same to both, everywhere: of the rest, too, all sums are the same. As often as both have it: a line that one
+    # has twice and the other once is left once.
+    mine, theirs = Counter(one), Counter(two)
+    one, two = tuple((mine - theirs).elements()), tuple((theirs - mine).elements())
+    lines = list(dict.fromkeys([*one, *two]))
     ends = [point for a, b, w in lines for point in ((w, w, a - b), (low * w, high * w, low * a - high * b))]
     if any(_height(one, point) > _height(two, point) for point in ends):
         return False

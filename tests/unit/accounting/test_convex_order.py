@@ -105,6 +105,13 @@ def test_sums_cross_between_the_ends() -> None:
     assert not below(one, two, Fraction(4))
 
 
+def test_a_line_that_one_pair_has_twice() -> None:
+    """Planted: lines of both left out however often each has them -> the first is said to be below."""
+    one, two = ((2, 1, 1), (2, 1, 1), (1, 3, 1)), ((2, 1, 1), (1, 2, 1), (2, 2, 1))
+    assert not below(one, two, Fraction(3))
+    assert below(two, one, Fraction(3)) == below(((1, 2, 1), (2, 2, 1)), ((2, 1, 1), (1, 3, 1)), Fraction(3))
+
+
 def test_one_of_equal_sums_is_kept() -> None:
     line = ((3, 1, 1), (1, 3, 1), (0, 0, 2))
     assert undominated([line, line, line], Fraction(3)) == [0]
