@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return agent(arguments[1:])
         status = _run(arguments)
-        sys.stdout.flush()  # here, where a full disk or a closed pipe is still an answer
+        if sys.stdout is not None:  # as it is where the caller closed it
+            sys.stdout.flush()  # here, where a full disk or a closed pipe is still an answer
         return status
     except ShoalError as error:
         return fail(error)
@@ -62,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _drop_output() -> None:
     """What is still to be written goes nowhere: the interpreter would complain of it once more at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(error: ShoalError) -> int:

@@ -161,17 +161,20 @@ class Simulation:
                 self._reporter.done(flight.device)
 
     async def _gather(self) -> list[Flight]:
-        """Frames of the next devices, whole devices: at least one, and as many as one call takes by number. Empty: no more are left."""
+        """Frames of the next devices, whole devices: at least one, and about as many as one call takes, since under a rate the first waits
+        for the last. Empty: no more are left."""
         tasks = len(self.share.tasks)
         most = tasks * (2 if Conduct.DUPLICATE in self.share.conduct else 1)  # what one more device may add
         flights: list[Flight] = []
-        turn = time.perf_counter()
-        while not flights or len(flights) + most <= BATCH:
+        size, largest, turn = 0, 0, time.perf_counter()  # bytes, of all and of the device that had most
+        while not flights or (len(flights) + most <= BATCH and size + largest <= LIMITS.batch_bytes):
             device = next(self._devices, None)
             if device is None:
                 break
-            for task in range(tasks):
-                flights += self._first(task, device)
+            own = [flight for task in range(tasks) for flight in self._first(task, device)]
+            flights += own
+            took = sum(len(flight.frame) + _FRAME_EXTRA for flight in own)
+            size, largest = size + took, max(largest, took)
             if time.perf_counter() - turn > _TURN_S:
                 await asyncio.sleep(0)  # others have replies to read
                 turn = time.perf_counter()

@@ -47,3 +47,10 @@ def test_a_shufflers_process_holds_nothing_that_understands_a_report() -> None:
     done = subprocess.run([sys.executable, "-c", _SERVED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1  # the file that there is not
+
+
+def test_a_command_whose_output_is_closed_does_its_work_all_the_same(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """``shoal ... >&-``: there is no sys.stdout then. Planted: flushed unasked -> a service that stopped cleanly says that it has a bug."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["epsilon", "--mechanism", "rr", "--epsilon0", "1", "--n", "100", "--delta", "1e-6"]) == 0
+    assert capsys.readouterr().err == ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from shoal.clients.fleet.arrivals import Arrivals
 from shoal.clients.fleet.misbehaviour import (
     HOSTILE,
     HOSTILE_TO_ENROLLED,
@@ -279,6 +281,23 @@ async def test_a_device_may_have_more_tasks_than_a_call_takes() -> None:
         share = share_of(world, conduct, Way.RELAY, in_flight=1)
         await Simulation(replace(share, tasks=share.tasks * tasks), [judge]).run()
         assert len(judge.stored) == tasks * len(conduct)
+
+
+async def test_a_relay_does_not_wait_for_frames_that_its_call_has_no_room_for() -> None:
+    """100 reports a second, 15 to a call: each call leaves when its last report is due. Planted: frames gathered by number alone -> all
+    calls leave with the last of them, and latencies are longer by that."""
+    clock, sent = Clock(), []
+
+    class Timed(Judge):
+        async def submit_batch(self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float) -> list[Receipt]:
+            sent.append(round(clock.time - 1_000.0, 2))
+            return await super().submit_batch(frames, ack_keys, deadline_s)
+
+    world = world_of()
+    share = share_of(world, (Conduct.OVERSIZED,) * 60, Way.RELAY, in_flight=1)
+    share = replace(share, arrivals=Arrivals.steady(60, 100.0))
+    await Simulation(share, [Timed(world)], 1_000.0, now=clock.now, sleep=clock.sleep).run()
+    assert sent == [0.14, 0.29, 0.44, 0.59]
 
 
 async def test_prepared_reports_are_all_different_and_each_devices_own() -> None:
