@@ -8,7 +8,7 @@ No numpy or ``random`` generator ever touches a private value.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from shoal.digests import sha256
@@ -16,6 +16,7 @@ from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
     import numpy as np
+    from cryptography.hazmat.primitives.ciphers import CipherContext
     from numpy.typing import NDArray
 
 T = TypeVar("T")
@@ -65,10 +66,34 @@ class SeededEntropy:
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
 
+def word_blocks(entropy: Entropy, count: int, size: int) -> Iterator[NDArray[np.uint64]]:
+    """``count`` words in arrays of ``size``, the last one shorter; each is good only until the next is asked for.
+
+    The system's words come from one stream, in one buffer: a cipher and a buffer for every array take half as long again. Any other
+    source gives each array by one ``words``.
+    """
+    import numpy as np
+
+    if count <= size or not isinstance(entropy, SystemEntropy):
+        for first in range(0, count, size):
+            yield entropy.words(min(size, count - first))
+        return
+    stream, zeros = _ctr(os.urandom(32), os.urandom(16)), memoryview(bytes(8 * size))
+    buffer = bytearray(8 * size + 16)  # the cipher wants room for one block more
+    for first in range(0, count, size):
+        drawn = min(size, count - first)
+        stream.update_into(zeros[: 8 * drawn], buffer)
+        yield np.frombuffer(buffer, dtype="<u8", count=drawn).astype(np.uint64, copy=False)
+
+
 def _ctr_stream(key: bytes, start: bytes, count: int) -> bytes:
+    return _ctr(key, start).update(bytes(count))
+
+
+def _ctr(key: bytes, start: bytes) -> CipherContext:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    return Cipher(algorithms.AES(key), modes.CTR(start)).encryptor().update(bytes(count))
+    return Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
 
 
 def uniform_below(bound: int, entropy: Entropy) -> int:

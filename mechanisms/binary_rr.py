@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.domain import Domain, YesNo
-from shoal.entropy import Entropy
+from shoal.entropy import Entropy, word_blocks
 from shoal.entropy import bernoulli as bernoulli_one
 from shoal.mechanisms import cells, scalar
 from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
@@ -72,12 +72,14 @@ class BinaryResponse:
         """
         import numpy as np
 
-        reports = cells.check_values(values, 2).astype(np.bool_)
+        if values.ndim != 1 or not values.size:
+            cells.check_values(values, 2)  # here for the shape: cells are looked at block by block
+        count = values.size
+        reports, room = np.empty(count, dtype=np.bool_), np.empty(min(_BLOCK, count), dtype=np.bool_)
         no, yes = np.uint64(self.yes_if_no), np.uint64(self.yes_if_yes)
-        room = np.empty(min(_BLOCK, reports.size), dtype=np.bool_)
-        for part in blocks(reports.size, _BLOCK):
-            answers = reports[part]
-            below, words = room[: answers.size], entropy.words(answers.size)
+        for part, words in zip(blocks(count, _BLOCK), word_blocks(entropy, count, _BLOCK), strict=True):
+            answers, below = reports[part], room[: words.size]
+            np.not_equal(cells.check_values(values[part], 2), 0, out=answers)  # while they are in cache
             np.less(words, yes, out=below)
             np.logical_and(answers, below, out=answers)
             np.less(words, no, out=below)

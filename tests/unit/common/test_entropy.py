@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from shoal.entropy import SYSTEM, Entropy, SeededEntropy, SystemEntropy, bernoulli, uniform_below
+from shoal.entropy import SYSTEM, Entropy, SeededEntropy, SystemEntropy, bernoulli, uniform_below, word_blocks
 from shoal.errors import Kind, ShoalError
 from tests.tapes import DryError, Tape
 
@@ -44,6 +45,32 @@ def test_system_bits_are_balanced() -> None:
     for bit in range(64):
         ones = int(((words >> np.uint64(bit)) & np.uint64(1)).sum())
         assert abs(ones - 32_768) < 6 * 128
+
+
+def test_blocks_of_system_words_are_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of AES-256-CTR with a fresh key and counter. Planted: a cipher begun anew for each block with the same key; the last block's
+    length for all -> fails."""
+    draws = iter([bytes(range(32)), bytes(16)])
+    monkeypatch.setattr("os.urandom", lambda count: next(draws)[:count])
+    found = [block.copy() for block in word_blocks(SYSTEM, 2_500, 1_000)]
+    assert [block.size for block in found] == [1_000, 1_000, 500]
+    stream = Cipher(algorithms.AES(bytes(range(32))), modes.CTR(bytes(16))).encryptor().update(bytes(8 * 2_500))
+    assert np.concatenate(found).astype("<u8").tobytes() == stream
+    assert next(draws, None) is None
+
+
+def test_blocks_of_another_source_are_its_words() -> None:
+    found = [block.copy() for block in word_blocks(SeededEntropy("x"), 2_500, 1_000)]
+    same = SeededEntropy("x")
+    assert all(np.array_equal(block, same.words(block.size)) for block in found)
+    assert list(word_blocks(SYSTEM, 0, 10)) == []
+    assert [block.size for block in word_blocks(SYSTEM, 10, 10)] == [10]
+
+
+def test_two_calls_for_blocks_are_not_alike() -> None:
+    """60,000 words: a chance collision below 2^-33. Planted: a constant key -> fails."""
+    words = [word for _ in range(20) for block in word_blocks(SYSTEM, 3_000, 1_000) for word in block.tolist()]
+    assert len(set(words)) == len(words)
 
 
 def test_a_seeded_stream_repeats_by_seed_and_by_order_of_draws() -> None:

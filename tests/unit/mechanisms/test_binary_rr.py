@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.domain import Categories, YesNo
-from shoal.entropy import SeededEntropy
+from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally, create, design
 from shoal.mechanisms.binary_rr import BinaryResponse, symmetric, two_coin
@@ -77,6 +77,25 @@ def test_thresholds_that_tell_nothing_or_everything_are_refused(yes_if_yes: int,
     with pytest.raises(ShoalError, match='"yes_if_no" < "yes_if_yes"') as caught:
         BinaryResponse(yes_if_yes, yes_if_no)
     assert caught.value.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize("place", [0, 40_000, 99_999])
+def test_a_value_that_is_no_answer_is_refused_wherever_it_stands(place: int) -> None:
+    """Planted: only the first block looked at -> a 2 counts as a yes."""
+    answers = np.zeros(100_000, dtype=np.int64)
+    for wrong in (2, -1):
+        answers[place] = wrong
+        with pytest.raises(ShoalError, match="cells 0 to 1") as caught:
+            create(two_coin(), YesNo()).randomize(answers, SeededEntropy(1))
+        assert caught.value.kind is Kind.INVALID
+
+
+def test_reports_of_the_systems_words_are_independent_from_block_to_block() -> None:
+    """Four blocks of one answer: how often two places 32,768 apart agree is p^2 + (1 - p)^2 = 5/8, within 6 standard errors (2e-9).
+    Planted: the words of the first block used again -> they agree always."""
+    reports = create(two_coin(), YesNo()).randomize(np.zeros(4 * 32_768, dtype=np.int64), SYSTEM)[:, 0, 0]
+    agree = np.count_nonzero(reports[:-32_768] == reports[32_768:])
+    assert abs(agree - 0.625 * 98_304) < 6 * math.sqrt(98_304 * 2)  # shared places: the variance is below 2 of each pair
 
 
 def test_another_domain_is_refused() -> None:
