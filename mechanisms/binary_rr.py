@@ -73,13 +73,15 @@ class BinaryResponse:
         import numpy as np
 
         if values.ndim != 1 or not values.size:
-            cells.check_values(values, 2)  # here for the shape: cells are looked at block by block
+            cells.check_values(values, 2)  # here for the shape: cells are looked at block by block, while they are in cache
         count = values.size
         reports, room = np.empty(count, dtype=np.bool_), np.empty(min(_BLOCK, count), dtype=np.bool_)
         no, yes = np.uint64(self.yes_if_no), np.uint64(self.yes_if_yes)
-        for part, words in zip(blocks(count, _BLOCK), word_blocks(entropy, count, _BLOCK), strict=True):
-            answers, below = reports[part], room[: words.size]
-            np.not_equal(cells.check_values(values[part], 2), 0, out=answers)  # while they are in cache
+        drawn = word_blocks(entropy, count, _BLOCK)
+        for part in blocks(count, _BLOCK):
+            answers, below = reports[part], room[: part.stop - part.start]
+            np.not_equal(cells.check_values(values[part], 2), 0, out=answers)
+            words = next(drawn)
             np.less(words, yes, out=below)
             np.logical_and(answers, below, out=answers)
             np.less(words, no, out=below)
