@@ -46,7 +46,7 @@ def views_of(
     if not isinstance(mechanism, Supporting):
         return estimate_views(mechanism, cells, n, entropy, answers=answers, others=others)
     check_n(n)
-    return _support_views(mechanism, mechanism, n, entropy, answers, crowd_of(cells, answers, others), shuffle)
+    return _support_views(mechanism, n, entropy, answers, crowd_of(cells, answers, others), shuffle)
 
 
 def furthest_answers(law: LocalPrivacy) -> tuple[int, int]:
@@ -62,15 +62,7 @@ def furthest_answers(law: LocalPrivacy) -> tuple[int, int]:
     return first, second
 
 
-def _support_views(
-    mechanism: Mechanism,
-    seen_by: Supporting,
-    n: int,
-    entropy: Entropy,
-    answers: tuple[int, int],
-    crowd: int,
-    shuffle: Shuffle,
-) -> Views:
+def _support_views(mechanism: Supporting, n: int, entropy: Entropy, answers: tuple[int, int], crowd: int, shuffle: Shuffle) -> Views:
     ratio = float(mechanism.privacy().max_ratio)
     patterns = np.arange(8)
     first, second, third = (patterns & 1, patterns >> 1 & 1, patterns >> 2)
@@ -85,7 +77,7 @@ def _support_views(
             rows = _drawn(mechanism, n, min(most, trials - start), crowd, answers[which], entropy)
             seen = np.zeros(len(rows), dtype=np.int64)
             for weight, cell in zip((1, 2, 4), (*answers, crowd), strict=True):
-                seen += weight * seen_by.supports(rows, cell)
+                seen += weight * mechanism.supports(rows, cell)
             shuffled = shuffle(seen.reshape(-1, n * mechanism.messages), entropy)
             parts.append(statistics(shuffled, marks, (one, two), single))
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -128,14 +128,8 @@ class Estimate:
         return cls(labels, values, stderr, values - Z * stderr, values + Z * stderr)
 
 
-class Mechanism(Protocol):
-    """A randomizer with its integers filled in. Immutable, without state: safe to share between threads and processes."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def spec(self) -> MechanismSpec: ...
+class Response(Protocol):
+    """The reports of a mechanism and their law: all but what is estimated from them. Another mechanism may have the same (``composed``)."""
 
     @property
     def report_size(self) -> int:
@@ -169,6 +163,20 @@ class Mechanism(Protocol):
         """Counts uint8[rows, report_size]. Raises INVALID if a row is not ``valid``: filter first."""
         ...
 
+    def privacy(self) -> LocalPrivacy:
+        """The output law of one report, in the integers that ``randomize`` compares against."""
+        ...
+
+
+class Mechanism(Response, Protocol):
+    """A randomizer with its integers filled in. Immutable, without state: safe to share between threads and processes."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def spec(self) -> MechanismSpec: ...
+
     def estimate(self, tally: Tally) -> Estimate:
         """Raises INVALID for a tally of another number of cells."""
         ...
@@ -181,13 +189,9 @@ class Mechanism(Protocol):
         """
         ...
 
-    def privacy(self) -> LocalPrivacy:
-        """The output law of one report, in the integers that ``randomize`` compares against."""
-        ...
-
 
 @runtime_checkable
-class Supporting(Protocol):
+class Supporting(Mechanism, Protocol):
     """A mechanism whose reports each support some of the cells, and how likely a report is depends on nothing else.
 
     It is ``privacy().max_ratio`` times as likely under a cell that it supports as under one that it does not (``mechanisms.laws``).

@@ -6,35 +6,15 @@ bytes, what a valid report is, the counts and the law are the response's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shoal.entropy import Entropy
-from shoal.mechanisms.base import Tally
+from shoal.mechanisms.base import Response, Tally
 from shoal.privacy import LocalPrivacy
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-class Response(Protocol):
-    """What a mechanism can leave to another: see ``Mechanism`` for each."""
-
-    @property
-    def report_size(self) -> int: ...
-
-    @property
-    def messages(self) -> int: ...
-
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]: ...
-
-    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]: ...
-
-    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]: ...
-
-    def tally(self, reports: NDArray[np.uint8]) -> Tally: ...
-
-    def privacy(self) -> LocalPrivacy: ...
 
 
 class Composed:
