@@ -255,7 +255,7 @@ async def test_an_interrupted_share_claims_nothing_that_it_does_not_know() -> No
 
 
 async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> None:
-    """Planted: leave copies or oversized frames out of the sum -> more than 500 frames, or more than 1 MiB."""
+    """Planted: leave copies or oversized frames out of the sum, or look at the number of frames alone -> more than 500 frames, or 1 MiB."""
     calls: list[tuple[int, int]] = []
 
     class Counting(Judge):
@@ -264,12 +264,16 @@ async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> Non
             return await super().submit_batch(frames, ack_keys, deadline_s)  # type: ignore[arg-type] # lists of bytes
 
     world = world_of()
-    for conduct in ((Conduct.HONEST, *(Conduct.DUPLICATE,) * 400), (Conduct.OVERSIZED,) * 40):
+    for tasks, conduct in (
+        (1, (Conduct.HONEST, *(Conduct.DUPLICATE,) * 400)),
+        (1, (Conduct.OVERSIZED,) * 40),
+        (40, (Conduct.OVERSIZED,)),  # more than a call takes, of one device
+    ):
         share = share_of(world, conduct, Way.RELAY, in_flight=1)
-        await Simulation(share, [Counting(world)]).run()
+        await Simulation(replace(share, tasks=share.tasks * tasks), [Counting(world)]).run()
     assert max(frames for frames, _ in calls) <= 500
     assert max(size for _, size in calls) <= 1 << 20
-    assert sum(frames for frames, _ in calls) == 1 + 3 * 400 + 40
+    assert sum(frames for frames, _ in calls) == 1 + 3 * 400 + 2 * 40
 
 
 async def test_a_device_may_have_more_tasks_than_a_call_takes() -> None:
