@@ -2,7 +2,7 @@
 
 Exit status: 0 ok, 1 the work failed, 2 the request was wrong, 130 interrupted. ``shoal agent`` runs on a base install and
 loads no command-line library; everything else wants ``shoal[server]``. A command loads its own module and no other's: a
-``shoal keys`` takes a quarter of the time that it would take with all of them, and a shuffler holds no accountant.
+``shoal keys`` takes half of the time that it would take with all of them, and a shuffler holds no accountant.
 """
 
 from __future__ import annotations
