@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.analyzer.core import Batch, BatchState
@@ -19,9 +20,11 @@ from shoal.analyzer.shredding import Shredder
 from shoal.analyzer.spool import Spools
 from shoal.analyzer.store import Store
 from shoal.analyzer.tasks import TaskFolder
+from shoal.conditions import Condition
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
+from shoal.ids import Digest
 from shoal.log import get_log
 from shoal.workers import WorkerPool
 
@@ -50,7 +53,18 @@ class Processor:
         self._pool, self._signing_key = pool, signing_key
         self._waiting: deque[Batch] = deque()
         self._arrived = asyncio.Event()
-        self.trouble: str | None = None  # why the batch at hand can't be finished, for /readyz
+        self._failing: dict[Digest, Batch] = {}  # tried, and not released yet
+
+    def conditions(self) -> Iterator[Condition]:
+        """The batches that can't be finished, for ``Conditions.watch``."""
+        for batch in list(self._failing.values()):
+            window, task = batch.manifest.window, batch.manifest.task_id.short
+            yield Condition("stuck", f"{task}/{window}", f"window {window} of task {task} can't be released yet: see the log")
+
+    @property
+    def trouble(self) -> str | None:
+        """The first of them, or None."""
+        return next((one.message for one in self.conditions()), None)
 
     @property
     def waiting(self) -> int:
@@ -100,13 +114,14 @@ class Processor:
             try:
                 await self.process(batch)
             except Exception as error:  # noqa: BLE001 - whatever it was, the batch stays and the others go on
-                self.trouble = f"window {batch.manifest.window} of task {batch.manifest.task_id.short} can't be released yet"
+                self._failing[batch.manifest_hash] = batch
                 log.error("a batch can't be released yet", task=batch.manifest.task_id, window=batch.manifest.window, error=error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
                 self._waiting.rotate(-1)
             else:
-                self.trouble, pause = None, _FIRST_PAUSE_S
+                self._failing.pop(batch.manifest_hash, None)
+                pause = _FIRST_PAUSE_S
                 self._waiting.popleft()
 
     async def process(self, batch: Batch) -> None:

@@ -21,6 +21,7 @@ from shoal.analyzer.sum_release import conclude_sums
 from shoal.analyzer.sums import SumStore
 from shoal.analyzer.tasks import TaskFolder
 from shoal.clock import Clock, SystemClock
+from shoal.conditions import Conditions
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
@@ -89,7 +90,9 @@ class AnalyzerService:
         )
         shufflers = frozenset(config.allowed_shufflers)
         self._server = RpcServer(config.listen, [ingest.service(shufflers), self._rounds.service(shufflers)], tls)
-        self._admin = Admin(config.admin_listen, lambda: self._processor.trouble, self._status, registry_of(store, self._rounds.counts))
+        self.conditions = Conditions()
+        self.conditions.watch(self._processor.conditions)
+        self._admin = Admin(config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts))
         self._working: list[asyncio.Task[None]] = []
 
     def _check_unfinished(self) -> None:
@@ -104,9 +107,8 @@ class AnalyzerService:
             )
 
     def _status(self) -> dict[str, Any]:
-        """``ready``: null, or why not."""
-        status = status_of(self._store, self._tasks.all())
-        return {"service": "analyzer", "ready": self._processor.trouble, **status, "rounds": self._rounds.counts()}
+        """For /status, to which the admin port adds ``ready`` and ``conditions``."""
+        return {"service": "analyzer", **status_of(self._store, self._tasks.all()), "rounds": self._rounds.counts()}
 
     async def start(self) -> tuple[int, int]:
         """Serve; returns the ports of gRPC and admin. Raises PORT_IN_USE, KEY_FILE."""

@@ -24,7 +24,7 @@ from shoal.ids import Digest, KeyId, TaskId
 
 FIELDS: Final = frozenset(
     {
-        "attempt", "batch", "cause", "chunks", "committed", "count", "error", "incident", "kind", "manifest", "method", "n",
+        "attempt", "batch", "cause", "chunks", "committed", "condition", "count", "error", "incident", "kind", "manifest", "method", "n",
         "name", "pid", "port", "reason", "rejected", "rows", "seconds", "service", "state", "status", "task", "tasks", "where",
         "window", "windows", "workers", "key_id", "epsilon_upper", "signal",
     }

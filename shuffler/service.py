@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from shoal.clock import Clock, SystemClock
+from shoal.conditions import Conditions
 from shoal.crypto.keyfiles import load_signing_key
+from shoal.crypto.signing import SigningKey
 from shoal.entropy import SYSTEM, Entropy
 from shoal.limits import LIMITS
 from shoal.log import get_log
@@ -61,6 +64,7 @@ class Shuffler:
         self._config, self._clock, self._entropy = config, clock or SystemClock(), entropy
         self._stack = AsyncExitStack()
         self._stopping = False
+        self.conditions = Conditions()
         self.port = 0
         self.admin_port = 0
         self.book: TaskBook
@@ -116,6 +120,25 @@ class Shuffler:
             self.book, self.store, writer, egress, self._clock, self._entropy, config.delivery_delay_max_s, opener.forget_keys
         )
         ingress = Ingress(self.book, self.store, writer, opener, self._clock)
+        rounds = self._make_rounds(folder, writer, GrpcCollection(channel), signing_key)
+        bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
+        page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping, self.rounds, rounds, bridge)
+        self.registry = CollectorRegistry()
+        self.registry.register(page)
+        self.conditions.watch(page.conditions)
+        admin = Admin(config.admin_listen, self.conditions, page.status, self.registry)
+        server = RpcServer(config.listen, [ingress.service(), rounds.service(), Directory(self.book, self._clock).service()], tls)
+        await asyncio.to_thread(opener.warm)
+        end = asyncio.Event()
+        self._stack.push_async_callback(_end, end, asyncio.create_task(self.lifecycle.run(end)))
+        self._stack.push_async_callback(_end, end, asyncio.create_task(self.rounds.run(end)))
+        self.admin_port = await admin.start()
+        self._stack.push_async_callback(admin.stop)
+        await self._open(server, bridge)
+        log.info("serving", port=self.port, tasks=len(self.book.served), workers=opener.workers)
+
+    def _make_rounds(self, folder: Path, writer: Writer, collection: GrpcCollection, signing_key: SigningKey) -> Rounds:
+        """Everything of secure aggregation, behind the service that devices call."""
         admissions = Admissions(folder, self._entropy)
         self._stack.callback(admissions.close)
         single_store = SingleStore(folder, self._entropy)
@@ -130,7 +153,7 @@ class Shuffler:
         self.rounds = RoundDriver(
             self.book,
             admissions,
-            GrpcCollection(channel),
+            collection,
             singles,
             signing_key,
             folder,
@@ -139,21 +162,7 @@ class Shuffler:
             decide,
             self._tick_s,
         )
-        rounds = Rounds(self.book, self.rounds, singles, self._clock, self._entropy)
-        bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
-        page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping, self.rounds, rounds, bridge)
-        self.registry = CollectorRegistry()
-        self.registry.register(page)
-        admin = Admin(config.admin_listen, page.ready, page.status, self.registry)
-        server = RpcServer(config.listen, [ingress.service(), rounds.service(), Directory(self.book, self._clock).service()], tls)
-        await asyncio.to_thread(opener.warm)
-        end = asyncio.Event()
-        self._stack.push_async_callback(_end, end, asyncio.create_task(self.lifecycle.run(end)))
-        self._stack.push_async_callback(_end, end, asyncio.create_task(self.rounds.run(end)))
-        self.admin_port = await admin.start()
-        self._stack.push_async_callback(admin.stop)
-        await self._open(server, bridge)
-        log.info("serving", port=self.port, tasks=len(self.book.served), workers=opener.workers)
+        return Rounds(self.book, self.rounds, singles, self._clock, self._entropy)
 
     async def _open(self, server: RpcServer, bridge: MqttBridge | None) -> None:
         """Begin to take reports; both ways are drained together. A broker that can't be reached is waited for while calls are served."""

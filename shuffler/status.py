@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from shoal.conditions import Condition
 from shoal.errors import Kind
 from shoal.ids import TaskId
 from shoal.shuffler.core import WindowId, WindowState
@@ -26,7 +27,7 @@ _STUBBORN = 5  # failures in a row after which the service says that it isn't re
 
 
 class StatusPage:
-    """Answers /readyz, /status and /metrics (as a Prometheus collector)."""
+    """What /status and /metrics (as a Prometheus collector) show, and the conditions of windows, rounds and broker."""
 
     def __init__(
         self,
@@ -42,28 +43,26 @@ class StatusPage:
         self._book, self._store, self._lifecycle, self._ingress, self._stopping = book, store, lifecycle, ingress, stopping
         self._driver, self._rounds, self._bridge = driver, rounds, bridge
 
-    def ready(self) -> str | None:
-        """None, or why not, in one line."""
+    def conditions(self) -> Iterator[Condition]:
+        """What is wrong with the windows, the rounds and the broker, for ``Conditions.watch``."""
         if self._stopping():
-            return "stopping"
+            yield Condition("stopping", "", "stopping")
         if not self._book.served:
-            return "no task is served: put signed tasks into tasks_dir"
+            yield Condition("task", "", "no task is served: put signed tasks into tasks_dir")
         stuck = [kind for kind, failures in self._lifecycle.trouble().values() if failures >= _STUBBORN and kind is not Kind.UNAVAILABLE]
         if stuck:
-            return f"{len(stuck)} windows are stuck ({stuck[0].name}): see the log"
+            yield Condition("stuck", "windows", f"{len(stuck)} windows are stuck ({stuck[0].name}): see the log")
         unfinished = sum(attempts >= _STUBBORN for attempts in self._driver.failing.values())
         if unfinished:
-            return f"{unfinished} windows of rounds can't be finished: see the log"
+            yield Condition("stuck", "rounds", f"{unfinished} windows of rounds can't be finished: see the log")
         if self._bridge is not None and self._bridge.trouble:
-            return f"frames are taken over gRPC alone: {self._bridge.trouble}"
-        return None
+            yield Condition("broker", "", f"frames are taken over gRPC alone: {self._bridge.trouble}")
 
     def status(self) -> dict[str, Any]:
-        """For /status: ``ready`` is why it is not, or None. ``shoal shuffler status --json`` makes true or false of it."""
+        """For /status, to which the admin port adds ``ready`` and ``conditions``."""
         records, trouble = self._by_task(), self._lifecycle.trouble()
         return {
             "service": "shuffler",
-            "ready": self.ready(),
             "tasks": [
                 {
                     "task_id": task_id.hex,

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from shoal.conditions import Conditions
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
 from shoal.rpc.address import is_loopback, parse_address
@@ -46,12 +47,28 @@ class _Process(Collector):
         yield GaugeMetricFamily("process_start_time_seconds", "Start of the service, Unix time", value=now.started_s)
 
 
-class Admin:
-    """``ready()`` returns None when the service can do its work, otherwise why not; ``status()`` a JSON object of counts."""
+class _Wrong(Collector):
+    """``shoal_ready`` is 1 exactly while /readyz says ready; ``shoal_conditions`` counts what is wrong, by code."""
 
-    def __init__(
-        self, address: str, ready: Callable[[], str | None], status: Callable[[], dict[str, Any]], registry: CollectorRegistry
-    ) -> None:
+    def __init__(self, conditions: Conditions) -> None:
+        self._conditions = conditions
+
+    def collect(self) -> Iterator[Metric]:
+        ready = self._conditions.ready() is None
+        yield GaugeMetricFamily("shoal_ready", "1 while the service can do its work", value=ready)
+        counts = GaugeMetricFamily("shoal_conditions", "What is wrong now, by code", labels=["code", "stops"])
+        for code, stops, count in self._conditions.counts():
+            counts.add_metric([code, "yes" if stops else "no"], count)
+        yield counts
+
+
+class Admin:
+    """``conditions`` is what /readyz and the metrics tell; ``status()`` gives a JSON object of counts, to which they are added.
+
+    /status has ``ready``, null or why not, and ``conditions``: [{"code", "subject", "message", "stops"}].
+    """
+
+    def __init__(self, address: str, conditions: Conditions, status: Callable[[], dict[str, Any]], registry: CollectorRegistry) -> None:
         host, port = parse_address(address, "admin_listen")
         if not is_loopback(host):
             raise ShoalError(Kind.CONFIG, "admin_listen: only a loopback address is allowed: reach it through the machine itself")
@@ -61,9 +78,11 @@ class Admin:
             Route("/metrics", self._metrics),
             Route("/status", self._status),
         ]
-        self._call_ready, self._call_status, self._registry = ready, status, registry
+        self._conditions, self._call_status, self._registry = conditions, status, registry
         self._process = CollectorRegistry()
         self._process.register(_Process())
+        self._own = CollectorRegistry()
+        self._own.register(_Wrong(conditions))
         self._address = address
         self._host = (host.strip("[]"), port)
         app = Starlette(routes=routes)
@@ -92,13 +111,13 @@ class Admin:
         return PlainTextResponse("ok\n")
 
     async def _ready(self, request: Request) -> Response:
-        reason = self._call_ready()
+        reason = self._conditions.ready()
         return PlainTextResponse("ready\n") if reason is None else PlainTextResponse(f"{reason}\n", status_code=503)
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(
-            generate_latest(self._registry) + generate_latest(self._process), media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
+        pages = b"".join(generate_latest(one) for one in (self._registry, self._own, self._process))
+        return Response(pages, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _status(self, request: Request) -> Response:
-        return JSONResponse(self._call_status())
+        status = self._call_status()
+        return JSONResponse({**status, "ready": self._conditions.ready(), "conditions": self._conditions.json()})

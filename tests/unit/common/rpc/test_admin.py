@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from shoal.conditions import Condition, Conditions
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.admin import Admin
 
 CANARY = "canary-7f3a91"
-
-
-def no_reason() -> str | None:
-    return None
 
 
 def no_status() -> dict[str, Any]:
@@ -27,12 +24,12 @@ def no_status() -> dict[str, Any]:
 
 @asynccontextmanager
 async def running(
-    ready: Callable[[], str | None] = no_reason,
+    conditions: Conditions | None = None,
     status: Callable[[], dict[str, Any]] = no_status,
     registry: CollectorRegistry | None = None,
     host: str = "127.0.0.1",
 ) -> AsyncIterator[int]:
-    admin = Admin(f"{host}:0", ready, status, registry or CollectorRegistry())
+    admin = Admin(f"{host}:0", conditions or Conditions(), status, registry or CollectorRegistry())
     port = await admin.start()
     try:
         yield port
@@ -58,19 +55,35 @@ async def test_the_four_pages() -> None:
         assert (await get(port, "/healthz"))[::2] == (200, "ok\n")
         assert (await get(port, "/readyz"))[::2] == (200, "ready\n")
         assert "shoal_reports_accepted_total 3.0" in (await get(port, "/metrics"))[2]
-        assert json.loads((await get(port, "/status"))[2]) == {"tasks": 3, "windows": {"open": 1}}
+        shown = json.loads((await get(port, "/status"))[2])
+        assert shown == {"tasks": 3, "windows": {"open": 1}, "ready": None, "conditions": []}
         for nothing in ("/", "/docs", "/openapi.json", "/healthz/../status?x", "/debug"):
             assert (await get(port, nothing))[0] == 404
 
 
-async def test_ready_follows_the_service() -> None:
-    """Alive is not ready: an orchestrator must not restart what only waits. Planted: /readyz answering like /healthz -> this fails."""
-    reasons: list[str | None] = ["the store is not open yet", None]
-    async with running(ready=lambda: reasons[0]) as port:
-        assert (await get(port, "/readyz"))[::2] == (503, "the store is not open yet\n")
+async def test_ready_status_and_metrics_agree() -> None:
+    """Alive is not ready: an orchestrator must not restart what only waits. Planted: /readyz answering like /healthz, or a page
+    that reads another list -> this fails.
+    """
+    conditions = Conditions()
+    async with running(conditions) as port:
+
+        async def shown() -> tuple[int, str | None, list[str], bool]:
+            status, _, text = await get(port, "/readyz")
+            page = json.loads((await get(port, "/status"))[2])
+            metrics = (await get(port, "/metrics"))[2]
+            assert (text == "ready\n") == (page["ready"] is None) == ("shoal_ready 1.0" in metrics)
+            counted = 'shoal_conditions{code="clock",stops="yes"} 1.0' in metrics
+            return status, page["ready"], [one["code"] for one in page["conditions"]], counted
+
+        assert await shown() == (200, None, [], False)
+        conditions.set(Condition("broker", "", "frames are taken over gRPC alone", stops=False))
+        assert await shown() == (200, None, ["broker"], False)
+        conditions.set(Condition("clock", "", "the clock went back"))
+        assert await shown() == (503, "the clock went back", ["clock", "broker"], True)
         assert (await get(port, "/healthz"))[0] == 200
-        reasons.pop(0)
-        assert (await get(port, "/readyz"))[0] == 200
+        conditions.clear("clock")
+        assert await shown() == (200, None, ["broker"], False)
 
 
 async def test_a_bug_tells_nothing(capfd: pytest.CaptureFixture[str]) -> None:
@@ -91,13 +104,13 @@ async def test_a_bug_tells_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 def test_only_on_loopback(address: str) -> None:
     """Counts are an operator's, not the world's. Planted: no check -> this fails."""
     with pytest.raises(ShoalError, match="only a loopback address") as caught:
-        Admin(address, no_reason, no_status, CollectorRegistry())
+        Admin(address, Conditions(), no_status, CollectorRegistry())
     assert caught.value.kind is Kind.CONFIG
 
 
 async def test_a_port_in_use() -> None:
     async with running() as port:
-        second = Admin(f"127.0.0.1:{port}", no_reason, no_status, CollectorRegistry())
+        second = Admin(f"127.0.0.1:{port}", Conditions(), no_status, CollectorRegistry())
         with pytest.raises(ShoalError, match="another process has the port") as caught:
             await second.start()
         assert caught.value.kind is Kind.PORT_IN_USE

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from shoal.conditions import Conditions
 from shoal.rpc import admin
 from shoal.rpc.process import Usage, usage
 
@@ -56,7 +57,7 @@ def test_a_real_child_counts() -> None:
 def test_metrics_are_coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole seconds and MiB: finer ones would count reports of an open window. Planted: the value as it is -> fails."""
     monkeypatch.setattr(admin, "usage", lambda: Usage(12.9, (5 << 20) + 17, 1_800_000_000.0))
-    one = admin.Admin("127.0.0.1:0", lambda: None, dict, CollectorRegistry())
+    one = admin.Admin("127.0.0.1:0", Conditions(), dict, CollectorRegistry())
     samples = {sample.name: sample.value for metric in one._process.collect() for sample in metric.samples}
     assert samples == {
         "process_cpu_seconds_total": 12.0,
