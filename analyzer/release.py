@@ -28,6 +28,7 @@ from shoal.analyzer.store import Outcome, Spending
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import ServedTask
+from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Estimate, create
 from shoal.mechanisms.distribution import Distribution
 from shoal.privacy import epsilon0_upper
@@ -201,8 +202,11 @@ def _assumptions(task: Task, certificate: Certificate) -> list[str]:
 
 
 def decode_release(data: bytes) -> release_pb2.Release:
-    """Stored bytes back. Raises INVALID."""
-    return parse(release_pb2.Release, data, "release")
+    """Stored bytes back. Raises INVALID, also for a release of another version."""
+    release = parse(release_pb2.Release, data, "release")
+    if release.version != VERSION:
+        raise ShoalError(Kind.INVALID, f"release: version {release.version} is not known here (this program reads version {VERSION})")
+    return release
 
 
 def to_json(release: release_pb2.Release) -> dict[str, Any]:

@@ -211,7 +211,7 @@ def identity_for(task: Task, identity: DeviceIdentity | None, now: float) -> Dev
     from shoal.crypto.enrolment import verify_certificate
 
     try:
-        verify_certificate(identity.certificate, task.enrolment_key, now)
+        verify_certificate(identity.certificate, task.enrolment_key, now, remember=True)
     except ShoalError as error:
         raise ShoalError(Kind.CONFIG, f"task {task.name} admits enrolled devices alone: {error}") from None
     return identity

@@ -109,11 +109,12 @@ def enrol(root: SigningKey, not_before_s: int, not_after_s: int) -> DeviceIdenti
     return DeviceIdentity(key, issue(root, key.public, not_before_s, not_after_s))
 
 
-def verify_certificate(signed: bytes, enrolment_key: bytes, now: float, *, until: float = 0.0, remember: bool = True) -> Certificate:
+def verify_certificate(signed: bytes, enrolment_key: bytes, now: float, *, until: float = 0.0, remember: bool = False) -> Certificate:
     """The certificate, if ``enrolment_key`` signed it and it holds from ``now`` to ``until`` (Unix seconds). Else raises UNAUTHENTICATED.
 
-    Whether bytes are signed by a key never changes, so recent ones are remembered (only those that verified); whether they
-    hold now is looked at each time. ``remember`` False is for a shuffler: a list of who came lately is what it must not have.
+    ``remember`` True is for a device, which sees the same neighbours often: whether bytes are signed by a key never changes, so
+    recent ones that verified are kept; whether they hold now is looked at each time. A shuffler never says it: a list of who
+    came lately is what it must not have.
     """
     certificate = (_remembered if remember else _verified)(signed, enrolment_key)
     return _holding(_holding(certificate, now), max(now, until))

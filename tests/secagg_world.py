@@ -38,7 +38,7 @@ from shoal.secagg import Mode, PairwisePlan
 
 NOW = 1_800_000_000.0  # Unix seconds at which rounds begin
 DAY = 86_400
-_ENROLMENT, _SHUFFLER, _ANALYZER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
+ENROLMENT, _SHUFFLER, _ANALYZER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 _WINDOW_KEY = hpke.generate(SuiteId.X25519_AES128)
 
 
@@ -57,7 +57,7 @@ class Step(IntEnum):
 def identity(number: int) -> DeviceIdentity:
     """Enrolled for a year; made once for all rounds."""
     key = SigningKey.generate()
-    return DeviceIdentity(key, issue(_ENROLMENT, key.public, int(NOW) - DAY, int(NOW) + 365 * DAY))
+    return DeviceIdentity(key, issue(ENROLMENT, key.public, int(NOW) - DAY, int(NOW) + 365 * DAY))
 
 
 class MemoryLedger:
@@ -108,7 +108,7 @@ class World:
             self.dimension,
             _SHUFFLER.public,
             _ANALYZER.public,
-            _ENROLMENT.public,
+            ENROLMENT.public,
             _WINDOW_KEY.config,
             Digest.of(b"schedule"),
         )

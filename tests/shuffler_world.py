@@ -214,7 +214,8 @@ class AnalyzerEnd:
 
     ``delivered``: rows of each acknowledged batch in the order of arrival. ``script``: one entry is taken per call: "fail"
     (UNAVAILABLE), "drop" (works, but the answer is lost), "processing", "forged" (signed by somebody else), "other"
-    (acknowledges another manifest), "short" (keeps one chunk, then fails); when it is empty everything works.
+    (acknowledges another manifest), "newer" (in a version that is not known here), "short" (keeps one chunk, then fails);
+    when it is empty everything works.
     """
 
     def __init__(self, world: World, script: list[str] | None = None) -> None:
@@ -260,7 +261,7 @@ class AnalyzerEnd:
             reply = delivery_pb2.OfferReply(state=delivery_pb2.BATCH_STATE_PROCESSING, received_rows=count)
         else:
             reply = delivery_pb2.OfferReply(state=delivery_pb2.BATCH_STATE_DONE, received_rows=count, ack=self._ack(digest, step))
-            if step not in ("forged", "other"):
+            if step not in ("forged", "other", "newer"):
                 self._count(manifest, bytes(rows))
         if step == "drop":
             raise ShoalError(Kind.UNAVAILABLE, "scripted")
@@ -268,7 +269,8 @@ class AnalyzerEnd:
 
     def _ack(self, digest: bytes, step: str) -> delivery_pb2.SignedAck:
         key = SigningKey.generate() if step == "forged" else self.world.analyzer
-        ack = delivery_pb2.Ack(version=1, manifest_hash=bytes(32) if step == "other" else digest).SerializeToString()
+        version, of = 2 if step == "newer" else 1, bytes(32) if step == "other" else digest
+        ack = delivery_pb2.Ack(version=version, manifest_hash=of).SerializeToString()
         return delivery_pb2.SignedAck(ack=ack, signature=key.sign(SigningContext.ACK, ack))
 
     def _count(self, manifest: codec.Manifest, data: bytes) -> None:

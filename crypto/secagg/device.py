@@ -170,7 +170,7 @@ class DeviceRound(_Secret):
         self._expect("join", _New)
         with self._guard():
             offered = device_checks.check_offer(self._terms, offer)
-            verify_certificate(self._identity.certificate, self._terms.enrolment_key, now)
+            verify_certificate(self._identity.certificate, self._terms.enrolment_key, now, remember=True)
             pad, share = (X25519PrivateKey.from_private_bytes(self._entropy.bytes(32)) for _ in range(2))
             own = OwnKeys(self._identity.key.public, pad.public_key().public_bytes_raw(), share.public_key().public_bytes_raw())
             signed = device_checks.round_keys(offered.offer_id, own.pad_key, own.share_key)

@@ -96,7 +96,7 @@ def check_started(terms: RoundTerms, offered: Offered, own: OwnKeys, started: pa
     graph = terms.parameters(start.devices)
     _match(len(started.neighbours) == graph.neighbours, f"a device of this round has {graph.neighbours} neighbours")
     places = ring.neighbour_positions(start.devices, graph.neighbours, started.position)
-    devices = [verify_certificate(peer.certificate, terms.enrolment_key, now).device_key for peer in started.neighbours]
+    devices = [verify_certificate(peer.certificate, terms.enrolment_key, now, remember=True).device_key for peer in started.neighbours]
     _check_arc(offered.offer_id, start, started, own, devices, places, graph.neighbours)
     for device, peer in zip(devices, started.neighbours, strict=True):
         verify(device, SigningContext.ROUND_KEYS, round_keys(offered.offer_id, peer.pad_key, peer.share_key), peer.signature)

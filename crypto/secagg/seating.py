@@ -78,9 +78,8 @@ class Seating:
         if join.offer_id != self.offer_id.raw:
             raise ShoalError(Kind.NOT_FOUND, "this round is not open: ask for the one that is")
         _require(len(join.pad_key) == len(join.share_key) == PUBLIC_SIZE, f"a join has two keys of {PUBLIC_SIZE} bytes")
-        device_key = verify_certificate(
-            join.certificate, self.terms.enrolment_key, now, until=now + self.terms.plan.seconds, remember=False
-        ).device_key
+        until = now + self.terms.plan.seconds
+        device_key = verify_certificate(join.certificate, self.terms.enrolment_key, now, until=until).device_key
         verify(device_key, SigningContext.ROUND_KEYS, join.offer_id + join.pad_key + join.share_key, join.signature)
         return device_key
 

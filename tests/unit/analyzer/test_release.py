@@ -23,7 +23,7 @@ from shoal.analyzer.store import Outcome, Spending
 from shoal.crypto.signing import SigningContext, verify
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally
-from shoal.protos import delivery_pb2
+from shoal.protos import delivery_pb2, release_pb2
 from tests.analyzer_world import World, make_world
 
 WORLD = make_world(min_batch=1_000, target_epsilon=2.0)
@@ -172,3 +172,14 @@ def test_bytes_are_a_function_of_the_batch_and_signed() -> None:
     with pytest.raises(ShoalError) as error:
         verify(WORLD.analyzer.public, SigningContext.ACK, first.release, first.release_signature)
     assert error.value.kind is Kind.BAD_SIGNATURE
+
+
+def test_a_release_of_another_version_is_not_read() -> None:
+    """Planted: the version not looked at -> its fields would be taken for ours, and this fails."""
+    stored = release_pb2.Release.FromString(outcome(1_500).release)
+    assert decode_release(stored.SerializeToString()) == stored
+    for version in (0, 2):
+        stored.version = version
+        with pytest.raises(ShoalError, match=f"version {version} ") as error:
+            decode_release(stored.SerializeToString())
+        assert error.value.kind is Kind.INVALID

@@ -167,6 +167,10 @@ def test_the_number_of_keys_must_fit_the_windows(desk: Path, capsys: Capture) ->
     assert "3 windows" in error
     _, error = run(capsys, *SCHEDULE, "--analyzer", "shuffler.pub", "--out", "tasks/visits.keys", status=2)
     assert "--role analyzer" in error
+    newer = keys_pb2.RoleKeys.FromString(Path("analyzer.pub").read_bytes())
+    newer.version = 2  # planted: the version not looked at -> signed, and this fails
+    Path("newer.pub").write_bytes(newer.SerializeToString())
+    run(capsys, *SCHEDULE, "--analyzer", "newer.pub", "--out", "tasks/visits.keys", status=2)
     assert not Path("tasks/visits.keys").exists()
 
 

@@ -172,6 +172,20 @@ def test_versions() -> None:
         assert f"version {version}" in refusal(message)
 
 
+@pytest.mark.parametrize("version", [0, 2, 2**32 - 1])
+def test_versions_of_the_others(version: int) -> None:
+    """Planted: ``_version`` left out of ``decode_schedule``, and of ``decode_manifest`` -> its line fails."""
+    schedule = keys_pb2.KeySchedule.FromString(codec.encode_schedule(SCHEDULE))
+    manifest = delivery_pb2.Manifest.FromString(codec.encode_manifest(MANIFEST))
+    schedule.version = manifest.version = version
+    with pytest.raises(ShoalError, match=f"key schedule: version {version} ") as caught:
+        codec.decode_schedule(schedule.SerializeToString())
+    assert caught.value.kind is Kind.INVALID
+    with pytest.raises(ShoalError, match=f"manifest: version {version} ") as caught:
+        codec.decode_manifest(manifest.SerializeToString())
+    assert caught.value.kind is Kind.INVALID
+
+
 def test_unknown_enumerations_and_domains() -> None:
     for number in (0, 4, 99):
         message = wire_task()

@@ -45,9 +45,27 @@ def test_a_certificate_holds_from_its_first_second_to_its_last() -> None:
     """
     certificate = Certificate(DEVICE.public, FROM, TO)
     for _ in range(2):
-        assert verify_certificate(SIGNED, ROOT.public, FROM) == verify_certificate(SIGNED, ROOT.public, TO) == certificate
-        assert "clock" in refused(lambda: verify_certificate(SIGNED, ROOT.public, FROM - 0.001))
-        assert "expired" in refused(lambda: verify_certificate(SIGNED, ROOT.public, TO + 0.001))
+        for now in (FROM, TO):
+            assert verify_certificate(SIGNED, ROOT.public, now, remember=True) == certificate
+        assert "clock" in refused(lambda: verify_certificate(SIGNED, ROOT.public, FROM - 0.001, remember=True))
+        assert "expired" in refused(lambda: verify_certificate(SIGNED, ROOT.public, TO + 0.001, remember=True))
+
+
+def test_a_certificate_holds_all_the_time_that_is_asked_for() -> None:
+    """From now to the end, which may be long after. Planted: the end alone looked at where it is later -> the second line is accepted,
+    fails. Planted: now alone -> the last one.
+    """
+    assert verify_certificate(SIGNED, ROOT.public, FROM, until=TO).device_key == DEVICE.public
+    assert "clock" in refused(lambda: verify_certificate(SIGNED, ROOT.public, FROM - 1, until=FROM + 60))
+    assert "clock" in refused(lambda: verify_certificate(SIGNED, ROOT.public, FROM - 1, until=FROM - 60))
+    assert "expired" in refused(lambda: verify_certificate(SIGNED, ROOT.public, TO - 60, until=TO + 1))
+
+
+def test_a_certificate_is_not_remembered_unless_asked() -> None:
+    """Who forgets to say is a shuffler. Planted: ``remember`` True by default -> fails."""
+    size_before = enrolment._remembered.cache_info().currsize
+    verify_certificate(issue(ROOT, SigningKey.generate().public, FROM, TO), ROOT.public, FROM)
+    assert enrolment._remembered.cache_info().currsize == size_before
 
 
 def test_a_certificate_is_remembered_for_the_key_that_signed_it() -> None:
@@ -57,7 +75,7 @@ def test_a_certificate_is_remembered_for_the_key_that_signed_it() -> None:
     signed = issue(ROOT, SigningKey.generate().public, FROM, TO)
     hits = enrolment._remembered.cache_info().hits
     for _ in range(3):
-        verify_certificate(signed, ROOT.public, FROM)
+        verify_certificate(signed, ROOT.public, FROM, remember=True)
         assert "enrolment key" in refused(lambda: verify_certificate(signed, DEVICE.public, FROM))
     assert enrolment._remembered.cache_info().hits == hits + 2
 

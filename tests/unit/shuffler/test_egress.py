@@ -111,9 +111,9 @@ async def test_long_batches_go_in_several_calls(link: Link, monkeypatch: pytest.
     assert link.analyzer.calls.count("deliver") == 4
 
 
-@pytest.mark.parametrize(("step", "kind"), [("forged", Kind.BAD_SIGNATURE), ("other", Kind.MISMATCH)])
+@pytest.mark.parametrize(("step", "kind"), [("forged", Kind.BAD_SIGNATURE), ("other", Kind.MISMATCH), ("newer", Kind.MISMATCH)])
 async def test_an_acknowledgement_that_is_none_ends_nothing(link: Link, step: str, kind: Kind) -> None:
-    """Planted: no ``verify`` in ``_check`` -> fails."""
+    """Planted: no ``verify`` in ``_check``, no look at the version, or at the hash -> its case fails."""
     link.seal(5)
     link.analyzer.script = ["", "", step]
     with pytest.raises(ShoalError) as refused:

@@ -11,7 +11,6 @@ import pytest
 
 from shoal.crypto.enrolment import issue
 from shoal.crypto.secagg.coordinator import (
-    Coordinator,
     Deliver,
     countersign,
     open_request,
@@ -152,16 +151,6 @@ def test_who_may_join() -> None:
     assert play.coordinator.counts()["joined"] == 0
     assert play.coordinator.identify(join, NOW) == key.public
     assert play.coordinator.counts()["joined"] == 0
-
-
-def test_a_certificate_that_ends_during_the_round() -> None:
-    """Its neighbours would give up the round when it is shown to them. Planted: validity looked at now alone -> fails."""
-    play = Play(WORLD)
-    late = NOW + 364.9999 * DAY  # the certificate holds until NOW + 365 days
-    round_of_then = Coordinator(WORLD.terms, play.offer, bytes(32), WORLD.shuffler_key, WORLD.entropy("then"), late)
-    join = a_join(play)
-    assert kind_of(round_of_then.join, session(play), join, late) is Kind.UNAUTHENTICATED
-    assert round_of_then.counts()["joined"] == 0
 
 
 def test_the_joining_ends() -> None:
