@@ -12,9 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
-
-from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+from typing import TYPE_CHECKING, Any
 
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.meaning import bound_text, sentences, sum_sentences
@@ -23,6 +21,9 @@ from shoal.analyzer.cumulative import COMPOSED_MEMOIZED
 from shoal.analyzer.plots import Histogram, Plot, histogram, number, plot
 from shoal.analyzer.processed import MEANS
 from shoal.task import PPM
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 TEMPLATE = "report.html.j2"
 MOST_ROWS = 2_000  # of one list of estimates: browsers draw no more with comfort, and programs read CSV
@@ -188,6 +189,9 @@ def _certificate(privacy: Mapping[str, Any]) -> Certificate:
 def _template() -> Template:
     def load(name: str) -> str:
         return importlib.resources.files("shoal.analyzer").joinpath(name).read_text(encoding="utf-8")
+
+    # Here: only who draws wants the package (the extras "plot" and "server").
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     environment = Environment(loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(number=number, up=bound_text, down=functools.partial(bound_text, up=False))

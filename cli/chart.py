@@ -12,8 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 TEMPLATE = "chart.svg.j2"
 WIDTH, HEIGHT = 760.0, 480.0
@@ -153,6 +155,9 @@ def _power(factor: int, power: int) -> str:
 def _template() -> Template:
     def load(name: str) -> str:
         return importlib.resources.files("shoal.cli").joinpath(name).read_text(encoding="utf-8")
+
+    # Here: only who draws wants the package (the extras "plot" and "server").
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     environment = Environment(loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.get_template(TEMPLATE)

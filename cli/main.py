@@ -1,8 +1,8 @@
 """Entry point of the ``shoal`` command: dispatch, and every failure one line.
 
-Exit status: 0 ok, 1 the work failed, 2 the request was wrong, 130 interrupted. ``shoal agent`` runs on a base install and
-loads no command-line library; everything else wants ``shoal[server]``. A command loads its own module and no other's: a
-``shoal keys`` takes half of the time that it would take with all of them, and a shuffler holds no accountant.
+Exit status: 0 ok, 1 the work failed, 2 the request was wrong, 130 interrupted. A base install has the device's commands,
+the accountant and the planner; ``shoal agent`` loads no command-line library. A command loads its own module and no
+other's: a ``shoal keys`` takes half of the time that it would take with all of them, and a shuffler holds no accountant.
 """
 
 from __future__ import annotations
@@ -50,15 +50,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return 1
-    except Exception as error:
+    except ModuleNotFoundError as error:
+        from shoal.cli.extras import extra_of, missing
+
+        extra = extra_of(error)
+        return _bug(error) if extra is None else fail(missing(extra))
+    except Exception as error:  # noqa: BLE001 - one line for everything; SHOAL_DEBUG has the trace
         if isinstance(error, OSError) and error.errno in _FULL:
             _drop_output()
             return fail(ShoalError(Kind.OVERLOADED, f"cannot write: {error.strerror}: make room there, or write elsewhere"))
-        if os.environ.get("SHOAL_DEBUG"):
-            raise
-        return fail(
-            ShoalError(Kind.INTERNAL, f"unexpected {type(error).__name__}: a bug; run again with SHOAL_DEBUG=1 and report the trace")
-        )
+        return _bug(error)
+
+
+def _bug(error: Exception) -> int:
+    if os.environ.get("SHOAL_DEBUG"):
+        raise error
+    return fail(ShoalError(Kind.INTERNAL, f"unexpected {type(error).__name__}: a bug; run again with SHOAL_DEBUG=1 and report the trace"))
 
 
 def _drop_output() -> None:
@@ -74,12 +81,9 @@ def fail(error: ShoalError) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    try:
-        import typer
-        from typer.exceptions import TyperException
-    except ImportError:
-        reason = "this command wants the services' packages: pip install 'shoal[server]' (a device needs only: shoal agent)"
-        raise ShoalError(Kind.CONFIG, reason) from None
+    import typer
+    from typer.exceptions import TyperException
+
     command = typer.main.get_command(build(parts_for(arguments)))
     try:
         result = command.main(args=arguments, prog_name="shoal", standalone_mode=False)

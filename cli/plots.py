@@ -8,12 +8,14 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from shoal.cli.extras import need
 from shoal.cli.output import stderr
 from shoal.errors import Kind, ShoalError
 
 
 def check_plot(path: Path) -> None:
-    """Before minutes are spent: raises ShoalError CONFIG unless the path ends in .svg and its folder can be written."""
+    """Before minutes are spent: raises CONFIG unless the path ends in .svg, its folder can be written and pictures can be drawn."""
+    need("plot")
     if path.suffix.lower() != ".svg":
         raise ShoalError(Kind.CONFIG, f"--plot writes an SVG picture: give a name that ends in .svg, got {path.name}")
     if not path.parent.is_dir() or path.is_dir() or not os.access(path.parent, os.W_OK):

@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from shoal.cli.extras import need
 from shoal.cli.output import console, emit_json, say, write_new
 from shoal.errors import Kind, ShoalError
 
@@ -104,6 +105,8 @@ def export(
 
     Example: shoal results export --format html --out report.html --data /var/lib/shoal/analyzer
     """
+    if kind is Format.html:
+        need("plot")
     found = read_releases(data, config)
     found = found if task is None else select(found, task)
     write_new(out, render(found, kind).encode())

@@ -20,6 +20,7 @@ from shoal.cli.demo.collect import released, shredded
 from shoal.cli.demo.processes import Process, cpu_count, progress_bars, running, until
 from shoal.cli.demo.survey import Question, load_visits, questions
 from shoal.cli.demo.workspace import Workspace, build
+from shoal.cli.extras import need
 from shoal.cli.output import console, stderr
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
 from shoal.clients.fleet.share import SimulatedTask
@@ -67,6 +68,7 @@ def demo(
 
     The categories by another mechanism: shoal demo --mechanism unary --setting p=0.97
     """
+    need("server")
     if secagg and (mechanism or setting):
         raise ShoalError(Kind.CONFIG, "--mechanism and --setting are not for --secagg, where nothing is randomized: leave them out")
     asked = questions(mechanism, setting)

@@ -41,6 +41,7 @@ LAZILY = {
     "clients/fleet/simulator.py": {"uvloop"},
     "common/mqtt/session.py": {"aiomqtt"},
 }
+COMMAND_LINE = frozenset({"rich", "typer"})  # in a base install, for commands; nothing on a device's path loads them
 PURE = frozenset({"mechanisms", "accounting"})
 IMPURE_MODULES = frozenset({"asyncio", "grpc", "http", "multiprocessing", "socket", "sqlite3", "ssl", "subprocess", "threading", "urllib"})
 NOT_IN_A_CORE = IMPURE_MODULES | {"os", "pathlib", "time"}
@@ -126,7 +127,7 @@ def device_path(module: Module) -> Iterator[str]:
         for services_only in SERVICES_ONLY.values():
             if one.name == services_only or one.name.startswith(f"{services_only}."):
                 yield f"{one.line}: {one.name} is for services only"
-        if one.top in sys.stdlib_module_names or one.top == "shoal" or distribution_of(one) in declared():
+        if one.top in sys.stdlib_module_names or one.top == "shoal" or distribution_of(one) in declared() - COMMAND_LINE:
             continue
         if not (one.lazy and one.top in LAZILY.get(module.path, ())):
             yield f"{one.line}: {one.name} is not installed on a device"

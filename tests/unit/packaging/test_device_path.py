@@ -6,13 +6,17 @@ import json
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
+from shoal.cli.extras import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+COMMAND_LINE = ("pydantic", "rich", "typer")  # in a base install, and never loaded by an agent
 DEVICE_MODULES = (
     "shoal.clients.agent",
     "shoal.clients.config",
@@ -26,17 +30,17 @@ DEVICE_MODULES = (
 )
 
 
-def service_modules() -> list[str]:
-    """Top-level import names of what [server] and [accounting] install, read from the installed packages."""
-    extras = PROJECT["optional-dependencies"]
-    names = [line.split(";")[0].split(">")[0].split("=")[0].strip() for extra in ("server", "accounting") for line in extras[extra]]
+def service_modules(extras: Sequence[str] = ("server", "accounting")) -> list[str]:
+    """Top-level import names of what these extras install, read from the installed packages."""
+    lines = [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
+    names = [line.split(";")[0].split(">")[0].split("=")[0].strip() for line in lines]
     found = set()
     for name in names:
         for file in distribution(name).files or ():
             top = file.parts[0].removesuffix(".py")
             if top.isidentifier() and (file.name == "__init__.py" or len(file.parts) == 1):
                 found.add(top)
-    return sorted(found - {"google"})
+    return sorted(found - {"google", "pydantic"})  # protobuf's and typer's too
 
 
 PROGRAM = """
@@ -54,17 +58,15 @@ for name in {modules!r}:
 """
 
 
-def device(then: str, modules: tuple[str, ...] = DEVICE_MODULES) -> subprocess.CompletedProcess[str]:
-    """Run in a Python where the packages of the service extras can't be found."""
-    program = PROGRAM.format(absent=service_modules(), modules=modules, then=then)
+def device(then: str, modules: tuple[str, ...] = DEVICE_MODULES, also: tuple[str, ...] = COMMAND_LINE) -> subprocess.CompletedProcess[str]:
+    """Run in a Python where neither the packages of the service extras nor those of ``also`` can be found."""
+    program = PROGRAM.format(absent=[*service_modules(), *also], modules=modules, then=then)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
 
 def test_the_extras_are_known() -> None:
-    assert {"typer", "rich", "pydantic", "pydantic_settings", "starlette", "uvicorn", "jinja2", "prometheus_client"} <= set(
-        service_modules()
-    )
-    assert not {"grpc", "numpy", "cryptography", "google"} & set(service_modules())
+    assert {"pydantic_settings", "starlette", "uvicorn", "jinja2", "prometheus_client"} <= set(service_modules())
+    assert not {"grpc", "numpy", "cryptography", "google", *COMMAND_LINE} & set(service_modules())
 
 
 def test_a_device_imports_what_it_needs() -> None:
@@ -87,11 +89,48 @@ def test_the_agents_command_runs() -> None:
     assert "usage: shoal agent" in done.stdout
 
 
-def test_other_commands_say_what_to_install() -> None:
-    done = device("from shoal.cli.main import main\nsys.exit(main(['demo']))")
-    assert done.returncode == 2
+BASE_COMMANDS = (
+    ["--help"],
+    ["--version"],
+    ["epsilon", "--mechanism", "rr", "--epsilon0", "2", "--n", "1000", "--delta", "1e-6", "--json"],
+    ["plan", "yes_no", "--n", "2000", "--epsilon", "0.5", "--json"],
+    ["keys", "--help"],
+    ["results", "--help"],
+    ["shuffler", "serve", "--help"],
+)
+
+
+@pytest.mark.parametrize("arguments", BASE_COMMANDS, ids=lambda arguments: " ".join(arguments[:2]))
+def test_a_base_install_has_the_commands_that_need_no_service(arguments: list[str]) -> None:
+    """Planted: ``from jinja2 import ...`` at the top of analyzer/report_page.py or cli/chart.py -> these fail."""
+    done = device(f"from shoal.cli.main import main\nsys.exit(main({arguments!r}))", (), ())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (["demo"], "server"),
+        (["shuffler", "serve", "--config", "none.toml"], "server"),
+        (["analyzer", "serve", "--config", "none.toml"], "server"),
+        (["epsilon", "--mechanism", "rr", "--epsilon0", "2", "--n", "1000", "--delta", "1e-6", "--plot", "none.svg"], "plot"),
+        (["plan", "yes_no", "--n", "2000", "--epsilon", "0.5", "--plot", "none.svg"], "plot"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]),
+)
+def test_other_commands_say_what_to_install(arguments: list[str], extra: str) -> None:
+    """Before any work. Planted: no ``need`` in ``check_plot`` -> a plan is computed first, and its figures are printed: fails."""
+    done = device(f"from shoal.cli.main import main\nsys.exit(main({arguments!r}))", (), ())
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert "pip install 'shoal[server]'" in done.stderr
+    assert f"pip install 'shoal[{extra}]'" in done.stderr
+
+
+def test_extras_name_what_they_install() -> None:
+    """The table that tells a person what to install holds packages that the extra brings. Planted: jinja2 under "mqtt" -> fails."""
+    for extra, names in PACKAGES.items():
+        assert set(names) <= set(service_modules([extra])), extra
 
 
 def test_importing_shoal_loads_next_to_nothing() -> None:
