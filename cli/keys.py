@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from shoal import codec
-from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
+from shoal.cli.output import emit_json, named, public_key, read_bytes, say, write_new
 from shoal.crypto import hpke, keyfiles, tlscerts
 from shoal.crypto.enrolment import issue
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -40,6 +40,7 @@ def signing(out: Annotated[Path, typer.Option(help="Key file to make, mode 0600.
 
     Example: shoal keys signing --out authority.key
     """
+    named(out)
     key = SigningKey.generate()
     _folder(out.parent)
     keyfiles.save_signing_key(out, key)
@@ -80,6 +81,7 @@ def make_role_keys(suite: SuiteId, count: int, folder: Path) -> list[bytes]:
 
 def _folder(path: Path) -> None:
     """A folder for private keys, for its owner alone. Raises CONFIG."""
+    named(path)
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

@@ -19,6 +19,7 @@ from shoal.errors import Kind, ShoalError
 console = Console(highlight=False)
 stderr = Console(stderr=True, highlight=False)
 _ANY_WIDTH = 10_000
+STDOUT = Path("-")
 
 
 def say(text: str) -> None:
@@ -28,8 +29,12 @@ def say(text: str) -> None:
 def say_table(table: Table, to: Console = console) -> None:
     """A table whose figures and words are whole: where they don't fit the terminal, first the padding goes, then it is wider than that.
 
-    Left alone, rich cuts what is too wide: 0.02536 becomes "0.0…", and n = 2,000 and n = 2,999 are both "2,0…".
+    Left alone, rich cuts what is too wide: 0.02536 becomes "0.0…", and n = 2,000 and n = 2,999 are both "2,0…". Where nobody
+    looks at a terminal every cell is on one line, however wide that makes the table, so that grep finds a name of two words.
     """
+    if not to.is_terminal:
+        for column in table.columns:
+            column.no_wrap = True
     for column in table.columns:
         column.min_width = max(_longest(text, whole=column.no_wrap) for text in (column.header, *column.cells))
     if _least_width(table, to) > to.width:
@@ -60,8 +65,24 @@ def readiness(status: dict[str, Any]) -> dict[str, Any]:
     return {**status, "ready": trouble is None, **({} if trouble is None else {"not_ready": trouble})}
 
 
+def give(path: Path, data: bytes, said: str) -> None:
+    """What a person reads or pipes on: to a new file, and then say so; to stdout, and nothing else there, where the path is "-"."""
+    if path == STDOUT:
+        sys.stdout.write(data.decode())
+    else:
+        write_new(path, data)
+        say(said)
+
+
+def named(path: Path) -> None:
+    """Raises CONFIG for "-", which people type for stdout, where only a file will do: it would become a file of that name."""
+    if path.parts[:1] == STDOUT.parts:
+        raise ShoalError(Kind.CONFIG, f'"{path}": this is written to a file, not to stdout: give its name')
+
+
 def write_new(path: Path, data: bytes) -> None:
     """Write a public file. Raises CONFIG where it exists already or can't be written."""
+    named(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
@@ -74,6 +95,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 def check_new(path: Path) -> None:
     """Before minutes are spent: raises CONFIG where ``write_new`` would, as far as that can be known."""
+    named(path)
     if path.exists() or path.is_symlink():
         raise ShoalError(Kind.CONFIG, f"{path} exists: move it away, or choose another name")
     folder = next((one for one in path.parents if one.exists()), path.parent)

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from shoal.cli.extras import need
-from shoal.cli.output import console, emit_json, say, write_new
+from shoal.cli.output import emit_json, give, say, say_table
 from shoal.errors import Kind, ShoalError
 
 results = typer.Typer(no_args_is_help=True, help="What an analyzer released.")
@@ -71,7 +71,7 @@ def list_command(data: Data = None, config: Config = None, as_json: Json = False
             _up(privacy["epsilon0"]),
             "withheld" if release["withheld"] else "released",
         )
-    console.print(table)
+    say_table(table)
 
 
 @results.command()
@@ -95,13 +95,13 @@ def show(
 
 @results.command()
 def export(
-    out: Annotated[Path, typer.Option(help="File to write; it must not exist yet.")],
+    out: Annotated[Path, typer.Option(help="File to write, which must not exist yet; - for stdout.")],
     kind: Annotated[Format, typer.Option("--format", help="json, csv (one line per estimate) or html (a page with plots).")] = Format.json,
     task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
     data: Data = None,
     config: Config = None,
 ) -> None:
-    """Write releases to a file.
+    """Write releases to a file, or to stdout.
 
     Example: shoal results export --format html --out report.html --data /var/lib/shoal/analyzer
     """
@@ -109,8 +109,8 @@ def export(
         need("plot")
     found = read_releases(data, config)
     found = found if task is None else select(found, task)
-    write_new(out, render(found, kind).encode())
-    say(f"{len(found)} release{'' if len(found) == 1 else 's'} written to {out}" if found else f"{EMPTY}: {out} is empty of releases")
+    count = f"{len(found)} release{'' if len(found) == 1 else 's'} written to {out}"
+    give(out, render(found, kind).encode(), count if found else f"{EMPTY}: {out} is empty of releases")
 
 
 def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]]:
@@ -238,7 +238,7 @@ def _show_estimates(rows: Sequence[dict[str, Any]], processed: dict[str, Any] | 
     for at, row in enumerate(rows[:MOST_ROWS]):
         count = [] if processed is None else [f"{processed['counts'][at]:,}"]
         table.add_row(escape(row["label"]), *(f"{row[key]:,.6g}" for key in ("value", "stderr", "ci_low", "ci_high")), *count)
-    console.print(table)
+    say_table(table)
     if len(rows) > MOST_ROWS:
         say(f"and {len(rows) - MOST_ROWS:,} more: shoal results export --format csv has them all")
     if processed is not None:

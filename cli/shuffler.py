@@ -89,7 +89,7 @@ def _show(answer: dict[str, Any]) -> None:
             task["name"],
             str(task["windows"]),
             states or "-",
-            f"{last['window']} {last['outcome'].lower()}" if last else "-",
+            f"window {last['window']}: {last['outcome'].lower()}" if last else "-",
             str(last["reports"]) if last else "-",
         )
     say_table(table)

@@ -17,7 +17,7 @@ from shoal.accounting.meaning import bound_text
 from shoal.accounting.memoized import lifetime_epsilon, promised
 from shoal.accounting.pairwise import PairwiseCertificate
 from shoal.cli import pairwise_show
-from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
+from shoal.cli.output import emit_json, give, public_key, read_bytes, say, write_new
 from shoal.cli.task_frame import frame_bytes, report_words, with_frame
 from shoal.cli.task_publish import publish
 from shoal.cli.taskfile import UNNAMED, UNSAID, read_task, sample
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 @task.command()
 def new(
-    out: Annotated[Path, typer.Option(help="File to write.")] = Path("task.toml"),
+    out: Annotated[Path, typer.Option(help="File to write; - for stdout.")] = Path("task.toml"),
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Fill in a value, TABLE.KEY=VALUE in a table; repeat for several."),
@@ -50,8 +50,8 @@ def new(
 
     Example: shoal task new --out visits.toml --set max_batch=12000 --set keys.shuffler=HEX
     """
-    write_new(out, sample(settings or [], pairwise=pairwise).encode())
-    say(f"wrote {out}: fill it in, then shoal task lint {out}")
+    text = sample(settings or [], pairwise=pairwise)
+    give(out, text.encode(), f"wrote {out}: fill it in, then shoal task lint {out}")
 
 
 @task.command("lint")

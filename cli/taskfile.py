@@ -17,7 +17,7 @@ from shoal.domain import Categories, Domain, Numeric, Words, YesNo, normal
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.task import PPM, Admission, Aggregator, MechanismSpec, Task, WindowPlan
-from shoal.toml import read_toml
+from shoal.toml import no_such_key, read_toml
 
 SUITES = {"x25519-aes128": 1, "x25519-chacha20": 2, "mlkem768-x25519-aes128": 3}
 
@@ -129,7 +129,7 @@ class Reader:
 
     def only(self, known: set[str]) -> None:
         for key in self.table.keys() - known:
-            raise self.error(key, "no such key: remove it or mend its name")
+            raise self.error(key, no_such_key(key, known))
 
     def get(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
         if key not in self.table:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.errors import Kind, ShoalError
+from shoal.toml import no_such_key
 
 _MISSING = object()
 _WORDS = {str: "a text in quotes", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "a table"}
@@ -16,8 +17,10 @@ class Table:
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
         self._prefix, self._values = f"{name}." if name else "", dict(values)
+        self._asked: set[str] = set()  # the keys that there are, for who mistypes one
 
     def __contains__(self, key: str) -> bool:
+        self._asked.add(key)
         return key in self._values
 
     def __len__(self) -> int:
@@ -25,12 +28,18 @@ class Table:
 
     def take(self, key: str, wanted: type, default: Any = _MISSING) -> Any:
         """The value of ``key``, which must be exactly of type ``wanted``; ``default`` if it is absent."""
+        self._asked.add(key)
         value = self._values.pop(key, default)
         if value is _MISSING:
-            raise ShoalError(Kind.CONFIG, f"{self._prefix}{key}: required, but missing")
+            raise self._absent(key)
         if value is not default and type(value) is not wanted:
             raise ShoalError(Kind.CONFIG, f"{self._prefix}{key}: must be {_WORDS[wanted]}")
         return value
+
+    def _absent(self, key: str) -> ShoalError:
+        """A required key that is not there; with one that nobody took yet and that is like it: probably the same, mistyped."""
+        like = next((other for other in sorted(self._values) if f'"{key}"' in no_such_key(other, [key])), None)
+        return self.bad(key, "required, but missing" + (f' (is "{like[:64]}" meant to be it?)' if like else ""))
 
     def number(self, key: str, default: Any = _MISSING) -> Any:
         """A float, from a whole number too; ``default`` as it is."""
@@ -43,6 +52,7 @@ class Table:
 
     def exact_number(self, key: str) -> int | float | None:
         """A number as it was written, whole or not; None if it is absent."""
+        self._asked.add(key)
         value: int | float | None = self._values.pop(key, None)
         if value is not None and type(value) not in {int, float}:
             raise ShoalError(Kind.CONFIG, f"{self._prefix}{key}: must be a number")
@@ -65,4 +75,4 @@ class Table:
     def end(self) -> None:
         """Raise for the first key that nobody took."""
         for key in sorted(self._values):
-            raise ShoalError(Kind.CONFIG, f"{self._prefix}{key[:64]!s}: no such key: remove it or mend its name")
+            raise self.bad(key[:64], no_such_key(key, self._asked))

@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import sys
+import time
 from collections.abc import Collection
 from enum import Enum
 from typing import Final
@@ -97,11 +98,14 @@ def get_log(service: str) -> Log:
 
 
 class _Lines(logging.Formatter):
-    """One JSON object per record."""
+    """One JSON object per record, with the time in UTC: in whole seconds, which order events and date no report."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = getattr(record, "shoal", None)
-        return json.dumps(line) if line is not None else super().format(record)
+        if line is None:
+            return super().format(record)
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+        return json.dumps({"time": at, **line})
 
 
 def configure(level: str = "info", without: Collection[str] = ()) -> None:

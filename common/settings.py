@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.address import is_loopback
 from shoal.task import split_address
-from shoal.toml import read_toml
+from shoal.toml import no_such_key, read_toml
 
 
 def _address(value: str) -> str:
@@ -111,15 +111,25 @@ def load_settings(cls: type[S], path: Path) -> S:
         name = f"{cls.model_config.get('env_prefix') or ''}{field[1]}".upper() if field is not None else "a list or a table"
         raise ShoalError(Kind.CONFIG, f'environment: {name}: not JSON: write a list as ["a", "b"], a table as {{"key": "value"}}') from None
     except ValidationError as error:
-        first = error.errors()[0]
+        # A key that nobody knows first: where a required one is missing, it is often the same, mistyped.
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         key = ".".join(str(part) for part in first["loc"]) or "file"
         if first["type"] == "extra_forbidden":
-            reason = "no such key: remove it or mend its name"
+            reason = no_such_key(str(first["loc"][-1]), _known_keys(cls, first["loc"][:-1]))
         elif first["type"] == "missing":
             reason = "required, but missing"
         else:
             reason = _plain(first["msg"])
         raise ShoalError(Kind.CONFIG, f"{path.name}: {key}: {reason}") from None
+
+
+def _known_keys(model: Any, path: tuple[int | str, ...]) -> set[str]:
+    """The keys of the table at ``path`` of a settings class; none where it can't be told."""
+    for part in path:
+        field = getattr(model, "model_fields", {}).get(part)
+        kinds = (field.annotation, *get_args(field.annotation)) if field is not None else ()
+        model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
+    return set(getattr(model, "model_fields", ())) - {"base_dir"}
 
 
 def _plain(text: str) -> str:
@@ -140,4 +150,5 @@ def _known_variables(cls: type[ServiceSettings]) -> None:
     for name in sorted(os.environ):
         key = name.removeprefix(prefix).lower().split("__")[0]
         if prefix and name.startswith(prefix) and (key == "base_dir" or key not in cls.model_fields):
-            raise ShoalError(Kind.CONFIG, f"environment: {name}: no such key: unset it or mend its name")
+            reason = no_such_key(key, set(cls.model_fields) - {"base_dir"}).replace("remove", "unset")
+            raise ShoalError(Kind.CONFIG, f"environment: {name}: {reason}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+
+_LONGEST_KEY = 64  # characters; what is longer was not meant as a key
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -26,3 +29,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ShoalError(Kind.CONFIG, f"{path.name}: {error}") from None
     except RecursionError:
         raise ShoalError(Kind.CONFIG, f"{path.name}: nested too deeply") from None
+
+
+def no_such_key(key: str, known: Iterable[str]) -> str:
+    """What to say of a key that nobody knows: with the one that was probably meant, where there is one like it."""
+    from difflib import get_close_matches  # only who has mistyped loads it
+
+    close = get_close_matches(key[:_LONGEST_KEY], sorted(known), n=1, cutoff=0.6)
+    meant = f' (did you mean "{close[0]}"?)' if close else ""
+    return f"no such key: remove it or mend its name{meant}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -10,15 +11,30 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from shoal.errors import Kind, ShoalError
 
 T = TypeVar("T")
 _PR_SET_PDEATHSIG = 1
+
+
+@contextlib.contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Spawn children inside: they inherit the mask. Ctrl-C reaches the whole group, and one that still imports must not print a
+    trace; the parent hears of it at the end.
+    """
+    # The first child brings multiprocessing's tracker, whose start ends with SIGINT let through, whatever it was before.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def die_with_parent(parent: int) -> None:
@@ -62,8 +78,9 @@ class WorkerPool:
         context = multiprocessing.get_context("spawn")
         # PR_SET_PDEATHSIG fires when the *thread* that spawned a worker ends: spawn them all now, in the caller's thread.
         pool = ProcessPoolExecutor(self.processes, mp_context=context, initializer=_start, initargs=self._recipe)
-        for _ in range(self.processes):
-            pool.submit(_nothing, 0)
+        with deaf_to_interrupts():
+            for _ in range(self.processes):
+                pool.submit(_nothing, 0)
         return pool
 
     def warm(self) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import gc
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -30,7 +29,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.log import configure
 from shoal.rpc.address import is_loopback, parse_address
 from shoal.task import Task
-from shoal.workers import die_with_parent
+from shoal.workers import deaf_to_interrupts, die_with_parent
 
 _PROGRESS_S = 0.2
 _END_S = 1.0  # that a process may take to end once its pipe is closed
@@ -61,7 +60,7 @@ async def simulate(
     stopped = stop or asyncio.Event()
     entered = time.monotonic()
     try:
-        with _deaf_to_interrupts():
+        with deaf_to_interrupts():
             for number in range(count):
                 workers.append(_Worker(plan, number, plan.share(conduct, number, count)))
         if not await _ready(workers, stopped, preparing):
@@ -128,6 +127,7 @@ async def _ready(workers: list[_Worker], stopped: asyncio.Event, preparing: Call
     finally:
         stopper.cancel()
         ready.cancel()
+        await asyncio.gather(ready, return_exceptions=True)
 
 
 async def _stop(stopped: asyncio.Event, workers: list[_Worker]) -> None:
@@ -135,16 +135,6 @@ async def _stop(stopped: asyncio.Event, workers: list[_Worker]) -> None:
     for worker in workers:
         with contextlib.suppress(OSError):  # it has ended already
             worker.connection.send("stop")
-
-
-@contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Children inherit the mask: Ctrl-C reaches the whole group, and one that still imports must not print a trace."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Worker:

@@ -150,6 +150,12 @@ def test_html_and_json(data: str, capsys: Capture, tmp_path: Path) -> None:
     assert [release["window"] for release in json.loads((tmp_path / "out.json").read_text())] == [0]
 
 
+def test_export_to_stdout_is_the_file_and_nothing_else(data: str, capsys: Capture) -> None:
+    """Planted: "1 release written to -" on stdout -> no JSON, and this fails."""
+    shown = json.loads(run(capsys, "export", "--data", data, "--task", "visits:0", "--out", "-")[0])
+    assert [release["window"] for release in shown] == [0]
+
+
 def test_an_existing_file_is_left_alone(data: str, capsys: Capture, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     out.write_text("mine")

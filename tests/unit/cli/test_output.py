@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import io
+import tomllib
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -43,6 +45,31 @@ def test_a_table_cuts_no_figure_short(width: int, no_wrap: bool) -> None:
 def test_a_table_that_fits_is_left_as_it_is() -> None:
     """Planted: the padding always taken away -> this fails."""
     assert "│ hadamard_response standard │ 0.02536    │" in printed(table_of(no_wrap=False), 80)
+
+
+def test_where_nobody_looks_a_name_is_on_one_line() -> None:
+    """grep finds a name of two words, and one with a hyphen, in what is piped on. Planted: the table as wide as 80 columns -> fails."""
+    table = Table("task", "what it asks")
+    name = "outpatient-visits of the year"
+    table.add_row(name, "how often did you visit " * 5)
+    assert name in printed(table, 40)
+
+
+def test_a_dash_is_stdout_or_refused(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: ``named`` not called by ``write_new`` -> a file called "-", and this fails."""
+    monkeypatch.chdir(tmp_path)
+    assert entry.main(["task", "new", "--out", "-"]) == 0
+    shown = capsys.readouterr()
+    assert tomllib.loads(shown.out)["name"]
+    for command in (
+        ["keys", "signing", "--out", "-"],
+        ["keys", "ca", "--out", "-"],
+        ["keys", "hpke", "--role", "shuffler", "--out", "keys", "--public", "-"],
+        ["plan", "yes_no", "--n", "2000", "--epsilon", "0.5", "--emit", "-"],
+    ):
+        assert entry.main(command) == 2, command
+        assert "not to stdout" in capsys.readouterr().err
+    assert not (tmp_path / "-").exists()
 
 
 def test_a_full_disk_is_no_bug(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

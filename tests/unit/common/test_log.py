@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +30,11 @@ def configured() -> Iterator[None]:
 
 
 def lines(text: str) -> list[dict[str, object]]:
-    return [json.loads(line) for line in text.splitlines()]
+    """Without their times, which are checked to be there."""
+    shown = [json.loads(line) for line in text.splitlines()]
+    for line in shown:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", line.pop("time"))
+    return shown
 
 
 HOST = """
@@ -81,6 +86,14 @@ def test_a_service_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     logs.get_log("mqtt").warning("a")
     logs.get_log("agent").warning("b")
     assert [line["event"] for line in lines(capsys.readouterr().err)] == ["b"]
+
+
+def test_the_time_is_that_of_the_record() -> None:
+    """In UTC, in whole seconds. Planted: the time of formatting, or local time -> this fails."""
+    record = logging.LogRecord("shoal.shuffler", logging.INFO, "", 0, "sealed", (), None)
+    record.created, record.shoal = 1_800_000_000.9, {"event": "sealed"}
+    shown = json.loads(logs._Lines().format(record))
+    assert shown == {"time": "2027-01-15T08:00:00Z", "event": "sealed"}
 
 
 @pytest.mark.usefixtures("configured")

@@ -182,3 +182,32 @@ def test_workers_die_with_their_parent(tmp_path: Path, number: signal.Signals) -
         parent.stdin.close()
         parent.stdout.close()
     assert not wait_until_dead(pids)
+
+
+DEAF = """
+import multiprocessing, os, signal
+from shoal.workers import WorkerPool, deaf_to_interrupts
+
+def main():
+    context = multiprocessing.get_context("spawn")
+    with deaf_to_interrupts():
+        child = context.Process(target=signal.pause, daemon=True)
+        child.start()
+    blocked = next(line for line in open(f"/proc/{child.pid}/status") if line.startswith("SigBlk"))
+    print(bool(int(blocked.split()[1], 16) & 1 << signal.SIGINT - 1), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    child.kill()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_the_first_child_of_a_process_is_deaf_to_interrupts_too(tmp_path: Path) -> None:
+    """Ctrl-C while it imports would print a trace. The mask is its parent's from the fork on, so it is looked at from outside.
+
+    Planted: no ``ensure_running`` first -> the start of multiprocessing's tracker lets SIGINT through, and this fails.
+    """
+    script = tmp_path / "parent.py"
+    script.write_text(DEAF)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["True", "False"], "")
