@@ -25,11 +25,20 @@ class Limits:
     # --- calls ------------------------------------------------------------------------------------------------------
     concurrent_streams: int = 512  # per connection: a relay or a simulator multiplexes many devices on one
     concurrent_calls: int = 1_024  # per server; beyond it RESOURCE_EXHAUSTED, nothing queues without bound
-    default_deadline_s: float = 10.0  # a call that states none gets this
+    connect_s: float = 40.0  # a channel may take over TCP, TLS and HTTP/2: 3 round trips, and several losses of each
+    reconnect_first_s: float = 0.2  # pause after a connection that was refused ...
+    reconnect_most_s: float = 5.0  # ... growing up to this
+    keepalive_s: float = 60.0  # silence in a connection with open calls, until the peer is asked whether it is there ...
+    keepalive_timeout_s: float = 60.0  # ... and how long its answer, or TCP's of anything sent, may take
+    call_slack_s: float = 20.0  # beyond connect_s, one call with its answer: a round trip, and three losses of it
+    slowest_bytes_s: int = 4 * KIB  # bytes per second: a call with many gets a second for so many of them
+    default_deadline_s: float = 60.0  # a call that states none gets this
     smallest_deadline_s: float = 0.1  # with less left than this the call is refused before any work
     connection_idle_s: int = 300  # idle connections are closed
     connection_age_s: int = 1_800  # also bounds how long one connection's reports could be linked in memory
-    handshake_s: int = 10  # seconds a peer may take over TLS
+    connection_grace_s: int = 300  # for the calls of a connection that was closed for its age: as long as any of them may take
+    ping_interval_s: int = 20  # a peer that asks more often whether we are there is cut off
+    handshake_s: int = 40  # seconds a peer may take over TLS: as connect_s, of which this is the larger part
     # --- shuffler ---------------------------------------------------------------------------------------------------
     commit_rows: int = 256  # a group commit is made at this many rows ...
     commit_ms: float = 6.0  # ... or after this many milliseconds, whichever comes first
@@ -59,7 +68,7 @@ class Limits:
     outbox_rows: int = 10_000  # reports waiting to be sent
     retry_first_s: float = 1.0  # first pause after a failure ...
     retry_most_s: float = 3_600.0  # ... doubling up to this, each with full jitter
-    send_deadline_s: float = 20.0
+    send_deadline_s: float = 60.0  # one attempt: connect_s and call_slack_s, so that a connection's failure is told as what it is
     config_bytes: int = 1 * MIB  # a configuration file
     known_tasks: int = 1_000  # tasks learnt from feeds that a device keeps
     refusals: int = 1_000  # entries on refused bundles in a device's ledger; later ones are counted only
@@ -68,7 +77,7 @@ class Limits:
     # --- MQTT -------------------------------------------------------------------------------------------------------
     bridge_frames: int = 8_192  # frames that a bridge holds; beyond it they are dropped, and devices send them again
     bridge_bytes: int = 32 * MIB  # of those frames together
-    mqtt_connect_s: float = 10.0  # seconds a broker may take over a connection
+    mqtt_connect_s: float = 45.0  # seconds a broker may take over TCP, TLS, CONNECT and SUBSCRIBE: 4 round trips, and losses
     mqtt_keepalive_s: int = 60
     mqtt_retry_first_s: float = 0.5  # first pause before a broker is tried again ...
     mqtt_retry_most_s: float = 30.0  # ... doubling up to this, each with full jitter

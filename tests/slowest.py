@@ -15,6 +15,7 @@ SLOWEST = tuple(
         "integration/test_demo_secagg.py",
         "faults/test_rounds_failpoints.py",
         "integration/test_agent_run.py",
+        "integration/test_slow_links.py",
         "integration/test_mqtt_bridge.py",
         "faults/test_analyzer_kill.py",
         "integration/test_task_publish.py",

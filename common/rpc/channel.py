@@ -12,16 +12,22 @@ from shoal.rpc.address import is_loopback, parse_address
 from shoal.rpc.status import from_rpc_error
 from shoal.rpc.tls import TlsIdentity, check_certificates
 
-_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_send_message_length", LIMITS.batch_bytes + 64 * KIB),  # 1 MiB of many small pieces, with protobuf around each
-    ("grpc.max_receive_message_length", LIMITS.reply_bytes + 1024),
-    ("grpc.enable_retries", 0),  # retries are ours: identical bytes, counted, with jitter
-    ("grpc.max_metadata_size", LIMITS.metadata_bytes),
-    ("grpc.absolute_max_metadata_size", LIMITS.metadata_bytes),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
-)
+
+def _options() -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_send_message_length", LIMITS.batch_bytes + 64 * KIB),  # 1 MiB of many small pieces, with protobuf around each
+        ("grpc.max_receive_message_length", LIMITS.reply_bytes + 1024),
+        ("grpc.enable_retries", 0),  # retries are ours: identical bytes, counted, with jitter
+        ("grpc.max_metadata_size", LIMITS.metadata_bytes),
+        ("grpc.absolute_max_metadata_size", LIMITS.metadata_bytes),
+        # By its name a pause, but gRPC ends an attempt to connect (TCP, TLS and the first frame of HTTP/2) that takes longer than this.
+        ("grpc.min_reconnect_backoff_ms", int(LIMITS.connect_s * 1000)),
+        ("grpc.initial_reconnect_backoff_ms", int(LIMITS.reconnect_first_s * 1000)),
+        ("grpc.max_reconnect_backoff_ms", int(LIMITS.reconnect_most_s * 1000)),
+        ("grpc.keepalive_time_ms", int(LIMITS.keepalive_s * 1000)),  # while calls are open: a peer that vanished is found
+        ("grpc.keepalive_timeout_ms", int(LIMITS.keepalive_timeout_s * 1000)),
+        ("grpc.keepalive_permit_without_calls", 0),
+    ]
 
 
 def build_channel(
@@ -33,7 +39,7 @@ def build_channel(
     Raises CONFIG, KEY_FILE.
     """
     host, _ = parse_address(address, "address")
-    options = [*_OPTIONS, ("grpc.use_local_subchannel_pool", int(private_pool))]
+    options = [*_options(), ("grpc.use_local_subchannel_pool", int(private_pool))]
     target = f"dns:///{address}"  # by its scheme: gRPC alone would take a host named "unix" or "dns" for one
     if insecure:
         if not is_loopback(host):

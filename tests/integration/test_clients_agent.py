@@ -34,7 +34,6 @@ class Owner:
         (self.folder / "agent.toml").write_text(
             f'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = ["{self.world.authority.public.hex()}"]\n'
             f'max_epsilon0 = 4.0\nmin_batch_floor = 100\n[policy.purposes]\n"{self.world.task.purpose}" = "{answer}"\n'
-            "[send]\ndeadline_s = 5.0\n"
         )
 
     async def run(self, command: str, *arguments: str, failpoints: str = "", typed: bytes = b"") -> tuple[int, str, str]:

@@ -156,7 +156,7 @@ async def test_nobody_there_is_unavailable() -> None:
         with pytest.raises(Unnamed) as caught:
             await call(channel, path(), b"", 30.0, peer="analyzer")
     assert caught.value.kind is Kind.UNAVAILABLE
-    assert caught.value.message == "the analyzer can't be reached: check its address and certificate, and that it runs"
+    assert caught.value.message == "the analyzer can't be reached: nobody listens at its address: check the port, and that it runs"
 
 
 async def test_a_hostile_services_text_is_one_printable_line() -> None:
