@@ -1,4 +1,4 @@
-"""``shoal agent``: the device's side. argparse and plain print, because a device installs no command-line library."""
+"""``shoal agent``: the device's side. argparse and plain print, because a running agent carries no command-line library."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.cli.agent_help import Parser
 from shoal.clients.consent import WORDS
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from shoal.clients.core import Assignment
     from shoal.task import Task
 
-_EXAMPLES = """examples:
+_EXAMPLES = """Examples:
   shoal agent run --config agent.toml                    answer tasks from local sources, in every window, until stopped
   shoal agent report --config agent.toml visits 3        answer the task "visits" in its current window
   echo 3 | shoal agent report --config agent.toml visits -   the same, with the value out of sight of other processes
@@ -34,18 +35,18 @@ _EXAMPLES = """examples:
 Exit status: 0 ok, 1 the work failed, 2 the request was wrong. A report that waits for the network is ok, but for flush, whose work is to
 send: it ends with 1 unless everything that waited was delivered.
 """
-_RUN = """examples:
+_RUN = """Examples:
   shoal agent run --config agent.toml           until SIGTERM or Ctrl-C; SIGHUP reads agent.toml again
   shoal agent run --config agent.toml --once    measure what is due in the current windows, send once, end
 
 A task is answered if its purpose is agreed to and [sources.TASK] in agent.toml says where its value is. One line is logged whenever
 something changes. systemd unit: deploy/systemd/shoal-agent.service
 """
-_EXPLAIN = """examples:
+_EXPLAIN = """Examples:
   shoal agent explain --config agent.toml visits
   shoal agent explain --config agent.toml 0a1b2c3d --json    by the first digits of its id
 """
-_CONSENT = """examples:
+_CONSENT = """Examples:
   shoal agent consent --config agent.toml                           list every purpose: allowed, denied or not asked
   shoal agent consent --config agent.toml visits allow              agree to the purpose of the task "visits"
   shoal agent consent --config agent.toml visits deny               deny it: what waits is deleted, memoized answers are forgotten
@@ -56,7 +57,7 @@ _CONSENT = """examples:
 
 What policy.purposes in agent.toml, or a fleet's file, denies stays denied. A running agent heeds the answer at its next step.
 """
-_LEDGER = """examples:
+_LEDGER = """Examples:
   shoal agent ledger --config agent.toml
   shoal agent ledger --config agent.toml --task visits --since 120
   shoal agent ledger --config agent.toml --json                 {"entries": [...], "head": {...}, "verified": true, "budget": {...}}
@@ -65,7 +66,7 @@ _LEDGER = """examples:
 The whole chain of hashes is verified first. An entry that was altered, left out or moved: exit status 1, and one line that names it.
 Note the head that is shown last somewhere else: only that shows a chain that was computed anew.
 """
-_BUDGET = """examples:
+_BUDGET = """Examples:
   shoal agent budget --config agent.toml
   shoal agent budget --config agent.toml --json     {"limit": 100.0, "spent": 12.0, "left": 88.0, "tasks": [...]}; limit null: none is set
 """
@@ -89,7 +90,7 @@ def main(argv: list[str]) -> int:
 
 def _in_order(argv: list[str], commands: Collection[str]) -> None:
     """An option before its command reads to argparse as if its value were the command. Raises CONFIG saying where it belongs."""
-    if not argv or not argv[0].startswith("-") or (len(argv[0]) > 1 and "--help".startswith(argv[0])) or argv[0] == "-h":
+    if not argv or not argv[0].startswith("-") or argv[0] in {"--help", "-h"}:
         return
     from shoal.errors import Kind, ShoalError
 
@@ -99,11 +100,10 @@ def _in_order(argv: list[str], commands: Collection[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal agent",
         description="Answer tasks under the policy of this device's owner. Every report is randomized here, once per window, and sealed.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     named = "its name, or 8 or more hex digits of its id"
@@ -151,9 +151,7 @@ def _number(text: str) -> int:
 
 
 def _command(commands: Any, name: str, run: Any, text: str, epilog: str = _EXAMPLES, *, as_json: bool = True) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=epilog)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="agent.toml")
     if as_json:
         parser.add_argument("--json", action="store_true", help="for machines")

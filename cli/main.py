@@ -92,14 +92,18 @@ def _run(arguments: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except TyperException as error:
-        show = getattr(error, "show", None)
-        if show is None:
-            raise
-        show()
-        return 2
+        return fail(_usage(error)) if error.format_message() else 2  # without arguments: help was the answer
     if result == INTERRUPTED:  # what typer makes of Ctrl-C
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
+
+
+def _usage(error: Any) -> ShoalError:
+    """A wrong command line in one line, which says where help is."""
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "shoal"
+    text = error.format_message().strip().rstrip(".?")
+    return ShoalError(Kind.CONFIG, f"{text[0].lower()}{text[1:]}: see {where} --help")
 
 
 def parts_for(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -115,6 +119,7 @@ def build(parts: Sequence[str] = PARTS) -> Any:
     app = typer.Typer(
         name="shoal",
         no_args_is_help=True,
+        context_settings={"help_option_names": ["--help", "-h"]},
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",

@@ -39,7 +39,7 @@ def test_help_names_every_command_and_a_wrong_one_is_an_error(capsys: Capture) -
     shown = capsys.readouterr().out
     assert all(f" {part.partition('.')[0]} " in shown for part in (*PARTS, "agent"))
     assert main(["key"]) == 2
-    assert "No such command 'key'" in capsys.readouterr().err
+    assert "no such command 'key'" in capsys.readouterr().err
 
 
 def test_a_shufflers_process_holds_nothing_that_understands_a_report() -> None:
