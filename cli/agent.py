@@ -31,6 +31,7 @@ _EXAMPLES = """Examples:
   shoal agent consent --config agent.toml visits allow   agree to the purpose of a task; without names: list all
   shoal agent ledger --config agent.toml                 everything that this device was asked, answered, sent and charged
   shoal agent budget --config agent.toml                 what answers may cost, have cost, and what is left
+  shoal agent memory --config agent.toml                 whether what this device remembers is whole, and not an older copy
 
 Exit status: 0 ok, 1 the work failed, 2 the request was wrong. A report that waits for the network is ok, but for flush, whose work is to
 send: it ends with 1 unless everything that waited was delivered.
@@ -69,6 +70,16 @@ Note the head that is shown last somewhere else: only that shows a chain that wa
 _BUDGET = """Examples:
   shoal agent budget --config agent.toml
   shoal agent budget --config agent.toml --json     {"limit": 100.0, "spent": 12.0, "left": 88.0, "tasks": [...]}; limit null: none is set
+"""
+
+
+_MEMORY = """examples:
+  shoal agent memory --config agent.toml
+  shoal agent memory --config agent.toml --confirm-set-back         say what is lost, ask, then go on without it
+  shoal agent memory --config agent.toml --confirm-set-back --yes   the same without asking
+
+A memory that is older than the head beside it (restored, replaced, cut, or removed) answers and sends nothing until its owner confirms.
+Exit status: 0 it is whole, or confirmed now; 1 it was set back, or its ledger does not hold.
 """
 
 
@@ -140,6 +151,10 @@ def _parser() -> argparse.ArgumentParser:
     ledger.add_argument("--verify", metavar="COUNT:HEX", help="a head that was shown before: check that the ledger still begins with it")
 
     _command(commands, "budget", _budget, "what answers may cost, have cost, and what is left", _BUDGET)
+
+    memory = _command(commands, "memory", _memory, "whether what this device remembers is whole; the owner's word if it is not", _MEMORY)
+    memory.add_argument("--confirm-set-back", action="store_true", help="go on with a memory that was set back: over-counts what is lost")
+    memory.add_argument("--yes", action="store_true", help="with --confirm-set-back: don't ask")
     parser.set_defaults(names=list(commands.choices))
     return parser
 
@@ -300,3 +315,9 @@ async def _budget(arguments: argparse.Namespace, config: AgentConfig) -> int:
     from shoal.cli.agent_memory import budget
 
     return budget(arguments, config)
+
+
+async def _memory(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    from shoal.cli.agent_setback import memory
+
+    return memory(arguments, config)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.clients.book import Book
     from shoal.clients.config import AgentConfig
     from shoal.clients.ledger import Head, LedgerEntry, Stored
+    from shoal.clients.store_sqlite import AgentStore
     from shoal.ids import TaskId
 
 _LEAST_ID = 8  # hex digits that may stand for a task id
@@ -55,23 +56,30 @@ def memory(config: AgentConfig) -> Iterator[Book | None]:
     Raises CONFIG, OVERLOADED; MISMATCH if the file is gone and the head of its ledger isn't.
     """
     from shoal.clients.book_sqlite import SqliteBook
+
+    with _store(config) as store:
+        yield None if store is None else SqliteBook(store)
+
+
+@contextmanager
+def _store(config: AgentConfig) -> Iterator[AgentStore | None]:
     from shoal.clients.ledger import EMPTY
     from shoal.clients.store_sqlite import HEAD_SUFFIX, AgentStore
     from shoal.errors import Kind, ShoalError
 
     head = config.outbox.with_name(config.outbox.name + HEAD_SUFFIX)
     if not config.outbox.exists():
-        if head.exists() and head.read_bytes()[:200].strip() != str(EMPTY).encode():
+        if head.exists() and not head.read_bytes()[:200].strip().endswith(str(EMPTY).encode()):
             raise ShoalError(
                 Kind.MISMATCH,
                 f"ledger: entry 1 does not verify: {config.outbox.name} is gone, and {head.name} says that there were entries: "
-                "keep what is left, and find out who can write it",
+                "keep what is left, and find out who can write it; `shoal agent memory --confirm-set-back` begins anew",
             )
         yield None
         return
     store = AgentStore(config.outbox)
     try:
-        yield SqliteBook(store)
+        yield store
     finally:
         store.close()
 
@@ -123,12 +131,15 @@ def _name(book: Book | None, task_id: TaskId) -> str:
 
 
 def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    """The entries, oldest first, after the whole chain was verified. Raises MISMATCH naming the first bad entry, INVALID for a bad HEAD."""
+    """The entries, oldest first, after the whole chain was verified, and that the tables say the same. Raises MISMATCH naming the first bad
+    entry, or the first difference, INVALID for a bad HEAD."""
+    from shoal.clients.book_sqlite import SqliteBook
     from shoal.clients.ledger import EMPTY, Head
 
     noted = Head.parse(arguments.verify) if arguments.verify is not None else EMPTY
-    with memory(config) as book:
-        head = EMPTY if book is None else book.verify()
+    with _store(config) as store:
+        book = None if store is None else SqliteBook(store)
+        head = EMPTY if store is None else verified(store)
         _lies_on(noted, head, book)
         # What a running agent entered since is not verified yet, and comes with the next look.
         rows = [row for row in book.entries(arguments.since) if row.number <= head.count] if book is not None else []
@@ -151,6 +162,19 @@ def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
     print_lines(budget_line(found))
     print_lines(f"verified: {head.count} entries, head {head}")
     return 0
+
+
+def verified(store: AgentStore) -> Head:
+    """The head of a chain that holds, and that the tables beside it fit. Raises MISMATCH."""
+    from shoal.clients.book_sqlite import SqliteBook
+    from shoal.clients.outbox_sqlite import SqliteOutbox
+    from shoal.clients.reconcile import reconcile
+
+    book = SqliteBook(store)
+    with store.write():  # a running agent waits meanwhile: what it enters and what it charges are looked at together
+        head = book.verify()
+        reconcile(book.entries(), book, SqliteOutbox(store))
+    return head
 
 
 def _lies_on(noted: Head, head: Head, book: Book | None) -> None:

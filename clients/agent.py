@@ -19,10 +19,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from shoal.clients.answering import Terms, answer, charge_sum
+from shoal.clients.answering import Terms, answer, charge_sum, check_affordable, forgotten
 from shoal.clients.book import Answer
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import Assignment, State, identity_for, window_at
+from shoal.clients.core import Assignment, State, chosen_window, identity_for, window_at
 from shoal.clients.guarantees import Guarantees
 from shoal.clients.ledger import Head, Stored
 from shoal.clients.memory import ACCEPTED, Budget, Memory
@@ -37,7 +37,6 @@ from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.log import get_log
-from shoal.task import Task
 
 if TYPE_CHECKING:
     from shoal.clients.rounds_agent import RoundsAgent, VectorValue
@@ -116,7 +115,7 @@ class Agent:
             sender = Sender(self.config, memory, self.tasks, permit, self._make_transport, self._clock, self._entropy, self._gap_s)
             self._open = memory, permit, sender
             if (forgetful := await memory.run(memory.forgetful)) is not None:
-                log.error("this memory does not know what was noted of it", error=forgetful)
+                log.error("this memory was set back: nothing is answered", error=forgetful)
             await asyncio.to_thread(self.look)
         except BaseException:
             memory.close()
@@ -170,6 +169,9 @@ class Agent:
         self.tasks.refresh()
         memory = self.memory
         try:
+            if memory.forgetful() is not None:  # what it thinks of tasks now says nothing
+                self._retract()
+                return
             for one in self.tasks.all():
                 memory.review(one.trusted, one.epsilon0, self._verdict(one))
             for bad in self.tasks.unusable:
@@ -219,8 +221,11 @@ class Agent:
         return TaskStatus(assignment, self._permit.consent(task.purpose), refusal, task.windows.current(now))
 
     def answered(self, task_id: TaskId, window: int) -> bool:
-        """Whether a window has its report, or its vector was charged. Blocks for the disk."""
-        return self.memory.outbox.find(task_id, window) is not None or self.memory.book.charged(task_id, window) is not None
+        """Whether a window has its report, its vector was charged, or either may be so in what was lost. Blocks for the disk."""
+        book, known = self.memory.book, self.tasks.get(task_id)
+        if self.memory.outbox.find(task_id, window) is not None or book.charged(task_id, window) is not None:
+            return True
+        return known is not None and forgotten(known, window, book)
 
     # --- reporting ----------------------------------------------------------------------------------------------------
 
@@ -276,7 +281,7 @@ class Agent:
             if value is not None and not isinstance(value, bool | int | float | str):
                 raise ShoalError(Kind.INVALID, f"task {task.name} asks for one answer, not for a vector")
             ruled: Value = apply(self.config.rules, task, value)
-            chosen = _window(task, now, window)
+            chosen = chosen_window(task.name, task.windows, now, window)
         except ShoalError:
             await self._ask(assignment)  # the owner's refusal is named before any other
             raise
@@ -355,19 +360,23 @@ class Agent:
         rounds = await self._sums()
         window, one, fresh = await self._sender.guarded(
             assignment,
-            lambda: rounds.report(assignment, identity, value, lambda window: charge_sum(assignment, window, book, terms, now()), told),
+            lambda: rounds.report(
+                assignment,
+                identity,
+                value,
+                lambda window: charge_sum(assignment, window, book, terms, now()),
+                told,
+                lambda window: book.charged(assignment.task_id, window) is not None,
+            ),
         )
         state, kind, message = standing_of(one)
         return Outcome(task.name, assignment.task_id, window, state, fresh, int(fresh), kind, message)
 
     def _affordable(self, assignment: Assignment, terms: Terms) -> None:
         """Raise REFUSED now, not after hours of waiting for a round, if the budget would not pay: a charge that is undone."""
-        window = assignment.task.windows.current(self._clock.now())
-        if window is None:
-            return
-        with contextlib.suppress(_UndoneError), self.memory.transaction():
-            charge_sum(assignment, window, self.memory.book, terms, self._clock.now())
-            raise _UndoneError
+        window, now = assignment.task.windows.current(self._clock.now()), self._clock.now()
+        if window is not None:
+            check_affordable(assignment, window, self.memory.book, terms, now)
 
     async def _sums(self) -> RoundsAgent:
         """Made with the first vector: most devices have none."""
@@ -474,23 +483,6 @@ class Agent:
         """Enter that a feed brought something that was not taken. Blocks for the disk; a full one is no failure."""
         with contextlib.suppress(ShoalError):
             self.memory.problem(None, Digest.of(data), origin, error)
-
-
-class _UndoneError(Exception):
-    """Leaves a transaction so that nothing of it stays."""
-
-
-def _window(task: Task, now: float, window: int | None) -> int:
-    """The window to answer: the clock's, or the given one while it takes reports. Raises TOO_EARLY, WINDOW_CLOSED, INVALID."""
-    plan = task.windows
-    if window is None:
-        return window_at(task.name, plan, now)
-    if not 0 <= window < plan.count:
-        raise ShoalError(Kind.INVALID, f"task {task.name} has no window {window}: it has 0 to {plan.count - 1}")
-    if not plan.start_of(window) <= now < plan.deadline_of(window):
-        early = now < plan.start_of(window)
-        raise ShoalError(Kind.TOO_EARLY if early else Kind.WINDOW_CLOSED, f"task {task.name}: window {window} takes no answers now")
-    return window
 
 
 def _outcome(name: str, record: Record, fresh: bool, failure: ShoalError | None) -> Outcome:

@@ -29,6 +29,7 @@ entry says so. Nothing is ever given back: not for a window that is withheld, no
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -103,6 +104,7 @@ def answer(
     with book.transaction():
         if book.charged(assignment.task_id, window) is not None:  # a charge that is no-op would make this draw free
             raise ShoalError(Kind.CONFLICT, f"task {assignment.task.name}: window {window} was charged before: a window is answered once")
+        _check_known(assignment, window, book)
         cost = _cost(assignment, book, terms)
         first = book.tally(assignment.task_id).windows == 0
         if assignment.task.memoized:
@@ -134,6 +136,7 @@ def charge_sum(assignment: Assignment, window: int, book: Book, terms: Terms, no
     if known is not None:
         return known
     with book.transaction():
+        _check_known(assignment, window, book)
         cost = _cost(assignment, book, terms)
         first = book.tally(assignment.task_id).windows == 0
         known = book.charged(assignment.task_id, window)  # another process may have been faster
@@ -143,6 +146,33 @@ def charge_sum(assignment: Assignment, window: int, book: Book, terms: Terms, no
         details = _charged(assignment, window, book, terms, cost, first)
         book.append(LedgerEntry(Event.REPORTED, now, assignment.task_id, assignment.task.name, window, details))
     return cost.nano
+
+
+class _UndoneError(Exception):
+    """Leaves a transaction so that nothing of it stays."""
+
+
+def check_affordable(assignment: Assignment, window: int, book: Book, terms: Terms, now: float) -> None:
+    """Raises what ``charge_sum`` would raise: a charge that is undone."""
+    with contextlib.suppress(_UndoneError), book.transaction():
+        charge_sum(assignment, window, book, terms, now)
+        raise _UndoneError
+
+
+def forgotten(assignment: Assignment, window: int, book: Book) -> bool:
+    """Whether a window may have been answered in a part of this memory that was lost: then it is taken as answered, and charged."""
+    lost = book.lost()
+    return lost is not None and assignment.task.windows.start_of(window) <= lost.before_s
+
+
+def _check_known(assignment: Assignment, window: int, book: Book) -> None:
+    """Raises CONFLICT."""
+    if forgotten(assignment, window, book):
+        raise ShoalError(
+            Kind.CONFLICT,
+            f"task {assignment.task.name}: window {window} may have been answered before this device's memory was set back: it is taken "
+            "as answered, and the next one is not",
+        )
 
 
 # --- what it costs ------------------------------------------------------------------------------------------------------
@@ -209,7 +239,7 @@ def _remembered(
 ) -> tuple[tuple[bytes, ...], str]:
     """The report of the value's cell, and how it was come by. Charges the window: for a new draw, else 0."""
     task, task_id = assignment.task, assignment.task_id
-    cell = task.domain.encode(value, _SamePoint(book.rounding(task_id)))
+    cell = task.domain.encode(value, SamePoint(book.rounding(task_id)))
 
     def permanent(key: int, make: Callable[[], bytes]) -> tuple[bytes, str]:
         return _permanent(assignment, window, key, make, book, terms, cost)
@@ -283,7 +313,7 @@ def _messages(task: Task, kept: bytes) -> tuple[bytes, ...]:
     return tuple([kept[at : at + size] for at in range(0, len(kept), size)])
 
 
-class _SamePoint:
+class SamePoint:
     """An entropy whose every draw of a word is the same: a value is rounded at the same point whenever it comes."""
 
     def __init__(self, word: bytes) -> None:

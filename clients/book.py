@@ -78,6 +78,18 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """What the owner confirmed as lost with a memory that was set back, all confirmations together.
+
+    ``before_s``: Unix seconds; windows that had begun by then may have been answered, and are taken
+    as answered. ``nano``: nano-epsilon that may have been spent beyond the charges that are known.
+    """
+
+    before_s: float
+    nano: int
+
+
+@dataclass(frozen=True, slots=True)
 class SeenTask:
     """What is remembered of a task after its files are gone. ``epsilon0_nano``: of one report, rounded up; None: infinite.
 
@@ -128,6 +140,15 @@ class Book(Protocol):
         ...
 
     def tally(self, task_id: TaskId) -> Tally: ...
+
+    def lose(self, before_s: float, nano: int) -> None:
+        """What a memory that was set back does not know: windows that had begun by ``before_s`` may have been answered, and ``nano`` >= 0
+        more may have been spent. It is spent from now on, and never less. Raises INVALID."""
+        ...
+
+    def lost(self) -> Loss | None:
+        """All that was lost, together; None: nothing."""
+        ...
 
     # --- memo -----------------------------------------------------------------------------------------------------------
 
@@ -240,6 +261,11 @@ def check_charge(spent: int, nano: int, limit: int | None) -> None:
         raise over_budget(spent, nano, most)
 
 
+def check_loss(before_s: float, nano: int) -> None:
+    if not (math.isfinite(before_s) and 0 <= nano <= MOST_NANO):
+        raise ShoalError(Kind.INVALID, "what is lost is a time, and an epsilon of 0 or more")
+
+
 def check_answer(answer: str | None) -> None:
     if answer not in ("allowed", "denied", None):
         raise ShoalError(Kind.INVALID, 'a consent is "allowed" or "denied"')
@@ -278,6 +304,7 @@ class MemoryBook:
         self._charges: dict[tuple[bytes, int], Charge] = {}
         self._tallies: dict[bytes, Tally] = {}
         self._spent: dict[str, int] = {"": 0}
+        self._losses: dict[str, Loss] = {}
         self._secrets: dict[bytes, bytes] = {}
         self._memo: dict[tuple[bytes, bytes], bytes] = {}
         self._latest: dict[bytes, bytes] = {}
@@ -336,6 +363,16 @@ class MemoryBook:
 
     def tally(self, task_id: TaskId) -> Tally:
         return self._tallies.get(task_id.raw, Tally(0, 0))
+
+    def lose(self, before_s: float, nano: int) -> None:
+        check_loss(before_s, nano)
+        with self._lock:
+            known = self._losses.get("") or Loss(before_s, 0)
+            self._put(self._losses, "", Loss(max(known.before_s, before_s), known.nano + nano))
+            self._put(self._spent, "", self.spent() + nano)
+
+    def lost(self) -> Loss | None:
+        return self._losses.get("")
 
     def _secret(self, task_id: TaskId) -> bytes:
         if task_id.raw not in self._secrets:

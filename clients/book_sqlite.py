@@ -9,6 +9,7 @@ from shoal.clients.book import (
     SECRET_SIZE,
     Answer,
     Charge,
+    Loss,
     SeenTask,
     Tally,
     another_choice,
@@ -16,6 +17,7 @@ from shoal.clients.book import (
     check_accepted,
     check_answer,
     check_charge,
+    check_loss,
     rounding_of,
     tag,
 )
@@ -43,14 +45,14 @@ class SqliteBook:
     # --- budget -------------------------------------------------------------------------------------------------------
 
     def spent(self) -> int:
-        spent: int = self._store.read("SELECT coalesce(sum(nano), 0) FROM tally")[0][0]
-        return spent
+        return self._store.spent()
 
     def charge(self, task_id: TaskId, window: int, nano: int, limit: int | None, *, permanent: bool = False) -> None:
         with self._store.write() as db:
             if self.charged(task_id, window) is not None:
                 return
             check_charge(self.spent(), nano, limit)
+            self._store.reserve(nano)
             row = (task_id.raw, window, nano, int(permanent))
             db.execute("INSERT INTO charge (task_id, window, nano, permanent) VALUES (?, ?, ?, ?)", row)
 
@@ -65,6 +67,15 @@ class SqliteBook:
     def tally(self, task_id: TaskId) -> Tally:
         rows = self._store.read("SELECT windows, nano FROM tally WHERE task_id = ?", (task_id.raw,))
         return Tally(*rows[0]) if rows else Tally(0, 0)
+
+    def lose(self, before_s: float, nano: int) -> None:
+        check_loss(before_s, nano)
+        with self._store.write() as db:
+            db.execute("INSERT INTO lost (before_s, nano) VALUES (?, ?)", (before_s, nano))
+
+    def lost(self) -> Loss | None:
+        rows = self._store.read("SELECT max(before_s), sum(nano) FROM lost")
+        return None if rows[0][0] is None else Loss(*rows[0])
 
     # --- memo -----------------------------------------------------------------------------------------------------------
 

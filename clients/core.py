@@ -177,6 +177,18 @@ def window_at(name: str, plan: WindowPlan, now: float) -> int:
     raise ShoalError(Kind.WINDOW_CLOSED, f"task {name} ended at {_utc(plan.end_of(plan.count - 1))}: it takes no more answers")
 
 
+def chosen_window(name: str, plan: WindowPlan, now: float, window: int | None) -> int:
+    """The window to answer: the clock's, or the given one while it takes reports. Raises TOO_EARLY, WINDOW_CLOSED, INVALID."""
+    if window is None:
+        return window_at(name, plan, now)
+    if not 0 <= window < plan.count:
+        raise ShoalError(Kind.INVALID, f"task {name} has no window {window}: it has 0 to {plan.count - 1}")
+    if not plan.start_of(window) <= now < plan.deadline_of(window):
+        early = now < plan.start_of(window)
+        raise ShoalError(Kind.TOO_EARLY if early else Kind.WINDOW_CLOSED, f"task {name}: window {window} takes no answers now")
+    return window
+
+
 def _utc(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 

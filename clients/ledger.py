@@ -44,6 +44,7 @@ class Event(Enum):
     FORGOTTEN = "forgotten"  # memoized reports were deleted
     STRUCK = "struck"  # a second key schedule was seen for a task: nothing of it is sent any more
     PROBLEM = "problem"  # something that does not verify was offered, or a file can't be read
+    SET_BACK = "set_back"  # the owner confirmed that this memory is an older one: what is taken as answered and as spent from now on
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,30 @@ class Head:
 
 
 EMPTY = Head(0, bytes(HASH_SIZE))
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What stands beside a ledger's file: its head when it was noted, and what all charges together may have come to by then.
+
+    ``spent``: nano-epsilon, written before a charge that goes beyond it commits: so never too little, if perhaps too much. None: a file
+    of before it was noted.
+    """
+
+    head: Head
+    spent: int | None
+
+    def __str__(self) -> str:
+        return f"{self.head}" if self.spent is None else f"spent {self.spent}\n{self.head}"
+
+    @classmethod
+    def parse(cls, text: str) -> Noted:
+        """Of what ``str`` gives: the head is in the last line. Raises INVALID."""
+        first, _, last = text.strip().rpartition("\n")
+        word, _, number = first.strip().partition(" ")
+        if first and not (word == "spent" and number.isascii() and number.isdigit() and len(number) <= 19):
+            raise _bad("what is noted of a ledger is what was spent, and its head")
+        return cls(Head.parse(last), int(number) if first else None)
 
 
 def chained(before: bytes, body: bytes) -> bytes:

@@ -15,7 +15,7 @@ from shoal.clients.book import Answer, Book, SeenTask, nano_up
 from shoal.clients.book_sqlite import SqliteBook
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, Prepared, State
-from shoal.clients.ledger import INFINITE, Detail, Event, LedgerEntry
+from shoal.clients.ledger import INFINITE, Detail, Event, LedgerEntry, Noted
 from shoal.clients.outbox import Entry, Outbox, Record
 from shoal.clients.outbox_sqlite import SqliteOutbox
 from shoal.clients.store_sqlite import AgentStore
@@ -120,11 +120,29 @@ class Memory:
 
     def forgetful(self) -> ShoalError | None:
         """What to tell the owner if the file may be an older copy: its budget, memoized answers and answered windows are too few then."""
-        if not self._store.forgetful():
-            return None
-        return ShoalError(
-            Kind.MISMATCH, f"it may be an older copy: `shoal agent ledger` says what misses; {self._store.head_path.name} knows"
-        )
+        return self._store.why_set_back() if self._store.forgetful() else None
+
+    def noted(self) -> Noted | None:
+        """What stands beside the file; None: nothing that can be read."""
+        return self._store.noted()
+
+    @property
+    def store(self) -> AgentStore:
+        """The file itself."""
+        return self._store
+
+    @property
+    def head_name(self) -> str:
+        return self._store.head_path.name
+
+    def check(self) -> None:
+        """Raises MISMATCH while the file may be an older copy, and its owner has not confirmed that: nothing may be answered or sent."""
+        if (error := self.forgetful()) is not None:
+            raise error
+
+    def accept_head(self) -> None:
+        """The ledger as it is stands from now on. Only after ``setback.confirm`` has entered what was lost."""
+        self._store.accept_head()
 
     def enter(
         self,

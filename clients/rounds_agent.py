@@ -41,7 +41,9 @@ VectorValue = Value | Sequence[float] | NDArray[np.float64]
 TransportFactory = Callable[[Task, bool], RoundTransport]  # task, insecure
 Tell = Callable[[str], None]  # one line for the owner who waits
 Charge = Callable[[int], object]  # a window, durably and once; raises if the budget does not pay
+Charged = Callable[[int], bool]  # whether a window was charged before
 
+NO_ROUND = Digest(bytes(32))  # of a window that was charged, in a round that nothing is known of
 _LONGEST_PAUSE_S = 60.0  # between two rounds that ended without a sum
 TAKEN = "taken for the sum of its window"
 _STATES = {
@@ -117,7 +119,13 @@ class RoundsAgent:
         self._locks: dict[tuple[TaskId, int], asyncio.Lock] = {}
 
     async def report(
-        self, assignment: Assignment, identity: DeviceIdentity, value: VectorValue, charge: Charge, tell: Tell = nobody
+        self,
+        assignment: Assignment,
+        identity: DeviceIdentity,
+        value: VectorValue,
+        charge: Charge,
+        tell: Tell = nobody,
+        charged: Charged = lambda _: False,
     ) -> tuple[int, Answered | RoundOutcome, bool]:
         """Take part in rounds of the current window until one has this device's vector, or the window is over.
 
@@ -125,16 +133,26 @@ class RoundsAgent:
         the window open: the next one is tried, with the same quantized and noised vector. ``tell`` hears once of
         each stage, and of trouble on the way. ``charge`` is called in a thread, before the masked vector may leave. Raises TOO_EARLY,
         WINDOW_CLOSED by the clock, INVALID for a vector that does not fit, OVERLOADED (disk): nothing is sent then.
+
+        A window that was ``charged`` and is not in the ledger of rounds is answered: that file was lost, or set back, or this device died
+        between the two. The ledger gets the entry that it misses.
         """
         task = assignment.task
         window = window_at(task.name, task.windows, self._clock.now())
         key = (assignment.task_id, window)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            known = await asyncio.to_thread(self._ledger.find, *key)
+            known = await asyncio.to_thread(self._ledger.find, *key) or await asyncio.to_thread(self._missed, *key, charged)
             if known is not None:
                 return window, known, False
             vector = await asyncio.to_thread(noisy, task, value, self._entropy)
             return window, await self._answer(assignment, identity, window, vector, _Charged(self._ledger, charge), _once(tell)), True
+
+    def _missed(self, task_id: TaskId, window: int, charged: Charged) -> Answered | None:
+        if not charged(window):
+            return None
+        self._ledger.masked(task_id, window, NO_ROUND, NO_ROUND)
+        self._ledger.settle(task_id, window, Standing.LOST)
+        return self._ledger.find(task_id, window)
 
     async def _answer(
         self, assignment: Assignment, identity: DeviceIdentity, window: int, vector: NDArray[np.int64], ledger: Ledger, tell: Tell

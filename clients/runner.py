@@ -39,7 +39,8 @@ async def run(path: Path, stop: asyncio.Event | None = None, once: bool = False)
 
     A pass learns what there is to learn, answers every task that has a source and no answer in its current window (not sums: a round wants
     the device for longer), and makes one attempt for everything that waits: where each of these stands is returned. Raises CONFIG,
-    KEY_FILE for what is wrong at the start, CONFIG also if another agent runs on the outbox.
+    KEY_FILE for what is wrong at the start, CONFIG also if another agent runs on the outbox. A pass waits for no disk: it raises OVERLOADED
+    for one that is full, read-only or failing, and MISMATCH for a memory that was set back, when it has done what it could.
     """
     if stop is None:  # the process is this service's: nobody else can have arranged for these
         os.umask(0o077)
@@ -119,18 +120,18 @@ class Runner:
 
     # --- opening --------------------------------------------------------------------------------------------------------
 
-    async def _opened(self, config: AgentConfig, background: bool = True) -> _Open | None:
+    async def _opened(self, config: AgentConfig, once: bool = False) -> _Open | None:
         """Open an agent and its feeds. A disk that is full or busy is waited for, under the configuration of the last reload meanwhile.
 
-        None: told to stop meanwhile. Raises CONFIG, KEY_FILE.
+        None: told to stop meanwhile. Raises CONFIG, KEY_FILE; ``once``: OVERLOADED too, nothing is waited for.
         """
         while not self._stop.is_set():
             try:
                 self._take(config.outbox)
-                agent = self._agents(config, background)
+                agent = self._agents(config, not once)
                 await agent.__aenter__()
             except ShoalError as error:
-                if error.kind is not Kind.OVERLOADED:
+                if once or error.kind is not Kind.OVERLOADED:
                     raise
                 self.tell("memory", "the device's memory can't be opened", error)
                 await self._pause(_AGAIN_S)
@@ -236,10 +237,12 @@ class Runner:
             await asyncio.to_thread(opened.news.prune)
             await asyncio.to_thread(opened.agent.look)
             tasks = await asyncio.to_thread(opened.agent.status)
+            forgetful = await opened.agent.memory.run(opened.agent.memory.forgetful)
         except ShoalError as error:
             self.tell("tasks", "tasks can't be read", error)
             return
         self.tell("tasks", "tasks are read")
+        self.tell("set back", "the memory is whole" if forgetful is None else "this memory was set back: nothing is answered", forgetful)
         for name, problem in opened.agent.tasks.problems.items():
             self.tell(f"task file {name}", "task file can't be used", problem)
         for one in tasks:
@@ -268,10 +271,13 @@ class Runner:
     # --- a single pass --------------------------------------------------------------------------------------------------
 
     async def once(self, config: AgentConfig) -> list[Outcome]:
-        """Learn, answer, send: each once; what is wrong with one of them is logged and stops nothing. Returns where the reports stand."""
+        """Learn, answer, send: each once; what is wrong with one of them is logged and stops nothing. Returns where the reports stand.
+
+        Raises, at the end, what the device's own memory or disk failed with first.
+        """
         outcomes: list[Outcome] = []
         try:
-            opened = await self._opened(config, background=False)
+            opened = await self._opened(config, once=True)
             if opened is not None:
                 await self._pass(opened, outcomes)
         finally:
@@ -279,25 +285,34 @@ class Runner:
         return outcomes
 
     async def _pass(self, opened: _Open, outcomes: list[Outcome]) -> None:
+        agent = opened.agent
         try:
             await asyncio.gather(*(self._fed(feed) for feed in opened.feeds))
-            measuring = Measuring(opened.agent, self._clock, self._entropy, self._sleep, self.tell)
-            await asyncio.to_thread(opened.agent.look)
-            self._sources(opened.agent)
-            for one in await asyncio.to_thread(opened.agent.status):
-                spec, window = source_of(opened.agent, one.assignment), one.window
-                if spec is None or one.refusal or window is None or one.assignment.task.pairwise is not None:
-                    continue
-                if not await asyncio.to_thread(opened.agent.answered, one.assignment.task_id, window):
-                    await measuring.measure(one.assignment, spec, window)
-            for outcome in await opened.agent.flush():
+            await asyncio.to_thread(agent.look)
+            self._sources(agent)
+            failures = [one for one in (await agent.memory.run(agent.memory.forgetful), await self._answered(agent)) if one is not None]
+            for outcome in await agent.flush():
                 outcomes.append(outcome)
                 if outcome.message:
                     self.tell(f"task {outcome.task}", "not delivered", ShoalError(outcome.kind or Kind.UNAVAILABLE, outcome.message))
-        except ShoalError as error:
-            self.tell("memory", "the device's memory fails", error)
+            if failures:
+                raise failures[0]
         finally:
-            await opened.agent.__aexit__(None, None, None)
+            await agent.__aexit__(None, None, None)
+
+    async def _answered(self, agent: Agent) -> ShoalError | None:
+        """Answer what is due, and return what failed: the disk. The other tasks are not tried after that."""
+        measuring = Measuring(agent, self._clock, self._entropy, self._sleep, self.tell)
+        try:
+            for one in await asyncio.to_thread(agent.status):
+                spec, window = source_of(agent, one.assignment), one.window
+                if spec is None or one.refusal or window is None or one.assignment.task.pairwise is not None:
+                    continue
+                if not await asyncio.to_thread(agent.answered, one.assignment.task_id, window):
+                    await measuring.measure(one.assignment, spec, window)
+        except ShoalError as error:
+            return error
+        return None
 
     async def _fed(self, feed: Feed) -> None:
         try:

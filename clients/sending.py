@@ -53,7 +53,8 @@ class Permit:
         self.policy, self._memory = policy, memory
 
     def check(self, assignment: Assignment) -> None:
-        """Raises REFUSED. Blocks for the disk."""
+        """Raises REFUSED; MISMATCH while the device's memory was set back and its owner has not confirmed it. Blocks for the disk."""
+        self._memory.check()
         book = self._memory.book
         accepted = book.accepted(assignment.task_id)
         check(self.policy, assignment.trusted, assignment.epsilon0, assignment.apart, consents=book.consents(), accepted=accepted)

@@ -7,7 +7,8 @@ first statement on, and whatever is written inside it on the same thread joins i
 the ledger's last head, written anew after a commit that made the ledger longer, once a second at most: it shows that entries were
 cut off, which no chain shows by itself. Two synced writes for each report would cost a device more than the report. What was not noted
 is noted at the next commit, ``settle``, closing or start: until then the head lags behind, as after a process that died. A head that
-does not lie on the chain is left as it is, for ``verify`` to find.
+does not lie on the chain is left as it is, for ``verify`` to find; until the owner confirms (``shoal.clients.setback``) nothing is charged.
+What was spent is noted there too, and that ahead: a charge beyond the noted sum writes a larger one first.
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.clients.ledger import EMPTY, Head
+from shoal.clients.ledger import EMPTY, Head, Noted
 from shoal.clients.store_thread import StoreThread
+from shoal.disks import Trouble, trouble_of
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 
 HEAD_SUFFIX = ".head"
 _BUSY_S = 10.0
 _HEAD_BYTES = 200  # more than any head has
+_AHEAD = 8  # charges that are noted before they are made, where a new sum has to be noted at all
 HEAD_PAUSE_S = 1.0  # between two notes of a head
 # Of these the disk, the machine or another process is the cause: later it may work.
-_PASSING = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM")
+_DISK = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_NOMEM")
 _SMALL_LOG = ("wal_autocheckpoint = 256", "journal_size_limit = 262144")  # pages of 4 KiB, bytes: a device's disk may be small
 _ROW = tuple[Any, ...]
 
@@ -107,7 +111,7 @@ class SqliteFile:
             except sqlite3.Error as error:
                 raise self._failure(error) from None
             except OSError as error:
-                raise ShoalError(Kind.OVERLOADED, f"{self._name}: {error.strerror or 'write failed'}: make room, then again") from None
+                raise disk_error(self._name, error, self.path.parent) from None
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -168,8 +172,12 @@ class SqliteFile:
 
     def _failure(self, error: sqlite3.Error) -> ShoalError:
         name = getattr(error, "sqlite_errorname", "") or ""
-        if name.startswith(_PASSING):
-            return ShoalError(Kind.OVERLOADED, f"{self._name}: the disk is full, failing or busy: make room, then again")
+        if name.startswith(_DISK):
+            return disk_error(self._name, error, self.path.parent)
+        if name.startswith(_BUSY):
+            return ShoalError(
+                Kind.OVERLOADED, f"{self._name}: another program keeps it busy, or memory is short: end what does, then again"
+            )
         if isinstance(error, sqlite3.ProgrammingError):
             return ShoalError(Kind.UNAVAILABLE, f"{self._name}: it is closed: open it again")
         return ShoalError(Kind.CONFIG, f"{self._name}: {self._unusable}")
@@ -184,20 +192,23 @@ class AgentStore(SqliteFile):
     def __init__(self, path: Path, head_pause_s: float = HEAD_PAUSE_S) -> None:
         self._head_pause_s, self.thread = head_pause_s, StoreThread()
         self._longer = False  # the ledger, by the transaction under way or by one whose head was not noted yet
+        self._ahead = 0  # nano-epsilon of the last charge: noted beyond what was spent, so that the next one needn't
         self._again = -math.inf  # from when on, by the monotonic clock, a head is noted after a commit
         self.head_path = path.with_name(path.name + HEAD_SUFFIX)
         unusable = (
-            f"not a usable outbox file: restore it, or move it and {self.head_path.name} away: a new one is made, which knows nothing "
-            "of what was answered and spent"
+            f"not a usable outbox file: restore it, or move it away and leave {self.head_path.name} where it is: a new one is made, and "
+            "`shoal agent memory` says what the old one knew"
         )
-        super().__init__(path, "outbox", ("outbox_001.sql", "outbox_002.sql", "outbox_003.sql"), unusable, lambda: hit("outbox.commit"))
+        super().__init__(
+            path, "outbox", ("outbox_001.sql", "outbox_002.sql", "outbox_003.sql", "outbox_004.sql"), unusable, lambda: hit("outbox.commit")
+        )
         try:
             self._begin_head()
         except (sqlite3.Error, OSError) as error:
             self._db.close()
             if isinstance(error, sqlite3.Error):
                 raise self._failure(error) from None
-            raise ShoalError(Kind.OVERLOADED, f"{self._name}: cannot write {self.head_path.name}: {error.strerror or 'failed'}") from None
+            raise disk_error(f"{self._name}: {self.head_path.name}", error, path.parent) from None
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -221,12 +232,15 @@ class AgentStore(SqliteFile):
             hit("outbox.head")  # committed, and not noted yet
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                noted, head = self.noted_head(), self._head()
-                if noted is not None and head is not None and noted != head and self._on_chain(noted):
-                    _replace(self.head_path, f"{head}\n".encode())
+                noted, head = self.noted(), self._head()
+                if noted is not None and head is not None and noted.head != head and self._on_chain(noted.head):
+                    self._note(Noted(head, self.spent() + self._ahead))
                 self._longer = False
             finally:
                 self._roll_back()
+
+    def _note(self, noted: Noted) -> None:
+        _replace(self.head_path, f"{noted}\n".encode())
 
     def settle(self) -> None:
         """Note the head now, if it lags behind. Never raises."""
@@ -234,19 +248,69 @@ class AgentStore(SqliteFile):
             if self._longer and not self._depth:
                 self.note_head()
 
-    def noted_head(self) -> Head | None:
+    def noted(self) -> Noted | None:
         """What stands in FILE.head; None if it is missing or unreadable."""
         try:
             with self.head_path.open("rb") as file:
-                return Head.parse(file.read(_HEAD_BYTES).decode("ascii"))
+                return Noted.parse(file.read(_HEAD_BYTES).decode("ascii"))
         except (OSError, ValueError, ShoalError):
             return None
+
+    def noted_head(self) -> Head | None:
+        noted = self.noted()
+        return None if noted is None else noted.head
 
     def forgetful(self) -> bool:
         """Whether the noted head is missing, or does not lie on the chain: this file may be an older copy, which knows too little."""
         with self._lock:
             noted = self.noted_head()
-            return noted is None or not self._on_chain(noted)
+            try:
+                return noted is None or not self._on_chain(noted)
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+
+    def why_set_back(self) -> ShoalError:
+        return ShoalError(
+            Kind.MISMATCH,
+            f"{self._name} is older than {self.head_path.name} beside it, or not the file that belongs to it: nothing is answered or sent "
+            "until `shoal agent memory --confirm-set-back`, which says what is lost",
+        )
+
+    def reserve(self, nano: int) -> None:
+        """Before a charge of ``nano``, in its transaction: what is spent after it is noted beside the file, durably.
+
+        Raises MISMATCH if this file may be an older copy: then nothing is charged, because too little would be.
+        """
+        noted, after = self.noted(), self.spent() + nano
+        if noted is None or not self._on_chain(noted.head):
+            raise self.why_set_back()
+        if nano:
+            self._ahead = nano
+        if noted.spent is None or noted.spent < after:
+            self._note(Noted(noted.head, after + (_AHEAD - 1) * nano))
+
+    def spent(self) -> int:
+        """Nano-epsilon over everything that was ever charged, and what the owner confirmed as lost."""
+        with self._lock:
+            spent: int = self.read("SELECT (SELECT coalesce(sum(nano), 0) FROM tally) + (SELECT coalesce(sum(nano), 0) FROM lost)")[0][0]
+            return spent
+
+    def accept_head(self) -> None:
+        """The chain as it is stands from now on, whatever was noted. After ``book.lose``. Raises OVERLOADED: then it does not."""
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    hit("outbox.accept")
+                    head = self._head()
+                    if head is not None:
+                        self._note(Noted(head, self.spent()))
+                finally:
+                    self._roll_back()
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+            except OSError as error:
+                raise disk_error(self._name, error, self.path.parent) from None
 
     def _head(self) -> Head | None:
         """None: the last entry is no entry, which is for ``verify`` to say."""
@@ -272,7 +336,7 @@ class AgentStore(SqliteFile):
         try:
             used = self._db.execute("SELECT 1 FROM ledger UNION ALL SELECT 1 FROM charge LIMIT 1").fetchone()
             if used is None and not self.head_path.exists():
-                _replace(self.head_path, f"{EMPTY}\n".encode())
+                self._note(Noted(EMPTY, 0))
         finally:
             self._roll_back()
 
@@ -282,6 +346,11 @@ class AgentStore(SqliteFile):
             self.settle()
             super().close()
         self.thread.close()
+
+
+def disk_error(name: str, error: OSError | sqlite3.Error, folder: Path) -> ShoalError:
+    """OVERLOADED: it may work later. Says whether the disk is full, read-only or failing."""
+    return ShoalError(Kind.OVERLOADED, f"{name} can't be written: {trouble_of(error, folder).value}, then again")
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -298,6 +367,11 @@ def _replace(path: Path, data: bytes) -> None:
         os.close(descriptor)
     hit("outbox.head.rename")
     beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def private_file(path: Path, what: str) -> None:
@@ -317,6 +391,8 @@ def private_file(path: Path, what: str) -> None:
         if mode & 0o077:
             raise ShoalError(Kind.CONFIG, f"{what} {path}: others may read it: chmod 600 {path}") from None
     except OSError as error:
+        if trouble_of(error, path.parent) is not Trouble.FAILING:
+            raise disk_error(f"{what} {path}", error, path.parent) from None
         raise ShoalError(
             Kind.CONFIG, f"{what} {path}: {error.strerror or 'cannot be made'}: name a file in a folder of this user"
         ) from None

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from shoal.cli.main import main
+from shoal.clients.book import NANO
 from shoal.clients.book_sqlite import SqliteBook
-from shoal.clients.ledger import Event, LedgerEntry
+from shoal.clients.ledger import Detail, Event, LedgerEntry
 from shoal.clients.store_sqlite import AgentStore
 from shoal.ids import TaskId
 from tests.clients_world import World, make_world
@@ -51,21 +52,20 @@ class Owner:
     def outbox(self) -> Path:
         return self.folder / "outbox.db"
 
-    def remember(self, entries: int = 3) -> None:
-        """Two charged tasks, and a ledger."""
+    def remember(self) -> None:
+        """Two charged tasks, and a ledger of it."""
         store = AgentStore(self.outbox)
         book = SqliteBook(store)
         with book.transaction():
-            book.charge(self.world.task_id, 0, 3_000_000_000, None)
-            book.charge(self.world.task_id, 1, 3_000_000_000, None)
-            book.charge(OTHER, 0, 500_000_001, None)
-            for number in range(entries):
-                details = {"reason": f"reason {number}\x1b[2J"}
-                book.append(
-                    LedgerEntry(
-                        Event.REFUSED, 1_800_000_000 + number, OTHER if number % 2 else self.world.task_id, "visits", number, details
-                    )
-                )
+            for number, nano in enumerate((3_000_000_000, 500_000_001, 3_000_000_000)):
+                task_id = OTHER if number % 2 else self.world.task_id
+                book.charge(task_id, number, nano, None)
+                details: dict[str, Detail] = {
+                    "reason": f"reason {number}\x1b[2J",
+                    "epsilon_charged": nano / NANO,
+                    "epsilon_spent_after": book.spent() / NANO,
+                }
+                book.append(LedgerEntry(Event.REPORTED, 1_800_000_000 + number, task_id, "visits", number, details))
         store.close()
 
 

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
+from shoal.clients import rounds_ledger
 from shoal.crypto.enrolment import Certificate, DeviceIdentity, issue
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import merkle, pads, shamir, words
@@ -36,20 +37,19 @@ NOW = 1_800_000_000.0
 DIMENSION = 5
 
 
-class MemoryLedger:
-    """A device's ledger as its contract says, and what was written."""
+class MemoryLedger(rounds_ledger.MemoryLedger):
+    """The device's own, and what was written, in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.entries: list[tuple[str, TaskId, int, Digest, Digest]] = []
 
     def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
-        if any(entry[:3] == ("masked", task_id, window) for entry in self.entries):
-            raise ShoalError(Kind.CONFLICT, "this window was answered already")
+        super().masked(task_id, window, round_id, sealed)
         self.entries.append(("masked", task_id, window, round_id, sealed))
 
     def released(self, task_id: TaskId, window: int, round_id: Digest, commit: Digest) -> None:
-        if any(entry[:4] == ("released", task_id, window, round_id) and entry[4] != commit for entry in self.entries):
-            raise ShoalError(Kind.CONFLICT, "another commit of this round was answered already")
+        super().released(task_id, window, round_id, commit)
         self.entries.append(("released", task_id, window, round_id, commit))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
+from shoal.clients.rounds_ledger import MemoryLedger
 from shoal.crypto import hpke, signing
 from shoal.crypto.enrolment import DeviceIdentity, issue
 from shoal.crypto.secagg import collector as collecting
@@ -31,7 +32,7 @@ from shoal.crypto.secagg.unmasking import RoundSum
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.entropy import SeededEntropy
-from shoal.errors import Kind, ShoalError
+from shoal.errors import ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode, PairwisePlan
@@ -58,23 +59,6 @@ def identity(number: int) -> DeviceIdentity:
     """Enrolled for a year; made once for all rounds."""
     key = SigningKey.generate()
     return DeviceIdentity(key, issue(ENROLMENT, key.public, int(NOW) - DAY, int(NOW) + 365 * DAY))
-
-
-class MemoryLedger:
-    """What a device writes down, and the rules of it, in memory."""
-
-    def __init__(self) -> None:
-        self.answered: dict[tuple[TaskId, int], tuple[Digest, Digest]] = {}
-        self.commits: dict[Digest, Digest] = {}
-
-    def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
-        if (task_id, window) in self.answered:
-            raise ShoalError(Kind.CONFLICT, "answered already")
-        self.answered[task_id, window] = (round_id, sealed)
-
-    def released(self, task_id: TaskId, window: int, round_id: Digest, commit: Digest) -> None:
-        if self.commits.setdefault(round_id, commit) != commit:
-            raise ShoalError(Kind.CONFLICT, "released already")
 
 
 @dataclass(frozen=True)

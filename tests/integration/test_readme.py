@@ -110,7 +110,7 @@ def _check_broker(folder: Path, output: str) -> None:
 @pytest.mark.parametrize("name", ["AGENT", "LOAD"])
 def test_the_pages_name_commands_that_exist(name: str) -> None:
     """Planted: ``shoal agent ledgers`` in a table -> this fails."""
-    known = {"agent": {"run", "report", "flush", "status", "explain", "consent", "ledger", "budget"}}
+    known = {"agent": {"run", "report", "flush", "status", "explain", "consent", "ledger", "budget", "memory"}}
     known |= {
         "task": {"new", "lint", "sign", "publish", "show"},
         "keys": {"hpke", "schedule"},

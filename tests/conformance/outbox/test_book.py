@@ -11,7 +11,7 @@ import pytest
 
 from shoal.clients import book as book_module
 from shoal.clients import book_sqlite
-from shoal.clients.book import MOST_NANO, Book, Charge, MemoryBook, SeenTask, Tally
+from shoal.clients.book import MOST_NANO, Book, Charge, Loss, MemoryBook, SeenTask, Tally
 from shoal.clients.book_sqlite import SqliteBook
 from shoal.clients.ledger import EMPTY, Event, LedgerEntry
 from shoal.clients.store_sqlite import AgentStore
@@ -83,6 +83,26 @@ def test_the_budget_is_never_exceeded(book: Book) -> None:
     book.charge(OTHER, 0, MOST_NANO - 10, None)
     assert book.spent() == MOST_NANO
     refused(Kind.INVALID, book.charge, OTHER, 1, -1, None)
+
+
+def test_what_was_lost_is_spent(book: Book) -> None:
+    """All of it together, and nothing of it is given back. Planted: the last loss alone counts -> fails."""
+    assert book.lost() is None
+    book.charge(TASK, 0, 5, None)
+    book.lose(20.0, 3)
+    book.lose(10.0, 4)
+    assert (book.spent(), book.lost(), book.tally(TASK)) == (12, Loss(20.0, 7), Tally(1, 5))
+    refused(Kind.REFUSED, book.charge, TASK, 1, 5, 16)
+    for before_s, nano in ((math.nan, 1), (math.inf, 1), (1.0, -1)):
+        refused(Kind.INVALID, book.lose, before_s, nano)
+
+    def undone() -> None:
+        with book.transaction():
+            book.lose(30.0, 1)
+            raise ShoalError(Kind.INVALID, "no")
+
+    refused(Kind.INVALID, undone)
+    assert (book.spent(), book.lost()) == (12, Loss(20.0, 7))
 
 
 def test_forgetting_gives_nothing_back(book: Book) -> None:

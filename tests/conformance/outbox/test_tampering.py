@@ -88,7 +88,10 @@ def test_tampering_is_found_and_stays_found(path: Path, how: str) -> None:
     altered(path, *[statement.replace("replace(body, 'visits', 'other ')", "x'7b7d'") for statement in statements])
     device = Device(path)
     assert f"entry {first} " in error_of(Kind.MISMATCH, device.book.verify)
-    device.claim(7)
+    if device.store.forgetful():  # what was cut is missed by the head: nothing is charged any more
+        error_of(Kind.MISMATCH, lambda: device.claim(7))
+    else:
+        device.claim(7)
     device.store.close()
     device = Device(path)
     assert "does not verify" in error_of(Kind.MISMATCH, device.book.verify)
@@ -114,7 +117,8 @@ def test_a_chain_that_was_made_anew_is_found_by_the_head(path: Path) -> None:
     device = Device(path)
     assert "entry 4 " in error_of(Kind.MISMATCH, device.book.verify)
     for window in range(10, 14):
-        device.claim(window)
+        error_of(Kind.MISMATCH, lambda window=window: device.claim(window))  # type: ignore[misc]
+        device.book.append(entry(window))
     assert "entry 5 " in error_of(Kind.MISMATCH, device.book.verify)
     device.store.close()
 
@@ -131,7 +135,7 @@ def test_a_head_that_was_taken_away_is_missed(path: Path, content: bytes | None)
         head.write_bytes(content)
     device = Device(path)
     assert "outbox.db.head" in error_of(Kind.MISMATCH, device.book.verify)
-    device.claim(1)
+    error_of(Kind.MISMATCH, lambda: device.claim(1))
     assert "outbox.db.head" in error_of(Kind.MISMATCH, device.book.verify)
     device.store.close()
 

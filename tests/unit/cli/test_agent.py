@@ -75,9 +75,9 @@ def test_the_ledger_in_json_and_in_words(owner: Owner) -> None:
     assert found["verified"] is True
     assert found["budget"] == {"limit": 10.0, "spent": 6.500000001, "left": 3.499999999}
     first = found["entries"][0]
-    assert (first["number"], first["event"], first["task"], first["window"]) == (1, "refused", "visits", 0)
+    assert (first["number"], first["event"], first["task"], first["window"]) == (1, "reported", "visits", 0)
     assert (first["task_id"], first["at_s"], first["at"]) == (owner.world.task_id.hex, 1_800_000_000, "2027-01-15 08:00:00 UTC")
-    assert first["details"] == {"reason": "reason 0\x1b[2J"}
+    assert first["details"] == {"reason": "reason 0\x1b[2J", "epsilon_charged": 3.0, "epsilon_spent_after": 3.0}
     assert found["head"] == {"count": 3, "hash": found["entries"][-1]["hash"]}
     assert [one["number"] for one in owner.json("ledger", "--since", "2")["entries"]] == [3]
     assert [one["number"] for one in owner.json("ledger", "--task", OTHER.hex[:8])["entries"]] == [2]
@@ -87,9 +87,8 @@ def test_the_ledger_in_json_and_in_words(owner: Owner) -> None:
     assert (code, err) == (0, "")
     assert len(out.splitlines()) == 5
     assert "\x1b" not in out
-    assert (
-        out.splitlines()[0] == f"1 2027-01-15 08:00:00 UTC refused task visits ({owner.world.task_id.short}) window 0: reason reason 0?[2J"
-    )
+    line = f"1 2027-01-15 08:00:00 UTC reported task visits ({owner.world.task_id.short}) window 0: "
+    assert out.splitlines()[0] == line + "reason reason 0?[2J; charged 3; spent in all 3"
     assert f"head 3:{found['head']['hash']}" in out
     assert "budget: epsilon 6.501 of 10 spent, 3.499 left" in out
 

@@ -424,7 +424,7 @@ async def test_used_without_entering_it_says_how(device: Device) -> None:
 
 async def test_a_memory_that_is_an_older_copy_is_not_taken_in_silence(device: Device, caplog: pytest.LogCaptureFixture) -> None:
     """It knows too little of what was spent and answered. Planted: no look at the noted head -> no line."""
-    said = "this memory does not know what was noted of it"
+    said = "this memory was set back: nothing is answered"
     path = device.folder / "outbox.db"
     async with device.agent() as agent:
         await agent.report("visits", 3)

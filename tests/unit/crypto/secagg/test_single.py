@@ -20,6 +20,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.secagg import Mode, PairwisePlan
+from tests.secagg_relay import MemoryLedger
 
 NOW = 1_800_000_000.0
 ROOT = SigningKey.generate()
@@ -28,21 +29,6 @@ PLAN = PairwisePlan(Mode.HELPER, 4, 100, 3, 400_000, 32)
 TERMS = RoundTerms(
     TaskId(bytes(32)), 3, PLAN, 900_000, 5, bytes([1]) * 32, bytes([2]) * 32, ROOT.public, KEY.config, Digest(bytes([3]) * 32)
 )
-
-
-class Ledger:
-    """Remembers; refuses a window that was answered."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[TaskId, int, Digest, Digest]] = []
-
-    def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
-        if any((task_id, window) == entry[:2] for entry in self.entries):
-            raise ShoalError(Kind.CONFLICT, "answered")
-        self.entries.append((task_id, window, round_id, sealed))
-
-    def released(self, task_id: TaskId, window: int, round_id: Digest, commit: Digest) -> None:
-        raise AssertionError("helper mode has no commit")
 
 
 def identity() -> DeviceIdentity:
@@ -56,7 +42,7 @@ def vectors(n: int, terms: RoundTerms = TERMS) -> NDArray[np.int64]:
 
 def made(n: int, terms: RoundTerms = TERMS) -> tuple[list[Submission], NDArray[np.int64]]:
     values = vectors(n, terms)
-    return [submit(terms, identity(), value, Ledger(), SeededEntropy(i)) for i, value in enumerate(values)], values
+    return [submit(terms, identity(), value, MemoryLedger(), SeededEntropy(i)) for i, value in enumerate(values)], values
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
@@ -127,9 +113,9 @@ def test_what_the_analyzer_opens_is_covered() -> None:
 
 def test_the_ledger_is_written_before_anything_can_be_sent() -> None:
     """A window that was answered gives nothing. Planted: no call of the ledger -> this fails."""
-    ledger = Ledger()
+    ledger = MemoryLedger()
     first = submit(TERMS, identity(), vectors(1)[0], ledger)
-    assert ledger.entries == [(TERMS.task_id, 3, window_label(TERMS.task_id, 3), Digest.of(first.sealed))]
+    assert ledger.entries == [("masked", TERMS.task_id, 3, window_label(TERMS.task_id, 3), Digest.of(first.sealed))]
     with pytest.raises(ShoalError) as error:
         submit(TERMS, identity(), vectors(1)[0], ledger)
     assert error.value.kind is Kind.CONFLICT
@@ -138,9 +124,9 @@ def test_the_ledger_is_written_before_anything_can_be_sent() -> None:
 def test_the_shuffler_checks_proof_length_and_seed() -> None:
     """Planted: no verification of the proof -> this fails."""
     device = identity()
-    one = submit(TERMS, device, vectors(1)[0], Ledger())
+    one = submit(TERMS, device, vectors(1)[0], MemoryLedger())
     assert check_single(TERMS, one.single, one.sealed, NOW) == device.key.public
-    other = submit(TERMS, identity(), vectors(1)[0], Ledger())
+    other = submit(TERMS, identity(), vectors(1)[0], MemoryLedger())
     bad_seed = type(one.single)(proof=one.single.proof, seed=bytes(31))
     for single, sealed, kind in (
         (one.single, one.sealed[:-1], Kind.INVALID),
@@ -158,7 +144,7 @@ def test_the_shuffler_checks_proof_length_and_seed() -> None:
 
 @pytest.mark.parametrize("shape", [(4,), (6,), (5, 1)])
 def test_a_vector_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
-    ledger = Ledger()
+    ledger = MemoryLedger()
     with pytest.raises(ShoalError) as error:
         submit(TERMS, identity(), np.zeros(shape, np.int64), ledger)
     assert (error.value.kind, ledger.entries) == (Kind.INVALID, [])
@@ -167,7 +153,7 @@ def test_a_vector_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
 def test_tasks_with_rounds_are_refused() -> None:
     terms = replace(TERMS, plan=replace(PLAN, mode=Mode.DEFAULT))
     for call in (
-        lambda: submit(terms, identity(), vectors(1)[0], Ledger()),
+        lambda: submit(terms, identity(), vectors(1)[0], MemoryLedger()),
         lambda: SingleSum(terms, KEY),
     ):
         with pytest.raises(ShoalError) as error:
