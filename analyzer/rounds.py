@@ -117,9 +117,9 @@ class Rounds:
             "StartRound": Method(_START_BYTES, handler=self.start_round),
             "DeliverVectors": Method(_CHUNK_BYTES, stream_handler=self.deliver_vectors),
             "CommitRound": Method(_COMMIT_BYTES, handler=self.commit_round),
-            "UnmaskRound": Method(_UNMASK_BYTES, handler=self.unmask_round),
+            "UnmaskRound": Method(_UNMASK_BYTES, handler=self.unmask_round, longest_s=LIMITS.longest_stream_s),
             "EndRound": Method(KIB, handler=self.end_round),
-            "FinishWindow": Method(KIB, handler=self.finish_window),
+            "FinishWindow": Method(KIB, handler=self.finish_window, longest_s=LIMITS.longest_stream_s),
             "DeliverSingles": Method(_CHUNK_BYTES, stream_handler=self._singles.deliver),
             "SumSingles": Method(_CHUNK_BYTES, stream_handler=self._singles.sum),
         }

@@ -63,13 +63,19 @@ class Line:
                 kind = kind_of(answer)
                 if kind is Kind.TOO_EARLY or kind not in RETRYABLE:
                     return answer
-                self.trouble(ShoalError(kind, answer.reason))
+                failure = ShoalError(kind, answer.reason, retry_after_s=answer.wait_ms / 1000)
             except ShoalError as error:
                 if error.kind in FINAL_OF_CALL:
                     raise
-                self.trouble(error)
-            await self.sleep(pause * self.spread())
+                failure = error
+            self.trouble(failure)
+            await self.sleep(max(pause * self.spread(), self._asked(failure)))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _asked(self, failure: ShoalError) -> float:
+        """Seconds that the shuffler asks to wait, and up to a quarter more; never beyond half of the time that is left."""
+        asked = min(failure.retry_after_s, LIMITS.retry_after_most_s) * (0.5 + self.spread() / 2 + 0.125)
+        return min(asked, max(self.deadline - self.clock.now(), 0.0) / 2)
 
     def in_time(self) -> None:
         """Raises DEADLINE when the time is over."""

@@ -33,7 +33,7 @@ class ShufflerChannel:
             if error.kind in {Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL}:
                 raise
             advice = "try again later" if error.retryable else "that is not a shuffler speaking, check the task's address"
-            raise ShoalError(Kind.UNAVAILABLE, f"{error.message}: {advice}") from None
+            raise ShoalError(Kind.UNAVAILABLE, f"{error.message}: {advice}", retry_after_s=error.retry_after_s) from None
         except asyncio.CancelledError:
             # gRPC cancels the calls of a channel that is closed; a caller who is cancelled himself must notice.
             task = asyncio.current_task()

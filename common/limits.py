@@ -17,6 +17,7 @@ class Limits:
     batch_frames: int = 2_000  # frames in one SubmitBatch
     chunk_bytes: int = 256 * KIB  # rows in one delivery chunk
     reply_bytes: int = 256 * KIB  # any reply: 2,000 receipts of about 40 bytes fit
+    health_bytes: int = 1 * KIB  # a request for a service's health: its name
     metadata_bytes: int = 4 * KIB  # request headers; soft and hard limit equal, so refusal isn't random
     task_bytes: int = 256 * KIB  # a serialized Task
     schedule_bytes: int = 4 * MIB  # a serialized KeySchedule: 3 years of daily windows with post-quantum keys
@@ -24,7 +25,7 @@ class Limits:
     catalogue_bytes: int = 64 * MIB  # all tasks of one shuffler
     # --- calls ------------------------------------------------------------------------------------------------------
     concurrent_streams: int = 512  # per connection: a relay or a simulator multiplexes many devices on one
-    concurrent_calls: int = 1_024  # per server; beyond it RESOURCE_EXHAUSTED, nothing queues without bound
+    concurrent_calls: int = 1_024  # per server, shared fairly by connections; beyond it OVERLOADED, nothing queues without bound
     connect_s: float = 40.0  # a channel may take over TCP, TLS and HTTP/2: 3 round trips, and several losses of each
     reconnect_first_s: float = 0.2  # pause after a connection that was refused ...
     reconnect_most_s: float = 5.0  # ... growing up to this
@@ -32,8 +33,18 @@ class Limits:
     keepalive_timeout_s: float = 60.0  # ... and how long its answer, or TCP's of anything sent, may take
     call_slack_s: float = 20.0  # beyond connect_s, one call with its answer: a round trip, and three losses of it
     slowest_bytes_s: int = 4 * KIB  # bytes per second: a call with many gets a second for so many of them
-    default_deadline_s: float = 60.0  # a call that states none gets this
+    call_bytes: int = 128 * MIB  # per server, of messages that are read or worked on, shared fairly; beyond it OVERLOADED
+    lookahead_bytes: int = 16 * KIB  # of each message that a caller may send before anybody wants it
+    connections: int = 4_096  # per server; an idle one over TLS was measured to take 50 KB, so 205 MB at the very most
+    server_idle_s: int = 30  # a connection without calls is closed: with the limit above, 136 new devices a second find room
+    read_s: float = 30.0  # for a call's message to arrive, and the time that its largest size takes at slowest_bytes_s
+    default_deadline_s: float = 60.0  # a call that states none gets this, from when its message has come
+    longest_call_s: float = 120.0  # a longer deadline is cut to this, from when the message has come; methods may state another
+    longest_stream_s: float = 3_600.0  # the same for calls that stream messages, from their beginning: a window of helper mode in one
     smallest_deadline_s: float = 0.1  # with less left than this the call is refused before any work
+    backlog_s: float = 3.0  # seconds of work that may wait for the opener before batches are refused unread
+    retry_after_s: float = 1.0  # least pause that a refusal for want of room asks for
+    retry_after_most_s: float = 60.0  # longest that a server asks for: an overload is over by then, or says so again
     connection_idle_s: int = 300  # idle connections are closed
     connection_age_s: int = 1_800  # also bounds how long one connection's reports could be linked in memory
     connection_grace_s: int = 300  # for the calls of a connection that was closed for its age: as long as any of them may take

@@ -192,7 +192,8 @@ class Lifecycle:
             pending.failures += 1
             pending.last = error.kind if isinstance(error, ShoalError) else Kind.INTERNAL
             longest = min(_LONGEST_S, LIMITS.retry_first_s * 2 ** min(pending.failures, 20))
-            pending.at = self._clock.now() + longest * self._fraction()
+            asked = min(error.retry_after_s, LIMITS.retry_after_most_s) if isinstance(error, ShoalError) else 0.0
+            pending.at = self._clock.now() + max(longest * self._fraction(), asked)
             log.warning("will be tried again", task=window.task_id, window=window.window, attempt=pending.failures, error=error)
         except Exception as error:  # noqa: BLE001 - a bug in one window must not stop the others
             pending.failures, pending.last, pending.at = pending.failures + 1, Kind.INTERNAL, self._clock.now() + _LONGEST_S

@@ -21,6 +21,7 @@ from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import ServedTask
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
@@ -339,7 +340,8 @@ class RoundDriver:
             if failure is None or failure.kind is not Kind.UNAVAILABLE:
                 self.failing[window] = attempt
             log.warning("window not finished yet", task=window.task_id, window=window.window, attempt=attempt, error=failure)
-            await asyncio.sleep(pause * (0.5 + fraction(self._entropy) / 2))
+            asked = min(failure.retry_after_s, LIMITS.retry_after_most_s) if failure is not None else 0.0
+            await asyncio.sleep(max(pause * (0.5 + fraction(self._entropy) / 2), asked))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         else:
             log.error("retention ended before the analyzer finished the window", task=window.task_id, window=window.window)

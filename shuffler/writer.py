@@ -71,7 +71,7 @@ class Writer:
             if self._stopping:
                 raise ShoalError(Kind.UNAVAILABLE, "the service is stopping: try again")
             if self._rows and self._rows + len(call.reports) > self._queue_rows:
-                raise ShoalError(Kind.OVERLOADED, "too many reports wait for the disk: try again later")
+                raise ShoalError(Kind.OVERLOADED, "too many reports wait for the disk: try again later", retry_after_s=LIMITS.retry_after_s)
             self._rows += len(call.reports)
             self._queued += len(call.reports)
             self._works += call.work is not None

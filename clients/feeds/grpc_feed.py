@@ -55,7 +55,8 @@ class GrpcFeed:
             except Exception as error:  # noqa: BLE001 - whatever a shuffler sends, the feed goes on
                 failures += 1
                 self.trouble = error.message if isinstance(error, ShoalError) else "the shuffler's catalogue can't be read"
-                seconds = pause(failures, self._entropy, _FIRST_PAUSE_S, self._every_s)
+                asked = error.retry_after_s if isinstance(error, ShoalError) else 0.0
+                seconds = pause(failures, self._entropy, _FIRST_PAUSE_S, self._every_s, asked)
             if await waited(stop, seconds):
                 return
 

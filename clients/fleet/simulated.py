@@ -135,7 +135,13 @@ class Simulation:
             answer = await self._try(flight, transport)
             if not self._tracker.settle(flight, answer, self._now() > end):
                 return
-            await self._sleep(pause(flight.attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S))
+            asked = answer.retry_after_s if answer is not None else 0.0
+            await self._pause(flight.attempts, asked, end)
+
+    async def _pause(self, attempts: int, asked_s: float, end: float) -> None:
+        """Before the next attempt; not beyond the end of patience, after which there is one more."""
+        wait = pause(attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S, asked_s)
+        await self._sleep(min(wait, max(end - self._now(), _PAUSE_MOST_S)))
 
     async def _try(self, flight: Flight, transport: Transport) -> ShoalError | None:
         if flight.outbox is not None and flight.entry is not None:
@@ -205,7 +211,8 @@ class Simulation:
                 if self._record(flight, answer) and self._tracker.settle(flight, answer, late)
             ]
             if flights:
-                await self._sleep(pause(flights[0].attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S))
+                asked = max((answer.retry_after_s for answer in answers if answer is not None), default=0.0)
+                await self._pause(flights[0].attempts, asked, end)
 
     def _record(self, flight: Flight, answer: ShoalError | None) -> bool:
         """In the outbox, as ``delivery.attempt`` does for a frame by itself. Always True."""
