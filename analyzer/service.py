@@ -54,6 +54,7 @@ class AnalyzerService:
         spool_folder.mkdir(mode=0o700, exist_ok=True)
         spools = Spools(spool_folder)
         self._store = store
+        store.sign_with(signing_key.public)
         keys, clock = KeyFolder(config.keys_dir), clock or SystemClock()
         check_keys = functools.partial(_check_keys, store, keys, clock)
         self._tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public, check_keys)
@@ -92,6 +93,7 @@ class AnalyzerService:
         self._server = RpcServer(config.listen, [ingest.service(shufflers), self._rounds.service(shufflers)], tls)
         self.conditions = Conditions()
         self.conditions.watch(self._processor.conditions)
+        self.conditions.watch(store.damage)
         self._admin = Admin(config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts))
         self._working: list[asyncio.Task[None]] = []
 

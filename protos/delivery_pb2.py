@@ -24,29 +24,29 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bshoal/protos/delivery.proto\x12\x08shoal.v1\"5\n\x0eSignedManifest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"\xb3\x01\n\x08Manifest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\x04\x12\x10\n\x08row_size\x18\x05 \x01(\r\x12\x17\n\x0f\x61nalyzer_key_id\x18\x06 \x01(\x0c\x12\x12\n\nhop_key_id\x18\x07 \x01(\x0c\x12\x15\n\rschedule_hash\x18\x08 \x01(\x0c\x12\x11\n\trows_hash\x18\t \x01(\x0c\"j\n\nOfferReply\x12#\n\x05state\x18\x01 \x01(\x0e\x32\x14.shoal.v1.BatchState\x12\x15\n\rreceived_rows\x18\x02 \x01(\x04\x12 \n\x03\x61\x63k\x18\x03 \x01(\x0b\x32\x13.shoal.v1.SignedAck\"?\n\x05\x43hunk\x12\x15\n\rmanifest_hash\x18\x01 \x01(\x0c\x12\x11\n\tfirst_row\x18\x02 \x01(\x04\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\"%\n\x0c\x44\x65liverReply\x12\x15\n\rreceived_rows\x18\x01 \x01(\x04\"+\n\tSignedAck\x12\x0b\n\x03\x61\x63k\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"-\n\x03\x41\x63k\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x15\n\rmanifest_hash\x18\x02 \x01(\x0c*v\n\nBatchState\x12\x1b\n\x17\x42\x41TCH_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x42\x41TCH_STATE_RECEIVING\x10\x01\x12\x1a\n\x16\x42\x41TCH_STATE_PROCESSING\x10\x02\x12\x14\n\x10\x42\x41TCH_STATE_DONE\x10\x03\x32y\n\x08\x44\x65livery\x12\x37\n\x05Offer\x12\x18.shoal.v1.SignedManifest\x1a\x14.shoal.v1.OfferReply\x12\x34\n\x07\x44\x65liver\x12\x0f.shoal.v1.Chunk\x1a\x16.shoal.v1.DeliverReply(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bshoal/protos/delivery.proto\x12\x08shoal.v1\"5\n\x0eSignedManifest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"\xc4\x01\n\x08Manifest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\x04\x12\x10\n\x08row_size\x18\x05 \x01(\r\x12\x17\n\x0f\x61nalyzer_key_id\x18\x06 \x01(\x0c\x12\x12\n\nhop_key_id\x18\x07 \x01(\x0c\x12\x15\n\rschedule_hash\x18\x08 \x01(\x0c\x12\x11\n\trows_hash\x18\t \x01(\x0c\x12\x0f\n\x07\x64\x61maged\x18\n \x01(\x04\"j\n\nOfferReply\x12#\n\x05state\x18\x01 \x01(\x0e\x32\x14.shoal.v1.BatchState\x12\x15\n\rreceived_rows\x18\x02 \x01(\x04\x12 \n\x03\x61\x63k\x18\x03 \x01(\x0b\x32\x13.shoal.v1.SignedAck\"?\n\x05\x43hunk\x12\x15\n\rmanifest_hash\x18\x01 \x01(\x0c\x12\x11\n\tfirst_row\x18\x02 \x01(\x04\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\"%\n\x0c\x44\x65liverReply\x12\x15\n\rreceived_rows\x18\x01 \x01(\x04\"+\n\tSignedAck\x12\x0b\n\x03\x61\x63k\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"-\n\x03\x41\x63k\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x15\n\rmanifest_hash\x18\x02 \x01(\x0c*v\n\nBatchState\x12\x1b\n\x17\x42\x41TCH_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x42\x41TCH_STATE_RECEIVING\x10\x01\x12\x1a\n\x16\x42\x41TCH_STATE_PROCESSING\x10\x02\x12\x14\n\x10\x42\x41TCH_STATE_DONE\x10\x03\x32y\n\x08\x44\x65livery\x12\x37\n\x05Offer\x12\x18.shoal.v1.SignedManifest\x1a\x14.shoal.v1.OfferReply\x12\x34\n\x07\x44\x65liver\x12\x0f.shoal.v1.Chunk\x1a\x16.shoal.v1.DeliverReply(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shoal.protos.delivery_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BATCHSTATE']._serialized_start=582
-  _globals['_BATCHSTATE']._serialized_end=700
+  _globals['_BATCHSTATE']._serialized_start=599
+  _globals['_BATCHSTATE']._serialized_end=717
   _globals['_SIGNEDMANIFEST']._serialized_start=41
   _globals['_SIGNEDMANIFEST']._serialized_end=94
   _globals['_MANIFEST']._serialized_start=97
-  _globals['_MANIFEST']._serialized_end=276
-  _globals['_OFFERREPLY']._serialized_start=278
-  _globals['_OFFERREPLY']._serialized_end=384
-  _globals['_CHUNK']._serialized_start=386
-  _globals['_CHUNK']._serialized_end=449
-  _globals['_DELIVERREPLY']._serialized_start=451
-  _globals['_DELIVERREPLY']._serialized_end=488
-  _globals['_SIGNEDACK']._serialized_start=490
-  _globals['_SIGNEDACK']._serialized_end=533
-  _globals['_ACK']._serialized_start=535
-  _globals['_ACK']._serialized_end=580
-  _globals['_DELIVERY']._serialized_start=702
-  _globals['_DELIVERY']._serialized_end=823
+  _globals['_MANIFEST']._serialized_end=293
+  _globals['_OFFERREPLY']._serialized_start=295
+  _globals['_OFFERREPLY']._serialized_end=401
+  _globals['_CHUNK']._serialized_start=403
+  _globals['_CHUNK']._serialized_end=466
+  _globals['_DELIVERREPLY']._serialized_start=468
+  _globals['_DELIVERREPLY']._serialized_end=505
+  _globals['_SIGNEDACK']._serialized_start=507
+  _globals['_SIGNEDACK']._serialized_end=550
+  _globals['_ACK']._serialized_start=552
+  _globals['_ACK']._serialized_end=597
+  _globals['_DELIVERY']._serialized_start=719
+  _globals['_DELIVERY']._serialized_end=840
 # @@protoc_insertion_point(module_scope)

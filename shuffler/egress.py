@@ -37,6 +37,7 @@ def make_manifest(served: ServedTask, window: WindowId, sealed: SealedRows) -> b
             hop_key_id=served.keys.hop_keys[window.window].key_id,
             schedule_hash=served.keys.digest,
             rows_hash=sealed.rows_hash,
+            damaged=sealed.damaged,
         )
     )
 

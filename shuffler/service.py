@@ -126,6 +126,7 @@ class Shuffler:
         self.registry = CollectorRegistry()
         self.registry.register(page)
         self.conditions.watch(page.conditions)
+        self.conditions.watch(self.store.damage)
         admin = Admin(config.admin_listen, self.conditions, page.status, self.registry)
         server = RpcServer(config.listen, [ingress.service(), rounds.service(), Directory(self.book, self._clock).service()], tls)
         await asyncio.to_thread(opener.warm)
