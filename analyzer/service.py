@@ -55,6 +55,7 @@ class AnalyzerService:
         spools = Spools(spool_folder)
         self._store = store
         store.sign_with(signing_key.public)
+        store.releases()  # each is verified once, so that what is damaged is told from the start
         keys, clock = KeyFolder(config.keys_dir), clock or SystemClock()
         check_keys = functools.partial(_check_keys, store, keys, clock)
         self._tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public, check_keys)

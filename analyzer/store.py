@@ -374,7 +374,11 @@ class Store:
 
     def releases(self) -> list[StoredRelease]:
         """All of them that are what was signed, ordered by task and window."""
-        return [StoredRelease(TaskId(row[0]), row[1], row[2], row[3]) for row in self._release_rows() if self._sound(row)]
+        rows = [(row, self._sound(row)) for row in self._release_rows()]
+        for row, sound in rows:
+            if not sound:
+                self._tell_window(row[0], row[1], "release")
+        return [StoredRelease(TaskId(row[0]), row[1], row[2], row[3]) for row, sound in rows if sound]
 
     def damaged_releases(self) -> list[tuple[str, str]]:
         """(task id and window as far as they can be read, one line that names them and the file) of those that are not what was signed."""

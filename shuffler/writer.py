@@ -102,8 +102,9 @@ class Writer:
     def _run(self) -> None:
         while True:
             calls = self._gather()
+            done = (calls, self._carry_out(calls)) if calls else None
             with self._counted:
-                self._done.append((calls, self._carry_out(calls)) if calls else None)
+                self._done.append(done)
                 self._counted.notify()
             if not calls:
                 return
