@@ -78,10 +78,10 @@ def verdict(path: Path, originals: list[bytes]) -> str:
             return "a release is read that was never signed"
         if len(found) < len(originals) and not told:
             return "a release is gone silently"
-        together = compose_spendings(store.spendings()).epsilon_upper if store.spendings() else 0.0
-        if together < compose_spendings([Spending(TASK, EPSILON, 1e-9)] * len(originals)).epsilon_upper - 1e-9 and not told:
-            return f"composition is understated: {together}"
-        if len(found) < len(originals) and store.lost and not math.isinf(together):
+        promised = together(store) if store.spendings() else 0.0
+        if promised < compose_spendings([Spending(TASK, EPSILON, 1e-9)] * len(originals)).epsilon_upper - 1e-9 and not told:
+            return f"composition is understated: {promised}"
+        if len(found) < len(originals) and store.lost and not math.isinf(promised):
             return "releases are gone and something is promised"
         for batch in store.batches():
             if batch.state is not BatchState.DONE and not told:
@@ -119,6 +119,10 @@ def test_whatever_is_damaged_is_told_and_nothing_is_understated(folder: Path, me
     assert count >= 2 * 5 * SEEDS
 
 
+def together(store: Store) -> float:
+    return compose_spendings(store.spendings()).epsilon_upper
+
+
 def change(path: Path, statement: str) -> None:
     """As a disk would: past the triggers."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -131,9 +135,9 @@ def change(path: Path, statement: str) -> None:
     ("statement", "seen"),
     [
         ("UPDATE releases SET release = CAST(release || x'00' AS BLOB) WHERE window = 3", lambda s: len(s.releases()) == WINDOWS - 1),
-        ("UPDATE releases SET epsilon = 0 WHERE window = 3", lambda s: compose_spendings(s.spendings()).epsilon_upper >= 3.9),
-        ("UPDATE releases SET signature = zeroblob(64) WHERE window = 3", lambda s: math.isinf(compose_spendings(s.spendings()).epsilon_upper)),
-        ("DELETE FROM releases WHERE window = 3", lambda s: s.lost == 1 and math.isinf(compose_spendings(s.spendings()).epsilon_upper)),
+        ("UPDATE releases SET epsilon = 0 WHERE window = 3", lambda s: together(s) >= 3.9),
+        ("UPDATE releases SET signature = zeroblob(64) WHERE window = 3", lambda s: math.isinf(together(s))),
+        ("DELETE FROM releases WHERE window = 3", lambda s: s.lost == 1 and math.isinf(together(s))),
         ("UPDATE batches SET state = 1 WHERE window = 3", lambda s: len(s.batches()) == WINDOWS - 1),
     ],
 )  # fmt: skip
