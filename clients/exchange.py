@@ -16,7 +16,7 @@ from shoal.errors import RETRYABLE, Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0  # between two attempts to send the same bytes
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = LIMITS.step_retry_first_s, LIMITS.step_retry_most_s  # between two attempts to send the same bytes
 _KINDS = {kind.value: kind for kind in Kind}
 # What a shuffler says of a frame that no repetition mends; of a step it says so in its answer.
 FINAL_OF_CALL = frozenset({Kind.INVALID, Kind.OVERSIZE, Kind.UNKNOWN_KEY, Kind.UNKNOWN_TASK, Kind.WINDOW_CLOSED, Kind.CONFIG})

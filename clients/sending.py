@@ -42,7 +42,7 @@ _NO_HURRY = 60  # as if after so many attempts: the longest pause
 _SENDERS = 4  # attempts under way at once
 _LOOK_S = 0.25  # between two looks at the answers while something is under way
 _SPARE_ATTEMPTS = 3  # of a window's time are kept for the first attempt and the ones after it
-_SLACK_S = 5.0  # beyond an attempt's own time limit, until it has surely ended
+_SLACK_S = 15.0  # beyond an attempt's own time limit, until it has surely ended
 _ALLOWED = "allowed"
 
 

@@ -26,8 +26,8 @@ from shoal.shuffler.writer import Writer
 
 log = get_log("shuffler")
 TICK_S = 1.0
-_POLL_S = 1.0  # while the analyzer works on a batch
-_LONGEST_S = 300.0  # between attempts: an analyzer that comes back is found within five minutes
+_POLL_S = LIMITS.deliver_poll_s  # while the analyzer works on a batch
+_LONGEST_S = LIMITS.deliver_retry_most_s  # between attempts: an analyzer that comes back is found within five minutes
 _SEALS = 1  # windows sealed at a time: sorting wants the disk
 
 

@@ -36,7 +36,7 @@ _STEP_S = 0.05  # replies leave at multiples of this
 _GROUPS = 8  # that are stored and wait for their reply; beyond them frames wait
 _TURN = 8  # replies handed to the link before others get a turn: about 1 ms
 _UNDER_WAY = 64  # replies that the broker has not acknowledged: the library reads that many packets in one turn, and 20 are in flight
-_REPLY_S = 10.0  # after which a reply is given up: the device sends its frame again
+_REPLY_S = LIMITS.reply_deadline_s  # after which a reply is given up: the device sends its frame again
 _DRAIN_S = LIMITS.drain_s  # for what is under way when the service stops
 
 

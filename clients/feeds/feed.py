@@ -21,7 +21,6 @@ It raises a ShoalError if the bundle was not taken: kinds of ``shelf.FINAL`` end
 """
 
 SHUFFLER, MQTT = "shuffler", "mqtt"
-PASS_S = 600.0  # longest time that one look at a feed may take
 _CA_BYTES = 1 << 20
 
 
