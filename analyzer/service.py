@@ -95,7 +95,9 @@ class AnalyzerService:
         self.conditions = Conditions()
         self.conditions.watch(self._processor.conditions)
         self.conditions.watch(store.damage)
-        self._admin = Admin(config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts))
+        self._admin = Admin(
+            config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts), config.admin.access()
+        )
         self._working: list[asyncio.Task[None]] = []
 
     def _check_unfinished(self) -> None:

@@ -127,7 +127,7 @@ class Shuffler:
         self.registry.register(page)
         self.conditions.watch(page.conditions)
         self.conditions.watch(self.store.damage)
-        admin = Admin(config.admin_listen, self.conditions, page.status, self.registry)
+        admin = Admin(config.admin_listen, self.conditions, page.status, self.registry, config.admin.access())
         server = RpcServer(config.listen, [ingress.service(), rounds.service(), Directory(self.book, self._clock).service()], tls)
         await asyncio.to_thread(opener.warm)
         end = asyncio.Event()
