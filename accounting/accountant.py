@@ -274,6 +274,8 @@ def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[CellSum]:
     if isinstance(privacy, KaryLaw):
         # A smaller ratio is a post-processing of a larger one (answer at random a little more often).
         return dataset_sums(KaryLaw(k=privacy.k, same=min(privacy.same, privacy.other * STEEP), other=privacy.other), n)
+    if isinstance(privacy, SymmetricLaw) and privacy.real is not None:
+        privacy = privacy.real.law()  # the pair stated may be none of the task's own
     if isinstance(privacy, FiniteLaw | SymmetricLaw):
         return dataset_sums(_softened(privacy), n)
     if isinstance(privacy, PureLaw):

@@ -104,6 +104,14 @@ class FiniteLaw:
         return max(Fraction(max(column), min(column)) for column in zip(*self.rows, strict=True))
 
 
+class RealPair(Protocol):
+    """Two of a task's own answers, whose law is made when somebody asks. Hashable: it is part of a law."""
+
+    def law(self) -> FiniteLaw:
+        """Exactly two rows: the output law of a report under each of the two. Outputs of one proportion may be joined."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SymmetricLaw:
     """A randomizer to which every ordered pair of different inputs looks alike: integer weights of *classes* of outputs.
@@ -120,6 +128,9 @@ class SymmetricLaw:
     Where pairs do not all look alike, a mechanism may state the law of *some real* pairs if it proves that in both upper bounds made of a
     symmetric law, the blanket's sum and the clones', every other pair stays at or below these (``hadamard_response``: cells of two blocks).
     ``least`` must hold for every input all the same; its tests enumerate the pairs stated, and compare the sums of the others.
+    Where the pair stated need not be one of the task's own (public hash functions may send any two of its labels to one value somewhere),
+    ``real`` names a pair that is. Upper bounds are made of the pair stated, lower bounds of the real one: a lower bound that no dataset of
+    this task attains would be a lie.
 
     Checked here: positive weights, one total, least <= every other weight, and that exchanging x and x' changes nothing.
     """
@@ -128,6 +139,7 @@ class SymmetricLaw:
     two: tuple[int, ...]
     least: tuple[int, ...]
     third: tuple[int, ...] | None = None
+    real: RealPair | None = None
 
     def __post_init__(self) -> None:
         rows = [self.one, self.two, *([] if self.third is None else [self.third])]

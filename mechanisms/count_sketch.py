@@ -27,8 +27,8 @@ pair collides in, the smaller its sum: no row at all is the worst.
 *The clones' sum* (accounting/clones.py). Its clone probability is the least of 2 w / (P(y | x) + P(y | x')): that of reports which support
 both cells, 1 / r. With it the sum is that of *any* randomizer whose ratios are at most r (Feldman, McMillan, Talwar 2021), whatever pair.
 
-*Lower bounds* are those of the pair stated. Among the 2^62 words there is such a pair as long as h / m is below some tens: the expected
-number of them is 2^123 (1 - 1/m)^h. A few categories may collide in some row each, and then lose less than the lower bound says.
+*Lower bounds* are those of two of the task's own labels, the pair that the fewest functions send to one value (``sketches.LabelPair``):
+a few categories may all collide in some row, and then lose less than the law that is stated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, i
 from shoal.mechanisms.sampling import blocks, uniform_below
 from shoal.mechanisms.sketches import MOST_FUNCTIONS, Noise, Sketch, check_domain, seed_of, shapes
 from shoal.mechanisms.thresholds import WORDS, least_noise
-from shoal.privacy import PureLaw, SymmetricLaw
+from shoal.privacy import PureLaw, RealPair, SymmetricLaw
 from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
@@ -191,14 +191,15 @@ class CountSketch:
         return self.sketch.expected_stderr(counts, self._noise)
 
     def privacy(self) -> SymmetricLaw:
-        return law(self.flip)
+        q = Fraction(self.flip, WORDS)
+        return law(self.flip, self.sketch.pair(q, (1 - q) / q, q / (1 - q)))
 
 
-def law(flip: int) -> SymmetricLaw:
-    """The output law of two cells that never collide, T = ``flip``; nothing is said of a third."""
+def law(flip: int, real: RealPair | None = None) -> SymmetricLaw:
+    """The output law of two cells that never collide, T = ``flip``; nothing is said of a third. ``real``: two labels, for lower bounds."""
     q = Fraction(flip, WORDS)
     three = laws.unary(3, 1 - q, q)
-    return SymmetricLaw(one=three.one, two=three.two, least=three.least)
+    return SymmetricLaw(one=three.one, two=three.two, least=three.least, real=real)
 
 
 def ratio(flip: int) -> Fraction:

@@ -12,14 +12,15 @@ the log2 h + log2 m + 1 bits; the bits above are 0. Its randomness is a 64-bit w
 the law of two cells that *no* function sends to one value, ``laws.local_hash(2, ratio, 3)`` with nothing said of a third. For every other
 pair the proof of ``count_sketch`` holds word for word, with 1/2 for q: in a row where two cells collide, a report supports both or
 none, with 1/2 each of the base measure, and moving 1/4 from either to (only the first) and (only the second) makes it that of cells that
-do not collide. The clones' sum has the clone probability 1 / r too, and the lower bounds are of the pair stated, as there.
+do not collide. The clones' sum has the clone probability 1 / r too, and lower bounds are of a pair of the task's labels, as there.
 
 Even a bit that is never flipped leaves a variance of one per report, the price of drawing l.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ from shoal.mechanisms.hadamard_transform import walsh_hadamard
 from shoal.mechanisms.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.sketches import MOST_FUNCTIONS, Noise, Sketch, check_domain, seed_of, shapes
 from shoal.mechanisms.thresholds import WORDS
-from shoal.privacy import SymmetricLaw
+from shoal.privacy import RealPair, SymmetricLaw
 from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
@@ -145,12 +146,14 @@ class HadamardSketch:
         return self.sketch.expected_stderr(counts, self._noise)
 
     def privacy(self) -> SymmetricLaw:
-        return law(self.flip)
+        odds = ratio(self.flip)
+        pair = self.sketch.pair(Fraction(1, 2), 2 * odds / (odds + 1), 2 / (odds + 1))
+        return law(self.flip, pair)
 
 
-def law(flip: int) -> SymmetricLaw:
-    """The output law of two cells that never collide, T = ``flip``; nothing is said of a third."""
-    return laws.local_hash(2, ratio(flip), 3, wise=2)
+def law(flip: int, real: RealPair | None = None) -> SymmetricLaw:
+    """The output law of two cells that never collide, T = ``flip``; nothing is said of a third. ``real``: two labels, for lower bounds."""
+    return replace(laws.local_hash(2, ratio(flip), 3, wise=2), real=real)
 
 
 def _create(spec: MechanismSpec, domain: Domain) -> HadamardSketch:

@@ -25,7 +25,7 @@ from fractions import Fraction
 from itertools import product
 
 from shoal.errors import Kind, ShoalError
-from shoal.privacy import PureLaw, SymmetricLaw, epsilon0_upper
+from shoal.privacy import FiniteLaw, PureLaw, SymmetricLaw, epsilon0_upper
 
 # Square roots are rounded down to so many binary digits after the point.
 _ROOT_BITS = 64
@@ -146,6 +146,20 @@ def integers(classes: Iterable[Class]) -> SymmetricLaw:
         return tuple(int(weight * scale) for row in rows if (weight := row[at]) is not None)
 
     return SymmetricLaw(one=column(0), two=column(1), least=column(2), third=column(3) or None)
+
+
+def pair_of(classes: Iterable[tuple[Fraction, Fraction]]) -> FiniteLaw:
+    """The two rows of a pair of inputs from the probabilities (under one, under the other) of its outputs, each > 0, both summing to 1.
+
+    Outputs of one proportion are joined, in the order in which they come: who compares the two inputs loses nothing by it.
+    """
+    joined: dict[Fraction, tuple[Fraction, Fraction]] = {}
+    for one, two in classes:
+        a, b = joined.get(one / two, (Fraction(0), Fraction(0)))
+        joined[one / two] = (a + one, b + two)
+    scale = math.lcm(*(weight.denominator for pair in joined.values() for weight in pair))
+    rows = zip(*((int(one * scale), int(two * scale)) for one, two in joined.values()), strict=True)
+    return FiniteLaw(tuple(rows))
 
 
 def _check_inputs(k: int) -> None:

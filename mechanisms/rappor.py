@@ -51,6 +51,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -61,9 +62,10 @@ from shoal.entropy import Entropy
 from shoal.mechanisms import bitmaps, cells, scalar
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.bloom import MOST_LABELS, Decoder, Filters, check_number, decoder
+from shoal.mechanisms.laws import pair_of
 from shoal.mechanisms.sampling import blocks
 from shoal.mechanisms.thresholds import WORDS, least_noise
-from shoal.privacy import PureLaw, SymmetricLaw
+from shoal.privacy import FiniteLaw, PureLaw, RealPair, SymmetricLaw
 from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
@@ -85,9 +87,58 @@ PARAMETERS = (
     Parameter("q", 2, WORDS - 1, "probability, out of 2^64, that a bit is reported as 1 where the permanent one is 1"),
     Parameter("seed", 0, WORDS - 1, "names the task's public hash functions"),
 )
+MOST_PAIRED = 64  # labels among which a lower bound's pair is looked for
 _WORDS_AT_ONCE = 32_768  # 256 KiB: they, and the bits made of them, stay in cache
 _TALLY_BITS = 1 << 22  # bits that are unpacked at once
 _HASHES = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPair:
+    """The two labels whose filters differ in the most bits over all cohorts (``privacy.RealPair``), at q* = ``high`` and p* = ``low``.
+
+    In a cohort where one filter has a bits that the other has not, and the other b, a report's bits elsewhere are drawn alike under both.
+    Looked for among at most ``MOST_PAIRED`` labels: the bound of any pair is attained.
+    """
+
+    cells: tuple[int, ...]
+    filters: Filters
+    high: int
+    low: int
+
+    def law(self) -> FiniteLaw:
+        high, low = Fraction(self.high, WORDS**2), Fraction(self.low, WORDS**2)
+        return pair_of(
+            (share * one * two, share * _ones(one_set, a, low) * _ones(two_set, b, high))
+            for (a, b), share in self._apart().items()
+            for one_set, one in enumerate(_binomial(a, high))
+            for two_set, two in enumerate(_binomial(b, low))
+        )
+
+    def _apart(self) -> dict[tuple[int, int], Fraction]:
+        """(bits of the first's own, of the second's own) -> share of the cohorts, for the best pair; {(0, 0): 1} for a single label."""
+        import numpy as np
+
+        cohorts, cells = np.arange(self.filters.cohorts), np.array(self.cells, dtype=np.int64)
+        has = np.stack([self.filters.filters(cohorts, np.repeat(cell, len(cohorts))) for cell in cells])
+        best, own = -1, [(0, 0)]
+        for at in range(len(cells) - 1):
+            apart = np.logical_xor(has[at], has[at + 1 :]).sum(axis=(1, 2))
+            other = at + 1 + int(apart.argmax())
+            if apart.max() > best:
+                best = int(apart.max())
+                only = ((has[at] & ~has[other]).sum(axis=1), (has[other] & ~has[at]).sum(axis=1))
+                own = list(zip(*(part.tolist() for part in only), strict=True))
+        return {pair: Fraction(count, len(own)) for pair, count in Counter(own).items()}
+
+
+def _binomial(count: int, rate: Fraction) -> list[Fraction]:
+    """How likely 0, 1, ... of ``count`` bits are 1."""
+    return [_ones(ones, count, rate) for ones in range(count + 1)]
+
+
+def _ones(ones: int, count: int, rate: Fraction) -> Fraction:
+    return math.comb(count, ones) * rate**ones * (1 - rate) ** (count - ones)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +320,16 @@ class Rappor:
         return errors
 
     def privacy(self) -> SymmetricLaw:
-        """The law of one report, for every domain and seed: see the module."""
-        return law(self.filters.hashes, *self.rates)
+        """The law of one report, above that of every pair of cells, with a pair of labels for lower bounds: see the module."""
+        return law(self.filters.hashes, *self.rates, self._pair(*self.rates))
 
     def permanent(self) -> SymmetricLaw:
         """The law of cohort and permanent bits: all that an unchanged word ever tells."""
-        return law(self.filters.hashes, WORDS * (WORDS - self.half_f), WORDS * self.half_f)
+        rates = WORDS * (WORDS - self.half_f), WORDS * self.half_f
+        return law(self.filters.hashes, *rates, self._pair(*rates))
+
+    def _pair(self, high: int, low: int) -> LabelPair:
+        return LabelPair(self.label_cells[:MOST_PAIRED], self.filters, high, low)
 
     @property
     def _gap(self) -> float:
@@ -314,8 +369,9 @@ def ratio(hashes: int, high: int, low: int) -> Fraction:
     return math.prod([one] * hashes, start=Fraction(1))
 
 
-def law(hashes: int, high: int, low: int) -> SymmetricLaw:
-    """The law of two cells whose filters share nothing, at q* = ``high`` and p* = ``low`` out of 2^128: (h + 1)^2 classes."""
+def law(hashes: int, high: int, low: int, real: RealPair | None = None) -> SymmetricLaw:
+    """The law of two cells whose filters share nothing, at q* = ``high`` and p* = ``low`` out of 2^128: (h + 1)^2 classes. ``real``: two
+    labels, for lower bounds."""
     whole = WORDS**2
 
     def weight(set_bits: int, rate: int) -> int:
@@ -328,7 +384,7 @@ def law(hashes: int, high: int, low: int) -> SymmetricLaw:
     least = [weight(a, low) * weight(b, low) * (whole - high) ** hashes for a, b in pairs]
     common = math.gcd(*one, *two, *least)
     first, second, under = (tuple(value // common for value in row) for row in (one, two, least))
-    return SymmetricLaw(one=first, two=second, least=under)
+    return SymmetricLaw(one=first, two=second, least=under, real=real)
 
 
 def integers(hashes: int, epsilon0: float, lifetime: float) -> tuple[int, int, int]:

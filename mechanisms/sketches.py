@@ -29,7 +29,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from typing import TYPE_CHECKING
 
 from shoal.digests import sha256
@@ -37,7 +39,9 @@ from shoal.domain import Categories, Domain, Words
 from shoal.mechanisms import cells
 from shoal.mechanisms.base import Estimate, invalid
 from shoal.mechanisms.keyed_hash import CELL_BITS, coefficients, hash_many, hashed
+from shoal.mechanisms.laws import pair_of
 from shoal.mechanisms.sampling import blocks
+from shoal.privacy import FiniteLaw
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 
 MOST_FUNCTIONS = 1 << 16
 MOST_COUNTS = 1 << 20  # h m: the counts of a table, 8 MiB
+MOST_PAIRED = 64  # labels among which a lower bound's pair is looked for
 _HASHES = 1 << 22  # hashes of labels that are held at a time: 32 MiB
 _EVERY = slice(None)
 _EXACT = 256  # labels whose collisions are counted pair by pair
@@ -97,6 +102,45 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelPair:
+    """The two of a task's labels that the fewest of its functions send to one value: the pair that tells most (``privacy.RealPair``).
+
+    ``support``: how likely a report supports a cell in a row of its base measure; ``agrees``, ``differs``: its density where it does and
+    where not (``laws``). Where the two collide a report supports both or none, and tells nothing of which it was. Looked for among at
+    most ``MOST_PAIRED`` labels: any pair of theirs gives a lower bound that is attained, and the closest to the stated law the best.
+    """
+
+    cells: tuple[int, ...]
+    seed: int
+    h: int
+    m: int
+    support: Fraction
+    agrees: Fraction
+    differs: Fraction
+
+    def law(self) -> FiniteLaw:
+        q, apart = self.support, Fraction(self.h - self._collisions(), self.h)
+        found = []
+        for bits in product((1, 0), repeat=2):
+            base = math.prod((q if bit else 1 - q for bit in bits), start=apart)
+            found.append((base * self._density(bits[0]), base * self._density(bits[1])))
+        found += [((1 - apart) * base * self._density(bit),) * 2 for bit, base in ((1, q), (0, 1 - q))]
+        return pair_of((one, two) for one, two in found if one)
+
+    def _density(self, bit: int) -> Fraction:
+        return self.agrees if bit else self.differs
+
+    def _collisions(self) -> int:
+        """Of the h functions, how many send both of the best pair to one value: h for a single label."""
+        import numpy as np
+
+        cells = spread_many(np.array(self.cells, dtype=np.int64))
+        hashes = hash_many(cells[:, None], functions(self.seed, self.h)[None, :], self.m.bit_length() - 1)
+        counts = [np.sum(hashes[at + 1 :] == hashes[at], axis=1).min() for at in range(len(self.cells) - 1)]
+        return min(map(int, counts), default=self.h)
+
+
+@dataclass(frozen=True, slots=True)
 class Sketch:
     """``labels`` and the cells that they stand for; ``size``: cells of the domain; h = ``h`` functions to m = ``m`` values by ``seed``."""
 
@@ -125,6 +169,9 @@ class Sketch:
     @property
     def bits(self) -> int:
         return self.m.bit_length() - 1
+
+    def pair(self, support: Fraction, agrees: Fraction, differs: Fraction) -> LabelPair:
+        return LabelPair(self.label_cells[:MOST_PAIRED], self.seed, self.h, self.m, support, agrees, differs)
 
     def hashed(self, index: int, cell: int) -> int:
         """h_index(cell), 0 to m - 1."""
