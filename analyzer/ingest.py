@@ -10,16 +10,18 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from shoal import codec
-from shoal.analyzer.core import Batch, BatchState, check_manifest, check_retention, check_same, supersedes
+from shoal.analyzer.core import Batch, BatchState, check_manifest, check_retention, check_same
 from shoal.analyzer.keys import KeyFolder
+from shoal.analyzer.missing import MissingKeys
 from shoal.analyzer.spool import Spool, Spools
 from shoal.analyzer.store import Store
 from shoal.analyzer.tasks import TaskFolder
 from shoal.clock import Clock
 from shoal.crypto.signing import SigningContext, verify
+from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
-from shoal.ids import Digest
+from shoal.ids import Digest, TaskId
 from shoal.limits import KIB, LIMITS
 from shoal.log import get_log
 from shoal.protos import delivery_pb2
@@ -28,11 +30,17 @@ from shoal.rpc.server import Call, Method, Service
 log = get_log("analyzer")
 SERVICE = "shoal.v1.Delivery"
 _OFFER_BYTES = 4 * KIB  # a signed manifest is about 300 bytes
+_SERVES_TASKS = 1_000  # asked for in one call
+_SERVES_BYTES = 128 * KIB  # of which each takes about 72 bytes
+_SERVES_WINDOWS = 40_000  # in one reply, of 3 bytes or so
 _CHUNK_EXTRA = 1 * KIB  # protobuf around the rows of a chunk
 
 
 class Ingest:
-    """``complete`` is called, once or more, for every batch that is PROCESSING; ``clean`` is awaited before an acknowledgement leaves."""
+    """``complete`` is called, once or more, for every batch that is PROCESSING; ``clean`` is awaited before an acknowledgement leaves.
+
+    ``trouble``: why no batch can be taken now, in one line, or "".
+    """
 
     def __init__(
         self,
@@ -44,14 +52,18 @@ class Ingest:
         clock: Clock,
         complete: Callable[[Batch], None],
         clean: Callable[[Batch], Awaitable[None]],
+        missing: MissingKeys | None = None,
+        trouble: Callable[[], str] = str,
     ) -> None:
         self._store, self._tasks, self._keys, self._spools, self._clock = store, tasks, keys, spools, clock
-        self._complete, self._clean = complete, clean
+        self._complete, self._clean, self._trouble = complete, clean, trouble
+        self._missing = missing or MissingKeys(store, tasks, keys, clock)
 
     def service(self, peers: frozenset[str] | None) -> Service:
         """``peers``: names of the shufflers' client certificates; None (anybody) is for a loopback server without TLS in tests."""
         methods = {
             "Offer": Method(_OFFER_BYTES, handler=self.offer),
+            "Serves": Method(_SERVES_BYTES, handler=self.serves),
             "Deliver": Method(LIMITS.chunk_bytes + _CHUNK_EXTRA, stream_handler=self.deliver),
         }
         return Service(SERVICE, methods, peers)
@@ -71,12 +83,6 @@ class Ingest:
         if served.task.pairwise is not None:
             raise ShoalError(Kind.INVALID, "manifest: this task is summed in rounds, it has no batches")
         batch = self._store.batch_of(manifest.task_id, manifest.window)
-        if supersedes(batch, manifest) and batch is not None:
-            check_manifest(manifest, served, self._clock.now())
-            log.warning("a batch lost rows at the shuffler: it begins again", task=manifest.task_id, window=manifest.window)
-            await asyncio.to_thread(self._store.supersede, batch.manifest_hash, signed.manifest)
-            await asyncio.to_thread(self._spools.delete, batch.manifest_hash)
-            batch = self._store.batch_of(manifest.task_id, manifest.window)
         check_same(batch, Digest.of(signed.manifest))
         if batch is None or batch.state is BatchState.RECEIVING:
             check_retention(served.task, min(manifest.window, served.task.windows.count - 1), self._clock.now())
@@ -113,6 +119,34 @@ class Ingest:
         await self._clean(batch)
         signed = delivery_pb2.SignedAck(ack=ack.ack, signature=ack.signature)
         return delivery_pb2.OfferReply(state=delivery_pb2.BATCH_STATE_DONE, received_rows=rows, ack=signed)
+
+    # --- Serves -------------------------------------------------------------------------------------------------------
+
+    async def serves(self, request: bytes, call: Call) -> bytes:
+        """ServesRequest -> ServesReply: what of these tasks could not be taken, opened or released. Raises INVALID, OVERSIZE."""
+        asked = codec.parse(delivery_pb2.ServesRequest, request, "question about tasks").tasks
+        if len(asked) > _SERVES_TASKS:
+            raise ShoalError(Kind.OVERSIZE, f"{len(asked)} tasks in one question, at most {_SERVES_TASKS} are answered: ask several times")
+        served = [await asyncio.to_thread(self._served, one.task_id) for one in asked]
+        await asyncio.to_thread(self._missing.look)
+        reply = delivery_pb2.ServesReply(trouble=self._trouble())
+        listed = 0
+        for one, found in zip(asked, served, strict=True):
+            if found is None or found.keys.digest.raw != one.schedule_hash:
+                reply.unserved.add(task_id=one.task_id)
+            elif windows := self._missing.unserved(found.task_id):
+                listed += len(windows)
+                # A reply has its limit; where keys are gone by the ten thousand the rest is of little use.
+                reply.unserved.add(task_id=one.task_id, windows=windows if listed <= _SERVES_WINDOWS else ())
+        return reply.SerializeToString()
+
+    def _served(self, task_id: bytes) -> ServedTask | None:
+        try:
+            return self._tasks.get(TaskId(task_id))
+        except ShoalError as error:
+            if error.kind is not Kind.UNKNOWN_TASK:
+                raise
+            return None
 
     # --- Deliver ------------------------------------------------------------------------------------------------------
 

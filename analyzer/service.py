@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from pathlib import Path
 from typing import Any
 
 from shoal.analyzer.config import AnalyzerConfig
-from shoal.analyzer.core import BatchState, retention_over
 from shoal.analyzer.ingest import Ingest
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.metrics import registry_of, status_of
+from shoal.analyzer.missing import MissingKeys
 from shoal.analyzer.processing import Processor
 from shoal.analyzer.rounds import Rounds
 from shoal.analyzer.shredding import Shredder
 from shoal.analyzer.spool import Spools
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.analyzer.sum_release import conclude_sums
-from shoal.analyzer.sums import SumStore
 from shoal.analyzer.tasks import TaskFolder
 from shoal.clock import Clock, SystemClock
 from shoal.conditions import Conditions
 from shoal.crypto.keyfiles import load_signing_key
-from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
 from shoal.rpc.admin import Admin
@@ -54,12 +51,10 @@ class AnalyzerService:
         spool_folder.mkdir(mode=0o700, exist_ok=True)
         spools = Spools(spool_folder)
         self._store = store
-        store.sign_with(signing_key.public)
-        store.releases()  # each is verified once, so that what is damaged is told from the start
         keys, clock = KeyFolder(config.keys_dir), clock or SystemClock()
-        check_keys = functools.partial(_check_keys, store, keys, clock)
-        self._tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public, check_keys)
-        self._check_unfinished()
+        self._tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public)
+        self._missing = MissingKeys(store, self._tasks, keys, clock)
+        self._missing.look()
         self._own_pool = pool is None
         self._pool = pool or WorkerPool(config.workers)
         shredder = Shredder(store=store, tasks=self._tasks, keys=keys, spools=spools, clock=clock)
@@ -80,6 +75,7 @@ class AnalyzerService:
             clock=clock,
             complete=self._processor.add,
             clean=self._processor.clean,
+            missing=self._missing,
         )
         self._rounds = Rounds(
             store=store,
@@ -93,23 +89,10 @@ class AnalyzerService:
         shufflers = frozenset(config.allowed_shufflers)
         self._server = RpcServer(config.listen, [ingest.service(shufflers), self._rounds.service(shufflers)], tls)
         self.conditions = Conditions()
-        self.conditions.watch(self._processor.conditions)
-        self.conditions.watch(store.damage)
-        self._admin = Admin(
-            config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts), config.admin.access()
-        )
+        for source in (self._tasks.conditions, self._missing.conditions, self._processor.conditions):
+            self.conditions.watch(source)
+        self._admin = Admin(config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts))
         self._working: list[asyncio.Task[None]] = []
-
-    def _check_unfinished(self) -> None:
-        served = {served.task_id for served in self._tasks.all()}
-        unfinished = {batch.manifest.task_id for batch in self._store.batches() if batch.state is not BatchState.DONE}
-        unfinished |= {task_id for task_id, _ in SumStore(self._store).unreleased()}
-        for task_id in sorted(unfinished - served):
-            raise ShoalError(
-                Kind.CONFIG,
-                f"data_dir holds an unfinished batch or sum of task {task_id.short}, which is not in tasks_dir:"
-                " put its .task and .keys files back",
-            )
 
     def _status(self) -> dict[str, Any]:
         """For /status, to which the admin port adds ``ready`` and ``conditions``."""
@@ -128,8 +111,9 @@ class AnalyzerService:
         return port, admin_port
 
     async def reload(self) -> None:
-        """Look at the tasks folder, and read it if it changed. What is wrong there is logged; what was served stays."""
+        """Look at the tasks folder, and read it if it changed; look at the keys. What is wrong there is a condition and stops nothing."""
         await asyncio.to_thread(self._tasks.refresh)
+        await asyncio.to_thread(self._missing.look)
 
     async def stop(self) -> None:
         """No new calls, let open ones finish, leave the batch at hand where it is: the next start opens it again."""
@@ -142,18 +126,6 @@ class AnalyzerService:
         if self._own_pool:
             await asyncio.to_thread(self._pool.close)
         log.info("stopped")
-
-
-def _check_keys(store: Store, keys: KeyFolder, clock: Clock, served: ServedTask) -> None:
-    """A window whose key is missing would collect reports that nobody can open: say so before it does. Raises KEY_FILE."""
-    over, now = store.over(), clock.now()
-    for window, config in enumerate(served.keys.analyzer_keys):
-        if (served.task_id, window) in over or retention_over(served.task, window, now) or keys.path(config.key_id).is_file():
-            continue
-        raise ShoalError(
-            Kind.KEY_FILE,
-            f"task {served.task.name}: the key of window {window} is missing: put {keys.path(config.key_id).name} back into keys_dir",
-        )
 
 
 def serve(config: AnalyzerConfig) -> None:

@@ -50,7 +50,9 @@ class Shredder:
                 self._summed.add((task_id, window))
 
     def expired(self, batch: Batch) -> bool:
-        """Whether the task's retention forbids to hold this batch any longer."""
+        """Whether the task's retention forbids to hold this batch any longer. False while its task is not served."""
+        if not self._tasks.serves(batch.manifest.task_id):
+            return False
         return retention_over(self._tasks.get(batch.manifest.task_id).task, batch.manifest.window, self._clock.now())
 
     def sweep(self) -> None:
@@ -62,10 +64,11 @@ class Shredder:
         for key_id in tuple(self._postponed):
             self._drop_key(key_id)
         found = {window: batch for window, batch in self._expired_windows().items() if window not in self._expired}
+        schedules = {served.task_id: served.keys for served in reversed(self._tasks.known())}
         for (task_id, number), batch in found.items():
             if batch is not None:
                 self._spools.delete(batch.manifest_hash)
-            self._drop_key(self._tasks.get(task_id).keys.analyzer_keys[number].key_id)
+            self._drop_key(schedules[task_id].analyzer_keys[number].key_id)
             self._expired.add((task_id, number))
         if found:
             log.info("retention is over: keys of windows that were not released are deleted", windows=len(found))
@@ -86,7 +89,7 @@ class Shredder:
         now, batches = self._clock.now(), {_window(batch): batch for batch in self._store.batches()}
         found = {
             (served.task_id, window): batches.get((served.task_id, window))
-            for served in self._tasks.all()
+            for served in self._tasks.known()
             for window in range(served.task.windows.count)
             if retention_over(served.task, window, now)
         }

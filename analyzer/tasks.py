@@ -4,43 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from shoal.accounting.memoized import check_memoized
-from shoal.accounting.sum_task import check_sum
-from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask, load_task_folder
+from shoal.accounting.servable import check_servable
+from shoal.conditions import Condition
+from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, Refused, ServedTask, TaskFiles, load_task_folder
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.log import get_log
-from shoal.mechanisms import create
 
 log = get_log("analyzer")
-Stamp = frozenset[tuple[str, int, int]]
+Stamp = frozenset[tuple[str, int, int, int]]
 
 
 class TaskFolder:
     """``signing_key``: our Ed25519 public key; a task that names another analyzer is none of ours.
 
-    ``check_keys`` raises KEY_FILE for a task whose keys are not all there. Raises on construction what ``load_task_folder`` and
-    ``check_keys`` raise, and CONFIG for a task that this analyzer can't serve.
+    A task that can't be served is named by ``conditions`` and stops no other. Raises CONFIG on construction if there is no folder.
     """
 
-    def __init__(
-        self, folder: Path, authorities: Collection[bytes], signing_key: bytes, check_keys: Callable[[ServedTask], None] = lambda _: None
-    ) -> None:
+    def __init__(self, folder: Path, authorities: Collection[bytes], signing_key: bytes) -> None:
         self._folder, self._authorities, self._signing_key = folder, authorities, signing_key
-        self._check_keys = check_keys
         self._lock = threading.Lock()  # a signal, a call and a sweep may ask at the same moment
+        self._tasks: dict[TaskId, ServedTask] = {}
+        self._refused: tuple[Refused, ...] = ()
+        self._told: dict[str, str] = {}  # what was said of each file: once, not at every look
+        self._unread = ""  # why the folder as a whole can't be read
         self._stamp = self._look()
-        self._tasks = self._load()
-        for served in self._tasks.values():
-            check_keys(served)
-        self._in_order = True  # whether what is served is what the folder held when it was last read
-        self._complaint = ""  # why it is not: said once, not at every look
+        self._take(load_task_folder(self._folder, self._authorities))
 
     def all(self) -> list[ServedTask]:
         return list(self._tasks.values())
+
+    def serves(self, task_id: TaskId) -> bool:
+        """Whether the task is served now, without another look at the folder."""
+        return task_id in self._tasks
 
     def get(self, task_id: TaskId) -> ServedTask:
         """Reads the folder again if the task is unknown and the folder has changed. Raises UNKNOWN_TASK."""
@@ -51,18 +50,26 @@ class TaskFolder:
             raise ShoalError(Kind.UNKNOWN_TASK, "this analyzer does not serve the task: put its signed files into the tasks folder")
         return served
 
+    def conditions(self) -> Iterator[Condition]:
+        """What is not served, and why, for ``Conditions.watch``."""
+        if self._unread:
+            yield Condition("task", "", f"{self._unread}: the tasks served before stay, and no key is deleted")
+        for one in self._refused:
+            yield Condition("task", one.name, f"{one.error}; not served")
+
     def refresh(self) -> bool:
-        """Read the folder again if it changed, or was not in order; whether everything in it is known now."""
+        """Read the folder again if it changed, or could not be read; whether every key that a file in it names is known now."""
         with self._lock:
-            if not self._in_order or self._look() != self._stamp:
+            again = self._unread or any(one.error.kind is Kind.CONFIG for one in self._refused)
+            if again or self._look() != self._stamp:
                 self._reload()
-            return self._in_order
+            return not self._unread and all(one.served is not None for one in self._refused)
 
     def reload(self) -> None:
         """Read the folder again. Tasks are only ever added: one whose files went away is served until the next start.
 
-        If the folder is not in order, everything stays as it was and the log says why. A new task with a missing key is served
-        for its other windows, and the log names the file: to refuse it would lose them as well.
+        What is wrong with a file is a condition, and leaves its task as it was. A task with a missing key is served for its other
+        windows (``MissingKeys``): to refuse it would lose them as well.
         """
         with self._lock:
             self._reload()
@@ -70,37 +77,52 @@ class TaskFolder:
     def _reload(self) -> None:
         stamp = self._look()
         try:
-            loaded = self._load()
-            for task_id, known in self._tasks.items():
-                if task_id in loaded and loaded[task_id].keys.digest != known.keys.digest:
-                    raise ShoalError(
-                        Kind.CONFLICT, f"task {known.task.name}: another key schedule than the one served so far: put that one back"
-                    )
-        except Exception as error:  # noqa: BLE001 - whatever a file does to its reader, the service goes on
-            self._in_order = False
-            if str(error) != self._complaint:
+            files = load_task_folder(self._folder, self._authorities)
+        except Exception as error:  # noqa: BLE001 - whatever a folder does to its reader, the service goes on
+            what = str(error) if isinstance(error, ShoalError) else f"the tasks folder can't be read ({type(error).__name__})"
+            if what != self._unread:
                 log.error("tasks folder not taken: the tasks served before stay", error=error)
-            self._complaint = str(error)
+            self._unread = what
         else:
-            new = [served for task_id, served in loaded.items() if task_id not in self._tasks]
-            self._tasks = {**self._tasks, **loaded}
-            for served in new:
-                try:
-                    self._check_keys(served)
-                except ShoalError as error:
-                    log.error("a new task lacks a key", task=served.task_id, error=error)
-            self._in_order, self._complaint = True, ""
-            log.info("tasks read", tasks=len(self._tasks))
+            self._unread = ""
+            self._take(files)
         self._stamp = stamp
 
+    def _take(self, files: TaskFiles) -> None:
+        """Serve what can be served, note what can't."""
+        taken, refused = dict(self._tasks), list(files.refused)
+        for task_id, one in files.served.items():
+            name, known = files.names[task_id], self._tasks.get(task_id)
+            try:
+                if known is not None and known.keys.digest != one.keys.digest:
+                    raise ShoalError(
+                        Kind.CONFLICT, f"task {one.task.name}: another key schedule than the one served so far: put that one back"
+                    )
+                self._check(one)
+            except Exception as error:  # noqa: BLE001 - a task that its mechanism can't be made for stops no other
+                why = error if isinstance(error, ShoalError) else ShoalError(Kind.INVALID, f"task {one.task.name} can't be used")
+                refused.append(Refused(name, ShoalError(why.kind, f"{name}: {why}"), one))
+            else:
+                taken[task_id] = known or one
+        self._tasks, self._refused = taken, tuple(refused)
+        for bad in refused:
+            if self._told.get(bad.name) != str(bad.error):
+                log.error("a task is not served", error=bad.error)
+        self._told = {bad.name: str(bad.error) for bad in refused}
+        log.info("tasks read", tasks=len(taken), count=len(refused))
+
     def users_of(self, key_id: KeyId) -> set[tuple[TaskId, int]]:
-        """Every (task, window) whose reports are sealed for that analyzer key."""
+        """Every (task, window) whose reports are sealed for that analyzer key, of refused tasks too: they may be mended."""
         return {
             (served.task_id, window)
-            for served in self._tasks.values()
+            for served in self.known()
             for window, config in enumerate(served.keys.analyzer_keys)
             if config.key_id == key_id
         }
+
+    def known(self) -> list[ServedTask]:
+        """Served tasks, and those that verify and are not served; of one with two schedules both."""
+        return [*self._tasks.values(), *(one.served for one in self._refused if one.served is not None)]
 
     def _look(self) -> Stamp:
         """Names, sizes and times of the folder's files: cheap to compare."""
@@ -109,14 +131,8 @@ class TaskFolder:
             for path in [path for suffix in (TASK_SUFFIX, SCHEDULE_SUFFIX) for path in self._folder.glob(f"*{suffix}")]:
                 with contextlib.suppress(OSError):  # it went away meanwhile
                     status = path.stat()
-                    found.add((path.name, status.st_size, status.st_mtime_ns))
+                    found.add((path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
         return frozenset(found)
-
-    def _load(self) -> dict[TaskId, ServedTask]:
-        loaded = load_task_folder(self._folder, self._authorities)
-        for served in loaded.values():
-            self._check(served)
-        return loaded
 
     def _check(self, served: ServedTask) -> None:
         task = served.task
@@ -125,10 +141,4 @@ class TaskFolder:
                 Kind.CONFIG,
                 f"task {task.name}: its analyzer_key is not the public key of our signing_key: remove the task, or mend the key",
             )
-        if task.pairwise is not None:
-            check_sum(task)
-            return
-        mechanism = create(task.mechanism, task.domain)
-        if (mechanism.report_size, mechanism.messages) != (task.report_size, task.messages):
-            raise ShoalError(Kind.CONFIG, f"task {task.name}: report_size or messages are not those of its mechanism {mechanism.name}")
-        check_memoized(task, mechanism)
+        check_servable(task)

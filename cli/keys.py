@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from shoal import codec
+from shoal.cli.key_checks import check_apart
 from shoal.cli.output import emit_json, named, public_key, read_bytes, say, write_new
 from shoal.crypto import hpke, keyfiles, tlscerts
 from shoal.crypto.enrolment import issue
@@ -107,6 +108,7 @@ def schedule(
     signer = keyfiles.load_signing_key(key)
     signed_task = read_bytes(task)
     signed = sign_schedule(signed_task, _role_keys(analyzer, "analyzer"), _role_keys(shuffler, "shuffler"), signer)
+    check_apart(codec.decode_schedule(codec.decode_signed_schedule(signed).data), out.parent)
     write_new(out, signed)
     say(f"key schedule in {out}")
 

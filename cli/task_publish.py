@@ -14,28 +14,31 @@ from typing import Annotated, Any, Literal
 import typer
 
 from shoal import codec
+from shoal.accounting.servable import check_servable
+from shoal.cli.key_checks import check_apart, check_held
 from shoal.cli.output import emit_json, public_key, read_bytes, say, stderr
 from shoal.codec import Bundle
 from shoal.crypto.keyfiles import load_private_pem
-from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, TrustedTask, trust_schedule, trust_task
+from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, TrustedSchedule, TrustedTask, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
-from shoal.limits import LIMITS, call_s
 from shoal.mqtt.link import Link
 from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import task_topic
 from shoal.task import split_address
 
+_PATIENCE_S = 30.0  # for a broker to take a message
 _LEAST_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What is published: both files, verified. ``name``: of the files, without suffix."""
+    """What is published: both files, verified. ``name``: of the files, without suffix. ``keys``: none of what is withdrawn."""
 
     trusted: TrustedTask
     bundle: Bundle
     name: str
+    keys: TrustedSchedule | None = None
 
     @property
     def ends_s(self) -> int:
@@ -66,9 +69,13 @@ def publish(
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take it off again. Devices that have it keep it.")] = False,
     every: Annotated[float | None, typer.Option(metavar="SECONDS", help="Publish again and again: some brokers forget.")] = None,
     trust: Annotated[str, typer.Option(help="Public key that must have signed the task; empty: the one in the file.")] = "",
+    analyzer_keys: Annotated[Path | None, typer.Option(help="The analyzer's keys_dir: refuse if a window's key is not there.")] = None,
+    shuffler_keys: Annotated[Path | None, typer.Option(help="The shuffler's keys_dir: refuse if a hop key is not there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="What was done, as JSON.")] = False,
 ) -> None:
-    """Publish a signed task with its key schedule, or withdraw it. Both are verified first.
+    """Publish a signed task with its key schedule, or withdraw it. Both are verified first, and that an analyzer could serve them.
+
+    Where the services' private keys are at hand, name their folders with --analyzer-keys and --shuffler-keys.
 
     A key schedule covers every window of its task, so it can't run out before the task does: what has to be refreshed in time is the
     task, and in its last window this command says so.
@@ -84,6 +91,8 @@ def publish(
     if every is not None and (withdraw or not every >= _LEAST_EVERY_S):
         raise ShoalError(Kind.CONFIG, f"--every is {_LEAST_EVERY_S:g} second or more, and not for --withdraw")
     signed = _verified(file, keys or file.with_suffix(SCHEDULE_SUFFIX), trust, withdraw=withdraw)
+    if not withdraw:
+        _check_keys(signed, folder, analyzer_keys, shuffler_keys)
     settings = _settings(mqtt, ca, username, password_file, protocol, insecure=insecure) if mqtt else None
     if folder is not None:
         _remove(folder, signed) if withdraw else _put(folder, signed)
@@ -118,13 +127,28 @@ def _verified(file: Path, keys: Path, trust: str, *, withdraw: bool) -> Signed:
         return Signed(trusted, Bundle(signed_task, b""), file.stem)
     signed_schedule = read_bytes(keys)
     try:
-        trust_schedule(signed_schedule, trusted)
+        schedule = trust_schedule(signed_schedule, trusted)
     except ShoalError as error:
         raise ShoalError(error.kind, f"{keys.name}: {error}") from None
-    signed = Signed(trusted, Bundle(signed_task, signed_schedule), file.stem)
+    check_servable(trusted.task)
+    signed = Signed(trusted, Bundle(signed_task, signed_schedule), file.stem, schedule)
     if time.time() >= signed.ends_s:
         raise ShoalError(Kind.CONFIG, f"{file.name}: its last window ended at {_utc(signed.ends_s)}: there is nothing left to ask")
     return signed
+
+
+def _check_keys(signed: Signed, folder: Path | None, analyzer: Path | None, shuffler: Path | None) -> None:
+    """Raises CONFIG, KEY_FILE for keys that another task there uses, or that are not where they should be, of windows to come."""
+    plan, now = signed.trusted.task.windows, time.time()
+    if signed.keys is None:
+        return
+    if folder is not None:
+        check_apart(signed.keys.schedule, folder)
+    coming = [window for window in range(plan.count) if now < plan.deadline_of(window)]
+    if analyzer is not None:
+        check_held([signed.keys.analyzer_keys[window] for window in coming], analyzer, "analyzer")
+    if shuffler is not None:
+        check_held([signed.keys.hop_keys[window] for window in coming], shuffler, "shuffler")
 
 
 def _settings(broker: str, ca: Path | None, username: str, password_file: Path | None, protocol: str, *, insecure: bool) -> BrokerSettings:
@@ -153,16 +177,14 @@ def _as_option(message: str) -> str:
 
 async def _once(settings: BrokerSettings, signed: Signed, *, withdraw: bool) -> None:
     async with Link(settings) as link:
-        await link.connected(LIMITS.send_deadline_s)
+        await link.connected(_PATIENCE_S)
         await _send(link, signed, withdraw=withdraw)
 
 
 async def _send(link: Link, signed: Signed, *, withdraw: bool = False) -> None:
     """Retained, QoS 1. An empty payload is MQTT's way to clear a retained message."""
     payload = b"" if withdraw else codec.encode_bundle(signed.bundle)
-    await link.publish(
-        task_topic(signed.trusted.task_id), payload, qos=1, retain=True, timeout_s=call_s(LIMITS.send_deadline_s, len(payload))
-    )
+    await link.publish(task_topic(signed.trusted.task_id), payload, qos=1, retain=True, timeout_s=_PATIENCE_S)
 
 
 async def _again(settings: BrokerSettings | None, folder: Path | None, signed: Signed, every: float) -> None:

@@ -211,11 +211,11 @@ class Agent:
         return [self._status(one) for one in self.tasks.all()]
 
     def _status(self, assignment: Assignment) -> TaskStatus:
-        task, now = assignment.task, self._clock.now()
-        refusal = ""
+        task, now, refusal = assignment.task, self._clock.now(), ""
         try:
             self._permit.check(assignment)
             identity_for(task, self._identity, now)
+            self.tasks.check_open(assignment, now)
         except ShoalError as error:
             refusal = error.message
         return TaskStatus(assignment, self._permit.consent(task.purpose), refusal, task.windows.current(now))

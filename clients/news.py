@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from shoal.clients.agent import Agent
 from shoal.clients.feeds.shelf import Shelf
@@ -28,6 +29,11 @@ class News:
                 self._agent.offered(data, origin, error)
             raise
         if offered.fresh:
+            self.fresh.set()
+
+    def pause(self, address: str, paused: Mapping[TaskId, frozenset[int]]) -> None:
+        """What a shuffler says that it can't take now, by task: until it says something else, these windows get no answer."""
+        if self._agent.tasks.pause(address, paused):
             self.fresh.set()
 
     def _strike(self, task_id: TaskId) -> None:

@@ -30,6 +30,7 @@ from shoal.log import configure, get_log
 log = get_log("agent")
 AgentFactory = Callable[[AgentConfig, bool], Agent]  # configuration, whether it sends in the background
 LOOK_S = 60.0  # between two looks at the folders of tasks, and at what feeds say of themselves
+FEED_S = 60.0  # longest time for a feed in a single pass
 _AGAIN_S = 30.0  # before a full disk is tried again
 
 
@@ -139,7 +140,7 @@ class Runner:
                 continue
             try:
                 news = News(agent, self._clock)
-                return _Open(agent, news, open_feeds(config, news.offer, self._entropy))
+                return _Open(agent, news, open_feeds(config, news.offer, self._entropy, news.pause))
             except BaseException:
                 await agent.__aexit__(None, None, None)
                 raise
@@ -315,6 +316,6 @@ class Runner:
 
     async def _fed(self, feed: Feed) -> None:
         try:
-            await feed.once(LIMITS.feed_once_s)
+            await feed.once(FEED_S)
         except ShoalError as error:
             self.tell(f"feed {feed.origin}", "feed brings nothing", error)

@@ -21,7 +21,6 @@ from shoal.errors import Kind, ShoalError
 
 T = TypeVar("T")
 _PR_SET_PDEATHSIG = 1
-_LOOK_S = 0.5  # between two looks at whether the parent lives
 
 
 @contextlib.contextmanager
@@ -49,7 +48,7 @@ def die_with_parent(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(_LOOK_S)
+            time.sleep(0.5)
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

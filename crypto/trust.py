@@ -6,6 +6,7 @@ then what the two documents must say of each other.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,24 +103,58 @@ def serve_task(signed_task: bytes, signed_schedule: bytes, authorities: Collecti
     return ServedTask(trusted.task, trusted.task_id, keys, codec.Bundle(signed_task, signed_schedule))
 
 
-def load_task_folder(folder: Path, authorities: Collection[bytes]) -> dict[TaskId, ServedTask]:
-    """Every ``NAME.task`` of a folder with its ``NAME.keys``.
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A ``NAME.task`` that is not served. ``served``: the task, if its files verify and something else is wrong with it."""
 
-    Raises CONFIG (folder or schedule missing, unreadable), CONFLICT (one task twice, so two schedules for it), and what
-    ``serve_task`` raises, each naming the file.
+    name: str
+    error: ShoalError
+    served: ServedTask | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFiles:
+    """What a folder of tasks holds. ``names``: the file of each served task."""
+
+    served: dict[TaskId, ServedTask]
+    names: dict[TaskId, str]
+    refused: tuple[Refused, ...]
+
+
+def load_task_folder(folder: Path, authorities: Collection[bytes]) -> TaskFiles:
+    """Every ``NAME.task`` of a folder with its ``NAME.keys``. What is wrong with one of them is told in ``refused``, and stops no other.
+
+    A copy of a task is refused; two files that give one task different schedules are both: nobody can tell which is meant.
+    Raises CONFIG if there is no such folder, or it can't be listed.
     """
     if not folder.is_dir():
         raise ShoalError(Kind.CONFIG, f"tasks folder {folder} does not exist: make it and put signed tasks (*.task, *.keys) there")
-    served: dict[TaskId, ServedTask] = {}
-    for path in sorted(folder.glob(f"*{TASK_SUFFIX}")):
+    found: dict[TaskId, list[tuple[str, ServedTask]]] = {}
+    refused: list[Refused] = []
+    try:
+        listed = sorted(entry for entry in os.listdir(folder) if entry.endswith(TASK_SUFFIX))
+    except OSError as error:
+        raise ShoalError(Kind.CONFIG, f"tasks folder {folder} can't be read: {error.strerror or 'unreadable'}") from None
+    for name in listed:
+        path = folder / name
         try:
             one = serve_task(read_file(path, _LARGEST), read_file(path.with_suffix(SCHEDULE_SUFFIX), _LARGEST), authorities)
         except ShoalError as error:
-            raise ShoalError(error.kind, f"{path.name}: {error}") from None
-        if one.task_id in served:
-            raise ShoalError(Kind.CONFLICT, f"{path.name}: the same task is in the folder twice: remove one of the two files")
-        served[one.task_id] = one
-    return served
+            refused.append(Refused(name, ShoalError(error.kind, f"{name}: {error}")))
+        except Exception as error:  # noqa: BLE001 - whatever a file does to its reader, the others are read
+            refused.append(Refused(name, ShoalError(Kind.INVALID, f"{name}: it can't be read ({type(error).__name__})")))
+        else:
+            found.setdefault(one.task_id, []).append((name, one))
+    served: dict[TaskId, ServedTask] = {}
+    names: dict[TaskId, str] = {}
+    for task_id, files in found.items():
+        agree = len({one.keys.digest for _, one in files}) == 1
+        if agree:
+            names[task_id], served[task_id] = files[0]
+        for name, one in files[agree:]:
+            what = "the same task is in the folder twice" if agree else "two files give this task different key schedules"
+            refused.append(Refused(name, ShoalError(Kind.CONFLICT, f"{name}: {what}: remove one of the two"), one))
+    return TaskFiles(served, names, tuple(refused))
 
 
 def read_file(path: Path, most: int) -> bytes:

@@ -3,8 +3,10 @@
 isort:skip_file
 The shuffler pushes sealed batches to the analyzer over mutual TLS."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -35,6 +37,102 @@ BATCH_STATE_RECEIVING: BatchState.ValueType  # 1
 BATCH_STATE_PROCESSING: BatchState.ValueType  # 2
 BATCH_STATE_DONE: BatchState.ValueType  # 3
 Global___BatchState: _TypeAlias = BatchState  # noqa: Y015
+
+@_typing.final
+class ServesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskKeys]:
+        """at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___TaskKeys] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServesRequest: _TypeAlias = ServesRequest  # noqa: Y015
+
+@_typing.final
+class TaskKeys(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    SCHEDULE_HASH_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.bytes
+    schedule_hash: _builtins.bytes
+    """SHA-256 of the key schedule's bytes"""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.bytes = ...,
+        schedule_hash: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule_hash", b"schedule_hash", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskKeys: _TypeAlias = TaskKeys  # noqa: Y015
+
+@_typing.final
+class ServesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNSERVED_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    trouble: _builtins.str
+    """one line: why no batch at all can be taken now (a full disk); empty: it can"""
+    @_builtins.property
+    def unserved(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unserved]:
+        """of those asked for; what is not listed can be opened"""
+
+    def __init__(
+        self,
+        *,
+        unserved: _abc.Iterable[Global___Unserved] | None = ...,
+        trouble: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["trouble", b"trouble", "unserved", b"unserved"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServesReply: _TypeAlias = ServesReply  # noqa: Y015
+
+@_typing.final
+class Unserved(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.bytes
+    @_builtins.property
+    def windows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """those without a readable key; none listed: all windows"""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.bytes = ...,
+        windows: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unserved: _TypeAlias = Unserved  # noqa: Y015
 
 @_typing.final
 class SignedManifest(_message.Message):
@@ -73,7 +171,6 @@ class Manifest(_message.Message):
     HOP_KEY_ID_FIELD_NUMBER: _builtins.int
     SCHEDULE_HASH_FIELD_NUMBER: _builtins.int
     ROWS_HASH_FIELD_NUMBER: _builtins.int
-    DAMAGED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -88,8 +185,6 @@ class Manifest(_message.Message):
     """SHA-256 of the key schedule's bytes"""
     rows_hash: _builtins.bytes
     """SHA-256 over all rows in delivered order"""
-    damaged: _builtins.int
-    """rows that were acknowledged and are not in the batch, because the shuffler's disk lost or changed them"""
     def __init__(
         self,
         *,
@@ -102,11 +197,10 @@ class Manifest(_message.Message):
         hop_key_id: _builtins.bytes = ...,
         schedule_hash: _builtins.bytes = ...,
         rows_hash: _builtins.bytes = ...,
-        damaged: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyzer_key_id", b"analyzer_key_id", "damaged", b"damaged", "hop_key_id", b"hop_key_id", "row_size", b"row_size", "rows", b"rows", "rows_hash", b"rows_hash", "schedule_hash", b"schedule_hash", "task_id", b"task_id", "version", b"version", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyzer_key_id", b"analyzer_key_id", "hop_key_id", b"hop_key_id", "row_size", b"row_size", "rows", b"rows", "rows_hash", b"rows_hash", "schedule_hash", b"schedule_hash", "task_id", b"task_id", "version", b"version", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,6 +44,11 @@ class DeliveryStub:
                 request_serializer=shoal_dot_protos_dot_delivery__pb2.Chunk.SerializeToString,
                 response_deserializer=shoal_dot_protos_dot_delivery__pb2.DeliverReply.FromString,
                 _registered_method=True)
+        self.Serves = channel.unary_unary(
+                '/shoal.v1.Delivery/Serves',
+                request_serializer=shoal_dot_protos_dot_delivery__pb2.ServesRequest.SerializeToString,
+                response_deserializer=shoal_dot_protos_dot_delivery__pb2.ServesReply.FromString,
+                _registered_method=True)
 
 
 class DeliveryServicer:
@@ -63,6 +68,13 @@ class DeliveryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Serves(self, request, context):
+        """Which of these tasks and windows the analyzer could not take: asked before devices answer, and again and again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeliveryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +87,11 @@ def add_DeliveryServicer_to_server(servicer, server):
                     servicer.Deliver,
                     request_deserializer=shoal_dot_protos_dot_delivery__pb2.Chunk.FromString,
                     response_serializer=shoal_dot_protos_dot_delivery__pb2.DeliverReply.SerializeToString,
+            ),
+            'Serves': grpc.unary_unary_rpc_method_handler(
+                    servicer.Serves,
+                    request_deserializer=shoal_dot_protos_dot_delivery__pb2.ServesRequest.FromString,
+                    response_serializer=shoal_dot_protos_dot_delivery__pb2.ServesReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +148,33 @@ class Delivery:
             '/shoal.v1.Delivery/Deliver',
             shoal_dot_protos_dot_delivery__pb2.Chunk.SerializeToString,
             shoal_dot_protos_dot_delivery__pb2.DeliverReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Serves(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shoal.v1.Delivery/Serves',
+            shoal_dot_protos_dot_delivery__pb2.ServesRequest.SerializeToString,
+            shoal_dot_protos_dot_delivery__pb2.ServesReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,8 @@ class DeliveryStub:
     """Idempotent: says where to go on from, or, once the batch is released or withheld, carries the signed acknowledgement."""
     Deliver: _grpc.StreamUnaryMultiCallable[_delivery_pb2.Chunk, _delivery_pb2.DeliverReply]
     """Rows from first_row on; returns how many the analyzer holds on disk."""
+    Serves: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ServesRequest, _delivery_pb2.ServesReply]
+    """Which of these tasks and windows the analyzer could not take: asked before devices answer, and again and again."""
 
 @_typing.type_check_only
 class DeliveryAsyncStub(DeliveryStub):
@@ -43,6 +45,8 @@ class DeliveryAsyncStub(DeliveryStub):
     """Idempotent: says where to go on from, or, once the batch is released or withheld, carries the signed acknowledgement."""
     Deliver: _aio.StreamUnaryMultiCallable[_delivery_pb2.Chunk, _delivery_pb2.DeliverReply]  # type: ignore[assignment]
     """Rows from first_row on; returns how many the analyzer holds on disk."""
+    Serves: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ServesRequest, _delivery_pb2.ServesReply]  # type: ignore[assignment]
+    """Which of these tasks and windows the analyzer could not take: asked before devices answer, and again and again."""
 
 class DeliveryServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -60,5 +64,13 @@ class DeliveryServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_pb2.DeliverReply, _abc.Awaitable[_delivery_pb2.DeliverReply]]:
         """Rows from first_row on; returns how many the analyzer holds on disk."""
+
+    @_abc_1.abstractmethod
+    def Serves(
+        self,
+        request: _delivery_pb2.ServesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.ServesReply, _abc.Awaitable[_delivery_pb2.ServesReply]]:
+        """Which of these tasks and windows the analyzer could not take: asked before devices answer, and again and again."""
 
 def add_DeliveryServicer_to_server(servicer: DeliveryServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -51,20 +51,51 @@ class Catalogue(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BUNDLES_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def bundles(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskBundle]: ...
+    @_builtins.property
+    def paused(self) -> _containers.RepeatedCompositeFieldContainer[Global___Paused]:
+        """of these tasks: where no answer could be released as things stand; make none"""
+
     def __init__(
         self,
         *,
         bundles: _abc.Iterable[Global___TaskBundle] | None = ...,
+        paused: _abc.Iterable[Global___Paused] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundles", b"bundles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundles", b"bundles", "paused", b"paused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Catalogue: _TypeAlias = Catalogue  # noqa: Y015
+
+@_typing.final
+class Paused(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.bytes
+    @_builtins.property
+    def windows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """none listed: all of them"""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.bytes = ...,
+        windows: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Paused: _TypeAlias = Paused  # noqa: Y015
 
 @_typing.final
 class PageRequest(_message.Message):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable, Mapping
 
 from shoal import codec
 from shoal.clock import Clock
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
 from shoal.limits import KIB, LIMITS
 from shoal.log import get_log
 from shoal.protos import directory_pb2
@@ -29,9 +31,11 @@ _FIELD_BYTES = 6  # around a bundle in a catalogue: a tag and its length
 class Directory:
     """The service's handler. The catalogue is made when it is first asked for, and again when a task was added or is over."""
 
-    def __init__(self, book: TaskBook, clock: Clock) -> None:
-        self._book, self._clock = book, clock
+    def __init__(self, book: TaskBook, clock: Clock, paused: Callable[[], Mapping[TaskId, frozenset[int]]] = dict) -> None:
+        """``paused``: windows that the analyzer could not open, by task; an empty set: all."""
+        self._book, self._clock, self._paused = book, clock, paused
         self._known = -1  # tasks of the book when the catalogue was made: it only ever grows
+        self._told: Mapping[TaskId, frozenset[int]] = {}  # what was paused then
         self._until = -math.inf  # Unix seconds until which none of those in it is over
         self._data = self._digest = b""
 
@@ -54,7 +58,7 @@ class Directory:
     def _catalogue(self) -> tuple[bytes, bytes]:
         """The serialized Catalogue and its SHA-256."""
         now = self._clock.now()
-        if self._known != len(self._book.served) or now >= self._until:
+        if self._known != len(self._book.served) or now >= self._until or self._paused() != self._told:
             self._make(now)
         return self._data, self._digest
 
@@ -74,7 +78,13 @@ class Directory:
         bundles = [
             directory_pb2.TaskBundle(signed_task=one.bundle.signed_task, signed_schedule=one.bundle.signed_schedule) for one in shown
         ]
-        self._data = directory_pb2.Catalogue(bundles=bundles).SerializeToString()
+        self._told = self._paused()
+        paused = [
+            directory_pb2.Paused(task_id=one.task_id.raw, windows=sorted(self._told[one.task_id]))
+            for one in shown
+            if one.task_id in self._told
+        ]
+        self._data = directory_pb2.Catalogue(bundles=bundles, paused=paused).SerializeToString()
         self._digest = hashlib.sha256(self._data).digest()
         self._known, self._until = len(served), min(map(_end_of, shown), default=math.inf)
 

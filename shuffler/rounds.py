@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 
 from shoal import codec
 from shoal.clock import Clock
@@ -31,13 +32,23 @@ from shoal.shuffler.tasks import TaskBook
 
 log = get_log("shuffler")
 SERVICE = "shoal.v1.Rounds"
+_FIRST_STEPS = {False: {"ask"}, True: {"poll"}}  # by helper mode: refused while a window is paused; who is further goes on
 _IN_THREAD = 16 * KIB  # bytes of a frame from which opening it leaves the event loop
 
 
 class Rounds:
     """The service's handler. ``refused`` counts refusals by kind, for metrics."""
 
-    def __init__(self, book: TaskBook, driver: RoundDriver, singles: Singles, clock: Clock, entropy: Entropy = SYSTEM) -> None:
+    def __init__(
+        self,
+        book: TaskBook,
+        driver: RoundDriver,
+        singles: Singles,
+        clock: Clock,
+        entropy: Entropy = SYSTEM,
+        paused: Callable[[WindowId], bool] = lambda _: False,
+    ) -> None:
+        self._paused = paused
         self._book, self._driver, self._singles, self._clock, self._entropy = book, driver, singles, clock, entropy
         self.refused: Counter[Kind] = Counter()
 
@@ -105,7 +116,10 @@ class Rounds:
             raise ShoalError(Kind.INVALID, f"the task has windows 0 to {windows.count - 1}: read the task again")
         if key_id != served.keys.hop_keys[step.window].key_id:
             raise ShoalError(Kind.UNKNOWN_KEY, "sealed for a key that the schedule does not name for this window: fetch the schedule")
-        rounds = self._driver.window(WindowId(served.task_id, step.window))
+        window = WindowId(served.task_id, step.window)
+        if self._paused(window) and step.WhichOneof("step") in _FIRST_STEPS[plan.mode is Mode.HELPER]:
+            raise ShoalError(Kind.UNAVAILABLE, "the analyzer can't open this window now: try again later, its operator knows")
+        rounds = self._driver.window(window)
         if rounds is None:
             if self._clock.now() < windows.deadline_of(step.window):
                 raise ShoalError(Kind.TOO_EARLY, "the window has not begun: ask when it has, and check the clock")

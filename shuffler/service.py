@@ -36,6 +36,7 @@ from shoal.shuffler.mqtt_bridge import MqttBridge, broker_link
 from shoal.shuffler.opening import Opener
 from shoal.shuffler.round_driver import RoundDriver
 from shoal.shuffler.rounds import Rounds
+from shoal.shuffler.serving import Serving, asking
 from shoal.shuffler.single_store import SingleStore
 from shoal.shuffler.singles import Singles
 from shoal.shuffler.sqlite_store import SqliteStore
@@ -119,20 +120,23 @@ class Shuffler:
         self.lifecycle = Lifecycle(
             self.book, self.store, writer, egress, self._clock, self._entropy, config.delivery_delay_max_s, opener.forget_keys
         )
-        ingress = Ingress(self.book, self.store, writer, opener, self._clock)
+        self.serving = Serving(self.book, asking(channel))
+        ingress = Ingress(self.book, self.store, writer, opener, self._clock, self.serving.refuses)
         rounds = self._make_rounds(folder, writer, GrpcCollection(channel), signing_key)
         bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
         page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping, self.rounds, rounds, bridge)
         self.registry = CollectorRegistry()
         self.registry.register(page)
-        self.conditions.watch(page.conditions)
-        self.conditions.watch(self.store.damage)
-        admin = Admin(config.admin_listen, self.conditions, page.status, self.registry, config.admin.access())
-        server = RpcServer(config.listen, [ingress.service(), rounds.service(), Directory(self.book, self._clock).service()], tls)
+        for source in (self.book.conditions, self.serving.conditions, page.conditions):
+            self.conditions.watch(source)
+        admin = Admin(config.admin_listen, self.conditions, page.status, self.registry)
+        directory = Directory(self.book, self._clock, lambda: self.serving.paused)
+        server = RpcServer(config.listen, [ingress.service(), rounds.service(), directory.service()], tls)
         await asyncio.to_thread(opener.warm)
         end = asyncio.Event()
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.lifecycle.run(end)))
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.rounds.run(end)))
+        self._stack.push_async_callback(_cancel, asyncio.create_task(self.serving.run(end)))
         self.admin_port = await admin.start()
         self._stack.push_async_callback(admin.stop)
         await self._open(server, bridge)
@@ -163,7 +167,7 @@ class Shuffler:
             decide,
             self._tick_s,
         )
-        return Rounds(self.book, self.rounds, singles, self._clock, self._entropy)
+        return Rounds(self.book, self.rounds, singles, self._clock, self._entropy, self.serving.refuses)
 
     async def _open(self, server: RpcServer, bridge: MqttBridge | None) -> None:
         """Begin to take reports; both ways are drained together. A broker that can't be reached is waited for while calls are served."""
@@ -185,6 +189,11 @@ async def _drain(server: RpcServer, bridge: MqttBridge | None) -> None:
 async def _end(stop: asyncio.Event, task: asyncio.Task[None]) -> None:
     stop.set()
     await task
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:

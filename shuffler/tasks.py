@@ -1,8 +1,8 @@
 """The tasks that this shuffler serves, and the hop keys that open their frames for as long as they may.
 
-A task folder is read at the start (any mistake refuses to start) and again later (a mistake keeps what was served and is
-logged). Tasks are only ever added: a file that goes away leaves its task served until the next start. A hop key is
-deleted, file and memory, once no window that uses it takes reports any more.
+A task folder is read at the start and again later. What can't be served is named by ``conditions`` and stops no other task.
+Tasks are only ever added: a file that goes away leaves its task served until the next start. A hop key is deleted, file and
+memory, once no window that uses it takes reports any more.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.clock import Clock
+from shoal.conditions import Condition
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import delete_key_file, load_hpke_key
-from shoal.crypto.trust import ServedTask, load_task_folder
+from shoal.crypto.trust import Refused, ServedTask, load_task_folder
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.log import get_log
@@ -26,7 +27,7 @@ KEY_SUFFIX = ".key"
 
 
 class TaskBook:
-    """``served``: by id; ``keys``: the hop keys in use. Raises what is wrong with folder, tasks, schedules or keys."""
+    """``served``: by id; ``keys``: the hop keys in use. Raises CONFIG on construction if there is no folder."""
 
     def __init__(
         self,
@@ -49,52 +50,83 @@ class TaskBook:
         self._undecided: dict[TaskId, dict[int, None]] = {}  # windows that may still take reports, ascending
         self._uses: Counter[KeyId] = Counter()  # undecided windows per hop key
         self._retired: set[KeyId] = set()
-        self._seen: frozenset[tuple[str, int, int]] = frozenset()
-        self._complaint = ""  # the last failure of ``reload``
+        self._seen: frozenset[tuple[str, int, int, int]] = frozenset()
+        self._refused: dict[str, Refused] = {}  # by file
+        self._unread = ""  # why the folder as a whole can't be read
         self.load()
-        missing = {w.task_id for w, record in store.records().items() if record.state is not WindowState.SHREDDED} - self.served.keys()
-        if missing:
-            one = min(missing).short
-            raise ShoalError(
-                Kind.CONFIG, f"data_dir holds reports of task {one}, which is not in tasks_dir: put its .task and .keys files back"
-            )
         self.retire()
 
     def load(self) -> int:
-        """Read the folder; returns how many tasks are new."""
-        seen = self._listing() if self._tasks_dir.is_dir() else frozenset()  # missing: what is next says so
-        found = load_task_folder(self._tasks_dir, self._authorities)
-        fresh = [served for task_id, served in found.items() if task_id not in self.served]
-        for served in found.values():
-            known = self.served.get(served.task_id)
-            if known is not None and known.keys.digest != served.keys.digest:
-                raise ShoalError(Kind.CONFLICT, f"task {served.task.name}: a second key schedule: a task has one, put the first one back")
-        for served in fresh:
-            self._add(served)
-        self._seen = seen
-        return len(fresh)
+        """Read the folder, and serve what can be served; returns how many tasks are new. Raises CONFIG if it can't be read."""
+        seen = self._listing()
+        files = load_task_folder(self._tasks_dir, self._authorities)
+        before, served = self._refused, len(self.served)
+        self._refused = {one.name: one for one in files.refused}
+        for task_id, one in files.served.items():
+            self._try(files.names[task_id], one)
+        for name, bad in self._refused.items():
+            if name not in before or str(before[name].error) != str(bad.error):
+                log.error("a task is not served", error=bad.error)
+        self._seen, self._unread = seen, ""
+        return len(self.served) - served
+
+    def _try(self, name: str, one: ServedTask) -> None:
+        """Serve a task that verifies, or note why not."""
+        known = self.served.get(one.task_id)
+        try:
+            if known is None:
+                self._add(one)
+            elif known.keys.digest != one.keys.digest:
+                raise ShoalError(Kind.CONFLICT, f"task {one.task.name}: a second key schedule: a task has one, put the first one back")
+        except ShoalError as error:
+            self._refused[name] = Refused(name, ShoalError(error.kind, f"{name}: {error}"), one)
+        else:
+            self._refused.pop(name, None)
 
     def reload(self) -> bool:
-        """Take up what is new, if the folder changed. Never fails: what is wrong is logged, what was served stays.
+        """Take up what is new, if the folder changed, and what was refused, if it can be served by now. Never fails.
 
-        Whether everything in the folder is served now.
+        Whether every hop key that a file in the folder names is known now.
         """
         try:
-            if self._listing() != self._seen:
+            passing = any(one.served is None and one.error.kind is Kind.CONFIG for one in self._refused.values())
+            if self._unread or passing or self._listing() != self._seen:
                 count = self.load()
                 log.info("tasks folder read again", tasks=count)
-        except Exception as error:  # noqa: BLE001 - whatever a file does to its reader, the service goes on
+            for name, one in list(self._refused.items()):
+                if one.served is not None and one.error.kind is not Kind.CONFLICT:
+                    self._try(name, one.served)  # for its key, which lies in another folder
+        except Exception as error:  # noqa: BLE001 - whatever a folder does to its reader, the service goes on
             self._seen = frozenset()
-            if str(error) != self._complaint:  # ``retire`` asks every second
+            what = str(error) if isinstance(error, ShoalError) else f"the tasks folder can't be read ({type(error).__name__})"
+            if what != self._unread:  # ``retire`` asks every second
                 log.error("the tasks folder was not taken up: mend it (no hop key is deleted before)", error=error)
-            self._complaint = str(error)
+            self._unread = what
             return False
-        self._complaint = ""
-        return True
+        return all(one.served is not None for one in self._refused.values())
 
-    def _listing(self) -> frozenset[tuple[str, int, int]]:
-        """Raises OSError if the folder can't be read, or is gone."""
-        return frozenset((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in self._tasks_dir.iterdir())
+    def conditions(self) -> Iterator[Condition]:
+        """What is not served, and why, for ``Conditions.watch``."""
+        if self._unread:
+            yield Condition("task", "", f"{self._unread}: the tasks served before stay, and no hop key is deleted")
+        for one in self._refused.values():
+            code = "key" if one.error.kind is Kind.KEY_FILE else "task"
+            yield Condition(code, one.name, f"{one.error}; not served")
+        orphans = {window.task_id for window, record in self._store.records().items() if record.state is not WindowState.SHREDDED}
+        for task_id in orphans - self.served.keys():
+            yield Condition(
+                "task",
+                task_id.short,
+                f"data_dir holds reports of task {task_id.short}, which is not served: put its .task and .keys files back into tasks_dir;"
+                " until then they are neither delivered nor deleted",
+            )
+
+    def _listing(self) -> frozenset[tuple[str, int, int, int]]:
+        """Raises OSError if the folder can't be read, or is gone; nothing of it then, where that is said by who reads it next."""
+        if not self._tasks_dir.is_dir():
+            return frozenset()
+        found = ((path.name, path.stat()) for path in self._tasks_dir.iterdir())
+        return frozenset((name, status.st_mtime_ns, status.st_ctime_ns, status.st_size) for name, status in found)
 
     def _add(self, served: ServedTask) -> None:
         task, task_id = served.task, served.task_id
@@ -190,4 +222,16 @@ class TaskBook:
         return retired
 
     def _unused(self) -> list[KeyId]:
-        return [key_id for key_id, count in self._uses.items() if count <= 0 and key_id not in self._retired]
+        unused = [key_id for key_id, count in self._uses.items() if count <= 0 and key_id not in self._retired]
+        wanted = self._wanted() if unused and self._refused else frozenset[KeyId]()
+        return [key_id for key_id in unused if key_id not in wanted]
+
+    def _wanted(self) -> frozenset[KeyId]:
+        """Hop keys of tasks that are refused and may be mended: of windows that still might take reports."""
+        now, refused = self._clock.now(), [one.served for one in self._refused.values() if one.served is not None]
+        return frozenset(
+            key.key_id
+            for one in refused
+            for window, key in enumerate(one.keys.hop_keys)
+            if one.task_id not in self.served and now < one.task.windows.deadline_of(window)
+        )

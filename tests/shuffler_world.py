@@ -224,12 +224,15 @@ class AnalyzerEnd:
         self.received: dict[bytes, bytearray] = {}
         self.manifests: dict[bytes, codec.Manifest] = {}
         self.calls: list[str] = []
+        self.unserved: dict[TaskId, list[int]] = {}  # what it says that it can't take
+        self.trouble = ""
         self._server: RpcServer | None = None
 
     async def start(self, address: str = "127.0.0.1:0") -> str:
         """Listen over mutual TLS; returns the address."""
         methods = {
             "Offer": Method(64 * 1024, handler=self._offer),
+            "Serves": Method(128 * 1024, handler=self._serves),
             "Deliver": Method(300 * 1024, stream_handler=self._deliver),
         }
         service = Service("shoal.v1.Delivery", methods, peers=frozenset({SHUFFLER_NAME}))
@@ -243,6 +246,14 @@ class AnalyzerEnd:
     def _next(self, name: str) -> str:
         self.calls.append(name)
         return self.script.pop(0) if self.script else ""
+
+    async def _serves(self, request: bytes, call: Call) -> bytes:
+        asked = delivery_pb2.ServesRequest.FromString(request).tasks
+        reply = delivery_pb2.ServesReply(trouble=self.trouble)
+        for one in asked:
+            if (windows := self.unserved.get(TaskId(one.task_id))) is not None:
+                reply.unserved.add(task_id=one.task_id, windows=windows)
+        return reply.SerializeToString()
 
     async def _offer(self, request: bytes, call: Call) -> bytes:
         step = self._next("offer")

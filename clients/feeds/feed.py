@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
 
 if TYPE_CHECKING:
     from shoal.clients.config import AgentConfig
@@ -20,7 +21,16 @@ Offer = Callable[[bytes, str], None]
 It raises a ShoalError if the bundle was not taken: kinds of ``shelf.FINAL`` end it, after others the feed offers it again later.
 """
 
+Pause = Callable[[str, Mapping[TaskId, frozenset[int]]], None]
+"""(a shuffler's address; windows of its tasks in which it could not take an answer now, none named: all). Called on the event loop."""
+
+
+def unheard(_: str, __: Mapping[TaskId, frozenset[int]]) -> None:
+    """A ``Pause`` for who answers nothing."""
+
+
 SHUFFLER, MQTT = "shuffler", "mqtt"
+PASS_S = 600.0  # longest time that one look at a feed may take
 _CA_BYTES = 1 << 20
 
 
@@ -46,7 +56,7 @@ class Feed(Protocol):
         ...
 
 
-def open_feeds(config: AgentConfig, offer: Offer, entropy: Entropy = SYSTEM) -> list[Feed]:
+def open_feeds(config: AgentConfig, offer: Offer, entropy: Entropy = SYSTEM, pause: Pause = unheard) -> list[Feed]:
     """One feed per shuffler that is asked, and one for the broker. Loads only the libraries of those. Raises CONFIG, KEY_FILE."""
     feeds: list[Feed] = []
     if config.feeds.shufflers:
@@ -54,7 +64,9 @@ def open_feeds(config: AgentConfig, offer: Offer, entropy: Entropy = SYSTEM) -> 
 
         for one in config.feeds.shufflers:
             ca = b"" if config.insecure else _authorities(one.ca)
-            feeds.append(GrpcFeed(one.address, ca, offer, every_s=config.feeds.every_s, insecure=config.insecure, entropy=entropy))
+            feeds.append(
+                GrpcFeed(one.address, ca, offer, pause=pause, every_s=config.feeds.every_s, insecure=config.insecure, entropy=entropy)
+            )
     if config.feeds.mqtt:
         from shoal.clients.feeds.mqtt_feed import MqttFeed
 

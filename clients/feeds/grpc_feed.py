@@ -6,17 +6,18 @@ import asyncio
 
 from shoal import codec
 from shoal.clients.core import pause
-from shoal.clients.feeds.feed import SHUFFLER, Offer, jittered, waited
+from shoal.clients.feeds.feed import PASS_S, SHUFFLER, Offer, Pause, jittered, unheard, waited
 from shoal.clients.feeds.shelf import FINAL
 from shoal.clients.shuffler_channel import ShufflerChannel
 from shoal.digests import sha256
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
-from shoal.ids import Digest
+from shoal.ids import Digest, TaskId
 from shoal.limits import KIB, LIMITS
 from shoal.protos import directory_pb2
 
 _PAGE = "/shoal.v1.Directory/Page"
+_FIRST_PAUSE_S = 5.0
 # Pages of the largest catalogue, read twice over because it changed meanwhile: who needs more is not serving one.
 _MOST_PAGES = 2 * (LIMITS.catalogue_bytes // (LIMITS.chunk_bytes - 4 * KIB) + 1)
 
@@ -31,7 +32,18 @@ class GrpcFeed:
 
     origin = SHUFFLER
 
-    def __init__(self, address: str, ca: bytes, offer: Offer, *, every_s: float, insecure: bool = False, entropy: Entropy = SYSTEM) -> None:
+    def __init__(
+        self,
+        address: str,
+        ca: bytes,
+        offer: Offer,
+        *,
+        every_s: float,
+        insecure: bool = False,
+        entropy: Entropy = SYSTEM,
+        pause: Pause = unheard,
+    ) -> None:
+        self._pause = pause
         self._address, self._ca, self._insecure = address, ca, insecure
         self._offer, self._every_s, self._entropy = offer, every_s, entropy
         self._digest, self._total = b"", 0  # of the catalogue that was offered last
@@ -48,14 +60,13 @@ class GrpcFeed:
         failures = 0
         while not stop.is_set():
             try:
-                await self.once(LIMITS.feed_pass_s)
+                await self.once(PASS_S)
                 self.trouble, failures = None, 0
                 seconds = jittered(self._every_s, self._entropy)
             except Exception as error:  # noqa: BLE001 - whatever a shuffler sends, the feed goes on
                 failures += 1
                 self.trouble = error.message if isinstance(error, ShoalError) else "the shuffler's catalogue can't be read"
-                asked = error.retry_after_s if isinstance(error, ShoalError) else 0.0
-                seconds = pause(failures, self._entropy, LIMITS.feed_retry_first_s, self._every_s, asked)
+                seconds = pause(failures, self._entropy, _FIRST_PAUSE_S, self._every_s)
             if await waited(stop, seconds):
                 return
 
@@ -71,6 +82,7 @@ class GrpcFeed:
         catalogue = codec.parse(directory_pb2.Catalogue, data, "catalogue")
         total = len(data)
         del data, found
+        self._pause(self._address, _paused(catalogue))
         again = False
         for bundle in catalogue.bundles:
             try:
@@ -85,8 +97,9 @@ class GrpcFeed:
         digest, have, data = self._digest, self._total, bytearray()
         for _ in range(_MOST_PAGES):
             request = directory_pb2.PageRequest(digest=digest, offset=have)
-            answer = await channel.call(_PAGE, request.SerializeToString(), LIMITS.send_deadline_s, reply_bytes=LIMITS.reply_bytes)
-            reply = codec.parse(directory_pb2.PageReply, answer, "page")
+            reply = codec.parse(
+                directory_pb2.PageReply, await channel.call(_PAGE, request.SerializeToString(), LIMITS.send_deadline_s), "page"
+            )
             if len(reply.digest) != Digest.SIZE or reply.total > LIMITS.catalogue_bytes:
                 raise _garbled("a catalogue of impossible size")
             if reply.digest != digest:  # another one than was asked for: from its beginning
@@ -105,6 +118,16 @@ class GrpcFeed:
         if sha256(whole) != digest:
             raise _garbled("a catalogue of another digest")
         return digest, whole
+
+
+def _paused(catalogue: directory_pb2.Catalogue) -> dict[TaskId, frozenset[int]]:
+    """Windows by task, as far as they can be any: a shuffler must not fill a device's memory with them."""
+    found: dict[TaskId, frozenset[int]] = {}
+    for one in catalogue.paused[: LIMITS.known_tasks]:
+        windows = frozenset(window for window in one.windows if window < LIMITS.windows)
+        if len(one.task_id) == TaskId.SIZE and (windows or not one.windows):
+            found[TaskId(one.task_id)] = windows
+    return found
 
 
 def _garbled(what: str) -> ShoalError:

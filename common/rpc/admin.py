@@ -1,4 +1,4 @@
-"""A service's own window for its operator (``access``): /healthz, /readyz, /metrics, /status. Counts, never people."""
+"""A service's own window for its operator, on loopback alone: /healthz, /readyz, /metrics, /status. Counts, never people."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ from starlette.routing import Route
 from shoal.conditions import Conditions
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
-from shoal.rpc.access import Access
-from shoal.rpc.address import parse_address
+from shoal.rpc.address import is_loopback, parse_address
 from shoal.rpc.process import usage
-
-_CONNECTIONS = 64  # of readers of the pages at once; beyond it 503
 
 
 class _Server(uvicorn.Server):
@@ -71,18 +68,10 @@ class Admin:
     /status has ``ready``, null or why not, and ``conditions``: [{"code", "subject", "message", "stops"}].
     """
 
-    def __init__(
-        self,
-        address: str,
-        conditions: Conditions,
-        status: Callable[[], dict[str, Any]],
-        registry: CollectorRegistry,
-        access: Access | None = None,
-    ) -> None:
-        """Raises CONFIG for an address beyond loopback that nobody has to prove anything to."""
+    def __init__(self, address: str, conditions: Conditions, status: Callable[[], dict[str, Any]], registry: CollectorRegistry) -> None:
         host, port = parse_address(address, "admin_listen")
-        access = access or Access()
-        access.check(address)
+        if not is_loopback(host):
+            raise ShoalError(Kind.CONFIG, "admin_listen: only a loopback address is allowed: reach it through the machine itself")
         routes = [
             Route("/healthz", self._health),
             Route("/readyz", self._ready),
@@ -96,17 +85,8 @@ class Admin:
         self._own.register(_Wrong(conditions))
         self._address = address
         self._host = (host.strip("[]"), port)
-        app = access.guard(Starlette(routes=routes), address)
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            ws="none",
-            limit_concurrency=_CONNECTIONS,
-            **access.server_options(),
-        )
+        app = Starlette(routes=routes)
+        config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, lifespan="off")
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 

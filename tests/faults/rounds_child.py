@@ -124,7 +124,7 @@ def analyzer(folder: Path) -> None:
 def device(folder: Path) -> None:
     """Takes part once, as ``plan.json`` says, with the ledger in this folder; ``outcome.json`` says what became of it."""
     plan = json.loads((folder / "plan.json").read_text())
-    (served,) = load_task_folder(Path(plan["tasks"]), frozenset({bytes.fromhex(plan["authority"])})).values()
+    (served,) = load_task_folder(Path(plan["tasks"]), frozenset({bytes.fromhex(plan["authority"])})).served.values()
     terms = RoundTerms.served(served, plan["window"])
     identity = DeviceIdentity(keyfiles.load_signing_key(folder / "device.key"), (folder / "device.cert").read_bytes())
     vector, clock = np.array(plan["vector"], dtype=np.int64), SharedClock(Path(plan["clock"]))

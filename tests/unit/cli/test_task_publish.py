@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from shoal.cli import task_publish
 from shoal.cli.main import main
 from shoal.crypto.hpke import generate
+from shoal.crypto.keyfiles import save_hpke_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import load_task_folder
@@ -58,7 +60,7 @@ def test_a_folder_that_devices_and_services_read(desk: Desk) -> None:
     shown = json.loads(desk.publish("--json")[0])
     assert list(shown) == ["task_id", "name", "authority", "withdrawn", "mqtt", "topic", "dir", "last_window_ends", "warnings"]
     assert (shown["task_id"], shown["mqtt"], shown["warnings"]) == (world.task_id.hex, None, [])
-    assert list(load_task_folder(desk.out, world.authorities)) == [world.task_id]
+    assert list(load_task_folder(desk.out, world.authorities).served) == [world.task_id]
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in desk.out.iterdir())
     before = desk.files
     desk.publish()  # again: nothing changes
@@ -184,3 +186,40 @@ def test_a_broker_that_is_away_is_one_line(desk: Desk) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("shoal: nobody listens")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_keys_of_another_task_are_refused_where_they_would_be_published(desk: Desk) -> None:
+    """The first window that is released would take them away from the other task. Planted: no look at the folder -> published, fails."""
+    first = a_world()
+    first.write(desk.folder)
+    desk.publish()
+    second = replace(a_world("steps"), analyzer=first.analyzer)
+    second.write(desk.folder)
+    assert "another task uses the same analyzer keys" in desk.publish(name="steps", status=2)[1]
+    assert sorted(desk.files) == ["visits.keys", "visits.task"]
+
+
+def test_what_no_analyzer_could_serve_is_not_published(desk: Desk) -> None:
+    """Signed by another tool, for example. Planted: signatures alone looked at -> published, fails."""
+    made = a_world()
+    replace(made, task=replace(made.task, report_size=made.task.report_size + 1)).write(desk.folder)
+    assert "report_size" in desk.publish(status=2)[1]
+    assert desk.files == {}
+
+
+def test_keys_that_their_owners_have_not_are_refused(desk: Desk) -> None:
+    """Missing, unreadable, or another key. Planted: the analyzer's folder alone looked at -> fails for the shuffler's."""
+    world = a_world()
+    world.write(desk.folder)
+    for role, key in (("analyzer", world.analyzer), ("shuffler", world.hop)):
+        folder = desk.folder / role
+        folder.mkdir(mode=0o700)
+        option = (f"--{role}-keys", str(folder))
+        path = folder / f"{key.config.key_id.hex}.key"
+        assert path.name in desk.publish(*option, status=2)[1]
+        save_hpke_key(path, generate(SuiteId.X25519_AES128))
+        assert "another key" in desk.publish(*option, status=2)[1]
+        path.unlink()
+        save_hpke_key(path, key)
+    assert desk.files == {}
+    desk.publish("--analyzer-keys", str(desk.folder / "analyzer"), "--shuffler-keys", str(desk.folder / "shuffler"))

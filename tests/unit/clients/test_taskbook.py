@@ -222,3 +222,31 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ShoalError) as caught:
         book_of(tmp_path / "none", make_world())
     assert caught.value.kind is Kind.CONFIG
+
+
+def test_a_paused_window_gets_no_answer_while_it_lasts(tmp_path: Path) -> None:
+    """By the word of the task's own shuffler alone. Planted: any shuffler's word taken -> a stranger silences others' tasks, fails.
+    Planted: the window not looked at -> fails.
+    """
+    world = make_world()
+    world.write(tmp_path)
+    book = book_of(tmp_path, world)
+    (one,) = book.all()
+    address, plan = one.task.shuffler_address, one.task.windows
+
+    def open_in(window: int) -> bool:
+        try:
+            book.check_open(one, plan.start_of(window) + 1.0)
+        except ShoalError as error:
+            return error.kind is not Kind.UNAVAILABLE  # after that the device looks again
+        return True
+
+    assert book.pause("stranger.example:7443", {one.task_id: frozenset()})
+    assert open_in(0)
+    assert book.pause(address, {one.task_id: frozenset({1})})
+    assert not book.pause(address, {one.task_id: frozenset({1})})
+    assert [open_in(0), open_in(1)] == [True, False]
+    assert book.pause(address, {one.task_id: frozenset()})
+    assert [open_in(0), open_in(1)] == [False, False]
+    assert book.pause(address, {})
+    assert [open_in(0), open_in(1)] == [True, True]

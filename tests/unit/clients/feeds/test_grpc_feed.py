@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import serve_task
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.protos import directory_pb2
 from shoal.rpc.server import Call, Method, RpcServer, Service
@@ -114,6 +115,29 @@ async def test_the_shufflers_own_directory_is_read_and_only_read_again_when_it_c
         book.add(WORLDS[2])
         await one.once(30.0)
         assert sorted(taken.got[2:]) == sorted(bundles(WORLDS))
+
+
+async def test_what_a_shuffler_cannot_take_is_passed_on_and_taken_back() -> None:
+    """With the address, so that it counts for that shuffler's tasks alone; numbers that are no window and ids that are none are left
+    out. Planted: the catalogue not made anew when that changes -> the old word stays, fails. Planted: a window beyond all left in, or
+    its task then paused whole -> fails.
+    """
+    book, told = Book(), list[tuple[str, Mapping[TaskId, frozenset[int]]]]()
+    for world in WORLDS[:2]:
+        book.add(world)
+    first, second = (world.task_id for world in WORLDS[:2])
+    paused: dict[TaskId, frozenset[int]] = {first: frozenset({1, 3}), second: frozenset()}
+    directory = Directory(book, FakeClock(START + 1.0), lambda: dict(paused))  # type: ignore[arg-type]
+    async with serving(directory.service()) as address:
+        one = GrpcFeed(address, CA, Taken(), every_s=3_600.0, pause=lambda *word: told.append(word))
+        await one.once(30.0)
+        paused.clear()
+        await one.once(30.0)
+        assert told == [(address, {first: frozenset({1, 3}), second: frozenset()}), (address, {})]
+    made = directory_pb2.Catalogue(paused=[directory_pb2.Paused(task_id=b"x"), directory_pb2.Paused(task_id=bytes(32), windows=[1 << 20])])
+    async with serving(scripted(pages(made.SerializeToString(), 4_096))) as address:
+        await GrpcFeed(address, CA, Taken(), every_s=3_600.0, pause=lambda *word: told.append(word)).once(30.0)
+        assert told[2:] == [(address, {})]
 
 
 async def test_an_empty_directory_is_fine() -> None:

@@ -66,7 +66,7 @@ def test_a_task_is_kept_once_private_and_as_any_folder_of_tasks_has_it(desk: Des
     assert shelf.offer(bundle()) == Offered(WORLD.task_id, "visits", fresh=False)
     assert desk.open().offer(bundle()) == Offered(WORLD.task_id, "visits", fresh=False)  # after a restart too
     assert desk.files == written
-    assert list(load_task_folder(desk.folder, WORLD.authorities)) == [WORLD.task_id]
+    assert list(load_task_folder(desk.folder, WORLD.authorities).served) == [WORLD.task_id]
 
 
 def test_a_wide_umask_and_an_open_folder_change_nothing(desk: Desk) -> None:
@@ -227,7 +227,7 @@ def test_a_crash_between_any_two_steps_leaves_a_folder_that_reads_and_is_mended(
         assert refused(shelf, bundle()) is Kind.OVERLOADED
     else:
         assert shelf.offer(bundle()).fresh  # five steps in all
-    load_task_folder(desk.folder, WORLD.authorities)  # raises if a task lacks its schedule
+    assert not load_task_folder(desk.folder, WORLD.authorities).refused  # as a task without its schedule would be
     monkeypatch.undo()
     shelf.offer(bundle())
     assert {name: data for name, data in desk.files.items() if not name.startswith(".")} == {
