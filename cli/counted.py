@@ -38,15 +38,20 @@ class Watch:
         """``urls``: admin addresses by the name of the service."""
         self._urls = {name: url for name, url in urls.items() if url is not None}
         self._seen: dict[str, tuple[dict[str, float], Usage]] = {}  # the last look, and the sum so far
+        self.nobody = ""  # why the load had nobody to send to, if it had nobody
 
-    def look(self) -> None:
+    def look(self) -> frozenset[str]:
+        """Returns who did not answer."""
+        silent = set[str]()
         for name, url in self._urls.items():
             try:
                 now = _process(_read(url, name, "metrics").decode("utf-8", "replace"))
             except ShoalError:
+                silent.add(name)
                 continue
             if len(now) == len(_PROCESS):
                 self._seen[name] = (now, _after(self._seen.get(name), now))
+        return frozenset(silent)
 
     def figures(self) -> dict[str, Usage]:
         return {name: usage for name, (_, usage) in sorted(self._seen.items())}
@@ -145,4 +150,4 @@ def _read(url: str, service: str, page: str) -> bytes:
 
 
 def _silent(url: str, service: str) -> ShoalError:
-    return ShoalError(Kind.UNAVAILABLE, f"no {service} answers at {url}: check admin_listen, and that it runs")
+    return ShoalError(Kind.UNAVAILABLE, f"no {service} answers at {url}: check admin_listen, and that it runs (its log says why it ended)")

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from shoal.cli import load_options as given
 from shoal.cli import load_plan, load_show
 from shoal.cli.counted import Counted, Counter, Watch
+from shoal.cli.load_absent import Absence
 from shoal.cli.load_show import Outcome, Row
 from shoal.cli.load_tasks import Target, check_broker, check_closing, check_open, plan_of, starting, stored_by, targets
 from shoal.cli.output import emit_json, stderr
@@ -24,6 +25,7 @@ from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
 from shoal.clients.fleet.simulator import simulate
 from shoal.clock import Clock, SystemClock
+from shoal.errors import Kind, ShoalError
 
 _START_S = 30.0  # a service that was started just now may take this long to answer
 _LOOK_S = 1.0  # between two looks at what the services take
@@ -72,7 +74,8 @@ def load(
 
 
 def run(options: given.Options, clock: Clock | None = None) -> None:
-    """Raises MISMATCH when something was lost, doubled or wrongly answered; KeyboardInterrupt after the figures of an interrupted load."""
+    """Raises MISMATCH when something was lost, doubled or wrongly answered; KeyboardInterrupt after the figures of an interrupted load,
+    UNAVAILABLE after those of one that had nobody to send to."""
     clock = clock or SystemClock()
     found = targets(options, clock.now())
     plan = plan_of(options, found, clock.now())
@@ -105,6 +108,8 @@ def run(options: given.Options, clock: Clock | None = None) -> None:
         emit_json(load_show.to_json(outcome))
     else:
         load_show.show(outcome)
+    if watch.nobody:
+        raise ShoalError(Kind.UNAVAILABLE, watch.nobody)
     if interrupted:
         raise KeyboardInterrupt
     return outcome.check()
@@ -133,15 +138,17 @@ async def _send(plan: SimulationPlan, watch: Watch, ready: Callable[[SimulationP
         TimeRemainingColumn(),
         TextColumn("{task.fields[bad]}"),
     )
+    absence = Absence(plan.patience_s, stop.set, _say)
     try:
-        async with _looking(watch):
+        async with _looking(watch, absence):
             with Progress(*columns, console=stderr) as progress:
                 bar, meter = progress.add_task("reports", total=plan.reports, rate="", bad=""), Meter()
                 told: set[str] = set()
 
                 def tell(now: fleet.Progress) -> None:
+                    absence.heard(time.monotonic(), now)
                     if now.trouble and now.trouble not in told and not stderr.is_terminal:  # nobody sees the bar before the end
-                        stderr.print(f"trying again: {now.trouble}", markup=False, soft_wrap=True)
+                        _say(f"trying again: {now.trouble}")
                         told.add(now.trouble)
                     rate = f"{meter.rate(time.monotonic(), now.done):,.0f}/s"
                     progress.update(bar, completed=now.done, rate=rate, bad=failures(now))
@@ -151,7 +158,12 @@ async def _send(plan: SimulationPlan, watch: Watch, ready: Callable[[SimulationP
 
                 return await simulate(plan, tell, stop, preparing, ready)
     finally:
+        watch.nobody = absence.verdict
         loop.remove_signal_handler(signal.SIGINT)
+
+
+def _say(line: str) -> None:
+    stderr.print(line, markup=False, soft_wrap=True)
 
 
 def failures(now: fleet.Progress) -> str:
@@ -162,12 +174,12 @@ def failures(now: fleet.Progress) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _looking(watch: Watch) -> AsyncIterator[None]:
-    """Watch the services' CPU and memory meanwhile."""
+async def _looking(watch: Watch, absence: Absence) -> AsyncIterator[None]:
+    """Watch the services' CPU and memory meanwhile, and whether they are there."""
 
     async def look() -> None:
         while True:
-            await asyncio.to_thread(watch.look)
+            absence.looked(await asyncio.to_thread(watch.look))
             await asyncio.sleep(_LOOK_S)
 
     await asyncio.to_thread(watch.look)
@@ -182,12 +194,12 @@ async def _looking(watch: Watch) -> AsyncIterator[None]:
 def _count(counter: Counter, watch: Watch, found: list[Target], wait: float) -> list[Counted | None]:
     """What the services counted, as soon as every window is decided, or what is known after ``wait`` seconds."""
     wanted = [one.wanted for one in found]
-    end = time.monotonic() + wait
+    end, absence = time.monotonic() + wait, Absence.after(_say)
     with Progress(TextColumn("windows decided"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=stderr) as progress:
         bar = progress.add_task("windows", total=len(wanted))
         while True:
             counts = counter.read(wanted)
-            watch.look()
+            absence.looked(watch.look())
             decided = sum(count is not None for count in counts)
             progress.update(bar, completed=decided)
             if decided == len(wanted) or time.monotonic() > end:
