@@ -8,6 +8,7 @@ from shoal.accounting.findings import Finding, LintResult
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.sum_task import check_sum
 from shoal.errors import ShoalError
+from shoal.limits import LIMITS
 from shoal.secagg import Mode
 from shoal.task import Task
 
@@ -47,6 +48,12 @@ def lint_sum(task: Task) -> LintResult:
         plan.survivors_min == plan.cohort_min,
         False,
         "survivors_min equals cohort_min: one lost device, and the smallest round has no sum",
+    )
+    unmask_s = plan.unmask_s / 2 if plan.mode is Mode.STRICT else plan.unmask_s  # two steps share it
+    add(
+        plan.mode is not Mode.HELPER and min(plan.join_s, plan.share_s, plan.mask_s, unmask_s) < LIMITS.phase_far_s,
+        False,
+        f"a phase is shorter than {LIMITS.phase_far_s} s (in strict mode half of unmask_s): devices that connect over slow links are lost",
     )
     add(
         plan.mode is Mode.HELPER and task.min_batch > plan.cohort_max,

@@ -104,6 +104,19 @@ def check_same(known: Batch | None, manifest_hash: Digest) -> None:
         raise ShoalError(Kind.CONFLICT, "another batch was already accepted for this window of the task: it stands, this one is refused")
 
 
+def supersedes(known: Batch | None, manifest: Manifest) -> bool:
+    """Whether this manifest may take the place of the known one: the shuffler's disk lost rows of a batch before all had come.
+
+    Only while RECEIVING: nothing was opened then, and a window is still opened once.
+    """
+    return (
+        known is not None
+        and known.state is BatchState.RECEIVING
+        and manifest.rows < known.manifest.rows
+        and manifest.damaged > known.manifest.damaged
+    )
+
+
 def check_chunk(manifest: Manifest, received: int, first_row: int, size: int) -> int:
     """The number of rows in a chunk of ``size`` bytes that begins at ``first_row``, when ``received`` rows are held.
 

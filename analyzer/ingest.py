@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from shoal import codec
-from shoal.analyzer.core import Batch, BatchState, check_manifest, check_retention, check_same
+from shoal.analyzer.core import Batch, BatchState, check_manifest, check_retention, check_same, supersedes
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.missing import MissingKeys
 from shoal.analyzer.spool import Spool, Spools
@@ -83,6 +83,12 @@ class Ingest:
         if served.task.pairwise is not None:
             raise ShoalError(Kind.INVALID, "manifest: this task is summed in rounds, it has no batches")
         batch = self._store.batch_of(manifest.task_id, manifest.window)
+        if supersedes(batch, manifest) and batch is not None:
+            check_manifest(manifest, served, self._clock.now())
+            log.warning("a batch lost rows at the shuffler: it begins again", task=manifest.task_id, window=manifest.window)
+            await asyncio.to_thread(self._store.supersede, batch.manifest_hash, signed.manifest)
+            await asyncio.to_thread(self._spools.delete, batch.manifest_hash)
+            batch = self._store.batch_of(manifest.task_id, manifest.window)
         check_same(batch, Digest.of(signed.manifest))
         if batch is None or batch.state is BatchState.RECEIVING:
             check_retention(served.task, min(manifest.window, served.task.windows.count - 1), self._clock.now())

@@ -17,7 +17,7 @@ from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.opening import Opener, open_batch
 from shoal.analyzer.release import Prepared, conclude, prepare, prepare_expired
 from shoal.analyzer.shredding import Shredder
-from shoal.analyzer.spool import Spools
+from shoal.analyzer.spool import Spools, intact
 from shoal.analyzer.store import Store
 from shoal.analyzer.tasks import TaskFolder
 from shoal.conditions import Condition
@@ -132,8 +132,9 @@ class Processor:
         if current is not None and current.state is BatchState.PROCESSING:
             if self._shredder.expired(batch):
                 await self._expire(batch)
-            elif not path.is_file() or path.stat().st_size != manifest.rows * manifest.row_size:
-                log.error("the rows of a batch are gone: the shuffler delivers them again", task=manifest.task_id, window=manifest.window)
+            elif not await asyncio.to_thread(intact, path, manifest):
+                log.error("the rows of a batch are gone or damaged: they come again", task=manifest.task_id, window=manifest.window)
+                await asyncio.to_thread(self._spools.delete, batch.manifest_hash)
                 await asyncio.to_thread(self._store.move, batch.manifest_hash, BatchState.PROCESSING, BatchState.RECEIVING)
                 return
             else:

@@ -143,6 +143,7 @@ def _message(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Rel
         withheld=prepared.withheld or "",
         distribution=message(prepared.distribution),
         counts="" if prepared.withheld else counted(prepared.estimate, task.domain),
+        damaged=-(-manifest.damaged // task.messages),
     )
 
 
@@ -212,6 +213,7 @@ def decode_release(data: bytes) -> release_pb2.Release:
 def to_json(release: release_pb2.Release) -> dict[str, Any]:
     """The stable machine shape. Other programs rely on these keys: change them only with a new version.
 
+    ``damaged``: reports that were acknowledged and are missing, because a disk lost or changed them.
     ``processed`` (counts for readers) and ``distribution`` are there where there is something to show (``processed``).
     """
     privacy = release.privacy
@@ -244,6 +246,7 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
             "tasks_composed": privacy.tasks_composed,
             **({"memoized": _memoized_json(privacy.memoized)} if privacy.HasField("memoized") else {}),
         },
+        "damaged": release.damaged,
         "manifest_hash": release.manifest_hash.hex(),
         "withheld": release.withheld or None,
         **{name: value for name, value in shown.items() if value is not None},

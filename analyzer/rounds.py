@@ -41,6 +41,7 @@ log = get_log("analyzer")
 SERVICE = "shoal.v1.Collection"
 MOST_OPEN = 64  # rounds at once: each holds a running sum, and the shares of its devices
 _SWEEP_S = 60.0
+_FORGET_S = 600.0  # of silence, and two rounds: then a round is forgotten that its shuffler did not end
 _MOST_KEPT = 1_024  # ended rounds whose answers are remembered: about 0.5 MiB each of a large one
 _START_BYTES = LIMITS.cohort * 96 + 4 * KIB
 _COMMIT_BYTES = LIMITS.cohort * (32 + 1 + 4) + 4 * KIB
@@ -83,7 +84,7 @@ class _Round:
     def patience(self) -> float:
         """Seconds without a call after which the shuffler has given the round up, and its word was lost."""
         plan = self.served.task.pairwise
-        return 600.0 + 2 * (plan.seconds if plan else 0)
+        return _FORGET_S + 2 * (plan.seconds if plan else 0)
 
 
 class Rounds:
@@ -117,9 +118,9 @@ class Rounds:
             "StartRound": Method(_START_BYTES, handler=self.start_round),
             "DeliverVectors": Method(_CHUNK_BYTES, stream_handler=self.deliver_vectors),
             "CommitRound": Method(_COMMIT_BYTES, handler=self.commit_round),
-            "UnmaskRound": Method(_UNMASK_BYTES, handler=self.unmask_round),
+            "UnmaskRound": Method(_UNMASK_BYTES, handler=self.unmask_round, longest_s=LIMITS.longest_stream_s),
             "EndRound": Method(KIB, handler=self.end_round),
-            "FinishWindow": Method(KIB, handler=self.finish_window),
+            "FinishWindow": Method(KIB, handler=self.finish_window, longest_s=LIMITS.longest_stream_s),
             "DeliverSingles": Method(_CHUNK_BYTES, stream_handler=self._singles.deliver),
             "SumSingles": Method(_CHUNK_BYTES, stream_handler=self._singles.sum),
         }

@@ -51,6 +51,8 @@ class AnalyzerService:
         spool_folder.mkdir(mode=0o700, exist_ok=True)
         spools = Spools(spool_folder)
         self._store = store
+        store.sign_with(signing_key.public)
+        store.releases()  # each is verified once, so that what is damaged is told from the start
         keys, clock = KeyFolder(config.keys_dir), clock or SystemClock()
         self._tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public)
         self._missing = MissingKeys(store, self._tasks, keys, clock)
@@ -89,9 +91,11 @@ class AnalyzerService:
         shufflers = frozenset(config.allowed_shufflers)
         self._server = RpcServer(config.listen, [ingest.service(shufflers), self._rounds.service(shufflers)], tls)
         self.conditions = Conditions()
-        for source in (self._tasks.conditions, self._missing.conditions, self._processor.conditions):
+        for source in (self._tasks.conditions, self._missing.conditions, self._processor.conditions, store.damage):
             self.conditions.watch(source)
-        self._admin = Admin(config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts))
+        self._admin = Admin(
+            config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts), config.admin.access()
+        )
         self._working: list[asyncio.Task[None]] = []
 
     def _status(self) -> dict[str, Any]:

@@ -28,6 +28,20 @@ def spool_path(folder: Path, manifest_hash: Digest) -> Path:
     return folder / f"{manifest_hash.hex}{SUFFIX}"
 
 
+def intact(path: Path, manifest: Manifest) -> bool:
+    """Whether the file holds the manifest's rows, byte for byte. Reads all of it: a disk, or a start, lies between it and its check."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size != manifest.rows * manifest.row_size:
+                return False
+            while part := file.read(_READ):
+                digest.update(part)
+    except FileNotFoundError:
+        return False
+    return digest.digest() == manifest.rows_hash.raw
+
+
 def delete_spool(folder: Path, manifest_hash: Digest) -> None:
     """Durably; gone is fine. Raises OSError."""
     spool_path(folder, manifest_hash).unlink(missing_ok=True)

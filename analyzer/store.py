@@ -3,27 +3,45 @@
 
 WAL with synchronous=FULL: a commit that returned survives a power cut. A release, once written, never changes: triggers
 in the schema refuse every update and every deletion of it. Methods block; the service calls them from threads.
+
+Nothing stored is trusted when it is read: rows carry digests, releases are verified against the signature, a file that
+SQLite can't read in full is set aside and what can be read of it taken over (``mending``). What is damaged is told by
+``damage``, concerns its window alone, and is never counted for less than it may have cost.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.resources
+import math
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from shoal.analyzer import mending
 from shoal.analyzer.core import Batch, BatchState
-from shoal.codec import decode_manifest
+from shoal.codec import decode_manifest, parse
+from shoal.conditions import Condition
+from shoal.crypto.signing import SigningContext, verify
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
+from shoal.log import get_log
+from shoal.protos import release_pb2
+from shoal.stored import DamagedError, Value, fits, is_damaged, is_whole, readable, row_digest, set_aside, teach
+
+log = get_log("analyzer")
 
 FILE_NAME = "analyzer.db"
 _BUSY_S = 10.0  # a reader may hold the file for a moment
+_BATCH = "task_id, window, manifest, manifest_hash, state, digest"
+_MOVE = "UPDATE batches SET state = ?, digest = row_digest(task_id, window, manifest, manifest_hash, ?)"
+_RELEASE = "task_id, window, release, signature, epsilon, delta, loss_law, lifetime, digest"
+_INTO_RELEASES = f"INSERT INTO releases ({_RELEASE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant text
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +92,79 @@ class Store:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._lock = threading.RLock()
-        self._path = path
+        self._path, self._read_only = path, read_only
+        self._damage: dict[str, Condition] = {}
+        self._verified: set[bytes] = set()  # digests of releases whose signature verified
         try:
-            self._db = (
-                _open_beside(path) if read_only else sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-            )
-            if not read_only:
-                path.chmod(0o600)
-                self._prepare()
-            else:
+            if read_only:
+                self._db = _open_beside(path)
                 self._check_version()
+            else:
+                self._open()
+            self._signers = [key for key, digest in self._db.execute("SELECT key, digest FROM signer") if digest == row_digest(key)]
+            self._count_releases()
         except (sqlite3.Error, OSError) as error:
             raise ShoalError(Kind.CONFIG, f"{path}: cannot be used as the analyzer's store ({_reason(error)})") from None
 
+    def _open(self) -> None:
+        try:
+            self._prepare()
+            return
+        except sqlite3.Error as error:
+            if not is_damaged(error):
+                raise
+        self._db.close()
+        rescued = mending.rescue(self._path)
+        aside = set_aside(self._path)
+        log.error("analyzer.db is damaged: it was set aside, what can be read of it is taken over")
+        self._tell(
+            "", f"it was damaged and is now {aside.name}: what could be read of it was taken over; restore it from a copy if you can"
+        )
+        self._prepare()
+        mending.take_over(self._db, rescued)
+
+    def _count_releases(self) -> None:
+        """``_lost``: releases that were made and are gone, each of which may have cost anything."""
+        (count,) = self._db.execute("SELECT count(*) FROM releases").fetchone()
+        head = mending.read_head(self._path.parent) or 0
+        self._lost = max(0, head - count)
+        if self._lost:
+            log.error("releases are missing", count=self._lost)
+            self._tell(
+                "releases", f"{self._lost} releases are missing: restore it from a copy; until then nothing is promised of all together"
+            )
+        elif head != count and not self._read_only:
+            mending.write_head(self._path.parent, count)
+
+    @property
+    def lost(self) -> int:
+        """Releases that were made and are gone."""
+        return int(self._lost)
+
+    def sign_with(self, public_key: bytes) -> None:
+        """Remember the key that releases are signed with, so that readers can verify them."""
+        with self.transaction() as db:
+            db.execute("INSERT OR REPLACE INTO signer VALUES (?, ?)", (public_key, row_digest(public_key)))
+        self._signers = [*{*self._signers, public_key}]
+
+    def damage(self) -> list[Condition]:
+        """What was found damaged so far, for ``Conditions.watch``: the service goes on with everything else."""
+        return list(self._damage.values())
+
+    def _tell(self, subject: str, text: str) -> None:
+        self._damage[subject] = Condition("damage", f"{self._path.name} {subject}".strip(), f"{self._path.name}: {text}", stops=False)
+
+    def _tell_window(self, task_id: Value, window: Value, what: str) -> str:
+        short = task_id[:4].hex() if isinstance(task_id, bytes) else "unknown"
+        number = window if isinstance(window, int) else "unknown"
+        subject = f"{short}:{number}"
+        self._tell(subject, f"the {what} of window {number} of task {short} is damaged: restore the file from a copy")
+        return f"{self._path}: {self._damage[subject].message.partition(': ')[2]}"
+
     def _prepare(self) -> None:
+        self._db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        self._path.chmod(0o600)
+        teach(self._db)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA foreign_keys = ON")
@@ -98,6 +175,8 @@ class Store:
             raise ShoalError(Kind.CONFIG, f"{self._path}: written by a newer version of this program: use that one")
         for number, script in enumerate(migrations[version:], start=version + 1):
             self._db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+        if not is_whole(self._db):
+            raise DamagedError("analyzer.db")
 
     def _check_version(self) -> None:
         if self._version() != len(_migrations()):
@@ -142,12 +221,20 @@ class Store:
     def batches(self) -> list[Batch]:
         """All of them, ordered by task and window: the order of arrival is not kept."""
         with self._lock:
-            rows = self._db.execute("SELECT manifest, manifest_hash, state FROM batches ORDER BY task_id, window").fetchall()
-        return [_batch(row) for row in rows]
+            rows = self._db.execute(f"SELECT {_BATCH} FROM batches ORDER BY task_id, window").fetchall()  # noqa: S608 - constant text
+        for row in rows:
+            if not fits(row):
+                self._tell_window(row[0], row[1], "batch")
+        return [_batch(row) for row in rows if fits(row)]
 
     def _one(self, where: str, parameters: tuple[object, ...]) -> Batch | None:
         with self._lock:
-            row = self._db.execute(f"SELECT manifest, manifest_hash, state FROM batches {where}", parameters).fetchone()  # noqa: S608 - constant text
+            row = self._db.execute(f"SELECT {_BATCH} FROM batches {where}", parameters).fetchone()  # noqa: S608 - constant text
+        if row is not None and not fits(row):
+            self._tell_window(row[0], row[1], "batch")
+            raise ShoalError(
+                Kind.UNAVAILABLE, "what the analyzer stored of this batch is damaged: its operator finds the reason at /status"
+            )
         return None if row is None else _batch(row)
 
     def accept(self, manifest_bytes: bytes) -> Batch:
@@ -155,8 +242,8 @@ class Store:
         manifest, manifest_hash = decode_manifest(manifest_bytes), Digest.of(manifest_bytes)
         with self.transaction() as db:
             db.execute(
-                "INSERT INTO batches (task_id, window, manifest, manifest_hash, state) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (manifest.task_id.raw, manifest.window, manifest_bytes, manifest_hash.raw, BatchState.RECEIVING),
+                f"INSERT INTO batches ({_BATCH}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",  # noqa: S608 - constant text
+                _digested(manifest.task_id.raw, manifest.window, manifest_bytes, manifest_hash.raw, int(BatchState.RECEIVING)),
             )
             batch = self._one("WHERE task_id = ? AND window = ?", (manifest.task_id.raw, manifest.window))
         if batch is None or batch.manifest_hash != manifest_hash:
@@ -165,12 +252,22 @@ class Store:
             )
         return batch
 
+    def supersede(self, before: Digest, manifest_bytes: bytes) -> None:
+        """Take another, checked manifest for a batch that is RECEIVING. Nothing happens if it isn't any more."""
+        manifest, after = decode_manifest(manifest_bytes), Digest.of(manifest_bytes)
+        row = _digested(manifest.task_id.raw, manifest.window, manifest_bytes, after.raw, int(BatchState.RECEIVING))
+        with self.transaction() as db:
+            db.execute(
+                "UPDATE batches SET manifest = ?, manifest_hash = ?, digest = ? WHERE manifest_hash = ? AND state = ?",
+                (row[2], row[3], row[5], before.raw, BatchState.RECEIVING),
+            )
+
     def move(self, manifest_hash: Digest, before: BatchState, after: BatchState) -> bool:
         """Between RECEIVING and PROCESSING; False if the batch was not in ``before``. DONE is reached by ``finish`` alone."""
         if BatchState.DONE in (before, after):
             raise ValueError("DONE is for ever, and reached by finish alone")
         with self.transaction() as db:
-            cursor = db.execute("UPDATE batches SET state = ? WHERE manifest_hash = ? AND state = ?", (after, manifest_hash.raw, before))
+            cursor = db.execute(f"{_MOVE} WHERE manifest_hash = ? AND state = ?", (after, after, manifest_hash.raw, before))
             return cursor.rowcount == 1
 
     # --- releases -----------------------------------------------------------------------------------------------------
@@ -188,13 +285,23 @@ class Store:
                 return False
             outcome = make(self.spendings())
             self.write_release(batch.manifest.task_id, batch.manifest.window, outcome)
-            db.execute("INSERT INTO acks (task_id, window, ack, signature) VALUES (?, ?, ?, ?)", (*key, outcome.ack, outcome.ack_signature))
+            db.execute("INSERT INTO acks VALUES (?, ?, ?, ?, ?)", _digested(*key, outcome.ack, outcome.ack_signature))
             hit("analyzer.store.ack")
             if outcome.tally is not None:
-                db.execute("INSERT INTO tallies (task_id, window, tally) VALUES (?, ?, ?)", (*key, outcome.tally))
+                db.execute("INSERT INTO tallies VALUES (?, ?, ?, ?)", _digested(*key, outcome.tally))
             hit("analyzer.store.tally")
-            db.execute("UPDATE batches SET state = ? WHERE task_id = ? AND window = ?", (BatchState.DONE, *key))
+            db.execute(f"{_MOVE} WHERE task_id = ? AND window = ?", (BatchState.DONE, BatchState.DONE, *key))
+        self.counted()
         return True
+
+    def counted(self) -> None:
+        """Write down beside the file how many releases there are; after a transaction that made one. A failure is made up for later."""
+        try:
+            with self._lock:
+                (count,) = self._db.execute("SELECT count(*) FROM releases").fetchone()
+                mending.write_head(self._path.parent, count + self._lost)
+        except (OSError, sqlite3.Error) as error:
+            log.error("the count of releases could not be written", error=error)
 
     def write_release(self, task_id: TaskId, window: int, outcome: Outcome) -> None:
         """Inside a ``transaction``: the release of a window and what it cost. A window has one release, for ever."""
@@ -203,10 +310,12 @@ class Store:
         if law_hash is not None:
             self._db.execute("INSERT OR IGNORE INTO loss_laws (hash, law) VALUES (?, ?)", (law_hash, cost.law))
         self._db.execute(
-            "INSERT INTO releases (task_id, window, release, signature, epsilon, delta, loss_law, lifetime)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (task_id.raw, window, outcome.release, outcome.release_signature, cost.epsilon_upper, cost.delta, law_hash, cost.lifetime),
-        )
+            _INTO_RELEASES,
+            _digested(
+                task_id.raw, window, outcome.release, outcome.release_signature,
+                float(cost.epsilon_upper), float(cost.delta), law_hash, None if cost.lifetime is None else float(cost.lifetime),
+            ),
+        )  # fmt: skip
         hit("analyzer.store.release")
 
     def released(self, task_id: TaskId, window: int) -> bool:
@@ -227,36 +336,113 @@ class Store:
             return self._spendings()
 
     def _spendings(self) -> list[Spending]:
-        laws: dict[bytes, bytes] = dict(self._db.execute("SELECT hash, law FROM loss_laws").fetchall())
-        rows = self._db.execute("SELECT task_id, epsilon, delta, loss_law, lifetime FROM releases ORDER BY task_id, window").fetchall()
-        return [Spending(TaskId(task_id), epsilon, delta, laws.get(law), lifetime) for task_id, epsilon, delta, law, lifetime in rows]
+        laws = {
+            key: law for key, law in self._db.execute("SELECT hash, law FROM loss_laws").fetchall() if hashlib.sha256(law).digest() == key
+        }
+        found = [self._spending(row, laws) for row in self._release_rows()]
+        return found + [Spending(TaskId(bytes(32)), math.inf, 0.0)] * self._lost
+
+    def _spending(self, row: tuple[Any, ...], laws: dict[bytes, bytes]) -> Spending:
+        """Of a damaged row what its signed bytes say, and never less than it may have been: infinity if they are damaged too."""
+        task_id, window, release, _, epsilon, delta, law, lifetime, _ = row
+        if fits(row):
+            if law is not None and law not in laws:  # epsilon and delta hold without it
+                self._tell_window(task_id, window, "law of privacy losses")
+            return Spending(TaskId(task_id), epsilon, delta, laws.get(law), lifetime)
+        self._tell_window(task_id, window, "release")
+        if not self._signed(row):
+            return Spending(TaskId(bytes(32)), math.inf, 0.0)
+        told = parse(release_pb2.Release, release, "release")
+        privacy = told.privacy
+        worst = max(privacy.epsilon_upper, privacy.epsilon_at_received_n)
+        memoized = privacy.memoized.lifetime_epsilon if privacy.HasField("memoized") else None
+        return Spending(TaskId(told.task_id), worst, privacy.delta, lifetime=memoized)
 
     def ack(self, manifest_hash: Digest) -> StoredAck | None:
         with self._lock:
             row = self._db.execute(
-                "SELECT ack, signature FROM acks JOIN batches USING (task_id, window) WHERE manifest_hash = ?", (manifest_hash.raw,)
+                "SELECT a.task_id, a.window, a.ack, a.signature, a.digest FROM acks a JOIN batches USING (task_id, window)"
+                " WHERE manifest_hash = ?",
+                (manifest_hash.raw,),
             ).fetchone()
-        return None if row is None else StoredAck(*row)
+        if row is not None and not fits(row):
+            self._tell_window(row[0], row[1], "acknowledgement")
+            raise ShoalError(
+                Kind.UNAVAILABLE, "what the analyzer stored of this batch is damaged: its operator finds the reason at /status"
+            )
+        return None if row is None else StoredAck(row[2], row[3])
 
     def releases(self) -> list[StoredRelease]:
-        """All of them, ordered by task and window."""
+        """All of them that are what was signed, ordered by task and window."""
+        rows = [(row, self._sound(row)) for row in self._release_rows()]
+        for row, sound in rows:
+            if not sound:
+                self._tell_window(row[0], row[1], "release")
+        return [StoredRelease(TaskId(row[0]), row[1], row[2], row[3]) for row, sound in rows if sound]
+
+    def damaged_releases(self) -> list[tuple[str, str]]:
+        """(task id and window as far as they can be read, one line that names them and the file) of those that are not what was signed."""
+        rows = [row for row in self._release_rows() if not self._sound(row)]
+        return [(f"{_hex(row[0])}:{row[1]}", self._tell_window(row[0], row[1], "release")) for row in rows]
+
+    def _release_rows(self) -> list[tuple[Any, ...]]:
         with self._lock:
-            rows = self._db.execute("SELECT task_id, window, release, signature FROM releases ORDER BY task_id, window").fetchall()
-        return [StoredRelease(TaskId(task_id), window, release, signature) for task_id, window, release, signature in rows]
+            try:
+                return self._db.execute(f"SELECT {_RELEASE} FROM releases ORDER BY task_id, window").fetchall()  # noqa: S608 - constant text
+            except sqlite3.Error as error:
+                if not is_damaged(error):
+                    raise
+                self._tell("", "it is damaged: restore it from a copy, or start the analyzer, which takes over what can be read")
+                return sorted(readable(self._db, "releases", _RELEASE, "task_id, window"), key=lambda row: (str(row[0]), str(row[1])))
+
+    def _sound(self, row: tuple[Any, ...]) -> bool:
+        """Whether a release is what was written, and what was signed if a signer is known."""
+        return fits(row) and (not self._signers or self._signed(row))
+
+    def _signed(self, row: tuple[Any, ...]) -> bool:
+        task_id, window, release, signature = row[:4]
+        if not isinstance(release, bytes) or not isinstance(signature, bytes):
+            return False
+        digest = row_digest(release, signature)
+        if digest not in self._verified:
+            if not any(_verifies(key, release, signature) for key in self._signers):
+                return False
+            self._verified.add(digest)
+        told = parse(release_pb2.Release, release, "release")
+        return bool(told.task_id == task_id and told.window == window)
 
     def tally(self, task_id: TaskId, window: int) -> bytes | None:
+        """Raises UNAVAILABLE if it is not what was written."""
         with self._lock:
-            row = self._db.execute("SELECT tally FROM tallies WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone()
-        return None if row is None else bytes(row[0])
+            row = self._db.execute("SELECT * FROM tallies WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone()
+        if row is not None and not fits(row):
+            raise ShoalError(Kind.UNAVAILABLE, self._tell_window(row[0], row[1], "tally"))
+        return None if row is None else bytes(row[2])
 
     def close(self) -> None:
         with self._lock:
             self._db.close()
 
 
-def _batch(row: tuple[bytes, bytes, int]) -> Batch:
-    manifest, manifest_hash, state = row
+def _batch(row: tuple[Any, ...]) -> Batch:
+    _, _, manifest, manifest_hash, state, _ = row
     return Batch(decode_manifest(manifest), Digest(manifest_hash), BatchState(state))
+
+
+def _digested(*values: Value) -> tuple[Value, ...]:
+    return (*values, row_digest(*values))
+
+
+def _verifies(key: bytes, release: bytes, signature: bytes) -> bool:
+    try:
+        verify(key, SigningContext.RELEASE, release, signature)
+    except ShoalError:
+        return False
+    return True
+
+
+def _hex(value: Value) -> str:
+    return value.hex() if isinstance(value, bytes) else "unknown"
 
 
 def _open_beside(path: Path) -> sqlite3.Connection:

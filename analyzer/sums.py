@@ -16,8 +16,11 @@ from shoal.analyzer.store import Outcome, Spending, Store
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
+from shoal.stored import fits, row_digest
 
 _WORD = np.dtype("<i8")
+_SUM = "task_id, window, round_id, survivors, vector, digest"
+DAMAGED = "damaged on the analyzer's disk"  # why a sum that was there is in no release
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,12 @@ class SumStore:
                 if known != (task_id.raw, window, one.survivors, vector):
                     raise ShoalError(Kind.CONFLICT, "another sum was stored for this round: it stands")
                 return
+            row = (task_id.raw, window, one.round_id.raw, int(one.survivors), vector)
             if db.execute("SELECT 1 FROM releases WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone():
                 raise ShoalError(Kind.WINDOW_CLOSED, "the window is released: no sum is added to it any more")
             db.execute(
-                "INSERT INTO sums (task_id, window, round_id, survivors, vector) VALUES (?, ?, ?, ?, ?)",
-                (task_id.raw, window, one.round_id.raw, one.survivors, vector),
+                "INSERT INTO sums (task_id, window, round_id, survivors, vector, digest) VALUES (?, ?, ?, ?, ?, ?)",
+                (*row, row_digest(*row)),
             )
             hit("analyzer.sums.add")
         hit("analyzer.sums.add.done")
@@ -70,28 +74,34 @@ class SumStore:
         return self._store.released(task_id, window)
 
     def of(self, task_id: TaskId, window: int) -> list[StoredSum]:
-        """Every sum of a window, ordered by round id."""
+        """Every sum of a window that is what was written, ordered by round id."""
         with self._store.reading() as db:
             rows = db.execute(
-                "SELECT round_id, survivors, vector FROM sums WHERE task_id = ? AND window = ? ORDER BY round_id", (task_id.raw, window)
+                f"SELECT {_SUM} FROM sums WHERE task_id = ? AND window = ? ORDER BY round_id",  # noqa: S608 - constant text
+                (task_id.raw, window),
             ).fetchall()
-        return [StoredSum(Digest(round_id), survivors, np.frombuffer(vector, dtype=_WORD)) for round_id, survivors, vector in rows]
+        return [StoredSum(Digest(row[2]), row[3], np.frombuffer(row[4], dtype=_WORD)) for row in rows if fits(row)]
 
     def aborted(self, task_id: TaskId, window: int, reason: str) -> None:
         """Count a round that ended without a sum; not any more once the window is released."""
         with self._store.transaction() as db:
             db.execute(
-                "INSERT INTO aborted_rounds SELECT ?, ?, ?, 1 WHERE NOT EXISTS (SELECT 1 FROM releases WHERE task_id = ? AND window = ?)"
-                " ON CONFLICT DO UPDATE SET count = count + 1",
-                (task_id.raw, window, reason, task_id.raw, window),
+                "INSERT INTO aborted_rounds (task_id, window, reason, count, digest) SELECT :task, :window, :reason, 1,"
+                " row_digest(:task, :window, :reason, 1)"
+                " WHERE NOT EXISTS (SELECT 1 FROM releases WHERE task_id = :task AND window = :window)"
+                " ON CONFLICT DO UPDATE SET count = count + 1, digest = row_digest(task_id, window, reason, count + 1)",
+                {"task": task_id.raw, "window": window, "reason": reason},
             )
 
     def reasons(self, task_id: TaskId, window: int) -> dict[str, int]:
-        """How many rounds of a window ended without a sum, by reason."""
+        """How many rounds of a window ended without a sum, by reason; DAMAGED: sums, and counts of other reasons, that the disk changed."""
+        key = (task_id.raw, window)
         with self._store.reading() as db:
-            return dict(
-                db.execute("SELECT reason, count FROM aborted_rounds WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchall()
-            )
+            counts = db.execute("SELECT * FROM aborted_rounds WHERE task_id = ? AND window = ?", key).fetchall()
+            sums = db.execute(f"SELECT {_SUM} FROM sums WHERE task_id = ? AND window = ?", key).fetchall()  # noqa: S608 - constant text
+        found = {row[2]: row[3] for row in counts if fits(row)}
+        damaged = sum(not fits(row) for row in [*counts, *sums])
+        return {**found, DAMAGED: damaged} if damaged else found
 
     def unreleased(self) -> set[tuple[TaskId, int]]:
         """Windows that have a sum and no release."""
@@ -112,5 +122,6 @@ class SumStore:
             if not published:
                 db.execute("DELETE FROM sums WHERE task_id = ? AND window = ?", (task_id.raw, window))
             hit("analyzer.sums.finish")
+        self._store.counted()
         hit("analyzer.sums.finish.done")
         return True

@@ -13,10 +13,10 @@ import typer
 from shoal.cli.output import emit_json, readiness, say, say_table
 from shoal.cli.results import plain_table
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.task import split_address
 
 analyzer = typer.Typer(no_args_is_help=True, help="Run the analyzer, or ask a running one how it does.")
-_STATUS_S = 5.0  # how long the admin port may take
 _STATUS_BYTES = 16 << 20
 
 Config = Annotated[Path, typer.Option(help="The analyzer's configuration file (deploy/analyzer.toml is a commented sample).")]
@@ -85,7 +85,7 @@ def fetch_status(address: str) -> dict[str, Any]:
     if split_address(address) is None:
         raise ShoalError(Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7446')
     try:
-        with urllib.request.urlopen(f"http://{address}/status", timeout=_STATUS_S) as reply:
+        with urllib.request.urlopen(f"http://{address}/status", timeout=LIMITS.status_s) as reply:
             found = json.loads(reply.read(_STATUS_BYTES))
     except (OSError, urllib.error.URLError, ValueError):
         raise ShoalError(Kind.UNAVAILABLE, f"nobody answers on {address}: is the analyzer running with this configuration?") from None

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+
+_AGAIN_S = 0.2  # before a service that does not answer yet is asked again
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ def _patiently(url: str, service: str, deadline: float, waiting: Callable[[str],
             if not told:
                 waiting(f"waiting up to {deadline - time.monotonic():.0f} s for the {service} at {url}")
                 told = True
-            time.sleep(0.2)
+            time.sleep(_AGAIN_S)
 
 
 def _fetch(url: str, service: str) -> dict[str, Any]:
@@ -142,7 +145,7 @@ def _read(url: str, service: str, page: str) -> bytes:
     if not url.startswith("http://"):
         raise ShoalError(Kind.CONFIG, f"--{service}-status: an address like http://127.0.0.1:7446")
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/{page}", timeout=20) as reply:  # noqa: S310 - http alone, checked above
+        with urllib.request.urlopen(f"{url.rstrip('/')}/{page}", timeout=LIMITS.status_s) as reply:  # noqa: S310 - http alone, checked above
             data: bytes = reply.read()
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
         raise _silent(url, service) from None

@@ -28,6 +28,7 @@ from shoal.clock import Clock, SystemClock
 from shoal.errors import Kind, ShoalError
 
 _START_S = 30.0  # a service that was started just now may take this long to answer
+_COUNT_S = 0.3  # between two looks at what they counted
 _LOOK_S = 1.0  # between two looks at what the services take
 
 
@@ -204,4 +205,4 @@ def _count(counter: Counter, watch: Watch, found: list[Target], wait: float) -> 
             progress.update(bar, completed=decided)
             if decided == len(wanted) or time.monotonic() > end:
                 return counts
-            time.sleep(0.3)
+            time.sleep(_COUNT_S)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from shoal.mqtt.settings import BrokerSettings
 
 _LEAST_RUSH_S = 1.0
-_BEFORE_THE_END_S = 2.0  # a rush that lasts until its window's end ends this much before: the last report must still come in time
+# A rush that lasts until its window's end ends a tenth of the time before, at least and at most so many seconds: for the last report
+# to come in time.
+_BEFORE_LEAST_S, _BEFORE_MOST_S = 2.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,8 @@ def _over(options: Options, found: list[Target], at: float) -> float | None:
     """Seconds for all reports, the first at ``at``, or None. A rush lasts until the first of its windows ends, if not told otherwise."""
     if options.over is not None or options.rate is not None or options.arrival is not Pattern.RUSH:
         return options.over
-    left = min(one.served.task.windows.deadline_of(one.window) for one in found) - at - _BEFORE_THE_END_S
+    left = min(one.served.task.windows.deadline_of(one.window) for one in found) - at
+    left -= max(_BEFORE_LEAST_S, min(_BEFORE_MOST_S, left / 10))
     if left < _LEAST_RUSH_S:
         raise ShoalError(Kind.CONFIG, "--arrival rush: its window ends now or is over: choose another --window, or give --over")
     return left

@@ -32,6 +32,7 @@ COLUMNS = (
     "manifest_hash",
     "lifetime_epsilon",  # of memoized tasks alone
     "processed",  # for readers: sums are made of value
+    "damaged",  # reports that a service's disk lost
 )
 
 
@@ -54,10 +55,14 @@ def list_command(data: Data = None, config: Config = None, as_json: Json = False
     found = read_releases(data, config)
     if as_json:
         emit_json(found)
-        return
-    if not found:
+    elif not found:
         say(EMPTY)
-        return
+    else:
+        _list(found)
+    check_damage(data, config)
+
+
+def _list(found: list[dict[str, Any]]) -> None:
     table = plain_table("task", "id", "window", "reports", "rejected", "epsilon ≤", "epsilon0", "outcome")
     for release in found:
         privacy = release["privacy"]
@@ -85,12 +90,18 @@ def show(
 
     Example: shoal results show outpatient-visit:0 --data /var/lib/shoal/analyzer
     """
-    found = select(read_releases(data, config), task)
+    found = read_releases(data, config)
+    try:
+        found = select(found, task)
+    except ShoalError:
+        check_damage(data, config)  # it may be the one that can't be read
+        raise
     if as_json:
         emit_json(found)
-        return
-    for release in found:
-        _show(release)
+    else:
+        for release in found:
+            _show(release)
+    check_damage(data, config, found[0]["task_id"] + "".join(task.partition(":")[1:]))
 
 
 @results.command()
@@ -111,10 +122,14 @@ def export(
     found = found if task is None else select(found, task)
     count = f"{len(found)} release{'' if len(found) == 1 else 's'} written to {out}"
     give(out, render(found, kind).encode(), count if found else f"{EMPTY}: {out} is empty of releases")
+    check_damage(data, config)
 
 
 def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]]:
-    """All releases of a store, in the shape of ``release.to_json``, by name and window. Raises CONFIG, NOT_FOUND."""
+    """All releases of a store that are what was signed, in the shape of ``release.to_json``, by name and window.
+
+    Raises CONFIG, NOT_FOUND.
+    """
     from shoal.analyzer.release import decode_release, to_json
     from shoal.analyzer.store import FILE_NAME, Store
 
@@ -124,6 +139,26 @@ def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]
     finally:
         store.close()
     return sorted(found, key=lambda release: (release["name"], release["task_id"], release["window"]))
+
+
+def check_damage(data: Path | None, config: Path | None, task: str | None = None) -> None:
+    """Raises MISMATCH, exit status 1, if a release of the store (of ``task``) is not what was signed, or some are gone."""
+    from shoal.analyzer.store import FILE_NAME, Store
+
+    path = _data_dir(data, config) / FILE_NAME
+    store = Store(path, read_only=True)
+    try:
+        damaged, lost = store.damaged_releases(), store.lost
+    finally:
+        store.close()
+    if task is not None:
+        name, colon, window = task.partition(":")
+        damaged = [one for one in damaged if one[0].startswith(name.lower()) and (not colon or one[0].endswith(f":{window}"))]
+    elif lost:
+        raise ShoalError(Kind.MISMATCH, f"{path}: {lost} releases are missing: restore the file from a copy")
+    if damaged:
+        more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+        raise ShoalError(Kind.MISMATCH, damaged[0][1] + more)
 
 
 def _data_dir(data: Path | None, config: Path | None) -> Path:
@@ -205,6 +240,8 @@ def _show(release: dict[str, Any]) -> None:
     if rounds is not None:
         what, honest, received = ("devices in the sums", "honest devices of each round", "with the devices of the smallest round that came")
     say(f"{release['n']:,} {what}; rejected: {rejected or 'none'}")
+    if release["damaged"]:
+        say(f"damaged: {release['damaged']:,} acknowledged reports were lost on a service's disk and are not in it")
     if release["withheld"]:
         say(f"withheld: {release['withheld']}")
     else:

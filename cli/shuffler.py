@@ -12,6 +12,7 @@ import typer
 
 from shoal.cli.output import emit_json, readiness, say, say_table
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 
 Config = Annotated[Path, typer.Option("--config", help="shuffler.toml; deploy/shuffler.toml is a commented sample.")]
 
@@ -65,7 +66,7 @@ def _fetch(address: str) -> dict[str, Any]:
     if split_address(address) is None:
         raise ShoalError(Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7444')
     try:
-        with urllib.request.urlopen(f"http://{address}/status", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://{address}/status", timeout=LIMITS.status_s) as reply:
             answer: dict[str, Any] = json.load(reply)
     except (urllib.error.URLError, OSError, ValueError):
         raise ShoalError(Kind.UNAVAILABLE, f"no shuffler answers at {address}: check admin_listen, and that it runs") from None

@@ -22,12 +22,12 @@ from shoal.crypto.keyfiles import load_private_pem
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, TrustedSchedule, TrustedTask, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from shoal.limits import LIMITS, call_s
 from shoal.mqtt.link import Link
 from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import task_topic
 from shoal.task import split_address
 
-_PATIENCE_S = 30.0  # for a broker to take a message
 _LEAST_EVERY_S = 1.0
 
 
@@ -177,14 +177,16 @@ def _as_option(message: str) -> str:
 
 async def _once(settings: BrokerSettings, signed: Signed, *, withdraw: bool) -> None:
     async with Link(settings) as link:
-        await link.connected(_PATIENCE_S)
+        await link.connected(LIMITS.send_deadline_s)
         await _send(link, signed, withdraw=withdraw)
 
 
 async def _send(link: Link, signed: Signed, *, withdraw: bool = False) -> None:
     """Retained, QoS 1. An empty payload is MQTT's way to clear a retained message."""
     payload = b"" if withdraw else codec.encode_bundle(signed.bundle)
-    await link.publish(task_topic(signed.trusted.task_id), payload, qos=1, retain=True, timeout_s=_PATIENCE_S)
+    await link.publish(
+        task_topic(signed.trusted.task_id), payload, qos=1, retain=True, timeout_s=call_s(LIMITS.send_deadline_s, len(payload))
+    )
 
 
 async def _again(settings: BrokerSettings | None, folder: Path | None, signed: Signed, every: float) -> None:

@@ -295,10 +295,20 @@ def expiry(task: Task, window: int) -> int:
     return max(plan.deadline_of(window), plan.start_of(window) + task.retention_s) + plan.skew_s
 
 
-def pause(attempts: int, entropy: Entropy, first_s: float = LIMITS.retry_first_s, most_s: float = LIMITS.retry_most_s) -> float:
+def pause(
+    attempts: int,
+    entropy: Entropy,
+    first_s: float = LIMITS.retry_first_s,
+    most_s: float = LIMITS.retry_most_s,
+    asked_s: float = 0.0,
+) -> float:
     """Seconds before the next attempt, after ``attempts`` >= 1 failed ones: uniform on [0, min(most, first * 2^(attempts - 1))].
 
-    Full jitter: devices that failed together don't come back together.
+    Full jitter: devices that failed together don't come back together. ``asked_s``: what the failure asked to wait
+    (``ShoalError.retry_after_s``). It is never less than that, and up to a quarter more; but who asks for more than ``most_s``, and
+    than any server of ours asks for, is not obeyed: nobody may park a device.
     """
     ceiling = min(most_s, first_s * 2.0 ** min(attempts - 1, 60))
-    return ceiling * (int.from_bytes(entropy.bytes(8), "little") / 2.0**64)
+    fraction = int.from_bytes(entropy.bytes(8), "little") / 2.0**64
+    asked = min(asked_s, max(most_s, LIMITS.retry_after_most_s))
+    return max(ceiling * fraction, asked * (1.0 + fraction / 4.0))

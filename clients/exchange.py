@@ -16,7 +16,7 @@ from shoal.errors import RETRYABLE, Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0  # between two attempts to send the same bytes
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = LIMITS.step_retry_first_s, LIMITS.step_retry_most_s  # between two attempts to send the same bytes
 _KINDS = {kind.value: kind for kind in Kind}
 # What a shuffler says of a frame that no repetition mends; of a step it says so in its answer.
 FINAL_OF_CALL = frozenset({Kind.INVALID, Kind.OVERSIZE, Kind.UNKNOWN_KEY, Kind.UNKNOWN_TASK, Kind.WINDOW_CLOSED, Kind.CONFIG})
@@ -63,13 +63,19 @@ class Line:
                 kind = kind_of(answer)
                 if kind is Kind.TOO_EARLY or kind not in RETRYABLE:
                     return answer
-                self.trouble(ShoalError(kind, answer.reason))
+                failure = ShoalError(kind, answer.reason, retry_after_s=answer.wait_ms / 1000)
             except ShoalError as error:
                 if error.kind in FINAL_OF_CALL:
                     raise
-                self.trouble(error)
-            await self.sleep(pause * self.spread())
+                failure = error
+            self.trouble(failure)
+            await self.sleep(max(pause * self.spread(), self._asked(failure)))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _asked(self, failure: ShoalError) -> float:
+        """Seconds that the shuffler asks to wait, and up to a quarter more; never beyond half of the time that is left."""
+        asked = min(failure.retry_after_s, LIMITS.retry_after_most_s) * (0.5 + self.spread() / 2 + 0.125)
+        return min(asked, max(self.deadline - self.clock.now(), 0.0) / 2)
 
     def in_time(self) -> None:
         """Raises DEADLINE when the time is over."""

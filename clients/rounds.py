@@ -28,7 +28,8 @@ from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
-_LEAST_WAIT_S, _MOST_WAIT_S = 0.05, 60.0  # whatever a shuffler asks for
+_LEAST_WAIT_S, _MOST_WAIT_S = LIMITS.step_wait_least_s, LIMITS.step_wait_most_s  # whatever a shuffler asks for
+_JOIN_AGAIN_MS = 1_000  # after a round that filled up meanwhile
 _SENT = frozenset({DeviceState.MASKED, DeviceState.ENDORSED, DeviceState.RELEASED})
 _UNSURE = (Reason.RESTARTED, Reason.UNREACHABLE, Reason.DISAGREE, Reason.OTHER)  # who says so may have lost sight of a sum that was made
 
@@ -165,7 +166,7 @@ class _Part:
                 return answer
             if kind not in {Kind.NOT_FOUND, Kind.WINDOW_CLOSED, Kind.TOO_EARLY}:
                 raise self._over(RoundState.ABORTED if kind is Kind.ABORTED else RoundState.NONE, ShoalError(kind, answer.reason))
-            await self._wait(1_000)
+            await self._wait(_JOIN_AGAIN_MS)
 
     # --- one step after the other -------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from shoal.domain import Value, Vector
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
+from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.quantize import quantize
@@ -44,7 +45,7 @@ Charge = Callable[[int], object]  # a window, durably and once; raises if the bu
 Charged = Callable[[int], bool]  # whether a window was charged before
 
 NO_ROUND = Digest(bytes(32))  # of a window that was charged, in a round that nothing is known of
-_LONGEST_PAUSE_S = 60.0  # between two rounds that ended without a sum
+_LONGEST_PAUSE_S = LIMITS.round_retry_most_s  # between two rounds that ended without a sum
 TAKEN = "taken for the sum of its window"
 _STATES = {
     Standing.MASKED: State.UNKNOWN,

@@ -30,7 +30,6 @@ from shoal.log import configure, get_log
 log = get_log("agent")
 AgentFactory = Callable[[AgentConfig, bool], Agent]  # configuration, whether it sends in the background
 LOOK_S = 60.0  # between two looks at the folders of tasks, and at what feeds say of themselves
-FEED_S = 60.0  # longest time for a feed in a single pass
 _AGAIN_S = 30.0  # before a full disk is tried again
 
 
@@ -316,6 +315,6 @@ class Runner:
 
     async def _fed(self, feed: Feed) -> None:
         try:
-            await feed.once(FEED_S)
+            await feed.once(LIMITS.feed_once_s)
         except ShoalError as error:
             self.tell(f"feed {feed.origin}", "feed brings nothing", error)

@@ -42,7 +42,7 @@ _NO_HURRY = 60  # as if after so many attempts: the longest pause
 _SENDERS = 4  # attempts under way at once
 _LOOK_S = 0.25  # between two looks at the answers while something is under way
 _SPARE_ATTEMPTS = 3  # of a window's time are kept for the first attempt and the ones after it
-_SLACK_S = 5.0  # beyond an attempt's own time limit, until it has surely ended
+_SLACK_S = 15.0  # beyond an attempt's own time limit, until it has surely ended
 _ALLOWED = "allowed"
 
 
@@ -278,7 +278,8 @@ class Sender:
             with contextlib.suppress(ShoalError):  # a folder that is gone for a moment changes nothing
                 await asyncio.to_thread(self._tasks.refresh)
         # An attempt that did not come about is trouble on this device: no hurry.
-        self._due[key] = asyncio.get_running_loop().time() + self._pause(held.attempts if sent else _NO_HURRY)
+        wait = self._pause(held.attempts if sent else _NO_HURRY, failure.retry_after_s)
+        self._due[key] = asyncio.get_running_loop().time() + wait
         return held
 
     def _refused(self, assignment: Assignment, key: Key) -> Record | None:
@@ -294,8 +295,8 @@ class Sender:
             give_up(self._memory.outbox, held, kind)
         return self._memory.outbox.find(*key)
 
-    def _pause(self, attempts: int) -> float:
-        return pause(max(attempts, 1), self._entropy, self._config.retry_first_s, self._config.retry_most_s)
+    def _pause(self, attempts: int, asked_s: float = 0.0) -> float:
+        return pause(max(attempts, 1), self._entropy, self._config.retry_first_s, self._config.retry_most_s, asked_s)
 
     def _transport(self, task: Task) -> Transport:
         # All tasks of a shuffler share a connection. Over a broker its key says which shuffler is meant, otherwise its address.

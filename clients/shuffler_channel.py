@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shoal.errors import Kind, ShoalError
+from shoal.limits import call_s
 from shoal.rpc.channel import build_channel, call
 from shoal.rpc.status import Unnamed
 
@@ -20,20 +21,23 @@ class ShufflerChannel:
         self._closed = False
         self.grpc = build_channel(address, None if insecure else ca, insecure=insecure, private_pool=private_pool)
 
-    async def call(self, method: str, request: bytes, deadline_s: float) -> bytes:
-        """The reply's bytes. Raises a refusal's kind only if the shuffler itself named it, otherwise one after which the same bytes may be
-        sent again."""
+    async def call(self, method: str, request: bytes, deadline_s: float, *, reply_bytes: int = 0) -> bytes:
+        """The reply's bytes. ``deadline_s``: of a call that carries few bytes; one with many gets more, ``limits.call_s``.
+        ``reply_bytes``: at most so many come back.
+
+        Raises a refusal's kind only if the shuffler itself named it, otherwise one after which the same bytes may be sent again.
+        """
         if self._closed:
             raise _closed()
         try:
-            return await call(self.grpc, method, request, deadline_s, peer="shuffler")
+            return await call(self.grpc, method, request, call_s(deadline_s, len(request) + reply_bytes), peer="shuffler")
         except Unnamed as error:
             # Nobody vouches for the kind. A proxy's 404 must not end a report or a round, and a reply that was too large for us must not
             # count as "not stored": only kinds that leave everything open pass.
             if error.kind in {Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL}:
                 raise
             advice = "try again later" if error.retryable else "that is not a shuffler speaking, check the task's address"
-            raise ShoalError(Kind.UNAVAILABLE, f"{error.message}: {advice}") from None
+            raise ShoalError(Kind.UNAVAILABLE, f"{error.message}: {advice}", retry_after_s=error.retry_after_s) from None
         except asyncio.CancelledError:
             # gRPC cancels the calls of a channel that is closed; a caller who is cancelled himself must notice.
             task = asyncio.current_task()

@@ -326,10 +326,13 @@ class Manifest:
     hop_key_id: KeyId
     schedule_hash: Digest
     rows_hash: Digest
+    damaged: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.rows <= LIMITS.batch_rows:
             raise ShoalError(Kind.INVALID, f"manifest: a batch has 1 to {LIMITS.batch_rows} rows")
+        if not 0 <= self.damaged <= LIMITS.batch_rows:
+            raise ShoalError(Kind.INVALID, "manifest: damaged is out of range")
         if not 0 < self.row_size <= LIMITS.report_bytes + 2 * 1024:
             raise ShoalError(Kind.INVALID, "manifest: row_size is out of range")
         if not 0 <= self.window < LIMITS.windows:
@@ -347,6 +350,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         hop_key_id=manifest.hop_key_id.raw,
         schedule_hash=manifest.schedule_hash.raw,
         rows_hash=manifest.rows_hash.raw,
+        damaged=manifest.damaged,
     ).SerializeToString(deterministic=True)
 
 
@@ -362,4 +366,5 @@ def decode_manifest(data: bytes) -> Manifest:
         KeyId(message.hop_key_id),
         Digest(message.schedule_hash),
         Digest(message.rows_hash),
+        message.damaged,
     )

@@ -74,19 +74,24 @@ USAGE: frozenset[Kind] = frozenset({Kind.CONFIG, Kind.KEY_FILE, Kind.INVALID, Ki
 
 
 class ShoalError(Exception):
-    """A failure with a kind and one line that says what is wrong and how to mend it."""
+    """A failure with a kind and one line that says what is wrong and how to mend it.
 
-    def __init__(self, kind: Kind, message: str) -> None:
+    ``retry_after_s``: seconds that whoever refused asks to wait before the next attempt, 0: it says nothing. A peer's word: who
+    obeys it caps it.
+    """
+
+    def __init__(self, kind: Kind, message: str, *, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
+        self.retry_after_s = retry_after_s
 
     def __str__(self) -> str:
         return self.message
 
-    def __reduce__(self) -> tuple[type[ShoalError], tuple[Kind, str]]:
+    def __reduce__(self) -> tuple[type[ShoalError], tuple[Kind, str], dict[str, float]]:
         """Failures travel back from worker processes; the default would forget the kind and break the pool."""
-        return type(self), (self.kind, self.message)
+        return type(self), (self.kind, self.message), {"retry_after_s": self.retry_after_s}
 
     @property
     def status(self) -> str:

@@ -10,10 +10,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from shoal.errors import Kind, ShoalError
+from shoal.rpc.access import Access
 from shoal.rpc.address import is_loopback
 from shoal.task import split_address
 from shoal.toml import no_such_key, read_toml
@@ -25,13 +26,6 @@ def _address(value: str) -> str:
     return value
 
 
-def _loopback(value: str) -> str:
-    parts = split_address(_address(value))
-    if parts is None or not is_loopback(parts[0]):
-        raise ValueError("only a loopback address is allowed, for example 127.0.0.1:7444")
-    return value
-
-
 def _public_key(value: str) -> str:
     if len(value) != 64 or any(digit not in "0123456789abcdefABCDEF" for digit in value):
         raise ValueError("each authority is an Ed25519 public key: 64 hex digits, as `shoal keys` prints them")
@@ -39,7 +33,6 @@ def _public_key(value: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_address)]
-Loopback = Annotated[str, AfterValidator(_loopback)]
 PublicKey = Annotated[str, AfterValidator(_public_key)]
 
 
@@ -75,11 +68,26 @@ def _anchor(model: BaseModel, base: Path) -> None:
             object.__setattr__(model, name, base / value)
 
 
+class AdminSection(Section):
+    """Who may read the admin pages; see ``shoal.rpc.access``."""
+
+    hosts: list[Annotated[str, Field(min_length=1, max_length=253)]] = []
+    token_file: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+
+    def access(self) -> Access:
+        """With what the files hold. Raises CONFIG, KEY_FILE."""
+        return Access.load(frozenset(self.hosts), self.token_file, self.certificate, self.key, self.client_ca)
+
+
 class RoleSettings(ServiceSettings):
     """What shuffler and analyzer configure alike: where they listen, what they keep, whom they trust, how loudly they log."""
 
     listen: Address
-    admin_listen: Loopback
+    admin: AdminSection = AdminSection()
+    admin_listen: Address
     data_dir: Path
     tasks_dir: Path
     keys_dir: Path
@@ -87,6 +95,14 @@ class RoleSettings(ServiceSettings):
     authorities: Annotated[list[PublicKey], Field(min_length=1)]
     reload_s: Annotated[float, Field(ge=1, le=86_400)] = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("admin_listen")
+    @classmethod
+    def _readers_are_known(cls, value: str, info: ValidationInfo) -> str:
+        admin, parts = info.data.get("admin", AdminSection()), split_address(value)
+        if parts is not None and not is_loopback(parts[0]) and admin.token_file is None and admin.client_ca is None:
+            raise ValueError("only a loopback address is allowed, for example 127.0.0.1:7444, unless [admin] has token_file or client_ca")
+        return value
 
     @property
     def authority_keys(self) -> frozenset[bytes]:

@@ -21,6 +21,7 @@ from shoal.errors import Kind, ShoalError
 
 T = TypeVar("T")
 _PR_SET_PDEATHSIG = 1
+_LOOK_S = 0.5  # between two looks at whether the parent lives
 
 
 @contextlib.contextmanager
@@ -48,7 +49,7 @@ def die_with_parent(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(0.5)
+            time.sleep(_LOOK_S)
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -150,8 +150,8 @@ class PublicKeyConfig:
 
     ``public_key`` is raw (32 bytes, or 1184 bytes of ML-KEM followed by 32 of X25519); ``raw`` is the configuration that
     schedules carry; ``key_id`` its hash. Made by ``parse_config`` or by a private key. Raises INVALID for a wrong length,
-    for an X25519 point of small order (every shared secret would be zero, RFC 7748 section 6.1) and for an ML-KEM key
-    that fails the modulus check (FIPS 203 section 7.2). Equality and hash are those of ``raw``.
+    for an X25519 point of small order (every shared secret would be zero, RFC 7748 section 6.1) or in a second spelling (2^255 - 19
+    or more), and for an ML-KEM key that fails the modulus check (FIPS 203 section 7.2). Equality and hash are those of ``raw``.
     """
 
     suite: SuiteId = field(compare=False)
@@ -180,7 +180,13 @@ class PublicKeyConfig:
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 
 
+_FIELD_PRIME = (1 << 255) - 19  # of Curve25519
+
+
 def _parse_public(suite: SuiteId, raw: bytes) -> PublicKey:
+    # X25519 ignores the highest bit and reduces modulo the prime (RFC 7748 section 5): one point would have several key ids.
+    if int.from_bytes(raw[-32:], "little") >= _FIELD_PRIME:
+        raise ShoalError(Kind.INVALID, f"these bytes are no public key of suite {suite.value} in its one canonical form: make a new key")
     try:
         point = X25519PublicKey.from_public_bytes(raw[-32:])
         _PROBE.exchange(point)

@@ -104,8 +104,9 @@ class Estimate:
     """Raw unbiased values with their errors, one per label: never clipped, so that sums of them stay unbiased.
 
     ``values``, ``stderr``, ``ci_low``, ``ci_high``: float64[len(labels)], finite. Numbers of devices for frequency
-    mechanisms, the domain's unit for a mean. The interval covers with probability ``level`` over the randomizers' coins,
-    the devices' values held fixed.
+    mechanisms, the domain's unit for a mean. The interval covers with probability ``level`` over all coins, the devices' *values* held
+    fixed: the randomizers', and for a number those of its rounding to a level. ``rounding``: how much of ``stderr`` is of the latter, at
+    most (``rounding.py``): standard errors, float64[len(labels)], not above ``stderr``; empty where nothing is rounded.
     """
 
     labels: tuple[str, ...]
@@ -114,6 +115,7 @@ class Estimate:
     ci_low: NDArray[np.float64]
     ci_high: NDArray[np.float64]
     level: float = field(default=LEVEL)
+    rounding: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         import numpy as np
@@ -121,11 +123,24 @@ class Estimate:
         arrays = (self.values, self.stderr, self.ci_low, self.ci_high)
         if any(a.shape != (len(self.labels),) or not np.isfinite(a).all() for a in arrays):
             raise invalid("an estimate has one finite value, standard error and interval per label")
+        if self.rounding and len(self.rounding) != len(self.labels):
+            raise invalid("an estimate says of every label how much of its error is rounding, or of none")
 
     @classmethod
-    def wald(cls, labels: tuple[str, ...], values: NDArray[np.float64], stderr: NDArray[np.float64]) -> Estimate:
+    def wald(
+        cls, labels: tuple[str, ...], values: NDArray[np.float64], stderr: NDArray[np.float64], rounding: tuple[float, ...] = ()
+    ) -> Estimate:
         """values +- 1.96 standard errors."""
-        return cls(labels, values, stderr, values - Z * stderr, values + Z * stderr)
+        return cls(labels, values, stderr, values - Z * stderr, values + Z * stderr, rounding=rounding)
+
+    @property
+    def coins(self) -> NDArray[np.float64]:
+        """float64[labels]: the standard errors over the randomizers' coins alone, the levels held fixed."""
+        import numpy as np
+
+        rounded = np.array(self.rounding or (0.0,) * len(self.labels))
+        found: NDArray[np.float64] = np.sqrt(np.maximum(self.stderr**2 - rounded**2, 0.0))
+        return found
 
 
 class Response(Protocol):

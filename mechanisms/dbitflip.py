@@ -38,6 +38,7 @@ from shoal.entropy import Entropy
 from shoal.limits import LIMITS
 from shoal.mechanisms import bitmaps, cells, laws, scalar
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, Z, invalid
+from shoal.mechanisms.intervals import shift
 from shoal.mechanisms.krr import check_k
 from shoal.mechanisms.sampling import blocks, uniform_below
 from shoal.mechanisms.thresholds import WORDS, least_noise
@@ -241,13 +242,26 @@ class DBitFlip:
 
     def _interval(self, share: NDArray[np.float64], asked: NDArray[np.float64], devices: float) -> tuple[NDArray[np.float64], ...]:
         """The shares f that are not too far from the estimated one, if f were true: (share - f)^2 <= z^2 (v + a f (1 - f)), with the
-        variance of ``_stderr`` over n^2. A quadratic in f (Wilson, JASA 22, 1927), with two roots for every count."""
+        variance of ``_stderr`` over n^2. A quadratic in f (Wilson, JASA 22, 1927), with two roots for every count; and skewness and steps
+        of the bits that are 1, which are few where hardly any is flipped (``intervals``)."""
         import numpy as np
 
-        zz, coins, a = Z**2, self._coins / asked, (1.0 - np.minimum(asked / max(devices, 1.0), 1.0)) / asked
-        middle = share + zz * a / 2.0
-        root = Z * np.sqrt(np.maximum(zz * a**2 / 4.0 + a * share * (1.0 - share) + coins * (1.0 + zz * a), 0.0))
-        return (middle - root) / (1.0 + zz * a), (middle + root) / (1.0 + zz * a)
+        zz, coins, part = Z**2, self._coins / asked, np.minimum(asked / max(devices, 1.0), 1.0)
+        a, flip, gap = (1.0 - part) / asked, self.flip / WORDS, self._gap
+
+        def end(side: float, at: NDArray[np.float64]) -> NDArray[np.float64]:
+            root = Z * np.sqrt(np.maximum(zz * a**2 / 4.0 + a * at * (1.0 - at) + coins * (1.0 + zz * a), 0.0))
+            found: NDArray[np.float64] = (at + zz * a / 2.0 + side * root) / (1.0 + zz * a)
+            return found
+
+        def corrected(side: float) -> NDArray[np.float64]:
+            f = np.clip(end(side, share), 0.0, 1.0)
+            sampled = f * (1.0 - f) * (1.0 - part)  # of those who were asked, without replacement
+            second = asked * (flip * (1.0 - flip) + gap**2 * sampled)
+            third = asked * (flip * (1.0 - flip) * gap * (1.0 - 2.0 * f) + gap**3 * sampled * (1.0 - 2.0 * f) * (1.0 - 2.0 * part))
+            return end(side, share - shift(side, second, third) / (asked * gap))
+
+        return np.minimum(corrected(-1.0), share), np.maximum(corrected(1.0), share)
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """To first order: with n d / k reports that chose a bucket, as many as there are on average."""

@@ -35,6 +35,7 @@ from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, i
 from shoal.mechanisms.cells import check_counts
 from shoal.mechanisms.composed import Composed
 from shoal.mechanisms.decay import least_noise_of_rows, powers
+from shoal.mechanisms.intervals import of_weights
 from shoal.mechanisms.krr import check_k
 from shoal.mechanisms.simplex import norm_sub
 from shoal.mechanisms.tables import Table, TableResponse, check_entries, row
@@ -79,15 +80,20 @@ class ExponentialResponse(Composed):
         return MechanismSpec.of(NAME, circle=self.circle, decay=self.decay, k=len(self.labels))
 
     def estimate(self, tally: Tally) -> Estimate:
-        """Numbers of devices, one per cell. Their errors are those of the nearest counts that can be (``simplex.norm_sub``).
+        """Numbers of devices, one per cell. Their errors are those of the nearest counts that can be (``simplex.norm_sub``), or what the
+        reports themselves say, if that is more. Their intervals are score intervals (``intervals.of_weights``): a cell far from all others,
+        as "no answer" is, is known to within a few devices, where the projection may take all of them for noise of the others.
 
         Raises INVALID where the table cannot be solved in floats (``design`` refuses those).
         """
         import numpy as np
 
-        values = self.response.counts(tally) @ self.scores()
-        likely = norm_sub(values, float(tally.rows))
-        return Estimate.wald(self.labels, values, np.sqrt(likely @ self._variances()))
+        counts, scores = self.response.counts(tally), self.scores()
+        values, units = counts @ scores, np.diag(scores).copy()
+        likely, seen = norm_sub(values, float(tally.rows)), counts @ scores**2 - values
+        second, third = self._moments()
+        variance = np.maximum(likely @ second, seen)
+        return Estimate(self.labels, values, np.sqrt(variance), *of_weights(values, likely, second, third, units, seen))
 
     def covariance(self, tally: Tally) -> NDArray[np.float64]:
         """float64[k, k]: of the estimated counts over the coins. For the error of a range: the sum of its square in here.
@@ -106,16 +112,18 @@ class ExponentialResponse(Composed):
         import numpy as np
 
         devices = check_counts(counts, len(self.labels)).astype(np.float64)
-        deviations: NDArray[np.float64] = np.sqrt(devices @ self._variances())
+        deviations: NDArray[np.float64] = np.sqrt(devices @ self._moments()[0])
         return deviations
 
-    def _variances(self) -> NDArray[np.float64]:
-        """float64[k, k]: what one device that holds cell x adds to the variance of the count of v. Centred before squaring: no
-        cancellation where a cell is hardly ever missed."""
+    def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(float64[k, k], float64[k, k]): what one device that holds cell x adds to the variance of the count of v, and to its third
+        cumulant. Centred before they are raised: no cancellation where a cell is hardly ever missed."""
         import numpy as np
 
         table, scores = self.response.table.probabilities(), self.scores()
-        return np.stack([each @ (scores - each @ scores) ** 2 for each in table])
+        off = [scores - each @ scores for each in table]
+        second, third = (np.stack([each @ one**power for each, one in zip(table, off, strict=True)]) for power in (2, 3))
+        return second, third
 
     def scores(self) -> NDArray[np.float64]:
         """float64[k, k]: A(y, v), what a report of y adds to the count of v."""

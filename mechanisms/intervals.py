@@ -58,8 +58,8 @@ _SKEW = (Z * Z - 1.0) / 6.0
 def score(
     values: NDArray[np.float64],
     variance: NDArray[np.float64],
-    slope: float,
-    unit: float,
+    slope: float | NDArray[np.float64],
+    unit: float | NDArray[np.float64],
     moments: Moments,
     most: int,
     step: float = 1.0,
@@ -67,7 +67,8 @@ def score(
     """(low, high), float64[k] each, in devices: the interval of the module, low <= values <= high.
 
     ``values``: float64[k], estimates in devices. ``variance``: float64[k], the line V(x) at x = ``values``, in devices^2; ``slope``: A.
-    ``unit``: devices per report counted, above 0. ``moments(x)``: variance and third cumulant of the count, in reports, when x devices hold
+    ``unit``: devices per report counted, above 0; both of all cells, or float64[k].
+    ``moments(x)``: variance and third cumulant of the count, in reports, when x devices hold
     the cell; asked for x in [0, ``most``], ``most`` the number of devices. ``step``: how far apart counts are, in reports.
     """
     import numpy as np
@@ -80,12 +81,19 @@ def score(
         return root
 
     def corrected(side: float) -> NDArray[np.float64]:
-        second, third = moments(np.clip(end(side, 0.0), 0.0, float(most)))
-        skewed = _SKEW * np.clip(third / np.maximum(second, np.finfo(np.float64).tiny), -step, step)
-        room = np.maximum(_ROOM * step - _FADE * np.sqrt(second), 0.0)
-        return end(side, skewed - side * room)
+        return end(side, shift(side, *moments(np.clip(end(side, 0.0), 0.0, float(most))), step))
 
     return np.minimum(corrected(-1.0), values), np.maximum(corrected(1.0), values)
+
+
+def shift(side: float, second: NDArray[np.float64], third: NDArray[np.float64], step: float = 1.0) -> NDArray[np.float64]:
+    """float64[k], in reports: by how much smaller a count is to be taken for the lower (side -1) or upper (1) end of its interval, of a
+    count with this variance and third cumulant where that end lies; ``step`` as in ``score``."""
+    import numpy as np
+
+    skewed = _SKEW * np.clip(third / np.maximum(second, np.finfo(np.float64).tiny), -step, step)
+    moved: NDArray[np.float64] = skewed - side * np.maximum(_ROOM * step - _FADE * np.sqrt(second), 0.0)
+    return moved
 
 
 def of_counts(counts: NDArray[np.float64], rows: int, p: float, q: float, gap: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -101,3 +109,36 @@ def of_counts(counts: NDArray[np.float64], rows: int, p: float, q: float, gap: f
     values = (counts - rows * q) / gap
     variance = (counts * ((1.0 - p) * (1.0 - q)) + np.maximum(rows - counts, 0.0) * (p * q)) / gap**2
     return score(values, variance, (1.0 - p - q) / gap, 1.0 / gap, moments, rows)
+
+
+def of_weights(
+    values: NDArray[np.float64],
+    likely: NDArray[np.float64],
+    second: NDArray[np.float64],
+    third: NDArray[np.float64],
+    units: NDArray[np.float64],
+    seen: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(low, high), float64[k] each, in devices, for estimates that are sums of weights over the reports: of every output some, not of one
+    output alone. ``values``: float64[k]; ``likely``: float64[k] >= 0, numbers of devices per cell that there may be; ``second``, ``third``:
+    float64[k, k], variance and third cumulant that a device with cell x (row) adds to the estimate of v; ``units``: float64[k] > 0, the
+    weight of the output that is v's own; ``seen``: float64[k], the variances as the reports tell them without bias, noisy.
+
+    As ``of_counts``, with what the other devices add taken at their likely cells: V(x) = x second[v, v] + (n - x) (their average); or as
+    the reports say, if that is more: where cells are hardly told apart, likely numbers of devices are none. The law is no lattice where
+    weights differ; where those of other outputs are nearly alike (a cell as far from all others) it is one.
+    """
+    import numpy as np
+
+    rows, own = float(likely.sum()), (np.diag(second), np.diag(third))
+    others = np.where(rows - likely > 0.5, rows - likely, 0.0)[None, :] * np.ones_like(second)
+    weights = likely[:, None] * (1.0 - np.eye(values.size))
+    weights = np.where(others > 0.0, weights / np.maximum(others, 1.0), (1.0 - np.eye(values.size)) / max(1, values.size - 1))
+    beside = ((weights * second).sum(axis=0), (weights * third).sum(axis=0))
+
+    def moments(holders: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        found = [holders * mine + (rows - holders) * other for mine, other in zip(own, beside, strict=True)]
+        return found[0] / units**2, found[1] / units**3
+
+    variance = np.maximum(np.maximum(values * own[0] + (rows - values) * beside[0], seen), 0.0)
+    return score(values, variance, own[0] - beside[0], units, moments, round(rows))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.domain import NO_ANSWER, Domain, Numeric
+from shoal.mechanisms import rounding
 from shoal.mechanisms.base import Estimate, Family, Tally, invalid, only
 from shoal.mechanisms.composed import Composed
 from shoal.mechanisms.distribution import Distribution, of_devices
@@ -48,9 +49,10 @@ class KaryMean(Composed):
     def estimate(self, tally: Tally) -> Estimate:
         """("mean", "no answer"): the mean over answering devices in the domain's unit, and how many devices gave none.
 
-        The mean is a ratio of two unbiased estimates, the sum and the number of answers; its error is first order. When
-        the number of answers is not clearly above 0 nothing is known of the mean but its domain: then the value is the
-        middle, the standard error half the width, and the interval all of [low, high]. The interval of "no answer" is that of ``krr``.
+        The mean is a ratio of two unbiased estimates, the sum and the number of answers; its error is first order, and that of the
+        worst numbers with these levels (``rounding``). When the number of answers is not clearly above 0 nothing is known of the mean
+        but its domain: then the value is the middle, the standard error half the width, and the interval all of [low, high]. The
+        interval of "no answer" is that of ``krr``.
         """
         import numpy as np
 
@@ -59,19 +61,21 @@ class KaryMean(Composed):
         if answered <= CLEARLY * answered_error:
             half = (self.domain.high - self.domain.low) / 2
             mean, error = self.domain.low + half, half
-            interval = (self.domain.low, self.domain.high)
+            interval, rounded = (self.domain.low, self.domain.high), 0.0
         else:
             levels = np.arange(self.domain.levels, dtype=np.float64)  # in steps above low: no cancellation, no overflow
             place = float(levels @ devices[:-1]) / answered
             mean = self.domain.low + place * self.domain.step
-            error = self._spread(np.append(levels - place, 0.0), devices, tally.rows) / answered * self.domain.step
+            coins = self._spread(np.append(levels - place, 0.0), devices, tally.rows)
+            rounded = math.sqrt(rounding.bound(devices[:-1], raw.stderr[:-1], tally.rows)) / answered * self.domain.step
+            error = math.hypot(coins / answered * self.domain.step, rounded)
             interval = None
         values, stderr = np.array([mean, devices[-1]]), np.array([error, answered_error])
         estimate = Estimate.wald(("mean", NO_ANSWER), values, stderr)
         low, high = np.array([estimate.ci_low[0], raw.ci_low[-1]]), np.array([estimate.ci_high[0], raw.ci_high[-1]])
         if interval is not None:
             low[0], high[0] = interval
-        return Estimate(estimate.labels, values, stderr, low, high)
+        return Estimate(estimate.labels, values, stderr, low, high, rounding=(rounded, 0.0))
 
     def distribution(self, tally: Tally) -> Distribution:
         """Of the unbiased counts of all cells, moved to the nearest that can be (``simplex.norm_sub``). Raises INVALID for no reports."""

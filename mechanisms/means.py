@@ -12,6 +12,8 @@ none, *no* function of the reports tells the sum of the variances without bias. 
   fitted to Var over the cells and raised to be nowhere below it: whichever of the two is off by less, chance included;
 - n times the sample variance of the scores: that of the coins, and of the devices' places on top.
 
+What rounding numbers to levels adds (``rounding``) comes on top, up to the second, which has it already.
+
 The first is unbiased but for what the fit leaves. The second is exact where all devices hold one cell; it is what one bit of a report
 allows.
 """
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from shoal.domain import Domain, Numeric
 from shoal.errors import ShoalError
+from shoal.mechanisms import rounding
 from shoal.mechanisms.base import Estimate, Tally, invalid
 from shoal.mechanisms.cells import check_counts
 from shoal.mechanisms.composed import Composed
@@ -93,8 +96,27 @@ def estimate(domain: Numeric, table: Table, scores: NDArray[np.float64], counts:
         ends = np.array([[domain.low], [domain.high]])
         return Estimate((MEAN_OF_ALL,), ends[0] + half, np.array([half]), ends[0], ends[1])
     mean = float(counts @ scores) / rows
-    error = math.sqrt(_variance(table, scores, counts, mean)) / rows
-    return Estimate.wald((MEAN_OF_ALL,), np.array([domain.low + half + half * mean]), np.array([half * error]))
+    return stated(domain, table, scores, counts, _variance(table, scores, counts, mean))
+
+
+def stated(domain: Numeric, table: Table, scores: NDArray[np.float64], counts: NDArray[np.float64], coins: float) -> Estimate:
+    """The mean, and its error from above. ``coins``: the variance of the sum of the scores with the levels held fixed. What rounding the
+    numbers to levels adds comes on top (``rounding``), up to the sample variance, which holds both and the spread of the numbers."""
+    import numpy as np
+
+    half, rows = (domain.high - domain.low) / 2, float(counts.sum())
+    mean, step = float(counts @ scores) / rows, 2.0 / (domain.levels - 1)
+    total = max(coins, min(coins + step**2 * rounding.of_reports(table, counts), _sample(scores, counts, mean)))
+    error, rounded = (half * math.sqrt(variance) / rows for variance in (total, total - coins))
+    return Estimate.wald((MEAN_OF_ALL,), np.array([domain.low + half + half * mean]), np.array([error]), (rounded,))
+
+
+def _sample(scores: NDArray[np.float64], counts: NDArray[np.float64], mean: float) -> float:
+    """n times the sample variance, and one standard error of that: below the truth it would make intervals too narrow."""
+    rows, squares = float(counts.sum()), (scores - mean) ** 2
+    total = float(counts @ squares)
+    spread = max(float(counts @ squares**2) - total**2 / rows, 0.0)
+    return (total + math.sqrt(spread)) * (rows / (rows - 1) if rows > 1 else math.inf)
 
 
 def expected_stderr(domain: Numeric, table: Table, scores: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -121,8 +143,7 @@ def _variance(table: Table, scores: NDArray[np.float64], counts: NDArray[np.floa
     probabilities, rows = table.probabilities(), float(counts.sum())
     noise = variances(probabilities, scores)
     told = min((_fitted(probabilities, scores, noise), *_exact(table, noise)), key=lambda v: _off(probabilities, noise, v, rows))
-    sample = float(counts @ (scores - mean) ** 2) * (rows / (rows - 1) if rows > 1 else math.inf)
-    return min(max(min(float(counts @ told), sample), rows * float(noise.min())), rows * float(noise.max()))
+    return min(max(min(float(counts @ told), _sample(scores, counts, mean)), rows * float(noise.min())), rows * float(noise.max()))
 
 
 def _fitted(probabilities: NDArray[np.float64], scores: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:

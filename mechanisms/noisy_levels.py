@@ -10,7 +10,6 @@ coin that is part of the table.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from shoal.mechanisms import means
 from shoal.mechanisms.base import Estimate, Tally, invalid
 from shoal.mechanisms.cells import check_counts
 from shoal.mechanisms.composed import Composed
-from shoal.mechanisms.tables import MEAN_OF_ALL, Table, TableResponse, row
+from shoal.mechanisms.tables import Table, TableResponse, row
 from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
@@ -70,19 +69,16 @@ class NoisyLevels(Composed):
 
         The variance of the coins is estimated without bias: by what each output says of the variance of its device's own noise, which
         depends on its level. Brought back between what the least and the most noisy level would give. Where the table cannot tell that
-        well enough, an upper estimate is taken (``means``).
+        well enough, an upper estimate is taken (``means``). What rounding to the levels adds comes on top (``rounding``).
         """
-        import numpy as np
 
         scores, noise = self.scores()
         counts = self.response.counts(tally)
-        rough = means.estimate(self.domain, self.table, scores, counts)
         if noise is None or not tally.rows:
-            return rough
+            return means.estimate(self.domain, self.table, scores, counts)
         each = means.variances(self.table.probabilities(), scores)
         variance = min(max(float(counts @ noise), tally.rows * float(each.min())), tally.rows * float(each.max()))
-        half = (self.domain.high - self.domain.low) / 2
-        return Estimate.wald((MEAN_OF_ALL,), rough.values, np.array([half * math.sqrt(variance) / tally.rows]))
+        return means.stated(self.domain, self.table, scores, counts, variance)
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         check_counts(counts, self.domain.size)

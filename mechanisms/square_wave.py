@@ -36,10 +36,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.domain import NO_ANSWER, Domain, Numeric
-from shoal.mechanisms import cells
+from shoal.mechanisms import cells, rounding
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.composed import Composed
 from shoal.mechanisms.distribution import Distribution, no_reports, of_shares
+from shoal.mechanisms.intervals import of_counts
 from shoal.mechanisms.kmean import CLEARLY
 from shoal.mechanisms.krr import check_k
 from shoal.mechanisms.means import numeric, variances
@@ -88,7 +89,7 @@ class SquareWave(Composed):
 
         The mean is a ratio, and what is said where hardly anybody answers is what ``kmean`` says. Its error is first order: that of the sum
         of (level - mean) over answering devices. The variance of that is estimated without bias, and brought back between what the
-        least and the most noisy cell would give for all devices.
+        least and the most noisy cell would give for all devices; what rounding to the levels adds comes on top (``rounding``).
         """
         import numpy as np
 
@@ -99,18 +100,31 @@ class SquareWave(Composed):
         if answered <= CLEARLY * float(error[0]):
             half = (self.domain.high - self.domain.low) / 2
             values, stderr = np.array([self.domain.low + half, silent[0]]), np.array([half, error[0]])
-            wald = Estimate.wald(("mean", NO_ANSWER), values, stderr)
-            low, high = wald.ci_low.copy(), wald.ci_high.copy()
+            told = self._told(values, stderr, counts)
+            low, high = told.ci_low.copy(), told.ci_high.copy()
             low[0], high[0] = self.domain.low, self.domain.high
-            return Estimate(wald.labels, values, stderr, low, high)
+            return Estimate(told.labels, values, stderr, low, high)
         scores, squares = self._scores()
         place = float(counts @ scores) / answered
         weights = self._weights(scores, place)
         own = float(counts @ squares) - place**2 * answered  # of (level - mean)^2, by the choice of the mean
         each = variances(self.response.table.probabilities(), weights)
         spread = min(max(float(counts @ weights**2) - own, tally.rows * float(each.min())), tally.rows * float(each.max()))
+        rounded = rounding.of_reports(self.response.table, counts)
         values = np.array([self._unit(place), silent[0]])
-        return Estimate.wald(("mean", NO_ANSWER), values, np.array([math.sqrt(spread) / answered * self.domain.step, error[0]]))
+        stderr = np.array([math.sqrt(spread + rounded) / answered * self.domain.step, error[0]])
+        return self._told(values, stderr, counts, math.sqrt(rounded) / answered * self.domain.step)
+
+    def _told(
+        self, values: NDArray[np.float64], stderr: NDArray[np.float64], counts: NDArray[np.float64], rounded: float = 0.0
+    ) -> Estimate:
+        """1.96 standard errors around the mean; for "no answer" the score interval of a count."""
+        import numpy as np
+
+        wald = Estimate.wald(("mean", NO_ANSWER), values, stderr)
+        least, most = of_counts(counts[-1:], int(counts.sum()), *self._no_answer())
+        low, high = np.array([wald.ci_low[0], least[0]]), np.array([wald.ci_high[0], most[0]])
+        return Estimate(wald.labels, values, stderr, low, high, rounding=(rounded, 0.0))
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Of the mean over the cells that devices hold, and of "no answer"; as ``kmean`` where hardly anybody answers."""

@@ -171,6 +171,7 @@ class Manifest(_message.Message):
     HOP_KEY_ID_FIELD_NUMBER: _builtins.int
     SCHEDULE_HASH_FIELD_NUMBER: _builtins.int
     ROWS_HASH_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -185,6 +186,8 @@ class Manifest(_message.Message):
     """SHA-256 of the key schedule's bytes"""
     rows_hash: _builtins.bytes
     """SHA-256 over all rows in delivered order"""
+    damaged: _builtins.int
+    """rows that were acknowledged and are not in the batch, because the shuffler's disk lost or changed them"""
     def __init__(
         self,
         *,
@@ -197,10 +200,11 @@ class Manifest(_message.Message):
         hop_key_id: _builtins.bytes = ...,
         schedule_hash: _builtins.bytes = ...,
         rows_hash: _builtins.bytes = ...,
+        damaged: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyzer_key_id", b"analyzer_key_id", "hop_key_id", b"hop_key_id", "row_size", b"row_size", "rows", b"rows", "rows_hash", b"rows_hash", "schedule_hash", b"schedule_hash", "task_id", b"task_id", "version", b"version", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyzer_key_id", b"analyzer_key_id", "damaged", b"damaged", "hop_key_id", b"hop_key_id", "row_size", b"row_size", "rows", b"rows", "rows_hash", b"rows_hash", "schedule_hash", b"schedule_hash", "task_id", b"task_id", "version", b"version", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

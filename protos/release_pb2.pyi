@@ -59,6 +59,7 @@ class Release(_message.Message):
     ROUNDS_FIELD_NUMBER: _builtins.int
     DISTRIBUTION_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -71,6 +72,8 @@ class Release(_message.Message):
     """why nothing is published; empty for a release"""
     counts: _builtins.str
     """"all cells": the estimates are numbers of devices, one for every cell of the domain; "some cells"; "none" """
+    damaged: _builtins.int
+    """reports that were acknowledged and are missing, because a service's disk lost or changed them"""
     @_builtins.property
     def rejected(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rejected]:
         """rows that did not count, by reason"""
@@ -105,10 +108,11 @@ class Release(_message.Message):
         rounds: Global___RoundsReport | None = ...,
         distribution: Global___Distribution | None = ...,
         counts: _builtins.str = ...,
+        damaged: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["distribution", b"distribution", "privacy", b"privacy", "rounds", b"rounds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,8 +19,6 @@ from shoal.shuffler.core import WindowId
 from shoal.shuffler.vectors import VectorSpool
 
 _SERVICE = "/shoal.v1.Collection"
-_STREAM_DEADLINE_S = 300.0
-_SINGLES_DEADLINE_S = 3_600.0  # a whole window of helper mode in one call
 _STREAM_BYTES = 64 << 20  # a call is bounded in time, and the rows that it brought are kept
 M = TypeVar("M", bound=Message)
 
@@ -62,7 +60,7 @@ class GrpcCollection:
 
     async def unmask(self, request: pairwise_pb2.UnmaskRoundRequest) -> pairwise_pb2.UnmaskRoundReply:
         # The last one makes the analyzer compute pads of lost devices: minutes for large vectors.
-        return await self._unary("UnmaskRound", request, pairwise_pb2.UnmaskRoundReply, _STREAM_DEADLINE_S)
+        return await self._unary("UnmaskRound", request, pairwise_pb2.UnmaskRoundReply, LIMITS.stream_deadline_s)
 
     async def end(self, request: pairwise_pb2.EndRoundRequest) -> None:
         await self._unary("EndRound", request, pairwise_pb2.EndRoundReply)
@@ -70,12 +68,12 @@ class GrpcCollection:
     async def finish(self, window: WindowId) -> bool:
         """Whether the window is released."""
         request = pairwise_pb2.FinishWindowRequest(task_id=window.task_id.raw, window=window.window)
-        return (await self._unary("FinishWindow", request, pairwise_pb2.FinishWindowReply, _STREAM_DEADLINE_S)).released
+        return (await self._unary("FinishWindow", request, pairwise_pb2.FinishWindowReply, LIMITS.stream_deadline_s)).released
 
     async def stream(self, method: str, messages: AsyncIterator[bytes]) -> bytes:
         """One call that streams messages up; the reply's bytes."""
         failpoints.hit(f"rounds.{method}")
-        answer = await call_stream(self._channel, f"{_SERVICE}/{method}", messages, _SINGLES_DEADLINE_S, peer="analyzer")
+        answer = await call_stream(self._channel, f"{_SERVICE}/{method}", messages, LIMITS.singles_deadline_s, peer="analyzer")
         failpoints.hit(f"rounds.{method}.done")
         return answer
 
@@ -87,7 +85,7 @@ class GrpcCollection:
             broken: list[Exception] = []
             chunks = self._chunks(round_id, spool, rows, (first, first + step), row_bytes, broken)
             try:
-                answer = await call_stream(self._channel, f"{_SERVICE}/DeliverVectors", chunks, _STREAM_DEADLINE_S, peer="analyzer")
+                answer = await call_stream(self._channel, f"{_SERVICE}/DeliverVectors", chunks, LIMITS.stream_deadline_s, peer="analyzer")
             except asyncio.CancelledError:
                 if broken:  # gRPC cancels the call when its source of messages fails, and keeps the reason to itself
                     raise broken[0] from None

@@ -4,6 +4,7 @@ A window of a task is a batch, and its life is one line::
 
     OPEN -> CLOSING -> SEALED -> DELIVERING -> ACKNOWLEDGED -> SHREDDED
     OPEN -> CLOSING -> WITHHELD -> SHREDDED          fewer distinct reports than min_batch
+            SEALED | DELIVERING -> WITHHELD          the disk damaged so much of the batch that less than min_batch is left
             CLOSING | SEALED | DELIVERING -> EXPIRED -> SHREDDED     the task's retention ended before the analyzer acknowledged
 
 CLOSING means that no report is taken any more and sealing goes on: a crash there is redone from the inbox. Every state is
@@ -78,6 +79,8 @@ _STEPS: dict[tuple[WindowState, Event], WindowState] = {
     (WindowState.CLOSING, Event.ENOUGH): WindowState.SEALED,
     (WindowState.CLOSING, Event.TOO_FEW): WindowState.WITHHELD,
     (WindowState.SEALED, Event.OFFERED): WindowState.DELIVERING,
+    (WindowState.SEALED, Event.TOO_FEW): WindowState.WITHHELD,  # rows were damaged after sealing: what is left is not enough
+    (WindowState.DELIVERING, Event.TOO_FEW): WindowState.WITHHELD,
     (WindowState.DELIVERING, Event.ACKNOWLEDGED): WindowState.ACKNOWLEDGED,
     (WindowState.CLOSING, Event.EXPIRED): WindowState.EXPIRED,
     (WindowState.SEALED, Event.EXPIRED): WindowState.EXPIRED,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shoal import failpoints
 from shoal.errors import Kind, ShoalError
+from shoal.stored import teach
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _LITTLE = 1 << 20  # bytes; with less free space than this an unclear failure is put down to the disk being full
@@ -25,6 +26,7 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA busy_timeout = 5000")
+        teach(connection)
     except sqlite3.Error:
         connection.close()
         raise

@@ -22,7 +22,6 @@ from shoal.shuffler.store import SealedRows, Store, WindowRecord
 
 SERVICE = "shoal.v1.Delivery"
 _CHUNKS_PER_CALL = 256  # 64 MiB: a call is bounded in time, and what it brought is kept
-_STREAM_DEADLINE_S = 300.0
 
 
 def make_manifest(served: ServedTask, window: WindowId, sealed: SealedRows) -> bytes:
@@ -37,6 +36,7 @@ def make_manifest(served: ServedTask, window: WindowId, sealed: SealedRows) -> b
             hop_key_id=served.keys.hop_keys[window.window].key_id,
             schedule_hash=served.keys.digest,
             rows_hash=sealed.rows_hash,
+            damaged=sealed.damaged,
         )
     )
 
@@ -77,7 +77,7 @@ class Egress:
         broken: list[Exception] = []
         chunks = self._chunks(window, record, digest, first, broken)
         try:
-            answer = await call_stream(self._channel, f"/{SERVICE}/Deliver", chunks, _STREAM_DEADLINE_S, peer="analyzer")
+            answer = await call_stream(self._channel, f"/{SERVICE}/Deliver", chunks, LIMITS.stream_deadline_s, peer="analyzer")
         except asyncio.CancelledError:
             if broken:  # gRPC cancels the call when its source of messages fails, and keeps the reason to itself
                 raise broken[0] from None

@@ -8,6 +8,10 @@ unlinked before anything is delivered. The secret that keys the storage keys liv
 Of enrolled devices the file holds tags: keyed hashes of their public keys, in a table of its own that is kept in the order of
 the tags. That order costs a page of log per tag, which is little beside the two signatures that were verified for it, and
 the table doesn't repeat in which commit a device came. (The log does, until SQLite writes over it.)
+
+Nothing in it is believed: every row has a CRC-32 of its key and bytes, which costs little enough to be looked at for every row at
+sealing, and behind it the key, which is a MAC of the bytes; the secret and every tag carry a checksum; how many rows were
+acknowledged is counted in another file (``records``).
 """
 
 from __future__ import annotations
@@ -17,40 +21,59 @@ import hmac
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 from shoal import failpoints
+from shoal.errors import ShoalError
 from shoal.ids import StorageKey
 from shoal.service import fsync_folder
 from shoal.shuffler import disk
 from shoal.shuffler.distinct import KeySet
+from shoal.stored import DamagedError, is_damaged, readable
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 _SECRET_SIZE = 32  # bytes
 _ADMITTED = b"shoal/v1/admitted\x00"
 _CHUNK = 16_384  # rows per step of a scan
+_SALVAGE = 1_024  # rows that are read together from a damaged file; halved where that fails
+_TAG_CHECK = 4  # bytes after a tag: found before a device is admitted a second time
 _CACHE_KIB = 8_192  # of a sealing connection: SQLite sorts in runs of this size and merges them in its temporary file
 
 
 class Inbox:
-    """An open window's file, used by one thread. Raises OSError and sqlite3.Error; ``disk.kind_of`` says what they mean."""
+    """An open window's file, used by one thread. Raises OSError and sqlite3.Error; ``disk.kind_of`` says what they mean, and
+    ``stored.is_damaged`` whether the file's content is wrong.
+    """
 
-    def __init__(self, path: Path) -> None:
-        """Open or create. A file without a secret was interrupted in its making and holds nothing."""
-        new = not path.exists()
+    def __init__(self, path: Path, secret: bytes | None = None) -> None:
+        """Open or create. A file without a secret was interrupted in its making and holds nothing. ``secret``: for a new file that
+        goes on where a damaged one ended.
+        """
         failpoints.hit("inbox.create")
         self._connection = disk.connect(path)
         try:
-            disk.migrate(self._connection, "inbox")
-            found = self._connection.execute("SELECT secret FROM secret").fetchone()
+            self._connection.text_factory = bytes
+            try:
+                disk.migrate(self._connection, "inbox")
+            except ShoalError:  # its version is newer than any, but state.db's is not
+                raise DamagedError("version") from None
+            found = self._connection.execute("SELECT secret, digest FROM secret").fetchone()
             if found is None:
                 failpoints.hit("inbox.secret")
-                found = (os.urandom(_SECRET_SIZE),)
-                self._connection.execute("INSERT INTO secret VALUES (?)", found)
-            if new:
-                failpoints.hit("inbox.folder")
-                fsync_folder(path.parent)
-            self._secret: bytes = found[0]
+                found = (secret or os.urandom(_SECRET_SIZE), None)
+            if found[1] is None:  # new, or of the version before
+                found = (found[0], hashlib.sha256(found[0]).digest())
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.execute("DELETE FROM secret")
+                self._connection.execute("INSERT INTO secret VALUES (?, ?)", found)
+                self._connection.execute("COMMIT")
+            # Also of a file that is there already: whoever made it may have been cut off before this.
+            failpoints.hit("inbox.folder")
+            fsync_folder(path.parent)
+            self._secret: bytes = _checked_secret(found)
             (self.rows,) = self._connection.execute("SELECT coalesce(max(rowid), 0) FROM inbox").fetchone()
         except BaseException:
             self._connection.close()
@@ -61,7 +84,7 @@ class Inbox:
 
     def key(self, sealed: bytes) -> bytes:
         """HMAC-SHA256(secret of this window, SHA-256(sealed))[:16]: the same bytes get the same key, nobody can choose one."""
-        return hmac.digest(self._secret, hashlib.sha256(sealed).digest(), "sha256")[: StorageKey.SIZE]
+        return _key(self._secret, sealed)
 
     def tag(self, device: bytes) -> bytes:
         """HMAC-SHA256(secret of this window, "shoal/v1/admitted" 0x00 device's public key)[:16]. Without the secret nobody can tell
@@ -77,8 +100,9 @@ class Inbox:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             failpoints.hit("inbox.insert")
-            self._connection.executemany("INSERT INTO inbox (key, sealed) VALUES (?, ?)", ordered)
-            self._connection.executemany("INSERT INTO admitted (tag) VALUES (?)", [(tag,) for tag in sorted(tags)])
+            checked = ((key, sealed, crc32(sealed, crc32(key))) for key, sealed in ordered)
+            self._connection.executemany("INSERT INTO inbox (key, sealed, crc) VALUES (?, ?, ?)", checked)
+            self._connection.executemany("INSERT INTO admitted (tag) VALUES (?)", [(tag + _tag_check(tag),) for tag in sorted(tags)])
             failpoints.hit("inbox.commit")
             self._connection.execute("COMMIT")
         except (OSError, sqlite3.Error):
@@ -88,19 +112,22 @@ class Inbox:
         failpoints.hit("inbox.committed")
 
     def keys(self) -> KeySet:
-        """The storage keys of all rows: after a start. Reads the file once, in steps."""
-        return self._set_of("SELECT key FROM inbox")
+        """The storage keys of all rows: after a start. Reads the file once, in steps. Sets ``rows`` to those that are there."""
+        keys, found = KeySet(), 0
+        cursor = self._connection.execute("SELECT key FROM inbox")
+        while chunk := cursor.fetchmany(_CHUNK):
+            found += len(chunk)
+            keys.load([key for (key,) in chunk if isinstance(key, bytes) and len(key) == StorageKey.SIZE])
+        self.rows = found
+        return keys
 
     def tags(self) -> KeySet:
-        """The tags of all admitted devices: after a start."""
-        return self._set_of("SELECT tag FROM admitted")
-
-    def _set_of(self, query: str) -> KeySet:
-        keys = KeySet()
-        cursor = self._connection.execute(query)
+        """The tags of all admitted devices: after a start. Raises DamagedError if one is not what was written."""
+        tags = KeySet()
+        cursor = self._connection.execute("SELECT tag FROM admitted")
         while chunk := cursor.fetchmany(_CHUNK):
-            keys.load([key for (key,) in chunk])
-        return keys
+            tags.load([_checked_tag(tag) for (tag,) in chunk])
+        return tags
 
     def close(self) -> None:
         """Close the file; SQLite moves the log into it."""
@@ -117,35 +144,142 @@ def count_rows(path: Path) -> int:
     return int(rows)
 
 
-def distinct_sorted(path: Path, spill: Path) -> Iterator[bytes]:
+@dataclass(slots=True)
+class Tally:
+    """What reading an inbox found: rows, and how many of them are not what was written."""
+
+    rows: int = 0
+    damaged: int = 0
+
+
+def distinct_sorted(path: Path, spill: Path, tally: Tally | None = None) -> Iterator[bytes]:
     """The distinct sealed messages of a closed inbox, in storage key order: sorted and without repeats in one pass.
 
     Equal keys are equal bytes (a collision of 128-bit keyed hashes aside), so a row is dropped if the row before it has
-    its key. Memory stays flat: SQLite sorts runs of a few MiB and merges them from temporary files in ``spill``, which
-    it unlinks the moment it opens them, so a crash leaves none.
+    its key. A row that does not fit its checksum is damaged: counted, and never yielded. Memory stays flat: SQLite sorts
+    runs of a few MiB and merges them from temporary files in ``spill``, which it unlinks the moment it opens them, so a crash
+    leaves none.
     """
+    tally = Tally() if tally is None else tally
     connection = disk.connect(path)
     try:
+        connection.text_factory = bytes
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         # Deprecated by SQLite but without a successor that works once the library is initialized; where it is compiled out,
         # TMPDIR decides. The folder matters: a small /tmp would fail large sorts, and ciphertexts stay on one volume.
         connection.execute("PRAGMA temp_store_directory = '{}'".format(str(spill).replace("'", "''")))
         connection.execute("PRAGMA temp_store = FILE")
-        last = None
-        for key, sealed in connection.execute("SELECT key, sealed FROM inbox ORDER BY key"):
-            if key != last:
-                yield sealed
-                last = key
+        found = connection.execute("SELECT secret, digest FROM secret").fetchone()
+        if found is None and connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
+            return  # interrupted in its making
+        secret = _checked_secret(found)
+        last, rows, damaged = None, 0, 0
+        for key, sealed, crc in connection.execute("SELECT key, sealed, crc FROM inbox ORDER BY key"):
+            rows += 1
+            if key == last:
+                continue
+            try:
+                whole = crc32(sealed, crc32(key)) == crc or (crc is None and _intact(secret, (key, sealed)))
+            except TypeError:  # not even bytes
+                whole = False
+            if not whole:
+                damaged += 1
+                continue
+            yield sealed
+            last = key
+        tally.rows, tally.damaged = tally.rows + rows, tally.damaged + damaged
     finally:
         connection.close()
 
 
+def salvage(path: Path, most: int) -> bool:
+    """Replace a damaged inbox by one with what can still be read of it and is what was written; whether anything could be.
+
+    ``most``: row numbers to look at, 1 to ``most`` (rows are never deleted, so numbers have no gaps). False: without its secret
+    nothing of it can be verified; the file is gone then, and the next one begins with another secret. Raises OSError, sqlite3.Error
+    when the disk fails.
+    """
+    fresh = path.with_name(path.name + ".tmp")
+    destroy(fresh)
+    try:
+        with closing(disk.connect(path)) as old:
+            old.text_factory = bytes
+            secret = _checked_secret(old.execute("SELECT secret, digest FROM secret").fetchone())
+            new = Inbox(fresh, secret)
+            try:
+                for first in range(1, most + 1, _SALVAGE):
+                    new.append([row for row in _rows(old, first, min(most, first + _SALVAGE - 1)) if _intact(secret, row)])
+                new.append([], {tag for tag in _readable_tags(old) if tag})
+            finally:
+                new.close()
+    except sqlite3.Error as error:
+        destroy(fresh)
+        if not is_damaged(error):
+            raise
+        destroy(path)
+        return False
+    for suffix in reversed(SUFFIXES[1:]):  # the log of the old file is none of the new one's
+        disk.unlink(path.with_name(path.name + suffix))
+    fresh.rename(path)
+    fsync_folder(path.parent)
+    return True
+
+
+def _rows(old: sqlite3.Connection, first: int, last: int) -> list[tuple[bytes, bytes]]:
+    """What can be read of these row numbers: all together, or one by one where that fails."""
+    try:
+        return old.execute("SELECT key, sealed FROM inbox WHERE rowid BETWEEN ? AND ?", (first, last)).fetchall()
+    except sqlite3.DatabaseError as error:
+        if not is_damaged(error):
+            raise
+        if first == last:
+            return []
+        middle = (first + last) // 2
+        return _rows(old, first, middle) + _rows(old, middle + 1, last)
+
+
+def _readable_tags(old: sqlite3.Connection) -> Iterator[bytes | None]:
+    for (tag,) in readable(old, "admitted", "tag", "tag"):
+        try:
+            yield _checked_tag(tag)
+        except DamagedError:
+            yield None
+
+
+def _intact(secret: bytes, row: tuple[bytes, bytes]) -> bool:
+    return isinstance(row[1], bytes) and _key(secret, row[1]) == row[0]
+
+
+def _key(secret: bytes, sealed: bytes) -> bytes:
+    return hmac.digest(secret, hashlib.sha256(sealed).digest(), "sha256")[: StorageKey.SIZE]
+
+
+def _checked_secret(found: tuple[bytes, bytes | None] | None) -> bytes:
+    """``found``: (secret, digest), or None for a file that was interrupted in its making."""
+    if found is None or not isinstance(found[0], bytes) or len(found[0]) != _SECRET_SIZE:
+        raise DamagedError("secret")
+    if found[1] is not None and hashlib.sha256(found[0]).digest() != found[1]:
+        raise DamagedError("secret")
+    return found[0]
+
+
+def _tag_check(tag: bytes) -> bytes:
+    return hashlib.sha256(tag).digest()[:_TAG_CHECK]
+
+
+def _checked_tag(stored: object) -> bytes:
+    """A tag without its checksum; those of the version before had none."""
+    if isinstance(stored, bytes) and len(stored) == StorageKey.SIZE:
+        return stored
+    if not isinstance(stored, bytes) or stored[StorageKey.SIZE :] != _tag_check(stored[: StorageKey.SIZE]):
+        raise DamagedError("tag")
+    return stored[: StorageKey.SIZE]
+
+
 def destroy(path: Path) -> None:
     """Unlink the file with its log and its shared memory file, durably."""
-    removed = False
     for suffix in reversed(SUFFIXES):  # the log first: without its file nobody could read it
         failpoints.hit("inbox.unlink")
-        removed |= disk.unlink(path.with_name(path.name + suffix))
-    if removed:
-        failpoints.hit("inbox.unlinked")
-        fsync_folder(path.parent)
+        disk.unlink(path.with_name(path.name + suffix))
+    failpoints.hit("inbox.unlinked")
+    fsync_folder(path.parent)  # also if nothing was there: a crash may have come before this

@@ -6,17 +6,19 @@ is the one way for many frames at once, whatever brought them: a call of a relay
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shoal import codec
 from shoal.clock import Clock
-from shoal.crypto.envelope import HopContent, frame_header, open_frame, receipt_mac
+from shoal.crypto.envelope import HEADER_SIZE, HopContent, frame_header, open_frame, receipt_mac
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
 from shoal.protos import submit_pb2
+from shoal.rpc.backlog import Backlog
 from shoal.rpc.server import Call, Method, Service
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowId
@@ -27,6 +29,8 @@ from shoal.shuffler.writer import Writer
 
 SERVICE = "shoal.v1.Ingress"
 _ACCEPTED = 0
+_TURNS = 4  # batches for each worker that are parsed, opened and written at a time; others wait as the bytes that came
+_LEAST_TURNS = 8
 
 # What the store's refusals mean to a device.
 _TEXTS: dict[Kind, str] = {
@@ -57,6 +61,10 @@ class Answer:
         return _ACCEPTED if self.kind is None else self.kind.value
 
 
+_MISSHAPEN = Answer(Kind.INVALID, None)  # one for all that could not be opened: they cost their sender next to nothing
+_NO_FRAME = submit_pb2.Receipt(status=_MISSHAPEN.status)
+
+
 class Ingress:
     """The service's handlers. ``refused`` counts refusals by kind, for metrics. ``paused``: windows that the analyzer could not open."""
 
@@ -66,6 +74,8 @@ class Ingress:
         self._paused = paused
         self._book, self._store, self._writer, self._opener, self._clock = book, store, writer, opener, clock
         self.refused: Counter[Kind] = Counter()
+        self.backlog = Backlog()  # of batches
+        self._turns = asyncio.Semaphore(max(_LEAST_TURNS, _TURNS * opener.workers))
 
     def service(self) -> Service:
         """Anybody may call: admission is a matter of the frame, never of the connection."""
@@ -73,7 +83,7 @@ class Ingress:
             SERVICE,
             {
                 "Submit": Method(LIMITS.submit_bytes, handler=self.submit),
-                "SubmitBatch": Method(LIMITS.batch_bytes, handler=self.submit_batch),
+                "SubmitBatch": Method(LIMITS.batch_bytes, handler=self.submit_batch, backlog=self.backlog),
             },
         )
 
@@ -99,13 +109,14 @@ class Ingress:
 
         Raises INVALID, OVERSIZE, OVERLOADED, UNAVAILABLE for the call as a whole; the same bytes may be sent again.
         """
-        frames = codec.parse(submit_pb2.SubmitBatchRequest, request, "submission").frames
-        if len(frames) > LIMITS.batch_frames:
-            raise ShoalError(
-                Kind.OVERSIZE, f"{len(frames)} frames in one call, at most {LIMITS.batch_frames} are taken: send several calls"
-            )
-        answers = await self.take(frames)
-        receipts = [_receipt(answer, frame) for answer, frame in zip(answers, frames, strict=True)]
+        async with self._turns:
+            frames = codec.parse(submit_pb2.SubmitBatchRequest, request, "submission").frames
+            if len(frames) > LIMITS.batch_frames:
+                raise ShoalError(
+                    Kind.OVERSIZE, f"{len(frames)} frames in one call, at most {LIMITS.batch_frames} are taken: send several calls"
+                )
+            answers = await self.take(frames)
+            receipts = [_receipt(answer, frame) for answer, frame in zip(answers, frames, strict=True)]
         return submit_pb2.SubmitBatchReply(receipts=receipts).SerializeToString()
 
     async def take(self, frames: Sequence[bytes]) -> list[Answer]:
@@ -116,11 +127,15 @@ class Ingress:
         """
         statuses: list[Kind | None] = [None] * len(frames)
         known, held = self._book.keys_by_raw_id, list[int]()  # held: frames for a key of ours
+        refusals: dict[bytes, Kind] = {}  # by header: whoever sends what can't be opened must not cost us more than himself
         for index, frame in enumerate(frames):
-            if key_id_of(frame) in known:
+            if len(frame) not in LIMITS.frame_sizes:
+                statuses[index] = Kind.INVALID
+            elif key_id_of(frame) in known:
                 held.append(index)
             else:
-                statuses[index] = self._refusal_of(frame)
+                header = frame[:HEADER_SIZE]
+                statuses[index] = refusals.get(header) or refusals.setdefault(header, self._refusal_of(frame))
         enrolment = Enrolment(dict(self._book.roots), self._clock.now())
         opened = await self._opener.open_many(known, [frames[index] for index in held], enrolment)
         ack_keys: dict[int, bytes] = {}
@@ -145,7 +160,10 @@ class Ingress:
             for index, outcome in zip(submissions, outcomes, strict=True):
                 statuses[index] = outcome
         self.refused.update(kind for kind in statuses if kind is not None)
-        return [Answer(kind, ack_keys.get(index)) for index, kind in enumerate(statuses)]
+        return [
+            Answer(kind, ack_keys[index]) if index in ack_keys else _MISSHAPEN if kind is Kind.INVALID else Answer(kind, None)
+            for index, kind in enumerate(statuses)
+        ]
 
     def _judge(self, opened: Content, frame: bytes, enrolment: Enrolment) -> WindowId | Kind:
         task, window, ack_key, analyzer_key, who, sealed = opened
@@ -192,5 +210,8 @@ class Ingress:
 
 def _receipt(answer: Answer, frame: bytes) -> submit_pb2.Receipt:
     """Without a mac where the frame could not be opened."""
-    mac = receipt_mac(answer.ack_key, answer.status, frame) if answer.ack_key else b""
-    return submit_pb2.Receipt(status=answer.status, mac=mac)
+    if answer is _MISSHAPEN:
+        return _NO_FRAME
+    if not answer.ack_key:
+        return submit_pb2.Receipt(status=answer.status)
+    return submit_pb2.Receipt(status=answer.status, mac=receipt_mac(answer.ack_key, answer.status, frame))

@@ -26,8 +26,8 @@ from shoal.shuffler.writer import Writer
 
 log = get_log("shuffler")
 TICK_S = 1.0
-_POLL_S = 1.0  # while the analyzer works on a batch
-_LONGEST_S = 300.0  # between attempts: an analyzer that comes back is found within five minutes
+_POLL_S = LIMITS.deliver_poll_s  # while the analyzer works on a batch
+_LONGEST_S = LIMITS.deliver_retry_most_s  # between attempts: an analyzer that comes back is found within five minutes
 _SEALS = 1  # windows sealed at a time: sorting wants the disk
 
 
@@ -192,7 +192,8 @@ class Lifecycle:
             pending.failures += 1
             pending.last = error.kind if isinstance(error, ShoalError) else Kind.INTERNAL
             longest = min(_LONGEST_S, LIMITS.retry_first_s * 2 ** min(pending.failures, 20))
-            pending.at = self._clock.now() + longest * self._fraction()
+            asked = min(error.retry_after_s, LIMITS.retry_after_most_s) if isinstance(error, ShoalError) else 0.0
+            pending.at = self._clock.now() + max(longest * self._fraction(), asked)
             log.warning("will be tried again", task=window.task_id, window=window.window, attempt=pending.failures, error=error)
         except Exception as error:  # noqa: BLE001 - a bug in one window must not stop the others
             pending.failures, pending.last, pending.at = pending.failures + 1, Kind.INTERNAL, self._clock.now() + _LONGEST_S
@@ -275,8 +276,23 @@ class Lifecycle:
         await self._advance(window, event, sealed, reports, manifest)
         log.info("window sealed" if manifest else "window withheld", task=window.task_id, window=window.window, n=reports)
 
+    async def _mend(self, served: ServedTask, window: WindowId, record: WindowRecord) -> bool:
+        """Whether the batch was damaged: then it is now what is left of it, with a manifest that says so, or withheld."""
+        sealed = await asyncio.to_thread(self._store.mend, window)
+        if sealed is None:
+            return False
+        reports = core.distinct_reports(sealed.rows, served.task.messages)
+        if core.verdict(reports, served.task.min_batch) is Event.TOO_FEW:
+            await self._advance(window, Event.TOO_FEW, sealed, reports)
+        else:
+            manifest = make_manifest(served, window, sealed)
+            await asyncio.to_thread(self._store.advance, window, record.state, record.state, sealed, reports, manifest)
+        return True
+
     async def _deliver(self, served: ServedTask, window: WindowId, pending: _Pending, record: WindowRecord) -> bool:
-        """True: look at the window's state again, it is ACKNOWLEDGED or its retention has ended; False: come back at ``pending.at``."""
+        """True: look at the window's state again, it is ACKNOWLEDGED or mended, or its retention has ended; False: come back at
+        ``pending.at``.
+        """
         await asyncio.to_thread(self._store.destroy_inbox, window)
         now = self._clock.now()
         if pending.deliver_at is None:  # when a batch arrives says nothing about when its last report did
@@ -284,6 +300,8 @@ class Lifecycle:
         if now < pending.deliver_at:
             pending.at = pending.deliver_at
             return False
+        if await self._mend(served, window, record):
+            return True
         if record.state is WindowState.SEALED:
             await self._advance(window, Event.OFFERED)
         bound = asyncio.timeout(None)

@@ -15,6 +15,7 @@ from shoal.crypto.secagg.records import Reason
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
 from shoal.shuffler.collection import Collection
@@ -23,9 +24,9 @@ from shoal.shuffler.vectors import VectorSpool
 
 log = get_log("shuffler")
 TICK_S = 1.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0  # between attempts at the analyzer
-_LEAST_PATIENCE_S = 60.0
-_END_S = 2.0  # for the last word to the analyzer
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = LIMITS.ask_retry_first_s, LIMITS.ask_retry_most_s  # between attempts at the analyzer
+_LEAST_PATIENCE_S = LIMITS.ask_patience_s
+_END_S = LIMITS.farewell_s  # for the last word to the analyzer
 T = TypeVar("T")
 
 

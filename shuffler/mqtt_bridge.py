@@ -36,7 +36,7 @@ _STEP_S = 0.05  # replies leave at multiples of this
 _GROUPS = 8  # that are stored and wait for their reply; beyond them frames wait
 _TURN = 8  # replies handed to the link before others get a turn: about 1 ms
 _UNDER_WAY = 64  # replies that the broker has not acknowledged: the library reads that many packets in one turn, and 20 are in flight
-_REPLY_S = 10.0  # after which a reply is given up: the device sends its frame again
+_REPLY_S = LIMITS.reply_deadline_s  # after which a reply is given up: the device sends its frame again
 _DRAIN_S = LIMITS.drain_s  # for what is under way when the service stops
 
 
@@ -190,7 +190,7 @@ class MqttBridge:
                 return
             group, started = self._next_group(), loop.time()
             try:
-                answers = await self._take([one.frame for one in group])
+                answers = await self._patiently(group)
                 self._complaint = ""
             except Exception as error:  # noqa: BLE001 - whatever it was, the next group may fare better
                 self._dropped["unanswered"] += len(group)
@@ -198,6 +198,22 @@ class MqttBridge:
                 await asyncio.sleep(_GATHER_S)
                 continue
             await self._taken.put(_Taken(group, answers, departure(started, loop.time(), self._step_s)))
+
+    async def _patiently(self, group: Sequence[_Uplink]) -> list[Answer]:
+        """What became of them. Whoever asks to wait is obeyed, as long as the devices wait too; meanwhile what comes has to wait or is
+        dropped ("full"). Raises what ``take`` raises.
+        """
+        loop, frames = asyncio.get_running_loop(), [one.frame for one in group]
+        last = loop.time() + LIMITS.send_deadline_s
+        while True:
+            try:
+                return await self._take(frames)
+            except ShoalError as error:
+                asked = min(error.retry_after_s, LIMITS.retry_after_s)
+                if asked <= 0 or self._stopping or loop.time() + asked > last:
+                    raise
+                self._complain(error)
+                await asyncio.sleep(asked)
 
     def _next_group(self) -> list[_Uplink]:
         group, size = list[_Uplink](), 0

@@ -21,6 +21,7 @@ from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import ServedTask
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
@@ -37,10 +38,10 @@ MOST_ROUNDS = 16  # of one window under way at once: each may hold cohort_max ve
 _KEPT_ROUNDS = 1_000  # ended ones of a window whose devices still get told how they ended ...
 _KEPT_SEATS = 50_000  # ... and as many devices of theirs at most: a seat is about 2 KiB
 _NONE_WAIT_MS = 1_000  # while a round is being opened
-_OPEN_PATIENCE_S = 30.0
-_LONELY_PAUSE_S = 600.0
+_OPEN_PATIENCE_S = LIMITS.ask_patience_s
+_LONELY_PAUSE_S = LIMITS.lonely_most_s
 MOST_LEFT = 3  # rounds of a window that a device may leave unfinished before it gets no more seats in it
-_FINISH_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0  # between two attempts to finish a window
+_FINISH_PAUSE_S, _LONGEST_PAUSE_S = LIMITS.finish_retry_first_s, LIMITS.finish_retry_most_s  # between two attempts to finish a window
 
 
 class WindowRounds:
@@ -339,7 +340,8 @@ class RoundDriver:
             if failure is None or failure.kind is not Kind.UNAVAILABLE:
                 self.failing[window] = attempt
             log.warning("window not finished yet", task=window.task_id, window=window.window, attempt=attempt, error=failure)
-            await asyncio.sleep(pause * (0.5 + fraction(self._entropy) / 2))
+            asked = min(failure.retry_after_s, LIMITS.retry_after_most_s) if failure is not None else 0.0
+            await asyncio.sleep(max(pause * (0.5 + fraction(self._entropy) / 2), asked))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         else:
             log.error("retention ended before the analyzer finished the window", task=window.task_id, window=window.window)

@@ -127,9 +127,9 @@ class Shuffler:
         page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping, self.rounds, rounds, bridge)
         self.registry = CollectorRegistry()
         self.registry.register(page)
-        for source in (self.book.conditions, self.serving.conditions, page.conditions):
+        for source in (self.book.conditions, self.serving.conditions, page.conditions, self.store.damage):
             self.conditions.watch(source)
-        admin = Admin(config.admin_listen, self.conditions, page.status, self.registry)
+        admin = Admin(config.admin_listen, self.conditions, page.status, self.registry, config.admin.access())
         directory = Directory(self.book, self._clock, lambda: self.serving.paused)
         server = RpcServer(config.listen, [ingress.service(), rounds.service(), directory.service()], tls)
         await asyncio.to_thread(opener.warm)

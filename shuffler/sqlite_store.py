@@ -1,12 +1,15 @@
 """The embedded store: SQLite files in one folder, for one shuffler process.
 
-    state.db                         windows and their states; tiny, one row per window
+    state.db                         windows, their states, how much of them was acknowledged; tiny, one row per window (``records``)
     inbox-<task>-<window>.db         an open window: reports in arrival groups, its secret, tags of admitted devices (``inbox``)
     batch-<task>-<window>.rows       a sealed window's reports in storage key order (``batch``)
 
 The order of durable steps is what makes a crash harmless: the state row OPEN before the first inbox row; CLOSING before
 sealing; the batch file, complete and synced, before SEALED; SEALED before the inbox is unlinked; ACKNOWLEDGED before
 the batch is unlinked; SHREDDED last. Sealing again from the same inbox writes the same bytes.
+
+Whatever is damaged, the store opens. An inbox that lost rows goes on with those that are left, and the loss is counted; a window
+of which state.db knows nothing any more goes on from its batch, or its inbox.
 """
 
 from __future__ import annotations
@@ -20,19 +23,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal import failpoints
+from shoal.conditions import Condition
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
+from shoal.limits import LIMITS
 from shoal.log import get_log
+from shoal.service import fsync_folder
 from shoal.shuffler import batch, core, disk, inbox
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.distinct import KeySet, place
 from shoal.shuffler.inbox import Inbox
+from shoal.shuffler.records import Records
 from shoal.shuffler.store import SealedRows, Submission, WindowRecord
+from shoal.stored import is_damaged
 
 log = get_log("shuffler")
 _DECIDED = frozenset({WindowState.ACKNOWLEDGED, WindowState.WITHHELD, WindowState.EXPIRED})
 _HOLDING = frozenset({WindowState.SEALED, WindowState.DELIVERING})
-_FILE = re.compile(r"(inbox|batch)-([0-9a-f]{64})-(\d+)\.(db|rows)(-wal|-shm|-journal|\.tmp)?")
+_FILE = re.compile(r"(inbox|batch)-([0-9a-f]{64})-(\d+)\.(db|rows)(\.tmp)?(-wal|-shm|-journal)?")
 
 
 class SqliteStore:
@@ -46,11 +54,16 @@ class SqliteStore:
         self._inboxes: dict[WindowId, Inbox] = {}
         self._keys: dict[WindowId, KeySet] = {}  # what open windows hold; changed by the writer's thread alone
         self._admitted: dict[WindowId, KeySet] = {}  # tags of the devices that they admitted, likewise
+        self._counting = threading.Lock()
+        self._unconfirmed: dict[WindowId, int] = {}  # rows of windows that state.db doesn't count yet
+        self._unsure: set[WindowId] = set()  # their tags are lost: nobody new is admitted
+        self._checked: set[WindowId] = set()  # batches that were read whole and found intact
+        self._gone: set[WindowId] = set()  # inboxes that are unlinked, durably
+        self._damage: dict[str, Condition] = {}
         try:
-            self._state = disk.connect(folder / "state.db")
-            disk.migrate(self._state, "state")
-            self._records = self._load()
-            self._recover()
+            self._state = Records(folder)
+            self._records, suspect = self._state.load()
+            self._recover(suspect)
         except (OSError, sqlite3.Error) as error:
             raise ShoalError(
                 Kind.CONFIG,
@@ -61,19 +74,15 @@ class SqliteStore:
 
     def adopt(self, task_id: TaskId, schedule_hash: Digest, capacity: Capacity, row_size: int) -> None:
         with self._lock, _typed(self._folder):
-            found = self._state.execute("SELECT schedule_hash FROM task WHERE task_id = ?", (task_id.raw,)).fetchone()
-            if found is None:
-                failpoints.hit("state.adopt")
-                self._state.execute("INSERT INTO task VALUES (?, ?)", (task_id.raw, schedule_hash.raw))
-            elif found[0] != schedule_hash.raw:
-                raise ShoalError(
-                    Kind.CONFLICT,
-                    f"task {task_id.short} was served with another key schedule: restore that one, or make a new task",
-                )
+            if not self._state.schedule(task_id, schedule_hash):
+                self._tell("state.db", f"state.db: the row of task {task_id.short} was damaged: its key schedule was entered anew")
         self._tasks[task_id] = (capacity, row_size)
-        with _typed(self._folder):
-            for window in [w for w, record in self.records().items() if w.task_id == task_id and record.state is WindowState.OPEN]:
+        for window in [w for w, record in self.records().items() if w.task_id == task_id and record.state is WindowState.OPEN]:
+            try:
                 self._held(window)
+            except (OSError, sqlite3.Error) as error:  # tried again with its next report
+                log.error("an inbox can't be read", task=task_id, window=window.window, error=error)
+                self._tell_window(window, f"{self._inbox_path(window).name} can't be read")
 
     def records(self) -> dict[WindowId, WindowRecord]:
         with self._lock:
@@ -111,7 +120,8 @@ class SqliteStore:
     def _append(self, window: WindowId, reports: list[Submission]) -> list[Kind | None]:
         record = self._records.get(window)
         if record is None:
-            self._insert(window, WindowState.OPEN)
+            failpoints.hit("state.open")
+            self._put(window, WindowRecord(WindowState.OPEN))
         elif record.state is not WindowState.OPEN:
             return [Kind.WINDOW_CLOSED] * len(reports)
         box = self._inbox(window)
@@ -119,6 +129,8 @@ class SqliteStore:
         keyed = [[(box.key(sealed), sealed) for sealed in report.sealed] for report in reports]
         held, admitted = self._held(window), self._admitted[window]
         tags = [box.tag(report.device) for report in reports] if reports[0].device else []
+        if tags and window in self._unsure:
+            return [None if all(held.known([key for key, _ in report])) else Kind.OVERLOADED for report in keyed]
         kinds, fresh, entering = place([[key for key, _ in report] for report in keyed], held, capacity, tags, admitted)
         if fresh:
             try:
@@ -137,7 +149,26 @@ class SqliteStore:
                 ]
             held.add(fresh)  # only what is on disk counts
             admitted.add(entering)
+            with self._counting:
+                self._unconfirmed[window] = len(held)
         return kinds
+
+    def confirm(self) -> None:
+        with self._lock, _typed(self._folder):
+            with self._counting:
+                counts, self._unconfirmed = self._unconfirmed, {}
+            records = {window: replace(self._records[window], acked=rows) for window, rows in counts.items()}
+            if not records:
+                return
+            try:
+                failpoints.hit("state.confirm")
+                self._state.write_all(records, "state.confirm.commit")
+            except (OSError, sqlite3.Error):
+                with self._counting:
+                    self._unconfirmed = {**counts, **self._unconfirmed}
+                raise
+            self._records.update(records)
+            failpoints.hit("state.confirm.done")
 
     def _refused(self, window: WindowId, error: OSError | sqlite3.Error, count: int) -> Kind:
         kind = disk.kind_of(error, self._folder)
@@ -145,22 +176,70 @@ class SqliteStore:
         return kind
 
     def close_intake(self, window: WindowId) -> None:
+        self.confirm()
         self.advance(window, WindowState.OPEN, WindowState.CLOSING)
         self._forget(window)
 
     def _inbox(self, window: WindowId) -> Inbox:
         box = self._inboxes.get(window)
         if box is None:
+            self._gone.discard(window)
             box = self._inboxes[window] = Inbox(self._inbox_path(window))
         return box
 
     def _held(self, window: WindowId) -> KeySet:
         keys = self._keys.get(window)
         if keys is None:
-            box = self._inbox(window)
-            self._admitted[window] = box.tags()
-            keys = self._keys[window] = box.keys()
+            try:
+                keys = self._read_inbox(window)
+            except sqlite3.Error as error:
+                if not is_damaged(error):
+                    raise
+                self._salvage(window)
+                keys = self._read_inbox(window)
+            self._keys[window] = keys
         return keys
+
+    def _read_inbox(self, window: WindowId) -> KeySet:
+        """What the inbox holds, compared with what was acknowledged of it: what is missing is counted before anything else happens."""
+        box = self._inbox(window)
+        keys, tags = box.keys(), box.tags()
+        record = self._records[window]
+        if box.rows < record.acked:
+            self._lost(window, record.acked - box.rows, f"{self._inbox_path(window).name} lost rows")
+        if len(tags) and len(tags) * self._tasks[window.task_id][0].messages < len(keys):
+            self._unsure.add(window)
+            self._tell_window(window, "the devices that reported are not all known any more: it takes no new report")
+        self._admitted[window] = tags
+        return keys
+
+    def _salvage(self, window: WindowId) -> None:
+        """Go on with what can be read of a damaged inbox: what it lost is counted when it is read again."""
+        self._forget(window)
+        path, record = self._inbox_path(window), self._records[window]
+        some = inbox.salvage(path, max(record.acked, self._unconfirmed.get(window, 0)) + LIMITS.writer_queue_rows)
+        log.error("an inbox is damaged", task=window.task_id, window=window.window, reason="salvaged" if some else "lost")
+        self._tell_window(window, f"{path.name} is damaged: {'what can be read of it is kept' if some else 'nothing of it can be read'}")
+
+    def _lost(self, window: WindowId, rows: int, what: str) -> None:
+        """Count acknowledged rows that are gone, durably: they are not looked for any more."""
+        record = self._records[window]
+        self._put(window, replace(record, acked=record.acked - rows, damaged=record.damaged + rows))
+        log.error("acknowledged reports are lost", task=window.task_id, window=window.window, count=rows)
+        self._tell_window(window, what)
+
+    def _tell_window(self, window: WindowId, what: str) -> None:
+        subject = f"{window.task_id.short}:{window.window}"
+        lost = self._records[window].damaged
+        text = f"window {window.window} of task {window.task_id.short}: {what}; acknowledged rows lost: {lost}, its release says so"
+        self._tell(subject, f"{text}; check the disk")
+
+    def _tell(self, subject: str, text: str) -> None:
+        self._damage[subject] = Condition("damage", subject, text, stops=False)
+
+    def damage(self) -> list[Condition]:
+        over = {f"{window.task_id.short}:{window.window}" for window, one in self.records().items() if one.state is WindowState.SHREDDED}
+        return [one for subject, one in list(self._damage.items()) if subject not in over]
 
     def _forget(self, window: WindowId) -> None:
         """Close the inbox and drop its keys and tags; all are made anew from the file when needed."""
@@ -190,65 +269,30 @@ class SqliteStore:
                 raise ShoalError(Kind.INTERNAL, f"window {window.window} of task {window.task_id.short} is not {before.name}")
             record = replace(record, state=after, outcome=after if after in _DECIDED else record.outcome)
             if sealed is not None:
-                record = replace(record, reports=reports, rows=sealed.rows, row_size=sealed.row_size, manifest=manifest)
+                record = replace(
+                    record, reports=reports, rows=sealed.rows, row_size=sealed.row_size, manifest=manifest, rows_hash=sealed.rows_hash
+                )
+                record = replace(record, acked=0, damaged=sealed.damaged)
             elif reports:
                 record = replace(record, reports=reports)
             if after is WindowState.SHREDDED:
-                record = replace(record, manifest=b"")
+                record = replace(record, manifest=b"", acked=0)
             failpoints.hit(f"state.{after.name.lower()}")
-            self._write(window, record, sealed.rows_hash if sealed else None)
+            self._state.write(window, record)
             self._records[window] = record
         failpoints.hit(f"state.{after.name.lower()}.done")
 
     def lapse(self, windows: Iterable[WindowId]) -> None:
         record = WindowRecord(WindowState.SHREDDED, WindowState.WITHHELD)
         with self._lock, _typed(self._folder):
-            fresh = [window for window in windows if window not in self._records]
-            self._state.execute("BEGIN IMMEDIATE")
-            try:
-                for window in fresh:
-                    self._write(window, record, None)
-                failpoints.hit("state.lapse")
-                self._state.execute("COMMIT")
-            except (OSError, sqlite3.Error):
-                disk.rollback(self._state)
-                raise
-            self._records.update(dict.fromkeys(fresh, record))
+            fresh = {window: record for window in windows if window not in self._records}
+            self._state.write_all(fresh, "state.lapse")
+            self._records.update(fresh)
 
-    def _insert(self, window: WindowId, state: WindowState) -> None:
+    def _put(self, window: WindowId, record: WindowRecord) -> None:
         with self._lock:
-            record = WindowRecord(state)
-            failpoints.hit("state.open")
-            self._write(window, record, None)
+            self._state.write(window, record)
             self._records[window] = record
-
-    def _write(self, window: WindowId, record: WindowRecord, rows_hash: Digest | None) -> None:
-        self._state.execute(
-            "INSERT INTO window (task_id, window, state, outcome, reports, rows, row_size, rows_hash, manifest)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state, outcome = excluded.outcome,"
-            " reports = excluded.reports, rows = excluded.rows, row_size = excluded.row_size,"
-            " rows_hash = coalesce(excluded.rows_hash, rows_hash), manifest = excluded.manifest",
-            (
-                window.task_id.raw,
-                window.window,
-                int(record.state),
-                int(record.outcome or 0),
-                record.reports,
-                record.rows,
-                record.row_size,
-                rows_hash.raw if rows_hash else None,
-                record.manifest,
-            ),
-        )
-
-    def _load(self) -> dict[WindowId, WindowRecord]:
-        rows = self._state.execute("SELECT task_id, window, state, outcome, reports, rows, row_size, manifest FROM window")
-        return {
-            WindowId(TaskId(task_id), window): WindowRecord(
-                WindowState(state), WindowState(outcome) if outcome else None, reports, count, size, manifest or b""
-            )
-            for task_id, window, state, outcome, reports, count, size, manifest in rows
-        }
 
     # --- batches --------------------------------------------------------------------------------------------------
 
@@ -260,24 +304,76 @@ class SqliteStore:
     def seal(self, window: WindowId) -> SealedRows:
         """Streams the sorted inbox into the batch file; memory flat in the number of reports."""
         with _typed(self._folder):
-            path = self._inbox_path(window)
+            path, record = self._inbox_path(window), self._records[window]
             failpoints.hit("seal.read")
-            messages = inbox.distinct_sorted(path, self._folder) if path.exists() else iter(())
-            return batch.write(self._batch_path(window), messages, self._tasks[window.task_id][1])
+            finished = None if path.exists() else self._finished(window)
+            if finished is not None:
+                return finished
+            sealed, tally = self._seal(window)
+        missing = max(0, record.acked - tally.rows)
+        if missing or tally.damaged:
+            log.error("reports of a window are damaged", task=window.task_id, window=window.window, count=missing + tally.damaged)
+            self._tell_window(window, f"{path.name}: {missing} rows are missing, {tally.damaged} damaged")
+        return replace(sealed, damaged=record.damaged + missing + tally.damaged)
+
+    def _seal(self, window: WindowId) -> tuple[SealedRows, inbox.Tally]:
+        path, tally = self._inbox_path(window), inbox.Tally()
+        for last in (False, True):
+            messages = inbox.distinct_sorted(path, self._folder, tally) if path.exists() else iter(())
+            try:
+                return batch.write(self._batch_path(window), messages, self._tasks[window.task_id][1]), tally
+            except sqlite3.Error as error:
+                if last or not is_damaged(error):
+                    raise
+                self._salvage(window)
+        raise AssertionError  # the second time returns or raises
+
+    def _finished(self, window: WindowId) -> SealedRows | None:
+        """A complete batch without an inbox: it was sealed, and state.db forgot."""
+        path = self._batch_path(window)
+        found = batch.survey(path) if path.exists() else None
+        return found if found is not None and found.row_size == self._tasks[window.task_id][1] and batch.intact(path, found) else None
 
     def destroy_inbox(self, window: WindowId) -> None:
-        with _typed(self._folder):
-            inbox.destroy(self._inbox_path(window))
+        if window not in self._gone:
+            with _typed(self._folder):
+                inbox.destroy(self._inbox_path(window))
+            self._gone.add(window)
 
     def read_rows(self, window: WindowId, first: int, count: int) -> bytes:
-        record = self._records[window]
+        record, path = self._records[window], self._batch_path(window)
+        try:
+            with _typed(self._folder):
+                return batch.read(path, record.rows, record.row_size, first, min(count, record.rows - first))
+        except ShoalError:
+            self._checked.discard(window)
+            self._tell_window(window, f"{path.name} is damaged or missing: restore it from a copy, or what is left of it is delivered")
+            raise
+
+    def mend(self, window: WindowId) -> SealedRows | None:
+        path, before = self._batch_path(window), self._records[window].sealed
         with _typed(self._folder):
-            return batch.read(self._batch_path(window), record.row_size, first, min(count, record.rows - first))
+            if window in self._checked or not path.exists():
+                return None
+            if batch.intact(path, before):
+                self._checked.add(window)
+                return None
+            after = batch.survey(path)  # a crash may have come between the mended file and its record
+            if after is None or after.rows >= before.rows or not batch.intact(path, after):
+                after = batch.mend(path, before)
+        after = replace(after, damaged=before.damaged + before.rows - after.rows)
+        log.error("rows of a batch are damaged", task=window.task_id, window=window.window, count=before.rows - after.rows)
+        self._tell_window(window, f"{path.name}: {before.rows - after.rows} rows were damaged after sealing and are left out")
+        return after
 
     def shred(self, window: WindowId) -> None:
         self._forget(window)
+        record = self._records.get(window)
+        if record is not None:
+            self._records[window] = replace(record, acked=0)  # what is deleted on purpose is not missed
         with _typed(self._folder):
-            inbox.destroy(self._inbox_path(window))
+            for suffix in ("", ".tmp"):
+                inbox.destroy(self._inbox_path(window, suffix))
             batch.destroy(self._batch_path(window))
 
     def close(self) -> None:
@@ -287,35 +383,55 @@ class SqliteStore:
 
     # --- files ----------------------------------------------------------------------------------------------------
 
-    def _inbox_path(self, window: WindowId) -> Path:
-        return self._folder / f"inbox-{window.task_id.hex}-{window.window}.db"
+    def _inbox_path(self, window: WindowId, suffix: str = "") -> Path:
+        return self._folder / f"inbox-{window.task_id.hex}-{window.window}.db{suffix}"
 
     def _batch_path(self, window: WindowId) -> Path:
         return self._folder / f"batch-{window.task_id.hex}-{window.window}.rows"
 
-    def _recover(self) -> None:
-        """Check that files and states fit, and unlink what a crash left of windows whose inbox or batch is no longer wanted."""
+    def _recover(self, suspect: set[WindowId]) -> None:
+        """Make files and states fit. ``suspect``: windows whose row in state.db was damaged.
+
+        What a crash left of windows whose inbox or batch is no longer wanted is unlinked, durably: that a file is gone now does
+        not say that its removal was synced.
+        """
+        if self._state.aside is not None:
+            self._tell("state.db", f"state.db was damaged and is now {self._state.aside.name}: what could be read of it was taken over")
+        files = self._files()
+        for window, kinds in files.items():
+            if window not in self._records:
+                # A batch gets its name when it is complete; an inbox beside it may have lost its log already.
+                self._put(window, WindowRecord(WindowState.CLOSING if "batch" in kinds else WindowState.OPEN))
+                if "batch" in kinds:
+                    inbox.destroy(self._inbox_path(window))
+                self._tell_window(window, "state.db lost it: it goes on from its files, and nobody knows whether they lost anything")
+        for window in suspect - self._records.keys():
+            self._put(window, WindowRecord(WindowState.SHREDDED, WindowState.EXPIRED))
+            log.error("a window's state is lost and it has no files: it is closed", task=window.task_id, window=window.window)
+            self._tell("state.db", f"state.db: the row of window {window.window} of task {window.task_id.short} was damaged: it is closed")
         for window, record in self._records.items():
-            if record.state in _HOLDING:
+            if "inbox.tmp" in files.get(window, ()):
+                inbox.destroy(self._inbox_path(window, ".tmp"))
+            if record.state in _HOLDING or (record.state is WindowState.SHREDDED and window in files):
                 inbox.destroy(self._inbox_path(window))
-                path = self._batch_path(window)
-                if not path.exists() or path.stat().st_size != record.rows * record.row_size:
-                    raise ShoalError(
-                        Kind.CONFIG,
-                        f"data_dir {self._folder}: {path.name} is missing or cut short: restore it, its reports are acknowledged",
-                    )
+            if record.state is WindowState.SHREDDED and window in files:
+                batch.destroy(self._batch_path(window))
+            if record.state in _HOLDING and not self._batch_path(window).exists():
+                self._tell_window(window, f"{self._batch_path(window).name} is missing: restore it from a copy")
+            elif record.state is WindowState.OPEN and "batch" in files.get(window, ()) and "inbox" not in files[window]:
+                self._put(window, replace(record, state=WindowState.CLOSING))
+            if record.damaged and record.state is not WindowState.SHREDDED:
+                self._tell_window(window, "its files were damaged")
+        fsync_folder(self._folder)
+
+    def _files(self) -> dict[WindowId, set[str]]:
+        """Windows that have files, and of which kinds."""
+        found: dict[WindowId, set[str]] = {}
         for path in self._folder.iterdir():
             parts = _FILE.fullmatch(path.name)
-            if parts is None:
-                continue
-            owner = self._records.get(WindowId(TaskId.parse(parts[2]), int(parts[3])))
-            if owner is None:
-                raise ShoalError(
-                    Kind.CONFIG,
-                    f"data_dir {self._folder}: {path.name} belongs to no window of state.db: restore state.db, or move the file away",
-                )
-            if owner.state is WindowState.SHREDDED:
-                disk.unlink(path)
+            if parts is not None:
+                found.setdefault(WindowId(TaskId.parse(parts[2]), int(parts[3])), set()).add(parts[1] + (parts[5] or ""))
+        return found
 
 
 @contextmanager

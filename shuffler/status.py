@@ -93,7 +93,9 @@ class StatusPage:
         """
         windows = GaugeMetricFamily("shoal_shuffler_windows", "Windows by state", labels=["task", "state"])
         reports = CounterMetricFamily("shoal_shuffler_reports", "Distinct reports of decided windows", labels=["task", "outcome"])
+        damaged = CounterMetricFamily("shoal_shuffler_damaged_rows", "Acknowledged rows that the disk lost or changed", labels=["task"])
         for task_id, records in self._by_task().items():
+            damaged.add_metric([task_id.short], sum(record.damaged for record in records.values()))
             for state, count in _states(records).items():
                 windows.add_metric([task_id.short, state.name], count)
             totals: Counter[WindowState] = Counter()
@@ -112,7 +114,7 @@ class StatusPage:
                 phases.add_metric([task, phase], count)
             for end, count in ends.items():
                 ended.add_metric([task, end], count)
-        yield from (windows, reports, refused, phases, ended)
+        yield from (windows, reports, damaged, refused, phases, ended)
         if self._bridge is not None:
             yield GaugeMetricFamily("shoal_shuffler_mqtt_connected", "1 while the MQTT broker is reached", value=self._bridge.connected)
             dropped = CounterMetricFamily(
@@ -146,6 +148,8 @@ def _window_json(number: int, record: WindowRecord, trouble: tuple[Kind, int] | 
         shown["outcome"] = record.outcome.name
     if record.state not in (WindowState.OPEN, WindowState.CLOSING):
         shown["reports"] = record.reports
+    if record.damaged:
+        shown["damaged_rows"] = record.damaged
     if trouble is not None:
         shown["failing"] = {"kind": trouble[0].name, "attempts": trouble[1]}
     return shown

@@ -4,6 +4,9 @@ A store keeps windows and their reports; it knows no rule about when a window cl
 does) and nothing about keys that open a report, senders or time. Every method that changes something returns only
 after the change would survive a power cut, and may be repeated after a crash.
 
+Nothing stored is trusted when it is read: what a disk lost or changed is found, counted (``damaged``) and told (``damage``), and
+concerns its window alone.
+
 Threads: ``append`` and ``close_intake`` are called by one thread (the writer's), the others by any, one call per window at
 a time.
 """
@@ -14,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from shoal.conditions import Condition
 from shoal.errors import Kind
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
@@ -33,11 +37,15 @@ class Submission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SealedRows:
-    """What sealing found: distinct sealed messages in storage key order, their size in bytes, SHA-256 over all of them."""
+    """What sealing found: distinct sealed messages in storage key order, their size in bytes, SHA-256 over all of them.
+
+    ``damaged``: acknowledged rows of the window that are not among them, because the disk lost or changed them.
+    """
 
     rows: int
     row_size: int
     rows_hash: Digest
+    damaged: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,7 @@ class WindowRecord:
 
     ``outcome``: ACKNOWLEDGED, WITHHELD or EXPIRED once it is known; stays when the state has become SHREDDED.
     ``manifest``: the bytes that are signed and offered; empty before SEALED and after SHREDDED.
+    ``acked``: rows that were acknowledged, while the window is open or being sealed. ``damaged``: those of them that the disk lost.
     """
 
     state: WindowState
@@ -54,6 +63,15 @@ class WindowRecord:
     rows: int = 0
     row_size: int = 0
     manifest: bytes = b""
+    acked: int = 0
+    damaged: int = 0
+    rows_hash: Digest | None = None
+
+    @property
+    def sealed(self) -> SealedRows:
+        """What the batch is, of a window that was sealed."""
+        assert self.rows_hash is not None  # noqa: S101 - only of SEALED and later
+        return SealedRows(self.rows, self.row_size, self.rows_hash, self.damaged)
 
 
 class Store(Protocol):
@@ -83,6 +101,12 @@ class Store(Protocol):
         """
         ...
 
+    def confirm(self) -> None:
+        """Make durable, outside of where the reports are, how many of every window are there; only then may what ``append`` took be
+        acknowledged. One call counts everything that was appended before it. Raises OVERLOADED or INTERNAL: acknowledge nothing.
+        """
+        ...
+
     def close_intake(self, window: WindowId) -> None:
         """OPEN -> CLOSING: no later ``append`` adds to it."""
         ...
@@ -96,7 +120,10 @@ class Store(Protocol):
         ...
 
     def seal(self, window: WindowId) -> SealedRows:
-        """CLOSING: write the distinct messages of the inbox in storage key order. The inbox stays. May be repeated."""
+        """CLOSING: write the distinct messages of the inbox in storage key order. The inbox stays. May be repeated.
+
+        What is damaged is left out and counted; so is what was acknowledged and isn't there.
+        """
         ...
 
     def advance(
@@ -119,7 +146,18 @@ class Store(Protocol):
         ...
 
     def read_rows(self, window: WindowId, first: int, count: int) -> bytes:
-        """Rows [first, first + count) of a sealed batch; fewer at its end."""
+        """Rows [first, first + count) of a sealed batch; fewer at its end. Raises MISMATCH if they are damaged: see ``mend``."""
+        ...
+
+    def mend(self, window: WindowId) -> SealedRows | None:
+        """A batch that isn't what was sealed: what is left of it, to be advanced to, or None if nothing is missing.
+
+        Reads the whole batch, unless it was found intact before and no reading failed since. Raises MISMATCH if the batch is gone.
+        """
+        ...
+
+    def damage(self) -> Iterable[Condition]:
+        """What was found damaged, by window or file, until the window is over: for ``Conditions.watch``."""
         ...
 
     def shred(self, window: WindowId) -> None:

@@ -3,6 +3,10 @@
 A group commit costs one fsync per window for hundreds of reports. The caller awaits a future; if it is cancelled
 (its deadline passed, its connection broke) the write goes on, because what is half done must not depend on a peer. The
 queue is bounded in rows: beyond it calls are refused at once, nothing waits without limit.
+
+A second thread has the store count, outside of where the reports are, how many are there, and answers after that. It works while
+the first one commits the next group, and counts once for all groups that wait, so that counting costs a caller one sync of
+waiting but the throughput nothing to speak of.
 """
 
 from __future__ import annotations
@@ -54,8 +58,12 @@ class Writer:
         self._works = 0  # pieces of work in the queue
         self._stopping = False
         self._loop = asyncio.get_running_loop()
+        self._counted = threading.Condition()
+        self._done: deque[tuple[list[_Call], list[tuple[asyncio.Future[Any], Any]]] | None] = deque()  # None: the end
         self._thread = threading.Thread(target=self._run, name="shuffler-writer", daemon=True)
+        self._counter = threading.Thread(target=self._confirm, name="shuffler-counter", daemon=True)
         self._thread.start()
+        self._counter.start()
 
     async def submit(self, reports: list[Submission]) -> Outcomes:
         """Store reports; per report None = on disk, or the kind of failure. Raises OVERLOADED, UNAVAILABLE (stopping)."""
@@ -71,7 +79,7 @@ class Writer:
             if self._stopping:
                 raise ShoalError(Kind.UNAVAILABLE, "the service is stopping: try again")
             if self._rows and self._rows + len(call.reports) > self._queue_rows:
-                raise ShoalError(Kind.OVERLOADED, "too many reports wait for the disk: try again later")
+                raise ShoalError(Kind.OVERLOADED, "too many reports wait for the disk: try again later", retry_after_s=LIMITS.retry_after_s)
             self._rows += len(call.reports)
             self._queued += len(call.reports)
             self._works += call.work is not None
@@ -87,21 +95,55 @@ class Writer:
             self._stopping = True
             self._wake.notify()
         await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._counter.join)
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
             calls = self._gather()
+            done = (calls, self._carry_out(calls)) if calls else None
+            with self._counted:
+                self._done.append(done)
+                self._counted.notify()
             if not calls:
                 return
-            results = self._carry_out(calls)
+
+    def _confirm(self) -> None:
+        """The second thread: count what is on disk, then answer."""
+        while True:
+            with self._counted:
+                while not self._done:
+                    self._counted.wait()
+                groups = [one for one in self._done if one is not None]
+                ended = len(groups) < len(self._done)
+                self._done.clear()
+            results = self._confirmed(groups)
             with self._wake:
-                self._rows -= sum(len(call.reports) for call in calls)
+                self._rows -= sum(len(call.reports) for calls, _ in groups for call in calls)
             try:
                 self._loop.call_soon_threadsafe(_answer, results)
             except RuntimeError:  # the loop is gone: nobody waits for an answer
                 return
+            if ended:
+                return
+
+    def _confirmed(self, groups: list[tuple[list[_Call], list[tuple[asyncio.Future[Any], Any]]]]) -> list[tuple[asyncio.Future[Any], Any]]:
+        """The results, or a failure for every report of which it is not certain that its loss would be noticed."""
+        results = [result for _, group in groups for result in group]
+        if all(call.work is not None for calls, _ in groups for call in calls):
+            return results
+        try:
+            self._store.confirm()
+        except Exception as error:  # noqa: BLE001 - the boundary of the thread
+            kind = error.kind if isinstance(error, ShoalError) else Kind.INTERNAL
+            log.error("reports could not be counted", kind=kind, error=error)
+            return [
+                (future, [one or kind for one in result] if call.work is None and isinstance(result, list) else result)
+                for calls, group in groups
+                for call, (future, result) in zip(calls, group, strict=True)
+            ]
+        return results
 
     def _gather(self) -> list[_Call]:
         """Wait for the first call, then up to commit_ms for more; until commit_rows are there. Empty: stop."""

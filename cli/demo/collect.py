@@ -17,6 +17,7 @@ from shoal.cli.demo.processes import Process
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
+_LOOK_S = 0.2  # between two looks at the services
 _PATIENCE_S = 600.0
 
 
@@ -29,7 +30,7 @@ async def released(data: Path, tasks: Sequence[TaskId], progress: Progress) -> l
         progress.update(bar, completed=len(found))
         if len(found) == len(tasks):
             return [found[task_id.hex] for task_id in tasks]
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(_LOOK_S)
     raise ShoalError(Kind.UNAVAILABLE, f"no release after {_PATIENCE_S:.0f} s: see shuffler.log and analyzer.log with --keep DIR")
 
 
@@ -41,7 +42,7 @@ async def shredded(shuffler: Process, tasks: int) -> None:
             states = [task["states"].get("SHREDDED", 0) for task in (await shuffler.status())["tasks"]]
             if len(states) == tasks and all(states):
                 return
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(_LOOK_S)
     raise ShoalError(Kind.UNAVAILABLE, f"the shuffler still holds batches after {_PATIENCE_S:.0f} s: see shuffler.log with --keep DIR")
 
 

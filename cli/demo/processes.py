@@ -22,8 +22,10 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 
 _START_S = 60.0  # seconds until a service must be ready, also on a loaded machine
+_AGAIN_S, _LOOK_S = 0.05, 0.2  # before a service that does not answer yet is asked again; between two looks at one that did
 _STOP_S = 15.0
 _RESTARTS = 20
 _PR_SET_PDEATHSIG = 1
@@ -74,7 +76,7 @@ class Process:
             with contextlib.suppress(OSError, urllib.error.URLError):
                 await asyncio.to_thread(self._get, "readyz")
                 return
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(_AGAIN_S)
         raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} was not ready after {_START_S:.0f} s: {self._last_line()}")
 
     async def status(self) -> dict[str, Any]:
@@ -86,7 +88,7 @@ class Process:
         return shown
 
     def _get(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/{path}", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/{path}", timeout=LIMITS.status_s) as reply:
             data: bytes = reply.read()
             return data
 
@@ -130,7 +132,7 @@ async def supervise(processes: list[Process], said: Callable[[str], None]) -> No
         for process in processes:
             if process.revive():  # one that dies while it starts is met in the next round
                 said(f"the {process.role} died and was started again")
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(_LOOK_S)
 
 
 @asynccontextmanager

@@ -30,7 +30,6 @@ def unheard(_: str, __: Mapping[TaskId, frozenset[int]]) -> None:
 
 
 SHUFFLER, MQTT = "shuffler", "mqtt"
-PASS_S = 600.0  # longest time that one look at a feed may take
 _CA_BYTES = 1 << 20
 
 

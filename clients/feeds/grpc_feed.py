@@ -6,7 +6,7 @@ import asyncio
 
 from shoal import codec
 from shoal.clients.core import pause
-from shoal.clients.feeds.feed import PASS_S, SHUFFLER, Offer, Pause, jittered, unheard, waited
+from shoal.clients.feeds.feed import SHUFFLER, Offer, Pause, jittered, unheard, waited
 from shoal.clients.feeds.shelf import FINAL
 from shoal.clients.shuffler_channel import ShufflerChannel
 from shoal.digests import sha256
@@ -17,7 +17,6 @@ from shoal.limits import KIB, LIMITS
 from shoal.protos import directory_pb2
 
 _PAGE = "/shoal.v1.Directory/Page"
-_FIRST_PAUSE_S = 5.0
 # Pages of the largest catalogue, read twice over because it changed meanwhile: who needs more is not serving one.
 _MOST_PAGES = 2 * (LIMITS.catalogue_bytes // (LIMITS.chunk_bytes - 4 * KIB) + 1)
 
@@ -60,13 +59,14 @@ class GrpcFeed:
         failures = 0
         while not stop.is_set():
             try:
-                await self.once(PASS_S)
+                await self.once(LIMITS.feed_pass_s)
                 self.trouble, failures = None, 0
                 seconds = jittered(self._every_s, self._entropy)
             except Exception as error:  # noqa: BLE001 - whatever a shuffler sends, the feed goes on
                 failures += 1
                 self.trouble = error.message if isinstance(error, ShoalError) else "the shuffler's catalogue can't be read"
-                seconds = pause(failures, self._entropy, _FIRST_PAUSE_S, self._every_s)
+                asked = error.retry_after_s if isinstance(error, ShoalError) else 0.0
+                seconds = pause(failures, self._entropy, LIMITS.feed_retry_first_s, self._every_s, asked)
             if await waited(stop, seconds):
                 return
 
@@ -97,9 +97,8 @@ class GrpcFeed:
         digest, have, data = self._digest, self._total, bytearray()
         for _ in range(_MOST_PAGES):
             request = directory_pb2.PageRequest(digest=digest, offset=have)
-            reply = codec.parse(
-                directory_pb2.PageReply, await channel.call(_PAGE, request.SerializeToString(), LIMITS.send_deadline_s), "page"
-            )
+            answer = await channel.call(_PAGE, request.SerializeToString(), LIMITS.send_deadline_s, reply_bytes=LIMITS.reply_bytes)
+            reply = codec.parse(directory_pb2.PageReply, answer, "page")
             if len(reply.digest) != Digest.SIZE or reply.total > LIMITS.catalogue_bytes:
                 raise _garbled("a catalogue of impossible size")
             if reply.digest != digest:  # another one than was asked for: from its beginning

@@ -20,8 +20,7 @@ from shoal.mqtt.link import Link
 from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import TASKS_FILTER, task_of
 
-_FIRST_PAUSE_S = 5.0
-_QUIET_S = 1.0  # after so long without a message a broker has sent what it retains
+_QUIET_S = LIMITS.feed_quiet_s
 _REFUSED_PAUSE_S = 0.01  # after a bundle that was refused: a broker that sends rubbish can't keep a device busy
 _REST = 3.0  # times as long as a bundle took: a broker gets a quarter of one processor, whatever it sends
 _MOST_SEEN = 2 * LIMITS.known_tasks
@@ -50,9 +49,13 @@ class MqttFeed:
 
     async def once(self, deadline_s: float) -> None:
         try:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
             async with asyncio.timeout(deadline_s), self._open() as link:
                 await link.connected(deadline_s)
-                while (data := await self._next(_QUIET_S)) is not None:
+                # Connecting took four round trips and more: what is on its way takes fewer.
+                quiet_s = max(_QUIET_S, loop.time() - began)
+                while (data := await self._next(quiet_s)) is not None:
                     await self._take(data)
         except TimeoutError:
             raise ShoalError(Kind.DEADLINE, "the broker took too long over its tasks: it is asked again later") from None
@@ -66,7 +69,7 @@ class MqttFeed:
             except Exception as error:  # noqa: BLE001 - whatever a broker sends, the feed goes on
                 failures += 1
                 self._trouble = error.message if isinstance(error, ShoalError) else "the broker's tasks can't be read"
-                await waited(stop, pause(failures, self._entropy, _FIRST_PAUSE_S, self._every_s))
+                await waited(stop, pause(failures, self._entropy, LIMITS.feed_retry_first_s, self._every_s))
 
     async def _session(self, stop: asyncio.Event) -> None:
         """One link (which reconnects by itself), until ``stop``, or until it is time to ask again for what was missed."""

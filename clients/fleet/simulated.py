@@ -28,7 +28,8 @@ BATCH = 500  # frames per relayed call
 _FRAME_EXTRA = 8  # bytes that a frame takes in a call beside its own, at most
 _PAUSE_FIRST_S, _PAUSE_MOST_S = 0.1, 2.0  # a restarted shuffler is met quickly
 _TURN_S = 0.002  # that frames are made for before others get a turn: one for each frame would cost a tenth of making it
-_SILENCE_S = 3.0  # how long a frame that must not be answered waits for an answer
+_SILENCE_S = 3.0  # how long a frame that must not be answered waits for an answer, or ...
+_SILENCES = 3.0  # ... so many times as long as the slowest answer took, if that is longer
 
 
 class Simulation:
@@ -48,6 +49,7 @@ class Simulation:
         reporter: Reporter | None = None,
     ) -> None:
         self.share, self._transports, self._start, self._now, self._sleep = share, transports, start, now, sleep
+        self._slowest_s = 0.0  # of the answers that came
         self._reporter = reporter or Reporter(share)
         self.result = blank(share)
         self._tracker = Tracker(self.result, share.way, now)
@@ -135,12 +137,23 @@ class Simulation:
             answer = await self._try(flight, transport)
             if not self._tracker.settle(flight, answer, self._now() > end):
                 return
-            await self._sleep(pause(flight.attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S))
+            asked = answer.retry_after_s if answer is not None else 0.0
+            await self._pause(flight.attempts, asked, end)
+
+    async def _pause(self, attempts: int, asked_s: float, end: float) -> None:
+        """Before the next attempt; not beyond the end of patience, after which there is one more."""
+        wait = pause(attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S, asked_s)
+        await self._sleep(min(wait, max(end - self._now(), _PAUSE_MOST_S)))
 
     async def _try(self, flight: Flight, transport: Transport) -> ShoalError | None:
         if flight.outbox is not None and flight.entry is not None:
-            return await attempt(flight.outbox, flight.entry, transport, self.share.deadline_s)
-        patience = min(self.share.deadline_s, _SILENCE_S) if mute(flight.conduct, self.share.way) else self.share.deadline_s
+            began = self._now()
+            answer = await attempt(flight.outbox, flight.entry, transport, self.share.deadline_s)
+            if answer is None:
+                self._slowest_s = max(self._slowest_s, self._now() - began)
+            return answer
+        silent = mute(flight.conduct, self.share.way)
+        patience = min(self.share.deadline_s, max(_SILENCE_S, _SILENCES * self._slowest_s)) if silent else self.share.deadline_s
         try:
             mac = await transport.submit(flight.frame, flight.ack_key, patience)
         except ShoalError as error:
@@ -205,7 +218,8 @@ class Simulation:
                 if self._record(flight, answer) and self._tracker.settle(flight, answer, late)
             ]
             if flights:
-                await self._sleep(pause(flights[0].attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S))
+                asked = max((answer.retry_after_s for answer in answers if answer is not None), default=0.0)
+                await self._pause(flights[0].attempts, asked, end)
 
     def _record(self, flight: Flight, answer: ShoalError | None) -> bool:
         """In the outbox, as ``delivery.attempt`` does for a frame by itself. Always True."""

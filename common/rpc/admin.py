@@ -1,4 +1,4 @@
-"""A service's own window for its operator, on loopback alone: /healthz, /readyz, /metrics, /status. Counts, never people."""
+"""A service's own window for its operator (``access``): /healthz, /readyz, /metrics, /status. Counts, never people."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from starlette.routing import Route
 from shoal.conditions import Conditions
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
-from shoal.rpc.address import is_loopback, parse_address
+from shoal.rpc.access import Access
+from shoal.rpc.address import parse_address
 from shoal.rpc.process import usage
+
+_CONNECTIONS = 64  # of readers of the pages at once; beyond it 503
 
 
 class _Server(uvicorn.Server):
@@ -68,10 +71,18 @@ class Admin:
     /status has ``ready``, null or why not, and ``conditions``: [{"code", "subject", "message", "stops"}].
     """
 
-    def __init__(self, address: str, conditions: Conditions, status: Callable[[], dict[str, Any]], registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        address: str,
+        conditions: Conditions,
+        status: Callable[[], dict[str, Any]],
+        registry: CollectorRegistry,
+        access: Access | None = None,
+    ) -> None:
+        """Raises CONFIG for an address beyond loopback that nobody has to prove anything to."""
         host, port = parse_address(address, "admin_listen")
-        if not is_loopback(host):
-            raise ShoalError(Kind.CONFIG, "admin_listen: only a loopback address is allowed: reach it through the machine itself")
+        access = access or Access()
+        access.check(address)
         routes = [
             Route("/healthz", self._health),
             Route("/readyz", self._ready),
@@ -85,8 +96,17 @@ class Admin:
         self._own.register(_Wrong(conditions))
         self._address = address
         self._host = (host.strip("[]"), port)
-        app = Starlette(routes=routes)
-        config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, lifespan="off")
+        app = access.guard(Starlette(routes=routes), address)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            limit_concurrency=_CONNECTIONS,
+            **access.server_options(),
+        )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 

@@ -2,14 +2,17 @@
 
 Handlers get raw bytes and parse them with ``shoal.codec``, so malformed input is INVALID_ARGUMENT (the library's own
 parsing would answer UNKNOWN). Around each handler stand, outermost first: the barrier (ShoalError -> its status; anything
-else -> INTERNAL with an incident number and nothing more), the identity check (services with ``peers`` answer only to
-client certificates that carry an allowed name), the size limit of the method, the deadline. Nothing here or in a
-handler ever asks for a peer's address.
+else -> INTERNAL with an incident number and nothing more), a slot (``admission``), the identity check (services with ``peers``
+answer only to client certificates that carry an allowed name), the backlog, the time in which the message must come, room for
+its bytes, the size limit of the method, the deadline. All of it begins with the call's headers, before there is a message: who
+sends none, or half of one, holds a slot for a while and nothing else. Nothing here or in a handler learns a peer's
+address: connections are told apart by a keyed hash of it while they have calls open, and the hash goes nowhere else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +24,10 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.rpc.address import is_loopback, parse_address
-from shoal.rpc.status import KIND_KEY, MOST_TEXT, status_of
+from shoal.rpc.admission import Admission, Slot
+from shoal.rpc.backlog import Backlog
+from shoal.rpc.health import HEALTH, Health
+from shoal.rpc.status import KIND_KEY, MOST_TEXT, RETRY_KEY, status_of
 from shoal.rpc.tls import TlsIdentity
 
 log = get_log("rpc")
@@ -31,15 +37,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class Call:
     """What a handler may know of a call: how long it has left. Nothing about who calls."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_ends",)
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, allowed_s: float) -> None:
+        self._ends = asyncio.get_running_loop().time() + allowed_s
 
     def deadline_left(self) -> float:
-        """Seconds; LIMITS.default_deadline_s where the caller stated none."""
-        left = self._context.time_remaining()
-        return LIMITS.default_deadline_s if left is None else left
+        """Seconds; counted from LIMITS.default_deadline_s where the caller stated none."""
+        return self._ends - asyncio.get_running_loop().time()
 
 
 Handler = Callable[[bytes, Call], Awaitable[bytes]]
@@ -48,15 +53,29 @@ StreamHandler = Callable[[AsyncIterator[bytes], Call], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A unary method (``handler``) or one that takes a stream of messages (``stream_handler``); sizes in bytes per message."""
+    """A unary method (``handler``) or one that takes a stream of messages (``stream_handler``); sizes in bytes per message.
+
+    ``longest_s``: seconds that a call may take once its message has come, for a stream from its beginning; 0: LIMITS.longest_call_s,
+    for a stream LIMITS.longest_stream_s. ``backlog``: where the calls of a unary method wait for their turn.
+    """
 
     max_bytes: int
     handler: Handler | None = None
     stream_handler: StreamHandler | None = None
+    longest_s: float = 0.0
+    backlog: Backlog | None = None
 
     def __post_init__(self) -> None:
         if (self.handler is None) == (self.stream_handler is None):
             raise ShoalError(Kind.CONFIG, "a method has either a handler or a stream_handler")
+        if not self.longest_s:
+            longest = LIMITS.longest_call_s if self.handler is not None else LIMITS.longest_stream_s
+            object.__setattr__(self, "longest_s", longest)
+
+    @property
+    def reading_s(self) -> float:
+        """Seconds in which a message must have come, from when the call came or the message before it."""
+        return LIMITS.read_s + self.max_bytes / LIMITS.slowest_bytes_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +91,33 @@ def _options(max_bytes: int) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", max_bytes + 1024),
         ("grpc.max_send_message_length", LIMITS.reply_bytes + 1024),
+        ("grpc.max_allowed_incoming_connections", LIMITS.connections),
         ("grpc.max_concurrent_streams", LIMITS.concurrent_streams),
+        # What may come of a message that nobody has asked for yet. With probes of the bandwidth gRPC would make that megabytes.
+        ("grpc.http2.lookahead_bytes", LIMITS.lookahead_bytes),
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.max_metadata_size", LIMITS.metadata_bytes),
         ("grpc.absolute_max_metadata_size", LIMITS.metadata_bytes),
         ("grpc.keepalive_time_ms", int(LIMITS.keepalive_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(LIMITS.keepalive_timeout_s * 1000)),
         ("grpc.http2.min_ping_interval_without_data_ms", LIMITS.ping_interval_s * 1000),
         ("grpc.keepalive_permit_without_calls", 0),
-        ("grpc.max_connection_idle_ms", LIMITS.connection_idle_s * 1000),
+        ("grpc.max_connection_idle_ms", LIMITS.server_idle_s * 1000),
         ("grpc.max_connection_age_ms", LIMITS.connection_age_s * 1000),
         ("grpc.max_connection_age_grace_ms", LIMITS.connection_grace_s * 1000),
         ("grpc.server_handshake_timeout_ms", LIMITS.handshake_s * 1000),
         ("grpc.so_reuseport", 0),  # a second server must fail to bind, not take half of the traffic
         ("grpc.enable_channelz", 0),
-        ("grpc.per_message_decompression", 0),  # no decompression bombs, no lengths that depend on content
+        ("grpc.per_message_decompression", 0),  # no decompression bombs, no lengths that depend on content ...
+        ("grpc.compression_enabled_algorithms_bitset", 1),  # ... and who compresses all the same is told UNIMPLEMENTED
     ]
 
 
 class RpcServer:
-    """A gRPC server at ``address`` (port 0: any free one). ``tls`` None needs insecure=True and a loopback address."""
+    """A gRPC server at ``address`` (port 0: any free one). ``tls`` None needs insecure=True and a loopback address.
+
+    ``grpc.health.v1.Health/Check`` is served beside the services, to whom any of them is.
+    """
 
     def __init__(self, address: str, services: list[Service], tls: TlsIdentity | None, *, insecure: bool = False) -> None:
         host, _ = parse_address(address, "listen")
@@ -102,19 +129,15 @@ class RpcServer:
             raise ShoalError(Kind.CONFIG, "a gRPC service is registered twice")
         self._address, self._services, self._tls = address, services, tls
         self._server: grpc.aio.Server | None = None
+        self._health = Health({service.name for service in services})
+        self.admission = Admission()
 
     async def start(self) -> int:
         """Bind and serve; returns the port. Raises PORT_IN_USE, KEY_FILE."""
         largest = max(method.max_bytes for service in self._services for method in service.methods.values())
-        server = grpc.aio.server(options=_options(largest), maximum_concurrent_rpcs=LIMITS.concurrent_calls, compression=None)
-        for service in self._services:
-            server.add_generic_rpc_handlers((_generic(service),))
-        from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-
-        self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        for name in ("", *(service.name for service in self._services)):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        server = grpc.aio.server(options=_options(largest), compression=None)
+        for service in (*self._services, self._checks()):
+            server.add_generic_rpc_handlers((_generic(service, self.admission),))
         try:
             port = self._bind(server)
         except (RuntimeError, ValueError):
@@ -127,6 +150,12 @@ class RpcServer:
         await server.start()
         self._server = server
         return port
+
+    def _checks(self) -> Service:
+        named = [service.peers for service in self._services if service.peers is not None]
+        everybody = len(named) < len(self._services) or not named
+        peers = None if everybody else frozenset[str]().union(*named)
+        return Service(HEALTH, {"Check": Method(LIMITS.health_bytes, handler=self._health.check)}, peers)
 
     def _bind(self, server: grpc.aio.Server) -> int:
         if self._tls is None:
@@ -141,56 +170,32 @@ class RpcServer:
     async def stop(self, grace_s: float = LIMITS.drain_s) -> None:
         """Take no new calls, let open ones finish for ``grace_s`` seconds."""
         if self._server is not None:
-            await self._health.enter_graceful_shutdown()
+            self._health.stopping = True
             await self._server.stop(grace_s)
             self._server = None
 
 
-def _generic(service: Service) -> grpc.GenericRpcHandler:
+def _generic(service: Service, admission: Admission) -> grpc.GenericRpcHandler:
+    """All methods are streams of messages to gRPC: a unary one would get its handler, and its time limit, with its message alone."""
     handlers: dict[str, Any] = {}
     for name, method in service.methods.items():
-        if method.handler is not None:
-            handlers[name] = grpc.unary_unary_rpc_method_handler(_unary(method.handler, method.max_bytes, service.peers))
-        elif method.stream_handler is not None:
-            handlers[name] = grpc.stream_unary_rpc_method_handler(_stream(method.stream_handler, method.max_bytes, service.peers))
+        serve = _unary(method, method.handler) if method.handler is not None else _stream(method)
+        handlers[name] = grpc.stream_unary_rpc_method_handler(_guarded(serve, service.peers, method, admission))
     return grpc.method_handlers_generic_handler(service.name, handlers)
 
 
-def _unary(handler: Handler, max_bytes: int, peers: frozenset[str] | None) -> Any:  # grpc's own handler type
-    async def guarded(request: bytes, context: Context) -> bytes:
-        try:
-            own_deadline = _enter(context, peers)
-            if len(request) > max_bytes:
-                raise ShoalError(Kind.OVERSIZE, f"the request is {len(request)} bytes long, at most {max_bytes} are taken")
-            if own_deadline is None:
-                return await handler(request, Call(context))
-            async with asyncio.timeout(own_deadline):
-                return await handler(request, Call(context))
-        except BaseException as error:  # the barrier: nothing untyped may pass
-            await _refuse(context, error)
-            raise  # not reached: abort raises
-
-    return guarded
+Serve = Callable[[AsyncIterator[bytes], Context, "Slot", asyncio.Timeout], Awaitable[bytes]]
 
 
-def _stream(handler: StreamHandler, max_bytes: int, peers: frozenset[str] | None) -> Any:  # grpc's own handler type
-    async def checked(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        async for message in messages:
-            if len(message) > max_bytes:
-                raise ShoalError(Kind.OVERSIZE, f"a message is {len(message)} bytes long, at most {max_bytes} are taken")
-            yield message
-
+def _guarded(serve: Serve, peers: frozenset[str] | None, method: Method, admission: Admission) -> Any:  # grpc's own handler type
     async def guarded(messages: AsyncIterator[bytes], context: Context) -> bytes:
         try:
-            async with asyncio.timeout(_enter(context, peers)):
-                stream = checked(messages)
-                try:
-                    return await handler(stream, Call(context))
-                except ShoalError:
-                    # A refusal that meets a caller who is still writing is lost inside gRPC, which then says INTERNAL: let it finish.
-                    async for _ in stream:
-                        pass
-                    raise
+            slot = admission.enter(_connection(context))
+            _enter(context, peers)
+            if method.backlog is not None:
+                method.backlog.look(slot.who)
+            async with asyncio.timeout(method.reading_s) as limit:
+                return await serve(messages, context, slot, limit)
         except BaseException as error:  # the barrier: nothing untyped may pass
             await _refuse(context, error)
             raise  # not reached: abort raises
@@ -198,8 +203,66 @@ def _stream(handler: StreamHandler, max_bytes: int, peers: frozenset[str] | None
     return guarded
 
 
-def _enter(context: Context, peers: frozenset[str] | None) -> float | None:
-    """Identity, then deadline. Returns the seconds that we allow where the caller stated no deadline, otherwise None: gRPC keeps it."""
+def _unary(method: Method, handler: Handler) -> Serve:
+    max_bytes, backlog = method.max_bytes, method.backlog
+
+    async def one(_: AsyncIterator[bytes], context: Context, slot: Slot, limit: asyncio.Timeout) -> bytes:
+        slot.reserve(max_bytes)
+        request = await context.read()
+        if not isinstance(request, bytes):
+            raise ShoalError(Kind.INVALID, "the call brought no message")
+        if len(request) > max_bytes:
+            raise ShoalError(Kind.OVERSIZE, f"the request is {len(request)} bytes long, at most {max_bytes} are taken")
+        slot.keep(len(request))
+        allowed = _allowed(context, method.longest_s)
+        limit.reschedule(asyncio.get_running_loop().time() + allowed)
+        if backlog is None:
+            return await handler(request, Call(allowed))
+        with backlog.admit(slot.who, len(request)):
+            return await handler(request, Call(allowed))
+
+    return one
+
+
+def _stream(method: Method) -> Serve:
+    handler, max_bytes = method.stream_handler, method.max_bytes
+
+    async def many(messages: AsyncIterator[bytes], context: Context, slot: Slot, limit: asyncio.Timeout) -> bytes:
+        loop = asyncio.get_running_loop()
+        allowed = _allowed(context, method.longest_s)
+        last = loop.time() + allowed
+
+        async def checked() -> AsyncIterator[bytes]:
+            limit.reschedule(min(last, loop.time() + method.reading_s))
+            async for message in messages:
+                limit.reschedule(last)
+                if len(message) > max_bytes:
+                    raise ShoalError(Kind.OVERSIZE, f"a message is {len(message)} bytes long, at most {max_bytes} are taken")
+                yield message
+                limit.reschedule(min(last, loop.time() + method.reading_s))
+            limit.reschedule(last)
+
+        assert handler is not None  # noqa: S101 - of a method without ``handler``, see Method
+        slot.reserve(max_bytes)
+        stream = checked()
+        try:
+            return await handler(stream, Call(allowed))
+        except ShoalError:
+            # A refusal that meets a caller who is still writing is lost inside gRPC, which then says INTERNAL: let it finish.
+            async for _ in messages:
+                pass
+            raise
+
+    return many
+
+
+def _connection(context: Context) -> str:
+    """Stands for the connection while it lasts: a hash under a key of this process, which nothing keeps beyond the call."""
+    return f"{hash(context.peer()):x}"
+
+
+def _enter(context: Context, peers: frozenset[str] | None) -> None:
+    """Identity, then deadline."""
     if peers is not None:
         names = {name.decode("utf-8", "replace") for name in context.auth_context().get("peer_dns", ())}
         if not names & peers:
@@ -207,7 +270,12 @@ def _enter(context: Context, peers: frozenset[str] | None) -> float | None:
     left = context.time_remaining()
     if left is not None and left < LIMITS.smallest_deadline_s:
         raise ShoalError(Kind.DEADLINE, "too little time is left for this call: use a longer deadline")
-    return LIMITS.default_deadline_s if left is None else None
+
+
+def _allowed(context: Context, longest_s: float) -> float:
+    """Seconds that a call has from now on. gRPC ends it too at the deadline that the caller stated."""
+    left = context.time_remaining()
+    return min(LIMITS.default_deadline_s if left is None else left, longest_s)
 
 
 async def _refuse(context: Context, error: BaseException) -> None:
@@ -222,7 +290,10 @@ async def _refuse(context: Context, error: BaseException) -> None:
         incident = secrets.token_hex(4)
         log.error("unexpected failure", incident=incident, error=error, where=_where(error))
         error = ShoalError(Kind.INTERNAL, f"internal error, incident {incident}: its operator finds it in the log")
-    await context.abort(status_of(error), error.message[:MOST_TEXT], ((KIND_KEY, str(error.kind.value)),))
+    trailers = [(KIND_KEY, str(error.kind.value))]
+    if error.retry_after_s > 0:
+        trailers.append((RETRY_KEY, str(math.ceil(error.retry_after_s * 1000))))
+    await context.abort(status_of(error), error.message[:MOST_TEXT], tuple(trailers))
 
 
 def _where(error: BaseException) -> str:

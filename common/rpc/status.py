@@ -8,6 +8,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
 KIND_KEY = "shoal-kind"
+# Milliseconds to wait before the next attempt. gRPC's own name for it (gRFC A6): a library whose retries are on obeys by itself.
+RETRY_KEY = "grpc-retry-pushback-ms"
 MOST_TEXT = 300  # characters of a message that are sent and shown: longer ones would not fit the limit of headers
 
 # Statuses that come from gRPC itself, or from a peer that sent no kind.
@@ -64,19 +66,28 @@ def status_of(error: ShoalError) -> grpc.StatusCode:
 
 def from_rpc_error(error: grpc.aio.AioRpcError, what: str) -> ShoalError:
     """What a failed call means to the caller. ``what`` names the peer, e.g. "shuffler"."""
-    kind = _KIND_OF.get(error.code(), Kind.INTERNAL)
+    kind, retry = _KIND_OF.get(error.code(), Kind.INTERNAL), 0.0
+    named: Kind | None = None
     for key, value in error.trailing_metadata() or ():
-        if key == KIND_KEY and isinstance(value, str) and value.isdecimal() and int(value) in _KINDS:
-            return ShoalError(_KINDS[int(value)], _one_line(error.details()) or f"the {what} refused")
+        if not isinstance(value, str) or not value.isascii() or not value.isdecimal():
+            continue
+        if key == KIND_KEY and int(value[:9]) in _KINDS:
+            named = _KINDS[int(value[:9])]
+        elif key == RETRY_KEY:
+            retry = min(int(value[:12]) / 1000, LIMITS.retry_most_s)
+    if named is not None:
+        return ShoalError(named, _one_line(error.details()) or f"the {what} refused", retry_after_s=retry)
     if kind is Kind.UNAVAILABLE:
-        return Unnamed(kind, _unreached(error.details() or "", what))
-    if kind is Kind.DEADLINE:
-        return Unnamed(kind, f"the {what} did not answer in time: try again, over a slow link with a longer deadline")
-    if kind is Kind.OVERLOADED and "larger than max" in (error.details() or ""):  # gRPC's own limits; retrying would never help
+        text = _unreached(error.details() or "", what)
+    elif kind is Kind.DEADLINE:
+        text = f"the {what} did not answer in time: try again, over a slow link with a longer deadline"
+    elif kind is Kind.OVERLOADED and "larger than max" in (error.details() or ""):  # gRPC's own limits; retrying would never help
         return Unnamed(Kind.OVERSIZE, f"the message is too large for the {what}")
-    if kind is Kind.OVERLOADED:
-        return Unnamed(kind, f"the {what} is overloaded: try again later")
-    return Unnamed(kind, f"the {what} answered {error.code().name}")
+    elif kind is Kind.OVERLOADED:
+        text = f"the {what} is overloaded: try again later"
+    else:
+        text = f"the {what} answered {error.code().name}"
+    return Unnamed(kind, text, retry_after_s=retry)
 
 
 def _unreached(details: str, what: str) -> str:

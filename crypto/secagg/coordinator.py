@@ -109,9 +109,10 @@ def countersign(terms: RoundTerms, nonce: bytes, reply: pairwise_pb2.OpenRoundRe
 
 
 def refusal(error: ShoalError) -> pairwise_pb2.Answer:
-    """The Answer that tells a device why its step was refused: kind and line, nothing else."""
+    """The Answer that tells a device why its step was refused, and when to try again: nothing else."""
     phase = pairwise_pb2.PHASE_ABORTED if error.kind is Kind.ABORTED else pairwise_pb2.PHASE_UNSPECIFIED
-    return pairwise_pb2.Answer(phase=phase, kind=error.kind.value, reason=error.message)
+    wait_ms = int(error.retry_after_s * 1000)
+    return pairwise_pb2.Answer(phase=phase, kind=error.kind.value, reason=error.message, wait_ms=wait_ms)
 
 
 class Coordinator:

@@ -40,6 +40,7 @@ def live(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
             reports = [secrets.token_bytes(ROW) for _ in range(rng.randrange(1, 40))]
             reports += rng.sample(sorted(acked), min(len(acked), 3))
             assert store.append([Submission(WINDOW, (one,)) for one in reports]) == [None] * len(reports)
+            store.confirm()
             acked.update(reports)
             if number % 5 == 4:
                 store.close()

@@ -413,6 +413,34 @@ async def test_rows_that_went_missing_are_delivered_again(run: Running) -> None:
     assert to_json(decode_release(run.store.releases()[0].release))["n"] == 50
 
 
+async def test_rows_that_changed_on_the_disk_are_delivered_again(run: Running) -> None:
+    """One bit of one complete spool. Planted: the size alone looked at -> a row counts as a client's garbage, and this fails."""
+    await run.caller.offer(GOOD)
+    spool_path(run.data / "spool", GOOD.manifest_hash).write_bytes(bytes([GOOD.data[0] ^ 1]) + GOOD.data[1:])
+    assert run.store.move(GOOD.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
+    await run.caller.done(GOOD)
+    release = to_json(decode_release(run.store.releases()[0].release))
+    assert (release["n"], release["rejected"], release["damaged"]) == (50, {}, 0)
+
+
+async def test_what_is_left_of_a_damaged_batch_takes_its_place_while_it_comes(run: Running) -> None:
+    """Planted: any other manifest is a CONFLICT -> the window is lost, fails. Planted: taken in any state, or without fewer rows and
+    more damage -> the last offers are accepted, fails.
+    """
+    left = WORLD.batch(GOOD.rows[:40], damaged=10)
+    await run.caller.offer(GOOD)
+    await run.caller.deliver([GOOD.chunk(0, 5)])
+    for other in (WORLD.batch(GOOD.rows[:40]), WORLD.batch((*GOOD.rows, GOOD.rows[0]), damaged=10)):
+        assert (await refused(run, run.caller.offer(other))).kind is Kind.CONFLICT
+    assert (await run.caller.offer(left)).received_rows == 0
+    assert os.listdir(run.data / "spool") == []
+    await run.caller.done(left)
+    release = to_json(decode_release(run.store.releases()[0].release))
+    assert (release["n"], release["damaged"], release["manifest_hash"]) == (40, 10, left.manifest_hash.hex)
+    for other in (GOOD, WORLD.batch(GOOD.rows[:30], damaged=20)):
+        assert (await refused(run, run.caller.offer(other))).kind is Kind.CONFLICT
+
+
 async def test_a_full_disk_is_said_and_survived(run: Running) -> None:
     """No space for the store, for a row, for a sync: the caller just tries again. Planted: OSError let through -> INTERNAL here."""
     from shoal import failpoints

@@ -37,10 +37,11 @@ class TestSqliteStore(StoreSuite):
     def test_the_order_test_catches_a_store_that_is_read_in_insertion_order(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The planted defect of ``test_delivered_order_does_not_depend_on_arrival_order``, kept."""
 
-        def by_insertion(path: Path, spill: Path) -> Iterator[bytes]:
+        def by_insertion(path: Path, spill: Path, tally: inbox.Tally) -> Iterator[bytes]:
             seen: set[bytes] = set()
             connection = sqlite3.connect(path)
             for (sealed,) in connection.execute("SELECT sealed FROM inbox ORDER BY rowid"):
+                tally.rows += 1
                 if sealed not in seen:
                     seen.add(sealed)
                     yield sealed
@@ -67,7 +68,8 @@ class TestSqliteStore(StoreSuite):
         assert not any(key in remains or key[:8] in remains for key in [*keys, secret])
         batch = f"batch-{TASK.hex}-0.rows"
         assert {path.name for path in tmp_path.iterdir()} <= {"state.db", "state.db-wal", "state.db-shm", batch}
-        data = (tmp_path / batch).read_bytes()
+        data = store.read_rows(WindowId(TASK, 0), 0, 50)
+        assert (tmp_path / batch).read_bytes().startswith(data)
         assert [data[at : at + 60] for at in range(0, len(data), 60)] == sorted(sent, key=lambda report: keys[sent.index(report)])
 
     def test_the_log_goes_with_its_file_even_while_somebody_reads_it(self, tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ class TestSqliteStore(StoreSuite):
         tags = [[box.tag(one) for one in who] for box in boxes]
         assert not set(tags[0]) & set(tags[1])
         for box, expected in zip(boxes, tags, strict=True):
-            assert [tag for (tag,) in box._connection.execute("SELECT tag FROM admitted")] == sorted(expected)
+            assert [tag[:16] for (tag,) in box._connection.execute("SELECT tag FROM admitted")] == sorted(expected)
             assert expected == [hmac.digest(box._secret, b"shoal/v1/admitted\x00" + one, "sha256")[:16] for one in who]
         secret = boxes[0]._secret
         assert all(tag in self.remains(tmp_path) for tag in tags[0])  # the scan finds what it looks for
@@ -146,44 +148,21 @@ class TestSqliteStore(StoreSuite):
         path = tmp_path / f"inbox-{TASK.hex}-0.db"
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("DROP TABLE admitted")
+            connection.execute("ALTER TABLE secret DROP COLUMN digest")
+            connection.execute("ALTER TABLE inbox DROP COLUMN crc")
             connection.execute("PRAGMA user_version = 1")
         assert self.adopted(tmp_path).append(submissions(sent)) == [None] * 3
         with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+            assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
     # --- folders that do not hold together --------------------------------------------------------------------------
 
-    def test_a_batch_that_is_missing_or_cut_short_refuses_to_start(self, tmp_path: Path) -> None:
-        store = self.adopted(tmp_path)
-        store.append(submissions(reports(4)))
-        seal(store)
-        path = tmp_path / f"batch-{TASK.hex}-0.rows"
-        path.write_bytes(path.read_bytes()[:-1])
-        for _ in range(2):
-            with pytest.raises(ShoalError, match="missing or cut short") as refused:
-                self.open(tmp_path)
-            assert refused.value.kind is Kind.CONFIG
-            path.unlink(missing_ok=True)
-
-    def test_a_lost_state_file_refuses_to_start(self, tmp_path: Path) -> None:
-        store = self.adopted(tmp_path)
-        store.append(submissions(reports(4)))
-        store.close()
-        (tmp_path / "state.db").unlink()
-        with pytest.raises(ShoalError, match=r"belongs to no window of state\.db") as refused:
-            self.open(tmp_path)
-        assert refused.value.kind is Kind.CONFIG
-
-    def test_a_file_of_a_newer_version_and_one_that_is_no_database_refuse_to_start(self, tmp_path: Path) -> None:
+    def test_a_state_file_of_a_newer_version_refuses_to_start(self, tmp_path: Path) -> None:
         self.adopted(tmp_path).close()
         connection = sqlite3.connect(tmp_path / "state.db")
         connection.execute("PRAGMA user_version = 99")
         connection.close()
         with pytest.raises(ShoalError, match="newer shoal") as refused:
-            self.open(tmp_path)
-        assert refused.value.kind is Kind.CONFIG
-        (tmp_path / "state.db").write_bytes(b"no database" * 1000)
-        with pytest.raises(ShoalError, match="can't be opened") as refused:
             self.open(tmp_path)
         assert refused.value.kind is Kind.CONFIG
 

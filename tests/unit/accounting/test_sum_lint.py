@@ -14,6 +14,7 @@ from shoal.accounting.lint import lint
 from shoal.accounting.meaning import bound_text, sum_sentences
 from shoal.accounting.pairwise import PairwiseCertificate
 from shoal.accounting.sum_task import check_sum
+from shoal.limits import LIMITS
 from shoal.secagg import Mode
 from shoal.task import MechanismSpec, Task
 from tests.tasks import PAIRWISE, PLAN, pairwise
@@ -30,6 +31,23 @@ def test_a_sound_task_has_nothing_but_the_word_about_its_mode() -> None:
     assert isinstance(result.certificate, PairwiseCertificate)
     assert result.certificate == check_sum(strict())
     assert lint(PAIRWISE).errors == ()
+
+
+@pytest.mark.parametrize("phase", ["join_s", "share_s", "mask_s", "unmask_s"])
+@pytest.mark.parametrize(("mode", "least"), [(Mode.STRICT, 2), (Mode.DEFAULT, 1)])
+def test_a_phase_that_far_devices_cannot_keep_is_a_warning(phase: str, mode: Mode, least: int) -> None:
+    """LIMITS.phase_far_s passes, twice that for the two steps of strict mode's last phase. Planted: join_s left out -> this fails."""
+    enough = LIMITS.phase_far_s * (least if phase == "unmask_s" else 1)
+
+    def said(seconds: int) -> set[str]:
+        changes: dict[str, Any] = {"mode": mode, phase: seconds}
+        made = replace(PLAN, **changes)
+        return {one.message for one in lint(pairwise(pairwise=made)).findings}
+
+    (new,) = said(enough - 1) - said(enough)
+    assert "slow links" in new
+    short: dict[str, Any] = {phase: 1}
+    assert lint(pairwise(pairwise=replace(PLAN, **short))).errors == ()
 
 
 def test_a_target_out_of_reach_is_an_error() -> None:

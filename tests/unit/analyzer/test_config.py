@@ -9,7 +9,7 @@ import pytest
 
 from shoal.analyzer.config import AnalyzerConfig, Tls
 from shoal.errors import Kind, ShoalError
-from shoal.settings import load_settings
+from shoal.settings import AdminSection, load_settings
 from tests.analyzer_world import make_world
 
 WORLD = make_world()
@@ -34,10 +34,12 @@ def test_the_sample_loads_and_comments_every_key() -> None:
     """Planted: a key added to the class and not to the sample -> this fails."""
     config = load_settings(AnalyzerConfig, SAMPLE)
     assert config.listen == "0.0.0.0:7445"
-    text = SAMPLE.read_text()
-    for key in [*AnalyzerConfig.model_fields.keys() - {"base_dir", "tls"}, *Tls.model_fields]:
-        (found,) = re.findall(rf"((?:^#.*\n)+)(?:# )?{key} = ", text, re.M)
-        assert "Required" in found or "Optional" in found, key
+    text, _, tls = SAMPLE.read_text().partition("\n[tls]\n")
+    own = AnalyzerConfig.model_fields.keys() - {"base_dir", "tls", "admin"}
+    for part, keys in ((text, {*own, *AdminSection.model_fields}), (tls, Tls.model_fields.keys())):
+        for key in keys:
+            (found,) = re.findall(rf"((?:^#.*\n)+)(?:# )?{key} = ", part, re.M)
+            assert "Required" in found or "Optional" in found, key
 
 
 REQUIRED = ["listen", "admin_listen", "data_dir", "tasks_dir", "keys_dir", "signing_key", "authorities", "allowed_shufflers"]

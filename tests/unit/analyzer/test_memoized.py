@@ -188,6 +188,9 @@ def test_a_store_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> 
         "INSERT INTO releases (task_id, window, release, signature, epsilon, delta) VALUES (?, 0, ?, ?, 0.25, 1e-6)",
         (bytes(32), b"r", bytes(64)),
     )
+    for table in ("batches", "releases", "tallies", "acks", "sums", "aborted_rounds"):
+        db.execute(f"ALTER TABLE {table} DROP COLUMN digest")
+    db.execute("DROP TABLE signer")
     db.execute("ALTER TABLE releases DROP COLUMN lifetime")
     db.execute("PRAGMA user_version = 2")
     db.commit()

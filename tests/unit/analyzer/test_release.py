@@ -51,7 +51,7 @@ def test_the_shape_is_the_published_one() -> None:
     """Other programs rely on exactly these keys."""
     release = shown(outcome(1_500, rejected={core.UNOPENABLE: 2, core.DUPLICATE: 1}))
     assert list(release) == [
-        *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "manifest_hash", "withheld"),
+        *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "damaged", "manifest_hash", "withheld"),
         "processed",
     ]
     assert list(release["privacy"]) == [

@@ -195,10 +195,13 @@ def test_a_store_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
         Store(tmp_path / FILE_NAME, read_only=True)
     assert error.value.kind is Kind.NOT_FOUND
     (tmp_path / FILE_NAME).write_bytes(b"no database at all, but quite some bytes" * 100)
-    for read_only in (True, False):
-        with pytest.raises(ShoalError) as error:
-            Store(tmp_path / FILE_NAME, read_only=read_only)
-        assert error.value.kind is Kind.CONFIG
+    with pytest.raises(ShoalError) as error:
+        Store(tmp_path / FILE_NAME, read_only=True)
+    assert error.value.kind is Kind.CONFIG
+    store = Store(tmp_path / FILE_NAME)  # the service goes on, and tells
+    assert [one.code for one in store.damage()] == ["damage"]
+    assert (tmp_path / f"{FILE_NAME}.damaged-1").read_bytes().startswith(b"no database")
+    store.close()
 
 
 def test_a_newer_programs_store_is_left_alone(tmp_path: Path) -> None:

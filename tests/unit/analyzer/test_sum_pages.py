@@ -110,6 +110,7 @@ def test_exports(data: str, capsys: Capture, tmp_path: Path) -> None:
 def test_an_epsilon0_that_is_none_is_shown_as_none(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """In tables "none", in CSV an empty cell, in JSON null. Planted: ``bound_text`` without None -> TypeError, and this fails."""
     monkeypatch.setattr(results, "read_releases", lambda *_: [NOTHING])
+    monkeypatch.setattr(results, "check_damage", lambda *_: None)
     assert re.search(r"\bnone\b", run(capsys, "list", "--data", "x"))
     out = run(capsys, "show", "moments", "--data", "x")
     assert "epsilon0 = none" in out
@@ -123,6 +124,7 @@ def test_a_terminal_is_not_flooded(monkeypatch: pytest.MonkeyPatch, capsys: Capt
     row = SUMMED["estimates"][0]
     many = {**SUMMED, "estimates": [{**row, "label": f"at {i}"} for i in range(results.MOST_ROWS + 7)]}
     monkeypatch.setattr(results, "read_releases", lambda *_: [many])
+    monkeypatch.setattr(results, "check_damage", lambda *_: None)
     out = run(capsys, "show", "moments", "--data", "x")
     assert "at 999 " in out
     assert "at 1000 " not in out

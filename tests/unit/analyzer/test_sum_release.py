@@ -91,7 +91,7 @@ def test_the_shape_is_the_published_one() -> None:
     """Other programs rely on exactly these keys; those of a shuffled release come first, and are the same."""
     release = shown(rounds(90, 110, 100), aborted={"too few joined": 2, "the sum does not check": 1})
     assert list(release) == [
-        *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "manifest_hash", "withheld", "rounds"),
+        *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "damaged", "manifest_hash", "withheld", "rounds"),
     ]
     assert list(release["rounds"]) == [
         *("mode", "rounds", "aborted", "noise_stderr", "one_round_noise_stderr", "rounding_stderr", "epsilon_analyzer", "epsilon_together"),

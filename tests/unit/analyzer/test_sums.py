@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -101,7 +102,7 @@ def test_nothing_is_added_after_the_release(sums: SumStore, store: Store) -> Non
     sums.aborted(TASK, 0, "the window is over")
     assert sums.reasons(TASK, 0) == {}
     with pytest.raises(sqlite3.IntegrityError), store.transaction() as db:
-        db.execute("INSERT INTO sums VALUES (?, 0, ?, 5, ?)", (TASK.raw, bytes(32), bytes(8)))
+        db.execute("INSERT INTO sums VALUES (?, 0, ?, 5, ?, NULL)", (TASK.raw, bytes(32), bytes(8)))
     with pytest.raises(sqlite3.IntegrityError), store.transaction() as db:
         db.execute("DELETE FROM releases")
 
@@ -143,10 +144,10 @@ def test_a_store_from_before_keeps_its_releases(tmp_path: Path) -> None:
     first = files("shoal.analyzer").joinpath("001_first.sql").read_text()
     database = sqlite3.connect(path)
     database.executescript(f"PRAGMA foreign_keys = ON; BEGIN; {first}; PRAGMA user_version = 1; COMMIT;")
-    key = (TASK.raw, 4)
+    key, law_hash = (TASK.raw, 4), hashlib.sha256(b"\x05").digest()
     database.execute("INSERT INTO batches VALUES (?, ?, x'01', ?, 2)", (*key, bytes(32)))
-    database.execute("INSERT INTO loss_laws VALUES (?, x'05')", (b"\x02" * 32,))
-    database.execute("INSERT INTO releases VALUES (?, ?, x'0102', ?, 0.5, 1e-6, ?)", (*key, b"\x03" * 64, b"\x02" * 32))
+    database.execute("INSERT INTO loss_laws VALUES (?, x'05')", (law_hash,))
+    database.execute("INSERT INTO releases VALUES (?, ?, x'0102', ?, 0.5, 1e-6, ?)", (*key, b"\x03" * 64, law_hash))
     database.execute("INSERT INTO tallies VALUES (?, ?, x'04')", key)
     database.execute("INSERT INTO acks VALUES (?, ?, x'06', ?)", (*key, bytes(64)))
     database.commit()
@@ -162,5 +163,5 @@ def test_a_store_from_before_keeps_its_releases(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.IntegrityError), store.transaction() as db:
         db.execute("UPDATE releases SET epsilon = 0")
     with pytest.raises(sqlite3.IntegrityError), store.transaction() as db:
-        db.execute("INSERT INTO tallies VALUES (?, 5, x'04')", (TASK.raw,))
+        db.execute("INSERT INTO tallies VALUES (?, 5, x'04', NULL)", (TASK.raw,))
     store.close()

@@ -198,7 +198,7 @@ def test_a_rush_lasts_until_its_window_ends(tmp_path: Path) -> None:
     options = Options(devices=3, task=[tmp_path / "visits.task"], arrival=Pattern.RUSH)
     arrivals = plan_of(options, targets(options, 1_000_010.0), 1_000_010.0).arrivals
     assert arrivals is not None
-    assert arrivals.over_s == 188.0
+    assert arrivals.over_s == 180.0
     assert arrivals.pattern is Pattern.RUSH
 
 
@@ -269,9 +269,9 @@ def test_a_rush_is_over_with_its_window_however_long_preparing_took(tmp_path: Pa
     seen = Load(tmp_path, monkeypatch, 60.0)
     assert seen.run(prepare=True, arrival=Pattern.RUSH) == ""
     ((plan, ready),) = seen.sent
-    assert plan.over_s == 190 - 60 - 2
+    assert plan.over_s == 190 - 60 - 10
     seen.clock.advance(100.0)
-    assert ready(plan).over_s == 190 - 100 - 2
+    assert ready(plan).over_s == 190 - 100 - 9
     assert "ends now or is over" in Load(tmp_path, monkeypatch, 188.0).run(prepare=True, arrival=Pattern.RUSH)
 
 

@@ -118,6 +118,16 @@ async def test_an_acknowledgement_that_could_not_be_kept_is_not_told(device: Dev
     assert len(set(device.far.frames)) == 1
 
 
+async def test_a_report_waits_as_long_as_a_shuffler_without_room_asks(device: Device) -> None:
+    """Its own pause would be ten milliseconds. Planted: the failure's wish left out -> due at once, and this fails."""
+    device.far.script = lambda number, _: ShoalError(Kind.OVERLOADED, "busy", retry_after_s=30.0) if number == 0 else None
+    async with device.agent() as agent:
+        outcome = await agent.report("visits", 3)
+        assert (outcome.state, outcome.kind) == (State.QUEUED, Kind.OVERLOADED)
+        ((_, due),) = agent._sender._due.items()
+        assert 25.0 <= due - asyncio.get_running_loop().time() <= 37.5
+
+
 async def test_a_report_that_can_not_be_sent_is_kept(device: Device) -> None:
     """No attempt was made, and it is not in doubt. Planted: the gate's failure raised before the claim -> nothing is queued."""
     gates = device.folder / "outbox.db.gates"

@@ -150,6 +150,20 @@ def test_only_answers_that_promise_it_leave_no_doubt() -> None:
     assert not NOT_STORED & {Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.BAD_SIGNATURE}
 
 
+def test_a_pause_is_no_shorter_than_what_was_asked_and_nobody_is_parked() -> None:
+    """Up to a quarter more than was asked, so that not all come back at once; a server that asks for years is not obeyed.
+
+    Planted: asked_s left out, or no cap -> this fails.
+    """
+    entropy = SeededEntropy("asked")
+    pauses = [pause(1, entropy, 1.0, 100.0, 40.0) for _ in range(200)]
+    assert all(40.0 <= one <= 50.0 for one in pauses)
+    assert max(pauses) - min(pauses) > 5.0
+    assert all(pause(30, entropy, 1.0, 100.0, 0.0) <= 100.0 for _ in range(50))
+    assert max(pause(1, entropy, 1.0, 100.0, 1e9) for _ in range(200)) <= 125.0
+    assert max(pause(1, entropy, 0.1, 2.0, 1e9) for _ in range(200)) <= 1.25 * LIMITS.retry_after_most_s
+
+
 def test_pauses_double_up_to_a_limit_with_full_jitter() -> None:
     """The mean over many draws is half the bound: 1,000 draws, 4.5 standard errors of 0.2887 bound / sqrt(1000).
 

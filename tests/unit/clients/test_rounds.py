@@ -89,6 +89,24 @@ async def test_every_attempt_sends_the_same_bytes() -> None:
     assert all(0.75 * expected <= pause <= 1.25 * expected for pause, expected in zip(pauses, (0.2, 0.4, 0.8, 1.6, 3.2), strict=True))
 
 
+async def test_a_device_waits_as_long_as_a_shuffler_without_room_asks() -> None:
+    """Said of the call or in a sealed answer; no longer than a minute, nor beyond half of the time that is left.
+
+    Planted: its own short pauses whatever is said -> this fails.
+    """
+    asked: list[ShoalError | pairwise_pb2.Answer] = [
+        ShoalError(Kind.OVERLOADED, "busy", retry_after_s=7.0),
+        pairwise_pb2.Answer(kind=Kind.OVERLOADED.value, reason="busy", wait_ms=9_000),
+        ShoalError(Kind.OVERLOADED, "busy", retry_after_s=1e9),
+        ShoalError(Kind.WINDOW_CLOSED, "over"),
+    ]
+    _, wire, pauses = await part(lambda n, _: asked[n], deadline=1_000.0)
+    assert len(set(wire.frames)) == 1
+    assert all(least <= pause <= 1.25 * least for pause, least in zip(pauses, (7.0, 9.0, 60.0), strict=True))
+    _, _, (first, *_) = await part(lambda _, __: ShoalError(Kind.OVERLOADED, "busy", retry_after_s=60.0), deadline=40.0)
+    assert first <= 20.0
+
+
 async def test_a_device_asks_as_often_as_it_is_told_and_not_after_its_deadline() -> None:
     """Planted: no deadline -> it asks for ever; no bounds of a shuffler's wish -> it sleeps for a month."""
     outcome, wire, pauses = await part(always(NONE), deadline=10.0)

@@ -11,7 +11,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from shoal.settings import Address, Loopback, PublicKey, Section, ServiceSettings, load_settings
+from shoal.settings import Address, PublicKey, Section, ServiceSettings, load_settings
 from shoal.toml import read_toml
 
 
@@ -90,7 +90,6 @@ class Role(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="SHOAL_ROLE_")
 
     address: Address = "127.0.0.1:1"
-    admin: Loopback = "127.0.0.1:1"
     authorities: Annotated[list[PublicKey], Field(min_length=1)]
 
 
@@ -100,7 +99,6 @@ class Role(ServiceSettings):
         ('authorities = ["zz"]', "authorities.0: each authority is an Ed25519 public key: 64 hex digits, as `shoal keys` prints them"),
         ("authorities = []", "authorities: List should have at least 1 item"),
         ('address = "nope"', 'address: "nope" is not HOST:PORT, for example 127.0.0.1:7443'),
-        ('admin = "8.8.8.8:1"', "admin: only a loopback address is allowed, for example 127.0.0.1:7444"),
     ],
 )
 def test_a_mistake_is_told_without_the_library_s_own_words(tmp_path: Path, text: str, expected: str) -> None:

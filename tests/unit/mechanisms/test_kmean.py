@@ -45,7 +45,8 @@ def test_an_estimate_by_hand() -> None:
     estimate, cells = mean(WORDS // 2).estimate(tally), mean(WORDS // 2).response.estimate(tally)
     assert estimate.labels == ("mean", "no answer")
     assert estimate.values == pytest.approx([(4000 + 4000 + 3000) / 700, 100])
-    assert estimate.stderr[0] == pytest.approx(exact_stderr(mean(WORDS // 2), devices))
+    assert estimate.coins[0] == pytest.approx(exact_stderr(mean(WORDS // 2), devices))
+    assert estimate.stderr[0] == pytest.approx(math.hypot(estimate.coins[0], estimate.rounding[0]))
     assert estimate.stderr[1] == pytest.approx(math.sqrt((100 * 15 + 700 * 7) / 16))
     assert estimate.ci_high[0] - estimate.ci_low[0] == pytest.approx(2 * 1.959963984540054 * estimate.stderr[0])
     assert (estimate.ci_low[1], estimate.ci_high[1]) == (cells.ci_low[3], cells.ci_high[3])
@@ -59,7 +60,7 @@ def test_the_error_has_every_covariance(uniform: int) -> None:
     p_minus_q, q = mechanism.response.gap, mechanism.response.blanket / 4
     counts = np.round(devices * p_minus_q + 1_000_000 * q).astype(np.int64)
     estimate = mechanism.estimate(Tally(counts, int(counts.sum())))
-    assert estimate.stderr[0] == pytest.approx(exact_stderr(mechanism, devices), rel=2e-3, abs=1e-9)
+    assert estimate.coins[0] == pytest.approx(exact_stderr(mechanism, devices), rel=2e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize("counts", [[0, 0, 0, 0], [0, 0, 0, 800], [100, 100, 100, 500], [1, 0, 0, 1], [120, 120, 120, 440]])

@@ -30,7 +30,7 @@ def on_average(mechanism: TableMean, held: list[int]) -> tuple[float, float, flo
     reports = counts @ mechanism.table.probabilities()
     scores = np.array([float(score) for score in mechanism.scores])
     found = estimate(mechanism.domain, mechanism.table, scores, reports)
-    return float(found.values[0]), float(found.stderr[0]), float(mechanism.expected_stderr(counts)[0])
+    return float(found.values[0]), float(found.coins[0]), float(mechanism.expected_stderr(counts)[0])
 
 
 def test_places_are_even_and_no_answer_is_the_middle() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
-from shoal.settings import load_settings
+from shoal.settings import AdminSection, load_settings
 from shoal.shuffler.config import Analyzer, Mqtt, ShufflerConfig, Tls
 from tests.shuffler_world import CA, World
 
@@ -39,8 +39,9 @@ def refused(world: World, **changes: Any) -> str:
 
 def uncomment(text: str) -> str:
     """The sample with every key, also those that it shows commented out."""
-    head, mark, mqtt = text.partition("# [mqtt]\n")
-    return re.sub(r"^# (open_workers)", r"\1", head, flags=re.MULTILINE) + re.sub(r"^# ", "", mark + mqtt, flags=re.MULTILINE)
+    tables = re.compile(r"^# \[\w+\]\n(?:# .*\n)+", re.MULTILINE)
+    text = tables.sub(lambda table: re.sub(r"^# ", "", table[0], flags=re.MULTILINE), text)
+    return re.sub(r"^# (open_workers)", r"\1", text, flags=re.MULTILINE)
 
 
 def test_the_sample_with_every_key_loads(tmp_path: Path) -> None:
@@ -59,6 +60,7 @@ def test_the_sample_loads_and_shows_every_key_with_its_default() -> None:
     assert uncommented["tls"].keys() == Tls.model_fields.keys()
     assert uncommented["analyzer"].keys() == Analyzer.model_fields.keys()
     assert uncommented["mqtt"].keys() == Mqtt.model_fields.keys()
+    assert uncommented["admin"].keys() == AdminSection.model_fields.keys()
     for name, field in Mqtt.model_fields.items():
         if name not in ("broker", "ca", "username", "password_file"):
             assert uncommented["mqtt"][name] == field.default, name

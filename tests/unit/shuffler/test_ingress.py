@@ -67,6 +67,25 @@ async def test_frames_that_are_refused_wait_behind_the_same_commits(tmp_path: Pa
     assert writer.calls == [0]
 
 
+async def test_what_is_no_frame_costs_next_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 empty frames fit into 4 KB: none of them is looked into, and of equal headers one. Planted: a look for each -> fails."""
+    looked: list[bytes] = []
+    real = Ingress._refusal_of
+
+    def noting(self: Ingress, frame: bytes) -> Kind:
+        looked.append(frame)
+        return real(self, frame)
+
+    monkeypatch.setattr(Ingress, "_refusal_of", noting)
+    one, _ = ingress(tmp_path)
+    strange = b"\x01\x01\x00" + bytes(8)
+    frames = [b""] * 900 + [bytes(100)] * 100 + [strange.ljust(LIMITS.frame_sizes[0], bytes([n % 250])) for n in range(1_000)]
+    answers = await one.take(frames)
+    assert [answer.kind for answer in answers] == [Kind.INVALID] * 1_000 + [Kind.UNKNOWN_KEY] * 1_000
+    assert one.refused == {Kind.INVALID: 1_000, Kind.UNKNOWN_KEY: 1_000}
+    assert len(looked) == 1
+
+
 async def test_a_writer_that_stops_fails_all_alike_and_counts_nothing(tmp_path: Path) -> None:
     one, writer = ingress(tmp_path)
     writer.failure = ShoalError(Kind.UNAVAILABLE, "stopping")

@@ -337,6 +337,17 @@ async def test_what_could_not_be_taken_gets_no_reply_and_the_next_group_is_taken
     assert "canary" not in caplog.text
 
 
+async def test_who_asks_to_wait_is_asked_again_with_the_same_frames() -> None:
+    """Nothing is dropped for it: the devices would send it again. Planted: dropping the group -> "unanswered", and this fails."""
+    async with running() as bench:
+        bench.failures = [ShoalError(Kind.OVERLOADED, "too many", retry_after_s=0.01)] * 2
+        bench.send(frame(1))
+        ((_, payload),) = await bench.answered(1)
+        assert read_reply(payload, frame(1), key_of(frame(1))) == 0
+        assert bench.groups == [[frame(1)]] * 3
+        assert not bench.bridge.dropped
+
+
 async def test_a_reply_that_the_broker_does_not_take_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     """Counted; its sender comes again. Planted: one failure ending all sending -> this fails."""
     async with running() as bench:

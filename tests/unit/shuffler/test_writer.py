@@ -19,7 +19,7 @@ WINDOW = WindowId(TaskId(bytes(32)), 0)
 
 
 class Memory:
-    """A store's ``append`` in memory, which a test can hold up; the rest of the protocol isn't used by the writer."""
+    """A store's ``append`` and ``confirm`` in memory, which a test can hold up; the rest of the protocol isn't used by the writer."""
 
     def __init__(self) -> None:
         self.groups: list[list[bytes]] = []
@@ -27,12 +27,16 @@ class Memory:
         self.gate.set()
         self.entered = threading.Event()
         self.answer: Callable[[Submission], Kind | None] = lambda _: None
+        self.confirmed = 0
 
     def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
         self.entered.set()
         assert self.gate.wait(30)
         self.groups.append([submission.sealed[0] for submission in submissions])
         return [self.answer(submission) for submission in submissions]
+
+    def confirm(self) -> None:
+        self.confirmed = len(self.groups)
 
 
 def report(text: bytes) -> Submission:
@@ -49,7 +53,7 @@ async def make(memory: Memory) -> AsyncIterator[Callable[..., Writer]]:
     made: list[Writer] = []
 
     def build(**limits: float) -> Writer:
-        store: Store = memory  # type: ignore[assignment]  # only append is used
+        store: Store = memory  # type: ignore[assignment]  # only append and confirm are used
         made.append(Writer(store, **limits))  # type: ignore[arg-type]  # ints and a float
         return made[-1]
 
@@ -171,3 +175,24 @@ async def test_stopping_commits_what_is_queued_and_refuses_the_rest(memory: Memo
     with pytest.raises(ShoalError) as refused:
         await writer.submit([report(b"late")])
     assert refused.value.kind is Kind.UNAVAILABLE
+
+
+async def test_nothing_is_acknowledged_before_it_is_counted(
+    memory: Memory, make: Callable[..., Writer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count that can't be made durable refuses what was taken, and what was refused keeps its reason.
+
+    Planted: answering after the commit, without ``confirm`` -> acknowledged, fails.
+    """
+
+    def full() -> None:
+        raise ShoalError(Kind.OVERLOADED, "the disk is full: free some space")
+
+    memory.answer = lambda submission: Kind.WINDOW_FULL if submission.sealed[0] == b"b" else None
+    writer = make(commit_ms=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "confirm", full)
+        assert await writer.submit([report(b"a"), report(b"b")]) == [Kind.OVERLOADED, Kind.WINDOW_FULL]
+    assert memory.confirmed == 0
+    assert await writer.submit([report(b"c")]) == [None]
+    assert memory.confirmed == 2

@@ -94,6 +94,25 @@ async def test_everything_retained_is_offered_and_what_is_known_not_again() -> N
     assert taken.got == BUNDLES
 
 
+async def test_what_is_on_its_way_over_a_far_link_is_waited_for(link: type[FakeLink], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connecting took five of its round trips, the first bundle comes two later, the next one two after that.
+
+    Planted: a silence of fixed length -> a device far away learns of no task, and this fails.
+    """
+    rtt_s, loop = 0.05, asyncio.get_running_loop()
+
+    async def connected(self: FakeLink, timeout_s: float) -> None:
+        await asyncio.sleep(5 * rtt_s)
+        for number, (topic, data) in enumerate(RETAINED):
+            loop.call_later(2 * (number + 1) * rtt_s, self.send, topic, data)
+
+    link.script = staticmethod(lambda _one: None)
+    monkeypatch.setattr(link, "connected", connected)
+    taken = Taken()
+    await feed(taken).once(600.0)
+    assert taken.got == BUNDLES
+
+
 async def test_what_is_no_task_is_not_offered(link: type[FakeLink]) -> None:
     """An empty message is a task that was withdrawn: devices keep theirs. Planted: the topic not looked at -> this fails."""
 
