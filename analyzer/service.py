@@ -26,7 +26,7 @@ from shoal.log import get_log
 from shoal.rpc.admin import Admin
 from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity
-from shoal.service import DataFolder, Reloading, run_service
+from shoal.service import DataFolder, Reloading, make_folder, run_service
 from shoal.workers import WorkerPool
 
 log = get_log("analyzer")
@@ -48,7 +48,7 @@ class AnalyzerService:
             raise ShoalError(Kind.CONFIG, f"keys_dir: {config.keys_dir} does not exist: make it with `shoal keys`")
         tls = TlsIdentity.load(config.tls.certificate, config.tls.key, config.tls.client_ca)
         spool_folder = data_folder / SPOOL_FOLDER
-        spool_folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(spool_folder)
         spools = Spools(spool_folder)
         self._store = store
         store.sign_with(signing_key.public)

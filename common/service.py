@@ -96,7 +96,7 @@ class DataFolder:
 
     def __enter__(self) -> Path:
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(self.path)
             if self.path.stat().st_mode & 0o077:
                 raise ShoalError(Kind.CONFIG, f"data_dir {self.path}: others may look into it: run chmod 700 {self.path}")
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -114,6 +114,14 @@ class DataFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, mode 0700, and those above it, so that a power cut takes none of them. Raises OSError."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for one in missing or [path]:
+        fsync_folder(one.parent)
 
 
 def fsync_folder(path: Path) -> None:

@@ -99,7 +99,7 @@ class Admissions:
                 del self._secrets[_key(window)]
                 failpoints.hit("rounds.forgotten.done")
             # The log would keep the secret. Also when nothing is left to delete: a crash may have come between.
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            disk.empty_log(self._db, self._folder / FILE_NAME)
 
     def windows(self) -> set[WindowId]:
         """Windows of which something is remembered."""

@@ -70,6 +70,23 @@ def is_full(error: OSError | sqlite3.Error) -> bool:
     return isinstance(error, sqlite3.Error) and (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF == sqlite3.SQLITE_FULL
 
 
+def empty_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Move the log into the file and empty it, durably: what was deleted is in neither. SQLite itself does not sync the emptying.
+
+    Raises OSError and sqlite3.Error; sqlite3.OperationalError while a reader keeps the log.
+    """
+    (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy:
+        raise sqlite3.OperationalError("a reader keeps the log")
+    log = path.with_name(path.name + "-wal")
+    if log.exists():
+        descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def unlink(path: Path) -> bool:
     """Remove a file that may be gone already; whether it was there."""
     try:

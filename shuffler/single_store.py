@@ -19,6 +19,7 @@ from shoal import failpoints
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
+from shoal.service import fsync_folder
 from shoal.shuffler import disk
 from shoal.shuffler.core import WindowId
 
@@ -53,6 +54,7 @@ class SingleStore:
         self._folder, self._entropy = folder, entropy
         self._lock = threading.Lock()
         self._held: sqlite3.Connection | None = None
+        self._named: set[WindowId] = set()  # windows whose file's name is on disk for certain
         if (folder / FILE_NAME).exists():
             try:
                 self._open()
@@ -123,6 +125,9 @@ class SingleStore:
             try:
                 failpoints.hit("singles.sync")
                 os.fsync(file)
+                if window not in self._named:
+                    fsync_folder(self._folder)
+                    self._named.add(window)
             finally:
                 os.close(file)
 
@@ -186,7 +191,10 @@ class SingleStore:
             self._db.execute("COMMIT")
             failpoints.hit("singles.forget.done")
             disk.unlink(self._path(window))
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log would keep seeds and secret
+            self._named.discard(window)
+            failpoints.hit("singles.unlinked")
+            fsync_folder(self._folder)  # also if it was gone: a crash may have come before this
+            disk.empty_log(self._db, self._folder / FILE_NAME)  # the log would keep seeds and secret
 
     def windows(self) -> set[WindowId]:
         """Windows of which something is kept."""

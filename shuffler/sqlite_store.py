@@ -28,7 +28,6 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
 from shoal.log import get_log
-from shoal.service import fsync_folder
 from shoal.shuffler import batch, core, disk, inbox
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.distinct import KeySet, place
@@ -392,8 +391,7 @@ class SqliteStore:
     def _recover(self, suspect: set[WindowId]) -> None:
         """Make files and states fit. ``suspect``: windows whose row in state.db was damaged.
 
-        What a crash left of windows whose inbox or batch is no longer wanted is unlinked, durably: that a file is gone now does
-        not say that its removal was synced.
+        What a crash left of windows whose inbox or batch is no longer wanted is unlinked, durably.
         """
         if self._state.aside is not None:
             self._tell("state.db", f"state.db was damaged and is now {self._state.aside.name}: what could be read of it was taken over")
@@ -422,7 +420,6 @@ class SqliteStore:
                 self._put(window, replace(record, state=WindowState.CLOSING))
             if record.damaged and record.state is not WindowState.SHREDDED:
                 self._tell_window(window, "its files were damaged")
-        fsync_folder(self._folder)
 
     def _files(self) -> dict[WindowId, set[str]]:
         """Windows that have files, and of which kinds."""

@@ -16,7 +16,7 @@ from shoal.shuffler import disk as disk_module
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.sqlite_store import SqliteStore
 from shoal.shuffler.store import Submission
-from tests.faults.power import Disk, Image, watched
+from tests.faults.power import Disk, Image, restore, watched
 from tests.sizes import size
 
 TASK, ROW = TaskId(bytes(range(32))), 200
@@ -59,8 +59,7 @@ def live(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
 def found(folder: Path, image: Image) -> list[bytes]:
     """The reports that a start after the power cut would deliver."""
     folder.mkdir()
-    for name, data in image.items():
-        (folder / name).write_bytes(data)
+    restore(folder, image)
     store = adopted(folder)
     record = store.record(WINDOW)
     try:
