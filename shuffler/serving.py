@@ -26,6 +26,7 @@ from shoal.shuffler.tasks import TaskBook
 log = get_log("shuffler")
 _EVERY_S = 30.0  # between two questions while all is well ...
 _SOON_S = 3.0  # ... and while it is not, or tasks are new
+_LOOK_S = 1.0  # between two looks at whether tasks are new
 _TASKS = 1_000  # in one question
 _FAILURES = 3  # questions in a row without an answer after which it is shown
 _ABSENT_S = 600.0  # without an answer after which the shuffler is not ready: what it takes can't be brought away
@@ -69,7 +70,7 @@ class Serving:
             due += _EVERY_S if not (self.paused or self._failures or self._trouble) else _SOON_S
             while not stop.is_set() and len(self._book.served) == asked and self._monotonic() < due:
                 try:
-                    await asyncio.wait_for(stop.wait(), 1.0)
+                    await asyncio.wait_for(stop.wait(), _LOOK_S)
                 except TimeoutError:
                     continue
 

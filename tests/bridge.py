@@ -14,6 +14,7 @@ from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import down_topic, reply_of, tag_of, up_filter
 from tests.clients_world import FarEnd
 
+PATIENCE_S = 120.0  # on a busy machine; only a failing test waits that long
 Answers = Callable[[int, bytes], Sequence[bytes]]  # (number of the frame, frame) -> payloads for its reply topic
 
 
@@ -58,7 +59,7 @@ class Bridge:
             self._outgoing.put_nowait((reply, payload))
 
     async def send(self, reply: str, payload: bytes) -> None:
-        await self.link.publish(down_topic(reply), payload, timeout_s=20.0)
+        await self.link.publish(down_topic(reply), payload, timeout_s=PATIENCE_S)
 
     async def _send_all(self) -> None:
         while True:
@@ -70,7 +71,7 @@ class Bridge:
 
     async def __aenter__(self) -> Bridge:
         await self.link.__aenter__()
-        await self.link.connected(20.0)
+        await self.link.connected(PATIENCE_S)
         self._task = asyncio.create_task(self._send_all())
         return self
 

@@ -116,7 +116,7 @@ async def by_broker(link: SlowLink) -> None:
 async def to_the_analyzer(folder: Path, link: SlowLink) -> None:
     """A batch from a shuffler to an analyzer that is far from it."""
     world, clock = shuffler_world.World(folder), Running()
-    published, count = world.publish(max_batch=size(40, 4_000)), size(40, 4_000)
+    published, count = world.publish(max_batch=size(40, 1_000)), size(40, 1_000)
     analyzer = shuffler_world.AnalyzerEnd(world)
     async with AsyncExitStack() as stack:
         link.target = int((await analyzer.start()).rpartition(":")[2])

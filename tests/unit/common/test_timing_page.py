@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -57,15 +58,15 @@ def bare(tree: ast.Module) -> Iterator[str]:
         if not isinstance(node, ast.Call):
             continue
         named = [word.value for word in node.keywords if word.arg in {"timeout", "timeout_s", "deadline_s"}]
-        waits = ast.unparse(node.func).rpartition(".")[2] in WAITS
+        waits = getattr(node.func, "attr", getattr(node.func, "id", "")) in WAITS
         if any(number(value) for value in [*named, *(node.args if waits else ())]):
             yield f"{node.lineno}: {ast.unparse(node)[:80]}"
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    for part in PARTS:
-        for path in sorted((ROOT / part).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+@cache
+def sources() -> list[tuple[str, ast.Module]]:
+    found = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
+    return [(str(path.relative_to(ROOT)), ast.parse(path.read_text())) for path in found]
 
 
 def page() -> dict[str, float]:
