@@ -8,16 +8,19 @@ are post-processed: biased, without errors, and never a part of a sum (``postpro
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from shoal.analyzer.postprocess import base_cut, largest_remainder, readable
-from shoal.domain import Domain, Words
+from shoal.domain import NO_ANSWER, Domain, Words
 from shoal.errors import ShoalError
 from shoal.mechanisms import Estimate, Mechanism, Tally
 from shoal.mechanisms.distribution import Distributed, Distribution
+from shoal.mechanisms.quantiles import Quantile
+from shoal.mechanisms.quantiles import quantiles as tell
 from shoal.mechanisms.tables import MEAN_OF_ALL
 from shoal.protos import release_pb2
 
@@ -36,6 +39,8 @@ SOME_NOTE = (
     "whole numbers, 0 where an estimate may be noise alone, made from the estimates for reading: biased and without errors, so sums are"
     " made of the estimates"
 )
+OUTSIDE = "95 % intervals: about 1 in 20 is expected not to hold the true figure"
+"""Said beside tables with several intervals."""
 DISTRIBUTION_NOTE = "post-processed: biased, without errors, for reading; sums and means of several windows are made of the estimates"
 
 
@@ -52,6 +57,14 @@ def distribution_of(mechanism: Mechanism, tally: Tally) -> Distribution | None:
         return mechanism.distribution(tally) if isinstance(mechanism, Distributed) else None
     except ShoalError:
         return None
+
+
+def quantiles_of(mechanism: Mechanism, domain: Domain, tally: Tally) -> tuple[Quantile, ...]:
+    """None where the mechanism tells none; as ``distribution_of`` they never keep a batch from its release."""
+    try:
+        return tell(mechanism, domain, tally)
+    except ShoalError:
+        return ()
 
 
 def message(distribution: Distribution | None) -> release_pb2.Distribution | None:
@@ -104,11 +117,44 @@ def distribution(release: release_pb2.Release) -> dict[str, Any] | None:
         return None
     if not math.isfinite(stored.edges[-1] - stored.edges[0]):
         return None
+    told = {row.share: row.value for row in release.quantiles}
     return {
         "method": made.method,
         "note": DISTRIBUTION_NOTE,
         "answered": made.answered,
-        "quantiles": {f"{q:g}": made.quantile(q) for q in QUANTILES},
+        "quantiles": {f"{q:g}": told.get(q, made.quantile(q)) for q in QUANTILES},
         "edges": made.edges.tolist(),
         "shares": made.shares.tolist(),
     }
+
+
+def quantiles(release: release_pb2.Release) -> list[dict[str, float | None]] | None:
+    """The quantiles with their intervals, in order; None of a release without any, a withheld one, or whose figures are none.
+
+    ``ci_high`` is None where the quantile lies in a last bin, which has no upper end."""
+    if release.withheld or not release.quantiles:
+        return None
+    for row in release.quantiles:
+        if not (0.0 < row.share < 1.0 and math.isfinite(row.value) and math.isfinite(row.ci_low) and row.ci_high >= row.value):
+            return None
+    return [
+        {
+            "share": row.share,
+            "value": row.value,
+            "ci_low": row.ci_low,
+            "ci_high": row.ci_high if math.isfinite(row.ci_high) else None,
+        }
+        for row in release.quantiles
+    ]
+
+
+def beside(release: Mapping[str, Any]) -> list[str]:
+    """What is said under the estimates of a release in its JSON shape: how many of several intervals miss, and what to read where a number
+    of devices was estimated below 0. The estimates stay as they are."""
+    rows = release["estimates"]
+    said = [OUTSIDE] if len(rows) > 1 else []
+    if "processed" in release:
+        below = sum(row["value"] < 0.0 for row in rows)
+        return [*said, f"{below} estimated below 0, which is chance alone: read processed there"] if below else said
+    silent = [row for row in rows if row["label"] == NO_ANSWER and row["value"] < 0.0 and "rounds" not in release]
+    return [*said, *(f"{NO_ANSWER}: estimated below 0, which is chance alone: processed it is 0" for _ in silent)]

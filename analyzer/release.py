@@ -23,7 +23,7 @@ from shoal.analyzer import core
 from shoal.analyzer.core import Batch
 from shoal.analyzer.cumulative import compose_spendings, composed_words
 from shoal.analyzer.opening import Opened
-from shoal.analyzer.processed import counted, distribution, distribution_of, message, processed
+from shoal.analyzer.processed import counted, distribution, distribution_of, message, processed, quantiles, quantiles_of
 from shoal.analyzer.store import Outcome, Spending
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -31,6 +31,7 @@ from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Estimate, create
 from shoal.mechanisms.distribution import Distribution
+from shoal.mechanisms.quantiles import Quantile
 from shoal.privacy import epsilon0_upper
 from shoal.protos import delivery_pb2, release_pb2
 from shoal.task import Admission, Task
@@ -62,6 +63,7 @@ class Prepared:
     law: bytes | None = None
     lifetime: float | None = None
     distribution: Distribution | None = None
+    quantiles: tuple[Quantile, ...] = ()
 
     @property
     def charge(self) -> Spending:
@@ -87,7 +89,8 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     estimate = None if withheld else mechanism.estimate(opened.tally)
     losses = to_bytes(release_law(upper_curve, law, task.n_certified, task.delta)) if n >= task.min_batch else None
     shape = None if withheld else distribution_of(mechanism, opened.tally)
-    return Prepared(served, batch, opened, n, certificate, received, withheld, estimate, losses, lifetime, shape)
+    told = () if withheld else quantiles_of(mechanism, task.domain, opened.tally)
+    return Prepared(served, batch, opened, n, certificate, received, withheld, estimate, losses, lifetime, shape, told)
 
 
 def prepare_expired(served: ServedTask, batch: Batch) -> Prepared:
@@ -144,6 +147,9 @@ def _message(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Rel
         distribution=message(prepared.distribution),
         counts="" if prepared.withheld else counted(prepared.estimate, task.domain),
         damaged=-(-manifest.damaged // task.messages),
+        quantiles=[
+            release_pb2.Quantile(share=each.share, value=each.value, ci_low=each.low, ci_high=each.high) for each in prepared.quantiles
+        ],
     )
 
 
@@ -214,10 +220,10 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
     """The stable machine shape. Other programs rely on these keys: change them only with a new version.
 
     ``damaged``: reports that were acknowledged and are missing, because a disk lost or changed them.
-    ``processed`` (counts for readers) and ``distribution`` are there where there is something to show (``processed``).
+    ``processed`` (counts for readers), ``distribution`` and ``quantiles`` are there where there is something to show (``processed``).
     """
     privacy = release.privacy
-    shown = {"processed": processed(release), "distribution": distribution(release)}
+    shown = {"processed": processed(release), "distribution": distribution(release), "quantiles": quantiles(release)}
     return {
         "task_id": release.task_id.hex(),
         "name": release.name,

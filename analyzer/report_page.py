@@ -19,7 +19,7 @@ from shoal.accounting.meaning import bound_text, sentences, sum_sentences
 from shoal.accounting.memoized import sentences as memoized_sentences
 from shoal.analyzer.cumulative import COMPOSED_MEMOIZED
 from shoal.analyzer.plots import Histogram, Plot, histogram, number, plot
-from shoal.analyzer.processed import MEANS
+from shoal.analyzer.processed import MEANS, OUTSIDE, beside
 from shoal.task import PPM
 
 if TYPE_CHECKING:
@@ -44,15 +44,17 @@ class Estimates:
     has_truth: bool
     left_out: int  # rows of a long list that the page does not show
     processed: str
+    said: str  # what the intervals mean, and estimates below 0
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a number is distributed. ``quantiles``: (share in percent, value)."""
+    """How a number is distributed. ``plot``: None over bins, whose counts are above. ``quantiles``: (share in percent, value, ends of its
+    interval or None); an end is None where there is none."""
 
-    plot: Histogram
+    plot: Histogram | None
     summary: str
-    quantiles: tuple[tuple[str, float], ...]
+    quantiles: tuple[tuple[str, float, tuple[float, float | None] | None], ...]
     words: str
 
 
@@ -96,21 +98,29 @@ def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float])
         ("Totals" if summed else "Devices per answer", [row for row in rows if not (apart and row["label"] in MEANS)]),
     ]
     how = "" if processed is None else f"{processed['method']}: {processed['note']}"
-    estimates = tuple(_estimates(title, rows, truth, how) for title, rows in groups if rows)
+    said = ". ".join(beside(release))
+    estimates = tuple(_estimates(title, rows, truth, how, said) for title, rows in groups if rows)
     return Section(release, f"r{index}", _title(release), estimates, _shape(release), tuple(_words(release)))
 
 
 def _shape(release: Mapping[str, Any]) -> Shape | None:
-    made = release.get("distribution")
-    if made is None:
+    made, told = release.get("distribution"), release.get("quantiles")
+    quantiles: tuple[tuple[str, float, tuple[float, float | None] | None], ...]
+    if told is not None:
+        quantiles = tuple((f"{row['share']:.0%}", row["value"], (row["ci_low"], row["ci_high"])) for row in told)
+    elif made is not None:
+        quantiles = tuple((f"{float(q):.0%}", value, None) for q, value in made["quantiles"].items())
+    else:
         return None
-    quantiles = tuple((f"{float(q):.0%}", value) for q, value in made["quantiles"].items())
+    summary = "; ".join(f"{share} at or below {number(value)}" for share, value, _ in quantiles)
+    if made is None:
+        return Shape(None, summary, quantiles, f"Of the devices that answered. {OUTSIDE}.")
     answered = "" if made["answered"] is None else f" Of the devices that answered, an estimated {made['answered']:.1%} of all."
     return Shape(
-        histogram(made["edges"], made["shares"], dict(quantiles)),
-        "; ".join(f"{share} at or below {number(value)}" for share, value in quantiles),
+        histogram(made["edges"], made["shares"], {share: value for share, value, _ in quantiles}),
+        summary,
         quantiles,
-        f"{made['method']}, {made['note']}.{answered}",
+        f"{made['method']}, {made['note']}.{answered}" + (f" Intervals of the quantiles are unprocessed. {OUTSIDE}." if told else ""),
     )
 
 
@@ -136,7 +146,7 @@ def _title(release: Mapping[str, Any]) -> str:
     return f"{release['name']}, window {release['window']}"
 
 
-def _estimates(title: str, rows: Sequence[Mapping[str, Any]], truth: Mapping[str, float], processed: str) -> Estimates:
+def _estimates(title: str, rows: Sequence[Mapping[str, Any]], truth: Mapping[str, float], processed: str, said: str) -> Estimates:
     shown = []
     marks = []
     for row in rows[:MOST_ROWS]:
@@ -153,7 +163,7 @@ def _estimates(title: str, rows: Sequence[Mapping[str, Any]], truth: Mapping[str
     summary = "; ".join(f"{row['label']}: {number(row['value'])}, from {number(row['low'])} to {number(row['high'])}" for row in shown[:12])
     more = f"; and {len(rows) - 12} more" if len(rows) > 12 else ""
     has_truth = any(row["truth"] is not None for row in shown)
-    return Estimates(title, summary + more, plot(marks), tuple(shown), has_truth, len(rows) - len(shown), processed)
+    return Estimates(title, summary + more, plot(marks), tuple(shown), has_truth, len(rows) - len(shown), processed, said)
 
 
 def _epsilons(sections: Sequence[Section]) -> Plot:

@@ -107,7 +107,9 @@ def show(
 @results.command()
 def export(
     out: Annotated[Path, typer.Option(help="File to write, which must not exist yet; - for stdout.")],
-    kind: Annotated[Format, typer.Option("--format", help="json, csv (one line per estimate) or html (a page with plots).")] = Format.json,
+    kind: Annotated[
+        Format, typer.Option("--format", help="json, csv (one line per estimate and quantile) or html (a page with plots).")
+    ] = Format.json,
     task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
     data: Data = None,
     config: Config = None,
@@ -198,7 +200,7 @@ def render(found: list[dict[str, Any]], kind: Format) -> str:
 
 
 def _csv(found: list[dict[str, Any]]) -> str:
-    """One line per estimate; a withheld release is one line without one."""
+    """One line per estimate, then one per quantile (without a standard error); a withheld release is one line without one."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -214,6 +216,8 @@ def _csv(found: list[dict[str, Any]]) -> str:
         counts = release.get("processed", {}).get("counts", [""] * len(estimates))
         for estimate, count in zip(estimates, counts, strict=True):
             writer.writerow({name: _cell(value) for name, value in {**whole, **estimate, "processed": count}.items()})
+        for row in release.get("quantiles", ()):
+            writer.writerow({name: _cell(value) for name, value in {**whole, **row, "label": f"quantile {row['share']:g}"}.items()})
     return text.getvalue()
 
 
@@ -245,9 +249,11 @@ def _show(release: dict[str, Any]) -> None:
     if release["withheld"]:
         say(f"withheld: {release['withheld']}")
     else:
-        _show_estimates(release["estimates"], release.get("processed"))
+        _show_estimates(release, release.get("processed"))
+        if "quantiles" in release:
+            _show_quantiles(release["quantiles"])
         if "distribution" in release:
-            _show_distribution(release["distribution"])
+            _show_distribution(release["distribution"], shown="quantiles" in release)
     memoized = privacy.get("memoized")
     alone = "" if memoized is None else "seen alone: "
     say(
@@ -270,7 +276,10 @@ def _show(release: dict[str, Any]) -> None:
     say("")
 
 
-def _show_estimates(rows: Sequence[dict[str, Any]], processed: dict[str, Any] | None) -> None:
+def _show_estimates(release: dict[str, Any], processed: dict[str, Any] | None) -> None:
+    from shoal.analyzer.processed import beside
+
+    rows: Sequence[dict[str, Any]] = release["estimates"]
     table = plain_table("answer", "estimate", "standard error", "95 % interval from", "to", *(() if processed is None else ("processed",)))
     for at, row in enumerate(rows[:MOST_ROWS]):
         count = [] if processed is None else [f"{processed['counts'][at]:,}"]
@@ -278,14 +287,28 @@ def _show_estimates(rows: Sequence[dict[str, Any]], processed: dict[str, Any] | 
     say_table(table)
     if len(rows) > MOST_ROWS:
         say(f"and {len(rows) - MOST_ROWS:,} more: shoal results export --format csv has them all")
+    for line in beside(release):
+        say(line)
     if processed is not None:
         say(f"processed ({processed['method']}): {processed['note']}")
 
 
-def _show_distribution(made: dict[str, Any]) -> None:
-    shown = ", ".join(f"{float(share):.0%} <= {value:,.6g}" for share, value in made["quantiles"].items())
+def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:
+    """Of the numbers themselves: what rounding to levels leaves open is in the intervals."""
+    from shoal.analyzer.processed import OUTSIDE
+
+    table = plain_table("of those that answered", "at or below", "95 % interval from", "to")
+    for row in rows:
+        high = "no end" if row["ci_high"] is None else f"{row['ci_high']:,.6g}"
+        table.add_row(f"{row['share']:.0%}", f"{row['value']:,.6g}", f"{row['ci_low']:,.6g}", high)
+    say_table(table)
+    say(OUTSIDE)
+
+
+def _show_distribution(made: dict[str, Any], *, shown: bool) -> None:
+    quantiles = "" if shown else ": " + ", ".join(f"{float(share):.0%} <= {value:,.6g}" for share, value in made["quantiles"].items())
     answered = "" if made["answered"] is None else f" of an estimated {made['answered']:.1%} of the devices, those that answered"
-    say(f"distribution ({made['method']}){answered}: {shown}")
+    say(f"distribution ({made['method']}){answered}{quantiles}")
     say(f"  {made['note']}; every bin: shoal results export")
 
 

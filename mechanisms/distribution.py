@@ -1,8 +1,8 @@
 """How a number is distributed among the devices: shares of bins, and quantiles, beside the raw estimates.
 
 A ``Distribution`` is post-processed: its shares are made non-negative and sum to 1, so they are biased (empty bins come out too full) and
-carry no standard errors. It is for a reader, or a plot. Totals and means over several batches are made from the raw, unbiased
-``Estimate``, never from this. It costs no privacy, since it looks at nothing but the tally.
+carry no standard errors (quantiles with intervals are in ``quantiles``). It is for a reader, or a plot. Totals and means over several
+batches are made from the raw, unbiased ``Estimate``, never from this. It costs no privacy, since it looks at nothing but the tally.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shoal.domain import Numeric
     from shoal.errors import ShoalError
 
+NORM_SUB = "norm-sub"
 _SUM = 1e-9  # how far from 1 the shares may sum: rounding of 65,536 of them is below 1e-11
 
 
@@ -31,7 +32,8 @@ class Distribution:
     ``edges``: float64[bins + 1], read-only, in the domain's unit, increasing, finite with finite differences: bin i is from edges[i] to
     edges[i + 1].
     ``shares``: float64[bins], read-only, >= 0, sums to 1. ``method``: what made it, in a few words to show ("EMS", "norm-sub").
-    ``answered``: which share of all devices answered, 0 to 1, as estimated; None where it is not known.
+    ``answered``: which share of all devices answered, 0 to 1, as estimated; None where it is not known. ``of_levels``: the bins are
+    those of ``level_edges``, and a share is what is on a level after rounding numbers to the two beside them; then ``quantile`` knows more.
     Raises INVALID for anything else.
     """
 
@@ -39,6 +41,7 @@ class Distribution:
     shares: NDArray[np.float64]
     method: str
     answered: float | None = None
+    of_levels: bool = False
 
     def __post_init__(self) -> None:
         import numpy as np
@@ -62,10 +65,40 @@ class Distribution:
         """The value, in the domain's unit, that a share ``q`` of the answering devices is at or below.
 
         Linear inside a bin, as if the bin's devices were spread evenly over it. Where empty bins leave a choice it is the lowest such
-        value; quantile(0) is the lower edge of the first bin that is not empty. Non-decreasing in q. Raises INVALID unless 0 <= q <= 1.
+        value; quantile(0) is the lower edge of the first bin that is not empty. Non-decreasing in q. Of levels it is moved to the nearest
+        number that can be the quantile of any numbers with these levels (``between``): a heap of equal numbers is then read near where it
+        is, and not anywhere in its bin. Raises INVALID unless 0 <= q <= 1.
         """
         if not 0.0 <= q <= 1.0:  # NaN too
             raise invalid("a quantile is asked for a share from 0 to 1: 0.5 for the median")
+        if not self.of_levels or not 0.0 < q < 1.0:
+            return self._even(q)
+        low, high = self.between(q)
+        return min(max(self._even(q), low), high)
+
+    def between(self, q: float) -> tuple[float, float]:
+        """The least and the greatest number that can be the quantile, 0 < q < 1, if these are the exact shares of levels that numbers are
+        rounded to. With H(j) the share up to level j: at s steps above level j it wants s H(j - 1) + (1 - s) q <= H(j) <=
+        s q + (1 - s) H(j + 1) (``quantiles``), which is solved where H passes q."""
+        import numpy as np
+
+        up = np.append(0.0, np.cumsum(self.shares) / math.fsum(self.shares.tolist()))  # up[j + 1] = H(j)
+        up[-1] = 1.0
+        top = self.shares.size - 1
+        step = (float(self.edges[-1]) - float(self.edges[0])) / top
+        reached, passed = int(np.searchsorted(up[1:], q, "left")), int(np.searchsorted(up[1:], q, "right"))
+        low = high = float(top)
+        if reached == 0:
+            low = 0.0
+        else:
+            before = float(up[reached - 1]) if reached > 1 else 0.0
+            low = reached - 1 + (q - float(up[reached])) / (q - before)
+        if passed < top:
+            high = passed + (float(up[passed + 2]) - float(up[passed + 1])) / (float(up[passed + 2]) - q)
+        return float(self.edges[0]) + min(low, high) * step, float(self.edges[0]) + high * step
+
+    def _even(self, q: float) -> float:
+        """As if the bin's devices were spread evenly over it."""
         filled = [bin_ for bin_, share in enumerate(self.shares.tolist()) if share > 0.0]
         reached, target = 0.0, q * math.fsum(self.shares.tolist())
         for bin_ in filled if q < 1.0 else ():
@@ -111,7 +144,7 @@ def of_devices(domain: Numeric, devices: NDArray[np.float64], rows: int) -> Dist
     """
     if not rows:
         raise no_reports()
-    return of_shares(domain, norm_sub(devices, float(rows)), "norm-sub")
+    return of_shares(domain, norm_sub(devices, float(rows)), NORM_SUB)
 
 
 def of_shares(domain: Numeric, shares: NDArray[np.float64], method: str) -> Distribution:
@@ -126,7 +159,7 @@ def of_shares(domain: Numeric, shares: NDArray[np.float64], method: str) -> Dist
     if not answered:
         return Distribution(level_edges(domain), np.full(levels.size, 1.0 / levels.size), method, 0.0)
     everybody = answered + float(shares[-1] / shares.max())
-    return Distribution(level_edges(domain), levels / answered, method, min(answered / everybody, 1.0))
+    return Distribution(level_edges(domain), levels / answered, method, min(answered / everybody, 1.0), method == NORM_SUB)
 
 
 def no_reports() -> ShoalError:

@@ -60,6 +60,7 @@ class Release(_message.Message):
     DISTRIBUTION_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
+    QUANTILES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -92,6 +93,10 @@ class Release(_message.Message):
     def distribution(self) -> Global___Distribution:
         """of a mechanism that tells one; never of a withheld release"""
 
+    @_builtins.property
+    def quantiles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Quantile]:
+        """of a number, where the mechanism tells its levels or bins; by share"""
+
     def __init__(
         self,
         *,
@@ -109,14 +114,48 @@ class Release(_message.Message):
         distribution: Global___Distribution | None = ...,
         counts: _builtins.str = ...,
         damaged: _builtins.int = ...,
+        quantiles: _abc.Iterable[Global___Quantile] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["distribution", b"distribution", "privacy", b"privacy", "rounds", b"rounds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Release: _TypeAlias = Release  # noqa: Y015
+
+@_typing.final
+class Quantile(_message.Message):
+    """A share of the devices that answered is at or below a number in [ci_low, ci_high], with 95 %, values held fixed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARE_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    CI_LOW_FIELD_NUMBER: _builtins.int
+    CI_HIGH_FIELD_NUMBER: _builtins.int
+    share: _builtins.float
+    """above 0, below 1"""
+    value: _builtins.float
+    """in the domain's unit"""
+    ci_low: _builtins.float
+    ci_high: _builtins.float
+    """infinite in a last bin, which has no upper end"""
+    def __init__(
+        self,
+        *,
+        share: _builtins.float = ...,
+        value: _builtins.float = ...,
+        ci_low: _builtins.float = ...,
+        ci_high: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ci_high", b"ci_high", "ci_low", b"ci_low", "share", b"share", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Quantile: _TypeAlias = Quantile  # noqa: Y015
 
 @_typing.final
 class Distribution(_message.Message):

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.accounting.meaning import best_guess, bound_text, percent_text
-from shoal.analyzer.processed import MEANS
+from shoal.analyzer.processed import MEANS, beside
 from shoal.cli.output import say_table
 from shoal.mechanisms.binary_rr import two_coin
 
@@ -57,14 +57,22 @@ def _estimates(task: dict[str, Any]) -> Table:
 
 
 def _caption(release: dict[str, Any]) -> str | None:
-    """What is not raw in the table, or beside it."""
+    """What is not raw in the table, or beside it, and what its intervals mean."""
+    said = beside(release)
     if "processed" in release:
-        return f"processed ({release['processed']['method']}): {release['processed']['note']}"
-    if "distribution" in release:
+        said.append(f"processed ({release['processed']['method']}): {release['processed']['note']}")
+    if "quantiles" in release:
+        said.append(f"quantiles: {', '.join(map(_quantile, release['quantiles']))}")
+    elif "distribution" in release:
         made = release["distribution"]
         quantiles = ", ".join(f"{float(share):.0%} <= {value:.2f}" for share, value in made["quantiles"].items())
-        return f"distribution ({made['method']}): {quantiles}; {made['note']}"
-    return None
+        said.append(f"distribution ({made['method']}): {quantiles}; {made['note']}")
+    return "\n".join(said) or None
+
+
+def _quantile(row: dict[str, Any]) -> str:
+    high = "no end" if row["ci_high"] is None else f"{row['ci_high']:.2f}"
+    return f"{row['share']:.0%} <= {row['value']:.2f} ({row['ci_low']:.2f} to {high})"
 
 
 def _guarantees(results: dict[str, Any]) -> Table:

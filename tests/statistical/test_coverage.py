@@ -18,6 +18,7 @@ for ``exponential`` (0.82 for "no answer"), and score intervals without skewness
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -31,6 +32,7 @@ from shoal.accounting.audit import upper_limit
 from shoal.domain import Categories, Numeric
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms import Mechanism, Tally, create, design
+from shoal.mechanisms.quantiles import quantiles
 from shoal.privacy import FiniteLaw, KaryLaw
 from tests.sizes import FULL, size
 
@@ -189,6 +191,32 @@ def test_empty_buckets_of_dbitflip(epsilon0: float) -> None:
         estimate = mechanism.estimate(mechanism.tally(mechanism.randomize(values, entropy)[:, 0]))
         hits += (estimate.ci_low <= held) & (held <= estimate.ci_high)
     assert all(map(enough, hits.tolist())), hits / RUNS
+
+
+SEVERAL = (0.1, 0.25, 0.5, 0.9)
+
+
+def of_quantiles(name: str, levels: int, epsilon0: float, n: int, shape: str) -> NDArray[np.int64]:
+    """int64[len(SEVERAL)]: in how many of RUNS / 5 the interval of each quantile holds that of the values."""
+    domain = Numeric(0.0, 1.0, levels)
+    mechanism = create(design(name, domain, epsilon0), domain)
+    rows, coins = table(mechanism), np.random.default_rng(5)
+    below, up, counts = placed(shape, levels, n)
+    held = np.repeat(below + up, counts) / (levels - 1)
+    truth = np.array([held[math.ceil(share * n) - 1] for share in SEVERAL])
+    hits = np.zeros(truth.size, dtype=np.int64)
+    for _ in range(RUNS // 5):
+        found = quantiles(mechanism, domain, drawn(rounded(shape, levels, n, coins), rows, coins), SEVERAL)
+        hits += [each.low <= true <= each.high for each, true in zip(found, truth, strict=True)]
+    return hits
+
+
+@pytest.mark.parametrize("shape", SHAPES if FULL else ("heaps",))
+@pytest.mark.parametrize(("name", "levels", "epsilon0"), [("kmean", 16, 5.5), ("square_wave", 24, 3.0)] if FULL else [("kmean", 16, 5.5)])
+def test_intervals_of_quantiles_cover_those_of_the_values(name: str, levels: int, epsilon0: float, shape: str) -> None:
+    """Where numbers lie between two levels no report tells, so that nearly always more than 95 % are covered."""
+    hits = of_quantiles(name, levels, epsilon0, 10_000, shape)
+    assert all(enough(each, RUNS // 5) for each in hits.tolist()), hits
 
 
 def main() -> None:

@@ -13,10 +13,12 @@ import pytest
 
 from shoal.analyzer.opening import Opened
 from shoal.analyzer.plots import Plot, histogram, number, plot
+from shoal.analyzer.processed import OUTSIDE
 from shoal.analyzer.release import conclude, decode_release, prepare, to_json
 from shoal.analyzer.report_page import render_report
 from shoal.domain import Categories, Numeric
 from shoal.mechanisms import Tally
+from shoal.mechanisms.quantiles import SHARES
 from tests.analyzer_world import World, make_world
 from tests.unit.analyzer.test_release import batch_of
 
@@ -148,10 +150,12 @@ def test_a_distribution_is_drawn_with_its_quantiles() -> None:
     page = Page(render_report([MEAN]))
     made = MEAN["distribution"]
     assert sum(attributes.get("class") == "bar" for _, attributes in page.tags) == 21 + 1  # and one of the key
-    assert sum(attributes.get("class") == "quantile" for _, attributes in page.tags) == 4 + 1
+    assert sum(attributes.get("class") == "quantile" for _, attributes in page.tags) == len(SHARES) + 1
     assert made["note"] in page.text
-    for value in made["quantiles"].values():
-        assert number(value) in page.text
+    for row in MEAN["quantiles"]:
+        assert number(row["value"]) in page.text
+        assert number(row["ci_low"]) in page.text
+    assert OUTSIDE in page.text
 
 
 def test_bars_have_the_shares_as_areas() -> None:

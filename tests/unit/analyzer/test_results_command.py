@@ -13,6 +13,7 @@ import pytest
 
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.opening import Opened
+from shoal.analyzer.processed import OUTSIDE, beside
 from shoal.analyzer.release import conclude, prepare
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.cli.main import main
@@ -101,12 +102,45 @@ def test_a_distribution_is_shown_by_its_quantiles(empty: str, capsys: Capture) -
     add(store, make_world(domain=Numeric(0, 10, 3), mechanism="kmean"), 0, [20, 60, 20, 0])
     store.close()
     out, _ = run(capsys, "show", "visits:0", "--data", empty)
-    assert re.search(r"distribution \(.*\).*: 25% <= \S+, 50% <= \S+, 75% <= \S+, 90% <= \S+", out)
+    assert re.search(r"(?m)^50%\s+\S+\s+\S+\s+\S+ *$", out)
     assert "post-processed" in out
     assert "processed (" not in out  # of a mean there are no counts
     quantiles = json.loads(run(capsys, "show", "visits:0", "--data", empty, "--json")[0])[0]["distribution"]["quantiles"]
     assert list(quantiles) == ["0.25", "0.5", "0.75", "0.9"]
     assert quantiles["0.5"] == pytest.approx(5, abs=0.5)
+
+
+def test_quantiles_have_intervals_for_machines_and_in_csv(empty: str, capsys: Capture, tmp_path: Path) -> None:
+    """Of levels and of bins, whose last one has no end. Planted: an infinite end in JSON -> fails; no quantiles of bins -> fails."""
+    store = Store(Path(empty) / FILE_NAME)
+    add(store, make_world(domain=Numeric(0, 10, 3), mechanism="kmean"), 0, [20, 60, 20, 0])
+    bins = make_world(domain=Categories(("0 to 4", "5 and more"), (0, 5)), name="bins")
+    add(store, bins, 0, [10, 90, 0])
+    store.close()
+    found = {each["name"]: each for each in json.loads(run(capsys, "list", "--data", empty, "--json")[0])}
+    for row in found["visits"]["quantiles"]:
+        assert 0 <= row["ci_low"] <= row["value"] <= row["ci_high"] <= 10
+        known = found["visits"]["distribution"]["quantiles"].get(f"{row['share']:g}")
+        assert known is None or known == row["value"]
+    assert {row["share"]: row["ci_high"] for row in found["bins"]["quantiles"]}[0.9] is None
+    assert "no end" in run(capsys, "show", "bins", "--data", empty)[0]
+    out = tmp_path / "out.csv"
+    run(capsys, "export", "--data", empty, "--format", "csv", "--out", str(out))
+    rows = [row for row in csv.DictReader(io.StringIO(out.read_text())) if row["label"] == "quantile 0.5"]
+    assert [(row["stderr"], row["value"] != "", row["ci_low"] != "") for row in rows] == [("", True, True)] * 2
+
+
+def test_many_intervals_say_what_they_mean_and_nothing_below_0_stays_unexplained() -> None:
+    """Planted: the line under every table, one interval or many -> fails; raw values replaced -> fails."""
+    row = {"label": "mean", "value": 2.0, "stderr": 1.0, "ci_low": 0.0, "ci_high": 4.0}
+    silent = {**row, "label": "no answer", "value": -3.0}
+    assert beside({"estimates": [row]}) == []
+    assert beside({"estimates": [row, row]}) == [OUTSIDE]
+    assert [line for line in beside({"estimates": [row, silent]}) if "0" in line and "no answer" in line]
+    counts = {"estimates": [{**row, "label": "a"}, {**silent, "label": "b"}], "processed": {"counts": [2, 0]}}
+    assert len(beside(counts)) == 2
+    assert len(beside({"estimates": [row, silent], "rounds": {}})) == 1  # totals of a vector may be below 0
+    assert silent["value"] == -3.0
 
 
 def test_show_a_withheld_window(data: str, capsys: Capture) -> None:
