@@ -48,7 +48,7 @@ def smallest_n(privacy: LocalPrivacy, target: float, delta: float, *, honest_fra
     """
     check_delta(delta)
     share = check_honest(honest_fraction)
-    _check_target(target)
+    check_target(target)
     law = simplest(privacy)
     if upper_bound(law, 1, delta)[0] <= target:
         return 1
@@ -100,7 +100,7 @@ def largest_epsilon0(
     check_delta(delta)
     check_n(n)
     share = check_honest(honest_fraction)
-    _check_target(target)
+    check_target(target)
     n_honest = count_honest(n, share)
 
     def proven(epsilon0: float) -> bool:
@@ -134,7 +134,7 @@ def smallest_delta(privacy: LocalPrivacy, target: float, n: int, *, honest_fract
     """
     check_n(n)
     share = check_honest(honest_fraction)
-    _check_target(target)
+    check_target(target)
     law = simplest(privacy)
     if target >= epsilon0_upper(law):
         return 0.0
@@ -201,7 +201,8 @@ def _smallest_delta_by_halving(law: LocalPrivacy, n_honest: int, target: float) 
     return high
 
 
-def _check_target(target: float) -> float:
+def check_target(target: float) -> float:
+    """The same epsilon. Raises ShoalError CONFIG unless it is finite and above 0."""
     if not (math.isfinite(target) and target > 0.0):
         raise ShoalError(Kind.CONFIG, f"the target epsilon must be a finite number above 0, got {target}: give the central epsilon wanted")
     return target

@@ -21,7 +21,7 @@ from shoal.cli.epsilon_plot import plot
 from shoal.cli.epsilon_request import Request, Solved
 from shoal.cli.epsilon_show import show_bound, show_composed, show_routes
 from shoal.cli.epsilon_subjects import Bound, Pure, Subject, to_json
-from shoal.cli.output import emit_json, say
+from shoal.cli.output import emit_json, say, stderr
 from shoal.cli.plots import check_plot
 from shoal.errors import Kind, ShoalError
 
@@ -67,6 +67,9 @@ def epsilon(
 
     30 days of the same question: shoal epsilon --mechanism rr --epsilon0 2 --n 100000 --delta 1e-8 --rounds 30
 
+    The largest epsilon0 for a total over 52 weeks: shoal epsilon --mechanism rr --n 20000 --delta 1e-8 --rounds 52 --solve epsilon0
+    --target 1
+
     Beside published bounds: shoal epsilon --mechanism any --epsilon0 2 --n 100000 --delta 1e-8 --compare
 
     As a picture: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --plot epsilon.svg
@@ -83,7 +86,8 @@ def epsilon(
         check_plot(picture)
     solution: dict[str, float | int] = {}
     if solve is not None and target is not None:
-        request, solution = request.solved(solve, target)
+        with stderr.status("searching ..."):  # on a terminal alone
+            request, solution = request.solved(solve, target, rounds)
     bound = request.bound()
     if picture is not None:
         plot(picture, request.subject, request.epsilon0, bound, request.share)
@@ -93,7 +97,7 @@ def epsilon(
         emit_json({"solved": solution, "target": target, "certificate": value} if solve else value)
     else:
         for name, found in solution.items():
-            say(_sentence(name, found, target or 0.0))
+            say(_sentence(name, found, target or 0.0, rounds))
         shown.show()
         if picture is not None:
             say(f"epsilon against n: {picture}")
@@ -175,15 +179,15 @@ def _check_extras(mechanism: str, subject: Subject, rounds: int | None, memoized
         raise ShoalError(Kind.CONFIG, f"--rounds must be a whole number from 1 to {_MOST_ROUNDS}, got {rounds}")
     if compared and not isinstance(subject, Pure):
         raise ShoalError(Kind.CONFIG, f"--compare wants a mechanism with an epsilon0, not {mechanism}: leave it out")
-    if solve is not None and (rounds is not None or compared):
-        raise ShoalError(
-            Kind.CONFIG, "--solve answers for one batch and one number: leave out --rounds and --compare, and ask again with it"
-        )
+    if solve is not None and compared:
+        raise ShoalError(Kind.CONFIG, "--solve answers for one number: leave out --compare, and ask again with that number")
+    if solve is not None and rounds is not None and not isinstance(subject, Pure):
+        raise ShoalError(Kind.CONFIG, f"--solve with --rounds wants a mechanism with an epsilon0, not {mechanism}: leave out --rounds")
 
 
-def _sentence(name: str, value: float | int, target: float) -> str:
+def _sentence(name: str, value: float | int, target: float, rounds: int | None = None) -> str:
     """The answer of --solve in a line, rounded to the side on which it holds."""
-    wanted = f"epsilon <= {target:g}"
+    wanted = f"epsilon <= {target:g}" + ("" if rounds is None else f" over {rounds} rounds together")
     if name == "epsilon0":
         more = f" (no larger one is looked at: above {LARGEST_EPSILON0:g} nothing is amplified)" if value >= LARGEST_EPSILON0 else ""
         return f"--epsilon0 {bound_text(float(value), up=False, digits=6)} is the largest for {wanted}, to 0.1 %{more}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.accounting.certificate import SMALLEST_DELTA, check_delta, check_n, count_honest
 from shoal.accounting.solve import largest_epsilon0, smallest_delta, smallest_n
+from shoal.accounting.solve_total import largest_epsilon0_of_rounds, smallest_delta_of_rounds, smallest_n_of_rounds
 from shoal.cli.epsilon_laws import WITHOUT_EPSILON0, check_epsilon0
 from shoal.cli.epsilon_subjects import Bound, Dummies, Pure, Subject
 from shoal.errors import Kind, ShoalError
@@ -81,10 +82,15 @@ class Request:
         if isinstance(self.subject, Dummies) and self.subject.known:
             raise ShoalError(Kind.CONFIG, f"--solve {solve} finds --{solve}: leave that option out")
 
-    def solved(self, solve: Solved, target: float) -> tuple[Request, dict[str, float | int]]:
-        """The request with the missing number, and that number. Raises ShoalError CONFIG where none reaches the target."""
+    def solved(self, solve: Solved, target: float, rounds: int | None = None) -> tuple[Request, dict[str, float | int]]:
+        """The request with the missing number, and that number. Raises ShoalError CONFIG where none reaches the target.
+
+        ``rounds``: the target is of so many releases about the same devices together; None: of one.
+        """
         subject, epsilon0, n, delta = self.subject, self.epsilon0, self.n, self.delta
         found: float | int
+        if rounds is not None and isinstance(subject, Pure):
+            return self._solved_together(subject, solve, target, rounds)
         if isinstance(subject, Dummies) and n is not None and delta is not None:
             honest = max(1, count_honest(n, self.share))
             subject, found = subject.solved(honest, target, delta)
@@ -99,6 +105,19 @@ class Request:
         else:
             raise ShoalError(Kind.INVALID, "a request lacks more than the number that is solved for")
         return Request(self.mechanism, subject, epsilon0, n, delta, self.share), {solve.replace("-", "_"): found}
+
+    def _solved_together(self, subject: Pure, solve: Solved, target: float, rounds: int) -> tuple[Request, dict[str, float | int]]:
+        epsilon0, n, delta = self.epsilon0, self.n, self.delta
+        found: float | int
+        if solve is Solved.epsilon0 and n is not None and delta is not None:
+            found = epsilon0 = largest_epsilon0_of_rounds(subject.family, target, delta, n, rounds, honest_fraction=self.share)
+        elif solve is Solved.n and epsilon0 is not None and delta is not None:
+            found = n = smallest_n_of_rounds(subject.family(epsilon0), target, delta, rounds, honest_fraction=self.share)
+        elif epsilon0 is not None and n is not None:
+            found = delta = smallest_delta_of_rounds(subject.family(epsilon0), target, n, rounds, honest_fraction=self.share)
+        else:
+            raise ShoalError(Kind.INVALID, "a request lacks more than the number that is solved for")
+        return replace(self, epsilon0=epsilon0, n=n, delta=delta), {solve.replace("-", "_"): found}
 
     def bound(self) -> Bound:
         """The certificate. A delta of 0 (solved: the target is epsilon0 or more) is certified at the smallest that is computed with."""

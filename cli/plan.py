@@ -58,6 +58,8 @@ def command(
     windows: opt.Windows = 1,
     changes: opt.Changes = 0,
     memoized: opt.Memoized = False,
+    tasks: opt.Tasks = 1,
+    per_window: opt.PerWindow = False,
     recipe: opt.Recipe = None,
     everything: opt.All = False,
     emit: opt.Emit = None,
@@ -80,6 +82,8 @@ def command(
 
     The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --n 100000 --error 50
 
+    A budget for a year of weeks, in each of which the same devices are asked: shoal plan yes_no --n 20000 --epsilon 1 --windows 52
+
     The sum, and quantiles, asked in twelve windows: shoal plan sum --high 50 --unit kWh --n 100000 --epsilon 1;
     shoal plan quantiles --high 96 --unit minutes --quantiles 0.5,0.9 --n 100000 --epsilon 1 --windows 12 --changes 2
 
@@ -92,7 +96,7 @@ def command(
         _recipe(context, recipe, n, shown)
         return
     given = Given(_known(question), k, labels, counts, share, low, high, unit, levels, value, worst, quantiles, shape)
-    numbers = _Numbers(n, delta, epsilon, error, min_batch, honest_fraction, windows, memoized, changes)
+    numbers = _Numbers(n, delta, epsilon, error, min_batch, honest_fraction, windows, memoized, changes, tasks, per_window)
     _plan(given, numbers, _Limits(max_bytes, max_messages, max_epsilon0, mechanism), _Runs(runs, data, seed), shown)
 
 
@@ -124,6 +128,8 @@ class _Numbers:
     windows: int
     memoized: bool
     changes: int
+    tasks: int
+    per_window: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,8 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: 
         windows=numbers.windows,
         memoized=numbers.memoized,
         changes=numbers.changes,
+        tasks=numbers.tasks,
+        together=not numbers.per_window,
     )
     if runs.count is not None and plain.n > MOST_DEVICES:
         raise ShoalError(

@@ -33,7 +33,10 @@ Recipe = Annotated[
 ]
 N = Annotated[int | None, typer.Option("--n", help="Devices expected in a batch (default: the sum of --counts).")]
 Delta = Annotated[float, typer.Option(help="Of the central guarantee, between 0 and 1: 1e-6 or less is usual.")]
-Epsilon = Annotated[float | None, typer.Option(help="Target: the central epsilon of one batch; the error is what is looked for.")]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(help="Target: the central epsilon, of all --windows and --tasks together; the error is what is looked for."),
+]
 Error = Annotated[
     float | None,
     typer.Option(help="Target: a standard error, in devices or in the unit of the number; the smallest epsilon is looked for."),
@@ -68,6 +71,8 @@ MaxBytes = Annotated[int | None, typer.Option(help="Largest report, all its mess
 MaxMessages = Annotated[int | None, typer.Option(help="Most messages of a report.")]
 MaxEpsilon0 = Annotated[float | None, typer.Option(help="Largest local epsilon, as devices' policies accept it.")]
 Windows = Annotated[int, typer.Option(help="How often the same devices are asked.")]
+Tasks = Annotated[int, typer.Option(help="How many tasks like this one share the target.")]
+PerWindow = Annotated[bool, typer.Option("--per-window", help="--epsilon is of one window, not of all together.")]
 Changes = Annotated[int, typer.Option(help="How often a device's value changes over all windows, at most.")]
 Memoized = Annotated[bool, typer.Option("--memoized", help="They repeat one permanent report per value.")]
 All = Annotated[bool, typer.Option("--all", help="Show every alternative, not the best ones alone.")]

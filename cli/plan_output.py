@@ -51,6 +51,10 @@ def _table(plan: Plan, everything: bool) -> Table:
     request = plan.request
     light, heavy = _columns(request.question)
     target = f"central epsilon <= {request.epsilon:g}" if request.epsilon is not None else f"error <= {request.error:g}"
+    if plan.asked is not None:
+        target = (
+            f"central epsilon <= {plan.asked:g} over {request.rounds:,} releases together, {bound_text(request.epsilon or 0.0)} in each,"
+        )
     table = Table(title=f"{request.question.what}, {request.n:,} devices: {target} at delta = {request.delta:g}", title_justify="left")
     table.add_column("mechanism")
     wanted = ("epsilon0", *(("epsilon",) if request.epsilon is None else ()), "bytes", "error", light, heavy)
@@ -172,7 +176,10 @@ def _absent(question: Sum) -> str:
 def _repeated(repeated: Repeated, promise: str) -> str:
     """What was asked for first, and what the other way would cost."""
     changes = "once" if repeated.changes == 1 else f"{repeated.changes:,} times"
-    asked = f"Asked {repeated.windows:,} times" + (f", the value changing {changes}," if repeated.changes else "")
+    tasks = f" in each of {repeated.tasks:,} tasks" if repeated.tasks > 1 else ""
+    asked = f"Asked {repeated.windows:,} time{'s' * (repeated.windows > 1)}{tasks}" + (
+        f", the value changing {changes}," if repeated.changes else ""
+    )
     fresh = (
         f"with fresh randomness: all releases together are epsilon <= {bound_text(repeated.fresh_central)} at delta = "
         f"{repeated.central_delta:g}; against shuffler and analyzer together the first report costs "

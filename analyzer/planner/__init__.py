@@ -8,11 +8,11 @@ docs/PLANNER.md says what is assumed and what the figures mean.
 from __future__ import annotations
 
 from shoal.analyzer.planner.candidates import Candidate, Unsuited
-from shoal.analyzer.planner.choose import plan
 from shoal.analyzer.planner.predict import Errors
 from shoal.analyzer.planner.question import LEVELS, QUANTILE_LEVELS, Frequencies, Mean, Quantiles, Question, Request, Shape, Sum
 from shoal.analyzer.planner.result import Option, Plan, Repeated, Standing
 from shoal.analyzer.planner.simulate import Simulation, simulate
+from shoal.analyzer.planner.total import plan
 
 __all__ = [
     "LEVELS",

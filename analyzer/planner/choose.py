@@ -1,4 +1,4 @@
-"""``plan``: the mechanism and its integers for the shuffled guarantee, and how all others compare.
+"""``plan_window``: the mechanism and its integers for the shuffled guarantee, and how all others compare.
 
 For every candidate the largest epsilon0 is found whose certificate keeps the central target at the smallest batch (or, with an error as
 target, the smallest epsilon0 that reaches it, and what that costs centrally), and its error is predicted. The least error wins; errors
@@ -40,13 +40,8 @@ _BEATEN = 1.2
 _AHEAD = 1.05
 
 
-def plan(request: Request, tell: Tell | None = None) -> Plan:
-    """The plan for a request. ``tell`` hears how far it is.
-
-    ``choice.epsilon_upper`` <= the target, by the very certificate that a task's lint computes; every other option that was compared is
-    proven to keep it too, and none of their predicted errors is below the choice's by more than 0.5 %.
-    Raises CONFIG where nothing can be chosen, saying what stands in the way of each.
-    """
+def plan_window(request: Request, tell: Tell | None = None) -> Plan:
+    """``total.plan`` for a target that is of one window."""
     every, unsuited = candidates(request)
     comparison = _Comparison(request)
     compare_all(comparison, every, tell)

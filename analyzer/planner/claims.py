@@ -9,7 +9,7 @@ from typing import Any
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.guarantee import guaranteed
 from shoal.analyzer.planner.candidates import Candidate
-from shoal.analyzer.planner.choose import plan
+from shoal.analyzer.planner.choose import plan_window
 from shoal.analyzer.planner.order import Tell
 from shoal.analyzer.planner.predict import predict
 from shoal.analyzer.planner.question import Request
@@ -86,7 +86,7 @@ def weigh(recipe: Recipe, n: int | None = None, tell: Tell | None = None) -> Wei
     option = _option(candidate, mechanism, shuffled, recipe, n)
     deployed = Plan(request, option, shuffled, (), (), n, still)
     short = tuple(name for name in REGISTRY if name in (*_SHORT_LIST, recipe.mechanism))
-    instead = plan(replace(request, windows=1, memoized=False, mechanisms=short), tell)
+    instead = plan_window(replace(request, windows=1, memoized=False, mechanisms=short), tell)
     day, year, worst = _sums(recipe, still, moving)
     central_year = None if recipe.memoized else still.fresh_central
     return Weighed(recipe, deployed, still.first_epsilon0, day, year, worst, shuffled, central_year, instead)

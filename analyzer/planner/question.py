@@ -210,10 +210,11 @@ class Request:
 
     ``n``: devices expected in a batch, at which errors are predicted; ``min_batch`` (0: n): the smallest batch that is ever released, at
     which the guarantee is certified, for floor(``honest_fraction`` * min_batch) honest reports. ``epsilon``: target central epsilon at
-    ``delta`` of one batch; ``error``: target standard error, in the question's unit. ``most_bytes``: of all messages of one report;
+    ``delta``, of all releases together (``windows`` times ``tasks``), or of one if not ``together`` or ``memoized``; ``error``:
+    target standard error, in the question's unit. ``most_bytes``: of all messages of one report;
     ``most_epsilon0``: what devices accept, of a memoized task for an unchanged value over all windows. ``mechanisms``: names to choose
     among, empty for all. ``windows``: how often the same devices are asked; ``changes``: how often the value of a device changes meanwhile;
-    ``memoized``: they repeat one permanent report per value.
+    ``memoized``: they repeat one permanent report per value. ``tasks``: how many tasks like this one share the target.
     Raises CONFIG for numbers out of range.
     """
 
@@ -231,6 +232,8 @@ class Request:
     windows: int = 1
     memoized: bool = False
     changes: int = 0
+    tasks: int = 1
+    together: bool = True
 
     def __post_init__(self) -> None:
         if not 2 <= self.n <= LIMITS.batch_rows:
@@ -254,8 +257,13 @@ class Request:
             raise wrong(f"the largest epsilon0 is above 0 and at most {LARGEST_EPSILON0:g}, got {self.most_epsilon0:g}")
         if self.most_bytes < 1 or self.most_messages < 1:
             raise wrong("a report has at least one message of one byte: raise the limits")
+        self._check_repeats()
+
+    def _check_repeats(self) -> None:
         if not 1 <= self.windows <= LIMITS.windows:
             raise wrong(f"a task has 1 to {LIMITS.windows} windows, got {self.windows}")
+        if not 1 <= self.tasks <= LIMITS.known_tasks:
+            raise wrong(f"1 to {LIMITS.known_tasks} tasks share a target, got {self.tasks}")
         if not 0 <= self.changes < self.windows:
             raise wrong(
                 f"a value changes between windows, 0 to {self.windows - 1} times in {self.windows}, got {self.changes}: more windows?"
@@ -264,6 +272,16 @@ class Request:
     @property
     def n_honest(self) -> int:
         return count_honest(self.min_batch, self.honest_fraction)
+
+    @property
+    def rounds(self) -> int:
+        """Releases about the same devices."""
+        return self.windows * self.tasks
+
+    @property
+    def total(self) -> float | None:
+        """The target of all releases together; None where one release is all there is, or all that a target was named for."""
+        return self.epsilon if self.together and self.rounds > 1 and not self.memoized else None
 
 
 def _half_range(question: Question, n: int) -> float:

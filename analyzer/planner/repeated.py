@@ -13,7 +13,7 @@ from shoal.privacy import epsilon0_upper
 
 def repeated(request: Request, choice: Option) -> Repeated | None:
     """None if the devices are asked once."""
-    if request.windows == 1:
+    if request.rounds == 1:
         return None
     return over_windows(request, choice.candidate.build(choice.epsilon0), choice.candidate.domain.size)
 
@@ -22,15 +22,16 @@ def over_windows(request: Request, mechanism: Mechanism, cells: int) -> Repeated
     """Fresh reports compose: their privacy losses centrally, epsilon0 locally. Memoized ones are a function of one permanent answer per
     distinct value (or per key, where a mechanism has a memory of its own), so they cost the permanent answer's epsilon once for each."""
     law = mechanism.privacy()
-    first, windows = epsilon0_upper(law), request.windows
-    fresh = windows * first
-    rounds = [(release_law(upper_curve, simplest(law), request.n_honest, request.delta), windows)]
+    first = epsilon0_upper(law)
+    fresh = request.rounds * first
+    rounds = [(release_law(upper_curve, simplest(law), request.n_honest, request.delta), request.rounds)]
     central = min(compose(rounds, request.delta).epsilon_upper, fresh)
     values, permanent = min(request.changes + 1, cells), first
     kept: float | None = None
     if isinstance(mechanism, Longitudinal):
         values, permanent = min(values, mechanism.keys), epsilon0_upper(mechanism.permanent())
-        kept = values * permanent
+        kept = request.tasks * values * permanent
     elif mechanism.messages == 1:
-        kept = values * permanent
-    return Repeated(windows, request.changes, request.memoized, first, fresh, central, request.delta, values, permanent, kept)
+        kept = request.tasks * values * permanent
+    costs = (first, fresh, central, request.delta, values, permanent, kept)
+    return Repeated(request.windows, request.changes, request.memoized, *costs, request.tasks)

@@ -81,7 +81,8 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """What ``windows`` releases about the same devices add up to, drawn anew in each and memoized; a value changes ``changes`` times.
+    """What ``windows`` releases of each of ``tasks`` alike tasks about the same devices add up to, drawn anew in each and memoized; a value
+    changes ``changes`` times.
 
     ``first_epsilon0``: local epsilon of one report. ``fresh_epsilon0``: of all reports drawn anew, against shuffler and analyzer together;
     ``fresh_central``: central epsilon of all their releases together, at ``central_delta``. ``kept_epsilon0``: of all reports, where the
@@ -99,6 +100,7 @@ class Repeated:
     values: int
     permanent_epsilon0: float
     kept_epsilon0: float | None
+    tasks: int = 1
 
     @property
     def lifetime_epsilon0(self) -> float | None:
@@ -113,6 +115,7 @@ class Repeated:
     def to_json(self) -> dict[str, Any]:
         return {
             "windows": self.windows,
+            "tasks": self.tasks,
             "changes": self.changes,
             "memoized": self.memoized,
             "first_epsilon0": self.first_epsilon0,
@@ -127,7 +130,8 @@ class Repeated:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """``choice`` and ``others``, best first; ``certificate`` is the choice's. ``least_batch``: the smallest min_batch that certifies the
-    target with the choice as it stands (min_batch itself, to 0.1 %, unless epsilon0 was capped by a limit)."""
+    target with the choice as it stands (min_batch itself, to 0.1 %, unless epsilon0 was capped by a limit). ``asked``: the epsilon of all
+    windows and tasks together that was asked for; the request's is then the one of a window that was found for it."""
 
     request: Request
     choice: Option
@@ -136,6 +140,7 @@ class Plan:
     unsuited: tuple[Unsuited, ...]
     least_batch: int
     repeated: Repeated | None = None
+    asked: float | None = None
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -151,7 +156,8 @@ class Plan:
             "least_batch": self.least_batch,
             "honest_fraction": float(request.honest_fraction),
             "delta": request.delta,
-            "target_epsilon": request.epsilon,
+            "target_epsilon": request.epsilon if self.asked is None else self.asked,
+            "target_epsilon_per_window": request.epsilon,
             "target_error": request.error,
             "unit": request.question.unit,
             "choice": self.choice.to_json(shown),

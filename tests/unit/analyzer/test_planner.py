@@ -242,7 +242,7 @@ def test_memoized_plans_keep_what_devices_accept_for_life() -> None:
 
 
 def test_fresh_answers_compose_and_memoized_ones_do_not() -> None:
-    asked = counting(2, 2_000, mechanisms=("binary_rr",), windows=10)
+    asked = counting(2, 2_000, mechanisms=("binary_rr",), windows=10, together=False)
     fresh = plan(asked).repeated
     assert fresh is not None
     assert fresh.lifetime_epsilon0 == pytest.approx(10 * fresh.first_epsilon0)

@@ -225,7 +225,7 @@ def test_noise_is_only_blamed_where_there_is_more_of_it() -> None:
 
 def test_windows_are_shown_both_ways() -> None:
     """Planted: memoized answers that cost epsilon0 per window, or once whatever changes -> this fails."""
-    asked = Request(Frequencies(YesNo()), 2_000, DELTA, epsilon=1.0, mechanisms=("binary_rr",), windows=6, changes=1)
+    asked = Request(Frequencies(YesNo()), 2_000, DELTA, epsilon=1.0, mechanisms=("binary_rr",), windows=6, changes=1, together=False)
     found = plan(asked).repeated
     assert found is not None
     first = found.first_epsilon0

@@ -163,7 +163,7 @@ def test_counts_from_a_file_are_what_errors_are_ranked_at(tmp_path: Path, capsys
 
 
 def test_windows_are_told_apart(capsys: Capture) -> None:
-    fresh = run(capsys, *YES_NO, "--windows", "5")[1]
+    fresh = run(capsys, *YES_NO, "--windows", "5", "--per-window")[1]
     assert "Asked 5 times with fresh randomness: all releases together are epsilon <= " in fresh
     kept = run(capsys, *YES_NO, "--windows", "5", "--memoized")[1]
     assert "Asked 5 times, memoized: a value that does not change costs epsilon0 once" in kept
