@@ -16,6 +16,7 @@ from shoal.crypto.secagg.single import Submission, submit, window_label
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
+from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
@@ -69,7 +70,10 @@ async def _deliver(terms: RoundTerms, submission: Submission, line: Line) -> Non
             received, total = (await send(poll=pairwise_pb2.Poll())).received, len(submission.sealed)
             while received < total:
                 chunk = submission.sealed[received : received + LIMITS.upload_bytes]
-                received = (await send(upload=pairwise_pb2.Upload(offset=received, total=total, chunk=chunk))).received
+                upload = pairwise_pb2.Upload(offset=received, total=total, chunk=chunk)
+                if not received:  # nothing is kept for who has not shown that it may take part
+                    upload.proof, upload.digest = submission.single.proof, Digest.of(submission.sealed).raw
+                received = (await send(upload=upload)).received
             told = True
             answer = await send(single=submission.single)
         except ShoalError as error:

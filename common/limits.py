@@ -86,6 +86,7 @@ class Limits:
     helper_cohort: int = 1_000_000  # devices of one sum in helper mode, where there is no graph
     upload_bytes: int = 256 * KIB  # of a sealed vector in one call
     exchange_bytes: int = 288 * KIB  # one step of a round: a chunk of a vector and its envelope, with room
+    staged_bytes: int = 128 * MIB  # at the shuffler, of helper mode's vectors under way from admitted devices; beyond it OVERLOADED
     phase_s: int = 86_400  # longest phase of a round
     # --- device -----------------------------------------------------------------------------------------------------
     outbox_rows: int = 10_000  # reports waiting to be sent

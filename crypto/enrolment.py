@@ -122,13 +122,19 @@ def verify_certificate(signed: bytes, enrolment_key: bytes, now: float, *, until
 
 def prove(identity: DeviceIdentity, task_id: TaskId, window: int, sealed: Sequence[bytes]) -> bytes:
     """The AdmissionProof of one report: ``ADMISSION_SIZE`` bytes, deterministic. Raises INVALID for a window that is no uint32."""
-    signature = identity.key.sign(SigningContext.ADMISSION, _statement(task_id, window, sealed))
+    signature = identity.key.sign(SigningContext.ADMISSION, _statement(task_id, window, sha256(b"".join(sealed))))
     return _join_proof(identity.certificate, signature)
 
 
 def verify_proof(proof: bytes, enrolment_key: bytes, now: float, task_id: TaskId, window: int, sealed: Sequence[bytes]) -> bytes:
     """The public key of the device whose report this is. Raises UNAUTHENTICATED if the proof is missing, malformed, of another
     authority, out of date, or for anything but exactly this task, window and these sealed messages.
+    """
+    return verify_proof_over(proof, enrolment_key, now, task_id, window, sha256(b"".join(sealed)))
+
+
+def verify_proof_over(proof: bytes, enrolment_key: bytes, now: float, task_id: TaskId, window: int, digest: bytes) -> bytes:
+    """The same for sealed messages whose SHA-256 is ``digest``, before they are there: they must still be compared with it.
 
     Certificates are not remembered here. A device is seen once per task and window, so a memory would pay for small fleets
     alone; and a list of who came lately, in order, is what a shuffler must not have.
@@ -143,7 +149,7 @@ def verify_proof(proof: bytes, enrolment_key: bytes, now: float, task_id: TaskId
         raise _refused("an admission proof is malformed: make it anew")
     certificate = _holding(_verified(message.certificate, enrolment_key), now)
     try:
-        verify(certificate.device_key, SigningContext.ADMISSION, _statement(task_id, window, sealed), message.signature)
+        verify(certificate.device_key, SigningContext.ADMISSION, _statement(task_id, window, digest), message.signature)
     except ShoalError:
         raise _refused("an admission proof is not this device's signature over this report, task and window") from None
     return certificate.device_key
@@ -152,10 +158,12 @@ def verify_proof(proof: bytes, enrolment_key: bytes, now: float, task_id: TaskId
 # --- parts --------------------------------------------------------------------------------------------------------------
 
 
-def _statement(task_id: TaskId, window: int, sealed: Sequence[bytes]) -> bytes:
-    """What a device signs. The messages of a task have one length and one number, so their concatenation can't be split anew."""
+def _statement(task_id: TaskId, window: int, digest: bytes) -> bytes:
+    """What a device signs. ``digest``: SHA-256 of all sealed messages; those of a task have one length and one number, so their
+    concatenation can't be split anew.
+    """
     _require(0 <= window < 1 << 32, "a window is a number from 0 to 2^32 - 1")
-    return task_id.raw + window.to_bytes(4, "big") + sha256(b"".join(sealed))
+    return task_id.raw + window.to_bytes(4, "big") + digest
 
 
 def _verified(signed: bytes, enrolment_key: bytes) -> Certificate:

@@ -256,20 +256,30 @@ class Upload(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     total: _builtins.int
     """bytes of the whole"""
     chunk: _builtins.bytes
+    proof: _builtins.bytes
+    """Helper mode, with a vector's first chunk, before which nothing is kept:
+    as in Single
+    """
+    digest: _builtins.bytes
+    """SHA-256 of the whole sealed vector, which the proof is over"""
     def __init__(
         self,
         *,
         offset: _builtins.int = ...,
         total: _builtins.int = ...,
         chunk: _builtins.bytes = ...,
+        proof: _builtins.bytes = ...,
+        digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "offset", b"offset", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "digest", b"digest", "offset", b"offset", "proof", b"proof", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

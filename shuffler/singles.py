@@ -1,7 +1,8 @@
 """Helper mode at the shuffler: uploads and seeds come in; at the window's end the rows go out, then the sum of exactly their pads.
 
-No round, no neighbours, no second visit. A submission is acknowledged once it is on disk, and may be repeated. The order in which the
-analyzer gets the vectors is drawn anew for every delivery; the set is fixed once (``single_store``).
+No round, no neighbours, no second visit. Nothing of an upload is kept before its device has proven, with the first chunk, that it is
+admitted; a device has one upload at a time in a window. A submission is acknowledged once it is on disk, and may be repeated. The order
+in which the analyzer gets the vectors is drawn anew for every delivery; the set is fixed once (``single_store``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 from shoal import codec
 from shoal.crypto.secagg.device import SESSION_SIZE
-from shoal.crypto.secagg.single import check_single, sum_pads
+from shoal.crypto.secagg.single import check_single, check_upload, sum_pads
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.entropy import SYSTEM, Entropy, shuffled
 from shoal.errors import Kind, ShoalError
@@ -23,8 +24,8 @@ from shoal.shuffler.core import WindowId
 from shoal.shuffler.single_store import Arrival, Row, SingleStore
 
 log = get_log("shuffler")
-_STAGED_BYTES = 512 * 1024 * 1024  # of uploads under way, all windows together; beyond it OVERLOADED
 _SESSION_BYTES = 1024  # what an upload costs beside its bytes: else many of one byte each would fill the memory
+_PAUSE_S = 5.0  # that a device is asked to wait while there is no room for its vector
 _COMMIT_S = 0.006  # submissions of so many seconds share a commit
 _TEXTS = {
     Kind.CONFLICT: "this device has another vector in this window: a vector is sealed once",
@@ -38,6 +39,7 @@ Send = Callable[[str, AsyncIterator[bytes]], Awaitable[bytes]]
 @dataclass(slots=True)
 class _Upload:
     window: WindowId
+    device: bytes = field(repr=False)
     data: bytearray = field(repr=False)
     begun: float
 
@@ -52,6 +54,7 @@ class Singles:
     def __init__(self, store: SingleStore, entropy: Entropy = SYSTEM) -> None:
         self._store, self._entropy = store, entropy
         self._uploads: dict[bytes, _Upload] = {}
+        self._sessions: dict[tuple[WindowId, bytes], bytes] = {}  # of a device's upload
         self._staged = 0
         self._waiting: list[tuple[Arrival, asyncio.Future[Kind | None]]] = []
         self._flush: asyncio.Task[None] | None = None
@@ -68,7 +71,7 @@ class Singles:
         window = WindowId(terms.task_id, terms.window)
         match step.WhichOneof("step"):
             case "upload":
-                received = self._upload(terms, window, step.session, step.upload, now)
+                received = await self._upload(terms, window, step.session, step.upload, now)
                 return pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_MASK, received=received)
             case "single":
                 await self._single(terms, window, step.session, step.single, now)
@@ -78,12 +81,19 @@ class Singles:
                 return pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_MASK, received=len(upload.data) if upload else 0)
         raise ShoalError(Kind.INVALID, "this task is in helper mode: upload the vector, then send its seed")
 
-    def _upload(self, terms: RoundTerms, window: WindowId, session: bytes, chunk: pairwise_pb2.Upload, now: float) -> int:
+    async def _upload(self, terms: RoundTerms, window: WindowId, session: bytes, chunk: pairwise_pb2.Upload, now: float) -> int:
         if chunk.total != terms.sealed_vector_bytes:
             raise ShoalError(Kind.INVALID, f"a sealed vector of this task is {terms.sealed_vector_bytes} bytes long")
         if len(chunk.chunk) > LIMITS.upload_bytes:
             raise ShoalError(Kind.OVERSIZE, f"a chunk of a vector is at most {LIMITS.upload_bytes} bytes long")
+        device = b""
+        if session not in self._uploads:
+            if chunk.offset:
+                raise ShoalError(Kind.INVALID, "a chunk of a vector goes on from the 0 bytes that are held, and ends with it")
+            device = await asyncio.to_thread(check_upload, terms, chunk, now)
         upload = self._uploads.get(session)
+        if upload and device and upload.device != device:
+            raise ShoalError(Kind.CONFLICT, "this session belongs to another device")
         held = upload.data if upload else bytearray()
         if not chunk.chunk or chunk.offset > len(held) or chunk.offset + len(chunk.chunk) > chunk.total:
             raise ShoalError(Kind.INVALID, f"a chunk of a vector goes on from the {len(held)} bytes that are held, and ends with it")
@@ -94,12 +104,15 @@ class Singles:
             raise ShoalError(Kind.CONFLICT, "these bytes of the vector came before, and were others: a vector is sealed once")
         fresh = chunk.chunk[len(known) :]
         cost = len(fresh) + (0 if upload else _SESSION_BYTES)
-        if self._staged + cost > _STAGED_BYTES:
+        if upload is None and (older := self._sessions.get((window, device))) is not None:
+            self._forget(older)
+        if self._staged + cost > LIMITS.staged_bytes:
             self._drop_slow(now - terms.plan.mask_s, session)
-            if self._staged + cost > _STAGED_BYTES:
-                raise ShoalError(Kind.OVERLOADED, "too many vectors are on their way: try again later")
+            if self._staged + cost > LIMITS.staged_bytes:
+                raise ShoalError(Kind.OVERLOADED, "too many vectors are on their way: try again later", retry_after_s=_PAUSE_S)
         if upload is None:
-            upload = self._uploads[session] = _Upload(window, bytearray(), now)
+            upload = self._uploads[session] = _Upload(window, device, bytearray(), now)
+            self._sessions[window, device] = session
         upload.data += fresh
         self._staged += cost
         return len(upload.data)
@@ -111,7 +124,9 @@ class Singles:
 
     def _forget(self, session: bytes) -> None:
         upload = self._uploads.pop(session, None)
-        self._staged -= upload.cost if upload else 0
+        if upload is not None:
+            self._staged -= upload.cost
+            del self._sessions[upload.window, upload.device]
 
     async def _single(self, terms: RoundTerms, window: WindowId, session: bytes, single: pairwise_pb2.Single, now: float) -> None:
         upload = self._uploads.get(session)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.crypto import hpke
-from shoal.crypto.enrolment import DeviceIdentity, prove, verify_proof
+from shoal.crypto.enrolment import DeviceIdentity, prove, verify_proof, verify_proof_over
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.secagg import pads, words
 from shoal.crypto.secagg.device import SESSION_SIZE, RoundLedger
@@ -73,6 +73,14 @@ def submit(
     ledger.masked(terms.task_id, terms.window, label, Digest.of(sealed))
     proof = prove(identity, terms.task_id, terms.window, [sealed])
     return Submission(entropy.bytes(SESSION_SIZE), sealed, pairwise_pb2.Single(proof=proof, seed=seed))
+
+
+def check_upload(terms: RoundTerms, upload: pairwise_pb2.Upload, now: float) -> bytes:
+    """At the shuffler, before any byte of a vector is kept: the device key of who sends it. Raises INVALID, UNAUTHENTICATED."""
+    _check_mode(terms)
+    if len(upload.digest) != Digest.SIZE:
+        raise ShoalError(Kind.INVALID, "the first chunk of a vector brings the vector's SHA-256 and its proof")
+    return verify_proof_over(upload.proof, terms.enrolment_key, now, terms.task_id, terms.window, upload.digest)
 
 
 def check_single(terms: RoundTerms, single: pairwise_pb2.Single, sealed: bytes, now: float) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,6 +28,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
+from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 from shoal.rpc.server import Call
 from shoal.secagg import Mode, PairwisePlan
@@ -89,6 +91,8 @@ class World:
         half = 256 * 1024
         for offset in range(0, len(one.sealed), half):
             upload = pairwise_pb2.Upload(offset=offset, total=len(one.sealed), chunk=one.sealed[offset : offset + half])
+            if not offset:
+                upload.proof, upload.digest = one.single.proof, Digest.of(one.sealed).raw
             await self.step(pairwise_pb2.Step(session=one.session, upload=upload), terms)
         return await self.step(pairwise_pb2.Step(session=one.session, single=one.single), terms)
 
@@ -109,9 +113,16 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def device(number: int, vector: Any = None) -> tuple[Submission, DeviceIdentity]:
     key = SigningKey.generate()
-    identity = DeviceIdentity(key, issue(ROOT, key.public, int(NOW) - 10, int(NOW) + 10))
+    identity = DeviceIdentity(key, issue(ROOT, key.public, int(NOW) - 10, int(NOW) + 10_000_000))
     value = np.full(DIMENSION, number, np.int64) if vector is None else vector
     return submit(TERMS, identity, value, MemoryLedger(), SeededEntropy(number)), identity
+
+
+@cache
+def shown(number: int) -> dict[str, bytes]:
+    """What the first chunk of a device's vector proves it with."""
+    one, _ = device(number)
+    return {"proof": one.single.proof, "digest": Digest.of(one.sealed).raw}
 
 
 async def test_the_sum_of_a_window(world: World) -> None:
@@ -292,19 +303,23 @@ async def test_the_order_of_delivery_is_drawn_anew(world: World) -> None:
         ({"chunk": b""}, Kind.INVALID),
         ({"offset": 1}, Kind.INVALID),
         ({"chunk": bytes(300 * 1024)}, Kind.OVERSIZE),
+        ({"digest": b""}, Kind.INVALID),
+        ({"digest": bytes(32)}, Kind.UNAUTHENTICATED),
+        ({"proof": b""}, Kind.UNAUTHENTICATED),
     ],
 )
 async def test_bad_chunks_are_refused(world: World, changes: dict[str, Any], kind: Kind) -> None:
-    good = {"offset": 0, "total": TERMS.sealed_vector_bytes, "chunk": b"abc"}
+    good = {"offset": 0, "total": TERMS.sealed_vector_bytes, "chunk": b"abc", **shown(1)}
     with pytest.raises(ShoalError) as error:
         await world.step(pairwise_pb2.Step(session=bytes(16), upload=pairwise_pb2.Upload(**{**good, **changes})))
     assert error.value.kind is kind
+    assert (world.singles._staged, world.singles._uploads) == (0, {})
 
 
 async def test_chunks_may_come_again_but_not_others(world: World) -> None:
     total = TERMS.sealed_vector_bytes
     for chunk, received in ((b"abc", 3), (b"abc", 3), (b"abcd", 4)):
-        upload = pairwise_pb2.Upload(offset=0, total=total, chunk=chunk)
+        upload = pairwise_pb2.Upload(offset=0, total=total, chunk=chunk, **shown(1))
         assert (await world.step(pairwise_pb2.Step(session=bytes(16), upload=upload))).received == received
     with pytest.raises(ShoalError) as error:
         await world.step(pairwise_pb2.Step(session=bytes(16), upload=pairwise_pb2.Upload(offset=0, total=total, chunk=b"x")))
@@ -378,9 +393,22 @@ async def test_strangers_are_refused(world: World) -> None:
     with pytest.raises(ShoalError) as error:
         await world.arrive(other)
     assert error.value.kind is Kind.UNAUTHENTICATED
-    assert world.store.count(WINDOW) == 0
+    assert (world.store.count(WINDOW), world.singles._staged) == (0, 0)
     with pytest.raises(ShoalError) as error:
         await world.step(pairwise_pb2.Step(session=one.session, single=one.single))  # nothing was uploaded
+    assert error.value.kind is Kind.INVALID
+
+
+async def test_a_device_has_one_upload_at_a_time(world: World) -> None:
+    """However many sessions it begins; one of another device stays. Planted: uploads known by their session alone -> this fails."""
+    for number, session in ((2, 9), (1, 1), (1, 2), (1, 3)):
+        upload = pairwise_pb2.Upload(offset=0, total=TERMS.sealed_vector_bytes, chunk=b"x", **shown(number))
+        await world.step(pairwise_pb2.Step(session=bytes([session]) * 16, upload=upload))
+    assert set(world.singles._uploads) == {bytes([9]) * 16, bytes([3]) * 16}
+    assert world.singles._staged == 2 * 1025
+    upload = pairwise_pb2.Upload(offset=1, total=TERMS.sealed_vector_bytes, chunk=b"x")
+    with pytest.raises(ShoalError) as error:
+        await world.step(pairwise_pb2.Step(session=bytes([1]) * 16, upload=upload))
     assert error.value.kind is Kind.INVALID
 
 
@@ -389,10 +417,10 @@ async def test_many_small_uploads_do_not_fill_the_memory(world: World, monkeypat
 
     Planted: bytes alone are counted -> the fifth is taken. Planted: the last chunk's time instead of the first's -> nothing is dropped.
     """
-    monkeypatch.setattr("shoal.shuffler.singles._STAGED_BYTES", 4 * 1024 + 8)
+    monkeypatch.setattr("shoal.shuffler.singles.LIMITS", replace(LIMITS, staged_bytes=4 * 1024 + 8))
 
     async def byte(number: int, offset: int, now: float) -> int:
-        upload = pairwise_pb2.Upload(offset=offset, total=TERMS.sealed_vector_bytes, chunk=b"x")
+        upload = pairwise_pb2.Upload(offset=offset, total=TERMS.sealed_vector_bytes, chunk=b"x", **shown(number))
         answer = await world.singles.step(TERMS, pairwise_pb2.Step(session=bytes([number]) * 16, upload=upload), now, open_=True)
         return answer.received
 
@@ -403,6 +431,7 @@ async def test_many_small_uploads_do_not_fill_the_memory(world: World, monkeypat
     with pytest.raises(ShoalError) as error:
         await byte(4, 0, NOW + PLAN.mask_s)
     assert error.value.kind is Kind.OVERLOADED
+    assert error.value.retry_after_s > 0
     assert await byte(4, 0, NOW + PLAN.mask_s + 1) == 1
     assert await byte(0, 0, NOW + PLAN.mask_s + 1) == 1  # the slow ones begin again
     assert world.singles._staged == 2 * 1025
