@@ -26,6 +26,7 @@ from benchmarks.figures import Outcome, show
 NAMES = (
     "unary",
     "batch",
+    "overload",
     "inbox",
     "opening",
     "sealing",

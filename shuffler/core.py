@@ -16,15 +16,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum, unique
+from functools import lru_cache
 
-from shoal.crypto.enrolment import verify_proof
-from shoal.crypto.envelope import ACK_KEY_SIZE, HopContent, sealed_size
+from shoal.crypto.enrolment import ADMISSION_SIZE, verify_proof
+from shoal.crypto.envelope import ACK_KEY_SIZE, HopContent, frame_size, sealed_size
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
-from shoal.task import Aggregator, Task
+from shoal.task import Admission, Aggregator, Task
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -191,6 +192,17 @@ def admit(served: ServedTask, state: WindowState | None, content: HopContent, ho
     if state not in (None, WindowState.OPEN):
         # Only a full window is decided before its deadline (or the clock went back: the decision stands all the same).
         raise ShoalError(Kind.WINDOW_FULL, FULL)
+
+
+def check_size(task: Task, length: int) -> None:
+    """Raises INVALID for a frame of a size that no frame of the task has: the network would tell it, and its sender, from others."""
+    suite = SuiteId.of(task.suite)
+    admission = ADMISSION_SIZE if task.admission is Admission.ENROLLED else 0
+    if length != _frame_size(suite, task.messages, row_size(task), admission):
+        raise ShoalError(Kind.INVALID, "a frame has the one size of its task: the smallest of all that holds it")
+
+
+_frame_size = lru_cache(maxsize=1024)(frame_size)
 
 
 def identify(enrolment_key: bytes, content: HopContent, now: float) -> bytes:

@@ -96,6 +96,7 @@ class Ingress:
             window = self._admit(content, key_id)
             # Last, because it costs most: two signatures. On the event loop like the opening, which costs as much.
             device = core.identify(self._book.roots.get(content.task_id.raw, b""), content, self._clock.now())
+            core.check_size(self._book.served[content.task_id].task, len(frame))
             (kind,) = await self._writer.submit([Submission(window, content.sealed, device)])
             if kind is not None:
                 raise ShoalError(kind, _TEXTS[kind])
@@ -147,7 +148,15 @@ class Ingress:
                 continue
             task, window, ack_key, analyzer_key, who, sealed = one
             ack_keys[index] = ack_key
-            facts = (task, window, analyzer_key, isinstance(who, Kind) and who, *map(len, sealed), key_id_of(frames[index]))
+            facts = (
+                task,
+                window,
+                analyzer_key,
+                isinstance(who, Kind) and who,
+                *map(len, sealed),
+                key_id_of(frames[index]),
+                len(frames[index]),
+            )
             verdict = judged.get(facts)
             if verdict is None:
                 verdict = judged[facts] = self._judge(one, frames[index], enrolment)
@@ -174,7 +183,13 @@ class Ingress:
             return error.kind
         if task in self._book.roots and task not in enrolment.roots:
             return Kind.UNAVAILABLE  # served since the frame was opened: nobody looked at its proof
-        return who if isinstance(who, Kind) else admitted
+        if isinstance(who, Kind):
+            return who
+        try:
+            core.check_size(self._book.served[admitted.task_id].task, len(frame))
+        except ShoalError as error:
+            return error.kind
+        return admitted
 
     def _refusal_of(self, frame: bytes) -> Kind:
         try:

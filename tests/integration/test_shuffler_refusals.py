@@ -84,12 +84,12 @@ def flipped(frame: bytes, at: int) -> bytes:
     return frame[:at] + bytes([frame[at] ^ 1]) + frame[at + 1 :]
 
 
-def hop_of(published: Published, plaintext: bytes) -> bytes:
-    """A frame of ours that opens to these bytes."""
+def hop_of(published: Published, plaintext: bytes, size: int = LIMITS.frame_sizes[0]) -> bytes:
+    """A frame of ours, of so many bytes, that opens to these."""
     config = published.hop.config
     info = b"shoal/v1/hop\x00\x00" + config.key_id.raw
-    size = LIMITS.frame_sizes[0] - HEADER_SIZE - config.suite.overhead
-    return bytes([1, config.suite.value, 0]) + config.key_id.raw + seal(config, plaintext.ljust(size, b"\x00"), info)
+    room = size - HEADER_SIZE - config.suite.overhead
+    return bytes([1, config.suite.value, 0]) + config.key_id.raw + seal(config, plaintext.ljust(room, b"\x00"), info)
 
 
 def payload(published: Published, **changes: object) -> bytes:
@@ -110,6 +110,12 @@ CASES: list[Case] = [
     ("malformed protobuf", Kind.INVALID, "INVALID_ARGUMENT", lambda _: b"\xff\xff\xff\xff"),
     ("truncated protobuf", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(b.published.frame())[:-5]),
     ("no global frame size", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(b.published.frame() + b"\x00")),
+    (
+        "the size of other tasks' frames",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(hop_of(b.published, payload(b.published), 4096)),
+    ),
     ("empty frame", Kind.INVALID, "INVALID_ARGUMENT", lambda _: submit(b"")),
     ("random bytes", Kind.INVALID, "INVALID_ARGUMENT", lambda _: submit(b"\x09" + secrets.token_bytes(511))),
     ("another version", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(flipped(b.published.frame(), 0))),
