@@ -27,6 +27,7 @@ from shoal.rpc.admin import Admin
 from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity
 from shoal.service import DataFolder, Reloading, make_folder, run_service
+from shoal.watching import watch_certificates, watch_disk
 from shoal.workers import WorkerPool
 
 log = get_log("analyzer")
@@ -78,6 +79,7 @@ class AnalyzerService:
             complete=self._processor.add,
             clean=self._processor.clean,
             missing=self._missing,
+            trouble=lambda: next((one.message for one in disk()), ""),
         )
         self._rounds = Rounds(
             store=store,
@@ -91,8 +93,13 @@ class AnalyzerService:
         shufflers = frozenset(config.allowed_shufflers)
         self._server = RpcServer(config.listen, [ingest.service(shufflers), self._rounds.service(shufflers)], tls)
         self.conditions = Conditions()
+        disk = watch_disk(data_folder)
+        self.conditions.watch(disk)
+        authorities = {} if tls.client_ca is None else {"tls.client_ca": tls.client_ca}
+        self.conditions.watch(watch_certificates({"tls.certificate": tls.certificate}, authorities))
         for source in (self._tasks.conditions, self._missing.conditions, self._processor.conditions, store.damage):
             self.conditions.watch(source)
+        self._server.health.ready = self.conditions.ready
         self._admin = Admin(
             config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts), config.admin.access()
         )

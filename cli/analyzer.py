@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.output import emit_json, readiness, say, say_table
+from shoal.cli.output import emit_json, exit_unless_ready, readiness, say, say_conditions, say_table
 from shoal.cli.results import plain_table
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -52,6 +52,8 @@ def status(
 ) -> None:
     """What a running analyzer holds, asked over its admin port. In the JSON `ready` is true or false, and then `not_ready` says why.
 
+    `conditions` lists all that is wrong. Exit status 1 while the analyzer is not ready.
+
     Example: shoal analyzer status --config analyzer.toml --json
     """
     if (config is None) == (admin is None):
@@ -64,8 +66,13 @@ def status(
     found = fetch_status(str(admin))
     if as_json:
         emit_json(readiness(found))
-        return
-    say("ready" if found["ready"] is None else f"not ready: {found['ready']}")
+    else:
+        _show(found)
+    exit_unless_ready(found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    say_conditions(found)
     if not found["tasks"]:
         say("no tasks: put signed tasks (*.task, *.keys) into the tasks folder; it is looked at every reload_s seconds, and on SIGHUP")
         return

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
@@ -63,6 +64,21 @@ def readiness(status: dict[str, Any]) -> dict[str, Any]:
     """What a service's /status says, for programs: its ``ready``, null or why not, as true or false, and the reason as ``not_ready``."""
     trouble = status["ready"]
     return {**status, "ready": trouble is None, **({} if trouble is None else {"not_ready": trouble})}
+
+
+def say_conditions(status: dict[str, Any]) -> None:
+    """For people: whether a service is ready, and everything that is wrong with it, a line each."""
+    wrong = status.get("conditions", [])
+    say("ready" if status["ready"] is None else f"not ready: {status['ready']}")
+    for one in wrong:
+        if one["message"] != status["ready"]:
+            say(f"{'' if one['stops'] else 'ready, but '}{one['code']}: {one['message']}")
+
+
+def exit_unless_ready(status: dict[str, Any]) -> None:
+    """Exit status 1 for a service that is not ready, so that scripts need not read."""
+    if status["ready"] is not None:
+        raise typer.Exit(1)
 
 
 def give(path: Path, data: bytes, said: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.output import emit_json, readiness, say, say_table
+from shoal.cli.output import emit_json, exit_unless_ready, readiness, say, say_conditions, say_table
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
@@ -44,7 +44,8 @@ def status(
 ) -> None:
     """Tasks, their windows by state, and counts of the windows that are decided.
 
-    In the JSON `ready` is true or false; where it is false, `not_ready` says why.
+    In the JSON `ready` is true or false; where it is false, `not_ready` says why. `conditions` lists all that is wrong.
+    Exit status 1 while the shuffler is not ready.
     """
     if (config is None) == (admin is None):
         raise ShoalError(Kind.CONFIG, "give either --config shuffler.toml or --admin HOST:PORT")
@@ -56,8 +57,9 @@ def status(
     answer = _fetch(str(admin))
     if as_json:
         emit_json(readiness(answer))
-        return
-    _show(answer)
+    else:
+        _show(answer)
+    exit_unless_ready(answer)
 
 
 def _fetch(address: str) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def _fetch(address: str) -> dict[str, Any]:
 def _show(answer: dict[str, Any]) -> None:
     from rich.table import Table
 
-    say(f"ready: {'yes' if answer['ready'] is None else 'no, ' + answer['ready']}")
+    say_conditions(answer)
     table = Table("task", "name", "windows", "states", "last decided", "reports")
     for task in answer["tasks"]:
         # A window of sums has no reports here: that none were delivered says nothing, the rounds below do.

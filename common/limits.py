@@ -54,6 +54,7 @@ class Limits:
     connection_grace_s: int = 3_600  # for the calls of a connection closed for its age, which takes no new ones: singles_deadline_s
     ping_interval_s: int = 20  # a peer that asks more often whether we are there is cut off
     handshake_s: int = 40  # seconds a peer may take over TLS: as connect_s, of which this is the larger part
+    disk_free: int = 64 * MIB  # bytes left for data_dir below which a service says that its disk is full: a batch of 1M reports
     # --- shuffler ---------------------------------------------------------------------------------------------------
     commit_rows: int = 256  # a group commit is made at this many rows ...
     commit_ms: float = 6.0  # ... or after this many milliseconds, whichever comes first

@@ -43,6 +43,7 @@ from shoal.shuffler.sqlite_store import SqliteStore
 from shoal.shuffler.status import StatusPage
 from shoal.shuffler.tasks import TaskBook
 from shoal.shuffler.writer import Writer
+from shoal.watching import watch_certificates, watch_disk
 
 log = get_log("shuffler")
 
@@ -127,11 +128,15 @@ class Shuffler:
         page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping, self.rounds, rounds, bridge)
         self.registry = CollectorRegistry()
         self.registry.register(page)
+        self.conditions.watch(watch_disk(folder))
+        own = {"tls.certificate": tls.certificate, "analyzer.certificate": to_analyzer.certificate}
+        self.conditions.watch(watch_certificates(own, {"analyzer.ca": analyzer_ca}))
         for source in (self.book.conditions, self.serving.conditions, page.conditions, self.store.damage):
             self.conditions.watch(source)
         admin = Admin(config.admin_listen, self.conditions, page.status, self.registry, config.admin.access())
         directory = Directory(self.book, self._clock, lambda: self.serving.paused)
         server = RpcServer(config.listen, [ingress.service(), rounds.service(), directory.service()], tls)
+        server.health.ready = self.conditions.ready
         await asyncio.to_thread(opener.warm)
         end = asyncio.Event()
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.lifecycle.run(end)))

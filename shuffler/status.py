@@ -24,6 +24,7 @@ from shoal.shuffler.tasks import TaskBook
 
 _WINDOWS_SHOWN = 200  # per task, the latest
 _STUBBORN = 5  # failures in a row after which the service says that it isn't ready
+_PATIENT = 12  # while the analyzer is away or busy: about ten minutes, as pauses grow
 
 
 class StatusPage:
@@ -49,14 +50,18 @@ class StatusPage:
             yield Condition("stopping", "", "stopping")
         if not self._book.served:
             yield Condition("task", "", "no task is served: put signed tasks into tasks_dir")
-        stuck = [kind for kind, failures in self._lifecycle.trouble().values() if failures >= _STUBBORN and kind is not Kind.UNAVAILABLE]
+        stuck = [
+            kind
+            for kind, failures in self._lifecycle.trouble().values()
+            if failures >= (_PATIENT if kind is Kind.UNAVAILABLE else _STUBBORN)
+        ]
         if stuck:
             yield Condition("stuck", "windows", f"{len(stuck)} windows are stuck ({stuck[0].name}): see the log")
         unfinished = sum(attempts >= _STUBBORN for attempts in self._driver.failing.values())
         if unfinished:
             yield Condition("stuck", "rounds", f"{unfinished} windows of rounds can't be finished: see the log")
         if self._bridge is not None and self._bridge.trouble:
-            yield Condition("broker", "", f"frames are taken over gRPC alone: {self._bridge.trouble}")
+            yield Condition("broker", "", f"frames are taken over gRPC alone: {self._bridge.trouble}", stops=False)
 
     def status(self) -> dict[str, Any]:
         """For /status, to which the admin port adds ``ready`` and ``conditions``."""

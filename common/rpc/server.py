@@ -129,7 +129,7 @@ class RpcServer:
             raise ShoalError(Kind.CONFIG, "a gRPC service is registered twice")
         self._address, self._services, self._tls = address, services, tls
         self._server: grpc.aio.Server | None = None
-        self._health = Health({service.name for service in services})
+        self.health = Health({service.name for service in services})
         self.admission = Admission()
 
     async def start(self) -> int:
@@ -155,7 +155,7 @@ class RpcServer:
         named = [service.peers for service in self._services if service.peers is not None]
         everybody = len(named) < len(self._services) or not named
         peers = None if everybody else frozenset[str]().union(*named)
-        return Service(HEALTH, {"Check": Method(LIMITS.health_bytes, handler=self._health.check)}, peers)
+        return Service(HEALTH, {"Check": Method(LIMITS.health_bytes, handler=self.health.check)}, peers)
 
     def _bind(self, server: grpc.aio.Server) -> int:
         if self._tls is None:
@@ -170,7 +170,7 @@ class RpcServer:
     async def stop(self, grace_s: float = LIMITS.drain_s) -> None:
         """Take no new calls, let open ones finish for ``grace_s`` seconds."""
         if self._server is not None:
-            self._health.stopping = True
+            self.health.stopping = True
             await self._server.stop(grace_s)
             self._server = None
 

@@ -59,7 +59,7 @@ class Site:
 
     async def get(self, path: str) -> str:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.shuffler.admin_port)
-        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
         body = await reader.read()
         writer.close()
         await writer.wait_closed()
@@ -74,7 +74,14 @@ class Site:
             return text
 
     async def ready(self) -> None:
-        await self.until(lambda text: text == "ready\n")
+        await self.until(lambda text: self.broker_trouble(text) is None, "/status")
+
+    @staticmethod
+    def broker_trouble(status: str) -> str | None:
+        """What /status says of the broker; the shuffler is ready all the while: it takes calls."""
+        page = json.loads(status)
+        assert page["ready"] is None
+        return next((str(one["message"]) for one in page["conditions"] if one["code"] == "broker"), None)
 
     async def by_call(self, frame: bytes) -> None:
         assert self.channel is not None
@@ -261,7 +268,9 @@ async def test_a_broker_that_dies_and_comes_back(site: Site) -> None:
         for _ in range(2):
             await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
             await site.broker.kill()
-            reason = await site.until(lambda text: text != "ready\n")
+            reason = site.broker_trouble(await site.until(lambda text: site.broker_trouble(text) is not None, "/status"))
+            assert reason is not None
+            assert await site.get("/readyz") == "ready\n"
             assert reason.startswith("frames are taken over gRPC alone: ")
             assert "127.0.0.1" not in reason
             await site.by_call(frames[-1])
@@ -277,7 +286,7 @@ async def test_a_shuffler_starts_and_stops_without_its_broker(site: Site) -> Non
     await site.broker.kill()
     await site.start()
     await site.by_call(published.frame())
-    assert (await site.get("/readyz")).startswith("frames are taken over gRPC alone: ")
+    assert str(site.broker_trouble(await site.get("/status"))).startswith("frames are taken over gRPC alone: ")
     async with asyncio.timeout(LIMITS.drain_s):
         await site.stop()
     site.channel = None
@@ -363,7 +372,7 @@ async def test_nothing_of_a_message_is_written_down(site: Site, caplog: pytest.L
         assert await devices.submit(frame, content.ack_key) == 0
         await devices.publish(devices.reply.encode() * 16)
         await site.broker.kill()
-        await site.until(lambda text: text != "ready\n")
+        await site.until(lambda text: site.broker_trouble(text) is not None, "/status")
         await site.broker.start()
         await devices.up()
         disk = b"".join(path.read_bytes() for path in sorted(site.world.data_dir.iterdir()))
@@ -393,7 +402,7 @@ async def test_tls_and_a_password(tmp_path: Path) -> None:
         async with Shuffler(wrong, clock=FakeClock(START + 10)) as shuffler:
             site = Site(tmp_path / "unused", broker)
             site.shuffler = shuffler
-            assert "username and password" in await site.until(lambda text: "refuses" in text)
+            assert "username and password" in await site.until(lambda text: "refuses" in text, "/status")
 
 
 async def test_a_broker_that_is_wrongly_configured_refuses_to_start(tmp_path: Path) -> None:

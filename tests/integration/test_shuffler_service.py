@@ -154,7 +154,7 @@ async def test_status_shows_decided_counts_and_nothing_of_open_windows(running: 
 
     async def get(path: str) -> str:
         reader, writer = await asyncio.open_connection("127.0.0.1", running.shuffler.admin_port)
-        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
         body = await reader.read()
         writer.close()
         await writer.wait_closed()

@@ -44,9 +44,25 @@ def address() -> Iterator[str]:
 def test_ready_is_true_or_false(address: str, capsys: pytest.CaptureFixture[str], service: str, trouble: str | None) -> None:
     """Planted: the page's null for "ready" passed on, which reads as if nobody knew -> this fails."""
     Page.said = {"service": service, **STATUS, "ready": trouble}
-    assert main([service, "status", "--admin", address, "--json"]) == 0
+    status = 0 if trouble is None else 1
+    assert main([service, "status", "--admin", address, "--json"]) == status
     shown = json.loads(capsys.readouterr().out)
     why = {} if trouble is None else {"not_ready": trouble}
     assert shown == {"service": service, **STATUS, "ready": trouble is None, **why}
-    assert main([service, "status", "--admin", address]) == 0
+    assert main([service, "status", "--admin", address]) == status
     assert (trouble or "ready") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("service", ["shuffler", "analyzer"])
+def test_everything_that_is_wrong_is_told(address: str, capsys: pytest.CaptureFixture[str], service: str) -> None:
+    """The one that stops it first, once; the others too. Planted: ``ready`` alone printed -> fails."""
+    full = {"code": "disk_full", "subject": "data_dir", "message": "make room", "stops": True}
+    away = {"code": "broker", "subject": "", "message": "start the broker", "stops": False}
+    Page.said = {"service": service, **STATUS, "ready": "make room", "conditions": [full, away]}
+    assert main([service, "status", "--admin", address]) == 1
+    out = capsys.readouterr().out
+    assert out.count("make room") == 1
+    assert "start the broker" in out
+    Page.said = {"service": service, **STATUS, "ready": None, "conditions": [away]}
+    assert main([service, "status", "--admin", address]) == 0
+    assert "start the broker" in capsys.readouterr().out
