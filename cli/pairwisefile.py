@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NORMS = {"l1": Norm.L1, "l2": Norm.L2, "coordinate": Norm.COORDINATE}
 MODES = {"default": Mode.DEFAULT, "strict": Mode.STRICT, "helper": Mode.HELPER}
 DOMAIN_KEYS = {"kind", "dimension", "names", "norm", "clip", "grid", "unit"}
-_PHASES = {"join_s": 30, "share_s": 60, "mask_s": 120, "unmask_s": 60}
+_PHASES = {"join_s": 60, "share_s": 60, "mask_s": 120, "unmask_s": 60}
 PAIRWISE_KEYS = {"mode", "noise", "cohort_max", "cohort_min", "dropout", *_PHASES}
 
 SAMPLE = """\
@@ -48,7 +48,7 @@ noise = "skellam"                   # default for l2 and coordinate; "discrete_l
 cohort_max = 500                    # required, devices of one round at most; in mode helper of a window's one sum
 # cohort_min = 400                  # default four fifths of cohort_max: a round with fewer is not begun
 dropout = 0.2                       # default 0.2: share of a round that may be lost at any stage
-# join_s = 30                       # seconds that each phase waits for devices
+# join_s = 60                       # seconds that each phase waits for devices
 # share_s = 60
 # mask_s = 120
 # unmask_s = 60

@@ -45,7 +45,7 @@ class PairwisePlan:
     survivors_min: int
     dropout_ppm: int
     word_bits: int
-    join_s: int = 30
+    join_s: int = 60
     share_s: int = 60
     mask_s: int = 120
     unmask_s: int = 60

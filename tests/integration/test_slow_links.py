@@ -142,7 +142,7 @@ async def short(seconds: float) -> None:
 
 
 async def by_rounds(folder: Path, link: SlowLink) -> None:
-    """A sum in one round, its phases as short as tasks have them by default: devices far from the shuffler, it far from the analyzer."""
+    """A sum, in rounds whose phases are as long as tasks have them by default: devices far from the shuffler, it far from the analyzer."""
     world = rounds_world.World(folder, devices=4, dropout_ppm=100_000, honest_ppm=990_000)
     devices, one, onward = world.devices(4), rounds_world.Running(world), replace(link, seed=link.seed + 1)
     one.clock = Running()
@@ -162,7 +162,10 @@ async def by_rounds(folder: Path, link: SlowLink) -> None:
             transport = GrpcRoundTransport(link.address, shuffler_world.CA.cert_pem, private_pool=True)
             stack.push_async_callback(transport.close)
             line = Line(hop, transport, one.clock, until, sleep=asyncio.sleep if FULL else short)
-            return await take_part(terms, device.identity, device.vector, device.ledger, line)
+            while True:  # as an agent does: a round that too few joined in time cost nothing, and the next one is joined
+                outcome = await take_part(terms, device.identity, device.vector, device.ledger, line)
+                if outcome.charged or outcome.state is not RoundState.ABORTED:
+                    return outcome
 
         outcomes = await asyncio.gather(*(part(device) for device in devices))
         assert [outcome.state for outcome in outcomes] == [RoundState.COUNTED] * len(devices), outcomes
