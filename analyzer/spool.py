@@ -15,6 +15,7 @@ from pathlib import Path
 
 from shoal.analyzer.core import check_chunk
 from shoal.codec import Manifest
+from shoal.disks import why_not
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest
@@ -161,7 +162,8 @@ class Spool:
             yield
         except OSError as error:
             self._take_back()
-            raise ShoalError(Kind.OVERLOADED, "the analyzer's disk is full or failing: try again later") from error
+            why = why_not(error, self._path.parent)
+            raise ShoalError(Kind.OVERLOADED, f"the analyzer can't write its spool{why}: try again later") from error
 
     def _take_back(self) -> None:
         self._received, self._hash = self._synced, self._hash_synced.copy()

@@ -27,6 +27,7 @@ from shoal.analyzer.core import Batch, BatchState
 from shoal.codec import decode_manifest, parse
 from shoal.conditions import Condition
 from shoal.crypto.signing import SigningContext, verify
+from shoal.disks import why_not
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
@@ -207,7 +208,8 @@ class Store:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 if isinstance(error, (sqlite3.OperationalError, OSError)):
-                    raise ShoalError(Kind.OVERLOADED, "the analyzer's store can't be written just now: try again later") from error
+                    why = why_not(error, self._path.parent)
+                    raise ShoalError(Kind.OVERLOADED, f"the analyzer's store can't be written just now{why}: try again later") from error
                 raise
 
     # --- batches ------------------------------------------------------------------------------------------------------

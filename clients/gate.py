@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from shoal.digests import sha256
+from shoal.disks import disk_error, told_apart
 from shoal.errors import Kind, ShoalError
 
 _LOOK_S = 0.02  # between two looks at a lock that somebody else has
@@ -78,5 +79,7 @@ async def _lock(handle: int, how: int) -> None:
 
 
 def _unusable(folder: Path, error: OSError) -> ShoalError:
+    if told_apart(error):
+        return disk_error(f"folder {folder.name}", error, folder.parent)
     kind = Kind.CONFIG if isinstance(error, PermissionError | FileExistsError | FileNotFoundError) else Kind.OVERLOADED
     return ShoalError(kind, f"folder {folder.name}: {error.strerror or 'cannot be used'}: it must be this user's own")

@@ -129,6 +129,12 @@ class Runner:
                 self._take(config.outbox)
                 agent = self._agents(config, not once)
                 await agent.__aenter__()
+                try:
+                    news = News(agent, self._clock)
+                    return _Open(agent, news, open_feeds(config, news.offer, self._entropy, news.pause))
+                except BaseException:
+                    await agent.__aexit__(None, None, None)
+                    raise
             except ShoalError as error:
                 if once or error.kind is not Kind.OVERLOADED:
                     raise
@@ -136,13 +142,6 @@ class Runner:
                 await self._pause(_AGAIN_S)
                 if self._reload.is_set():  # else no pause would be one
                     config = await self._read_again() or config
-                continue
-            try:
-                news = News(agent, self._clock)
-                return _Open(agent, news, open_feeds(config, news.offer, self._entropy, news.pause))
-            except BaseException:
-                await agent.__aexit__(None, None, None)
-                raise
         return None
 
     def _take(self, outbox: Path) -> None:

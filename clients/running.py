@@ -10,6 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from shoal.disks import disk_error, told_apart
 from shoal.errors import Kind, ShoalError
 
 RUN_SUFFIX = ".run"
@@ -27,6 +28,8 @@ class Hold:
         try:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
+            if told_apart(error):
+                raise disk_error(f"outbox {path}", error, path.parent) from None
             theirs = isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError | IsADirectoryError)
             why = error.strerror or "cannot be made"
             raise ShoalError(

@@ -27,7 +27,7 @@ from typing import Any
 
 from shoal.clients.ledger import EMPTY, Head, Noted
 from shoal.clients.store_thread import StoreThread
-from shoal.disks import Trouble, trouble_of
+from shoal.disks import disk_error, told_apart
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 
@@ -348,11 +348,6 @@ class AgentStore(SqliteFile):
         self.thread.close()
 
 
-def disk_error(name: str, error: OSError | sqlite3.Error, folder: Path) -> ShoalError:
-    """OVERLOADED: it may work later. Says whether the disk is full, read-only or failing."""
-    return ShoalError(Kind.OVERLOADED, f"{name} can't be written: {trouble_of(error, folder).value}, then again")
-
-
 def _replace(path: Path, data: bytes) -> None:
     """The new bytes or the old ones, whatever happens: written beside, made durable, renamed. Mode 0600."""
     beside = path.with_name(path.name + ".new")
@@ -391,7 +386,7 @@ def private_file(path: Path, what: str) -> None:
         if mode & 0o077:
             raise ShoalError(Kind.CONFIG, f"{what} {path}: others may read it: chmod 600 {path}") from None
     except OSError as error:
-        if trouble_of(error, path.parent) is not Trouble.FAILING:
+        if told_apart(error):
             raise disk_error(f"{what} {path}", error, path.parent) from None
         raise ShoalError(
             Kind.CONFIG, f"{what} {path}: {error.strerror or 'cannot be made'}: name a file in a folder of this user"

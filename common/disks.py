@@ -13,29 +13,25 @@ from enum import Enum, unique
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.errors import Kind, ShoalError
+
 if TYPE_CHECKING:
     import sqlite3
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_LITTLE = 1 << 20  # bytes; with less free space than this an unclear failure is put down to the disk being full
+_LITTLE = 1 << 20  # bytes; with less free space than this (of small disks: a sixteenth) a disk is called full
+_SMALL_PART = 16
 _TRIED = 1 << 16  # bytes that are written to find out
 _UNCLEAR = ("SQLITE_IOERR", "SQLITE_CANTOPEN")
 
 
 @unique
 class Trouble(Enum):
-    """What stands in the way, with what to do about it. ``code``: its condition (``shoal.conditions``), "" where it is none."""
+    """What stands in the way, with what to do about it."""
 
     FULL = "the disk is full: make room"
     READ_ONLY = "the disk is read-only: make it writable"
     FAILING = "the disk fails: look at what the system says of it"
-
-    @property
-    def code(self) -> str:
-        return _CODES.get(self, "")
-
-
-_CODES = {Trouble.FULL: "disk_full", Trouble.READ_ONLY: "disk_read_only"}
 
 
 def trouble_of(error: OSError | sqlite3.Error, folder: Path) -> Trouble:
@@ -49,13 +45,38 @@ def trouble_of(error: OSError | sqlite3.Error, folder: Path) -> Trouble:
     return _asked(folder) if name.startswith(_UNCLEAR) else Trouble.FAILING
 
 
+def told_apart(error: OSError) -> bool:
+    """Whether a failed call says by itself that the disk is full or read-only."""
+    return error.errno in _FULL or error.errno == errno.EROFS
+
+
+def disk_error(name: str, error: OSError | sqlite3.Error, folder: Path) -> ShoalError:
+    """OVERLOADED: it works once the disk does. One line, which says whether that is full, read-only or failing."""
+    return ShoalError(Kind.OVERLOADED, f"{name} can't be written: {trouble_of(error, folder).value}, then again")
+
+
+def why_not(error: OSError | sqlite3.Error, folder: Path) -> str:
+    """For the middle of a line, where waiting may help without anybody doing anything: empty where the disk says nothing of its own."""
+    trouble = trouble_of(error, folder)
+    return "" if trouble is Trouble.FAILING else f" ({trouble.value})"
+
+
+def looked(folder: Path) -> Trouble | None:
+    """What can be seen of the disk of ``folder`` without trying it; None: nothing is wrong. A quota can't be seen. Raises OSError."""
+    space = os.statvfs(folder)
+    if space.f_flag & os.ST_RDONLY:
+        return Trouble.READ_ONLY
+    little = min(_LITTLE, space.f_blocks * space.f_frsize // _SMALL_PART)
+    if space.f_bavail * space.f_frsize < little or (space.f_files and not space.f_favail):
+        return Trouble.FULL
+    return None
+
+
 def _asked(folder: Path) -> Trouble:
     try:
-        space = os.statvfs(folder)
-        if space.f_flag & os.ST_RDONLY:
-            return Trouble.READ_ONLY
-        if space.f_bavail * space.f_frsize < _LITTLE or (space.f_files and not space.f_favail):
-            return Trouble.FULL
+        trouble = looked(folder)
+        if trouble is not None:
+            return trouble
         _try(folder)
     except OSError as error:
         return Trouble.FULL if error.errno in _FULL else Trouble.READ_ONLY if error.errno == errno.EROFS else Trouble.FAILING

@@ -163,9 +163,21 @@ def row_size(task: Task) -> int:
     return sealed_size(SuiteId.of(task.suite), task.report_size)
 
 
-def admit(served: ServedTask, state: WindowState | None, content: HopContent, hop_key_id: KeyId, now: float) -> None:
+def was_full(max_batch: int, reports: int) -> bool:
+    """Whether a decided window was closed because it was full. ``reports``: of its record, which has them from its closing on."""
+    return 0 < max_batch <= reports
+
+
+def admit(
+    served: ServedTask,
+    state: WindowState | None,
+    content: HopContent,
+    hop_key_id: KeyId,
+    now: float,
+    reports: int = 0,
+) -> None:
     """Return if this opened frame may be stored, whoever sent it: ``identify`` says who. ``state`` None: the window has no record
-    yet, it is open or not begun.
+    yet, it is open or not begun. ``reports``: what a decided window's record says that it holds.
 
     Raises, in this order: INVALID (aggregator, window, messages, lengths), UNKNOWN_KEY (hop or analyzer key are not the schedule's for
     that window), TOO_EARLY, WINDOW_CLOSED, WINDOW_FULL. What a peer sent is never quoted.
@@ -190,8 +202,10 @@ def admit(served: ServedTask, state: WindowState | None, content: HopContent, ho
     if now >= task.windows.deadline_of(window):
         raise ShoalError(Kind.WINDOW_CLOSED, "the window is over: drop the report")
     if state not in (None, WindowState.OPEN):
-        # Only a full window is decided before its deadline (or the clock went back: the decision stands all the same).
-        raise ShoalError(Kind.WINDOW_FULL, FULL)
+        # Decided before its deadline: it was full; or it was over, and the clock went back: the decision stands all the same.
+        if was_full(task.max_batch, reports):
+            raise ShoalError(Kind.WINDOW_FULL, FULL)
+        raise ShoalError(Kind.WINDOW_CLOSED, DECIDED)
 
 
 def check_size(task: Task, length: int) -> None:
@@ -218,4 +232,5 @@ def identify(enrolment_key: bytes, content: HopContent, now: float) -> bytes:
     return b""
 
 
+DECIDED = "the window was decided before: drop the report"
 FULL = "the window holds as many reports as the task wants: drop the report"

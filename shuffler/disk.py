@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 from importlib import resources
 from pathlib import Path
 
 from shoal import failpoints
+from shoal.disks import Trouble, trouble_of
 from shoal.errors import Kind, ShoalError
 from shoal.stored import teach
-
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_LITTLE = 1 << 20  # bytes; with less free space than this an unclear failure is put down to the disk being full
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -56,13 +53,14 @@ def rollback(connection: sqlite3.Connection) -> None:
 
 
 def kind_of(error: OSError | sqlite3.Error, folder: Path) -> Kind:
-    """OVERLOADED when the disk is full (it mends itself once there is space), INTERNAL for anything else."""
-    if is_full(error) or (isinstance(error, OSError) and error.errno in _FULL):
-        return Kind.OVERLOADED
-    if isinstance(error, OSError):
-        return Kind.INTERNAL
-    space = os.statvfs(folder)
-    return Kind.OVERLOADED if space.f_bavail * space.f_frsize < _LITTLE else Kind.INTERNAL
+    """OVERLOADED when the disk is full or read-only (it goes on once that is mended), INTERNAL for anything else."""
+    return Kind.INTERNAL if trouble_of(error, folder) is Trouble.FAILING else Kind.OVERLOADED
+
+
+def reason_of(error: OSError | sqlite3.Error, folder: Path) -> str:
+    """For the operator's log: a full disk, a read-only one, or what failed, without its text."""
+    trouble = trouble_of(error, folder)
+    return f"{trouble.value} ({type(error).__name__})" if trouble is Trouble.FAILING else trouble.value
 
 
 def is_full(error: OSError | sqlite3.Error) -> bool:

@@ -217,7 +217,8 @@ class Ingress:
             raise ShoalError(Kind.INVALID, f"the task has windows 0 to {served.task.windows.count - 1}: read the task again")
         window = WindowId(content.task_id, content.window)
         record = self._store.record(window)
-        core.admit(served, record.state if record else None, content, key_id, self._clock.now())
+        state, reports = (record.state, record.reports) if record else (None, 0)
+        core.admit(served, state, content, key_id, self._clock.now(), reports)
         if self._paused(window):
             raise ShoalError(Kind.UNAVAILABLE, "the analyzer can't open this window now: try again later, its operator knows")
         return window

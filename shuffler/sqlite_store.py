@@ -66,7 +66,7 @@ class SqliteStore:
         except (OSError, sqlite3.Error) as error:
             raise ShoalError(
                 Kind.CONFIG,
-                f"data_dir {folder}: its files can't be opened ({type(error).__name__}): check rights and space, or restore them",
+                f"data_dir {folder}: its files can't be opened ({disk.reason_of(error, folder)}): check rights, or restore them",
             ) from None
 
     # --- tasks and records ----------------------------------------------------------------------------------------
@@ -122,7 +122,8 @@ class SqliteStore:
             failpoints.hit("state.open")
             self._put(window, WindowRecord(WindowState.OPEN))
         elif record.state is not WindowState.OPEN:
-            return [Kind.WINDOW_CLOSED] * len(reports)
+            full = core.was_full(self._tasks[window.task_id][0].distinct, record.reports)
+            return [Kind.WINDOW_FULL if full else Kind.WINDOW_CLOSED] * len(reports)
         box = self._inbox(window)
         capacity = self._tasks[window.task_id][0]
         keyed = [[(box.key(sealed), sealed) for sealed in report.sealed] for report in reports]
@@ -170,13 +171,13 @@ class SqliteStore:
             failpoints.hit("state.confirm.done")
 
     def _refused(self, window: WindowId, error: OSError | sqlite3.Error, count: int) -> Kind:
-        kind = disk.kind_of(error, self._folder)
-        log.error("reports could not be stored", task=window.task_id, window=window.window, count=count, kind=kind, error=error)
-        return kind
+        failure = ShoalError(disk.kind_of(error, self._folder), disk.reason_of(error, self._folder))
+        log.error("reports could not be stored", task=window.task_id, window=window.window, count=count, kind=failure.kind, error=failure)
+        return failure.kind
 
     def close_intake(self, window: WindowId) -> None:
         self.confirm()
-        self.advance(window, WindowState.OPEN, WindowState.CLOSING)
+        self.advance(window, WindowState.OPEN, WindowState.CLOSING, reports=self.distinct(window))
         self._forget(window)
 
     def _inbox(self, window: WindowId) -> Inbox:
@@ -437,6 +438,4 @@ def _typed(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        kind = disk.kind_of(error, folder)
-        reason = "the disk is full: free some space" if kind is Kind.OVERLOADED else f"the disk failed ({type(error).__name__})"
-        raise ShoalError(kind, reason) from None
+        raise ShoalError(disk.kind_of(error, folder), disk.reason_of(error, folder)) from None

@@ -94,9 +94,10 @@ class Store(Protocol):
     def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
         """Store one commit group. Per submission None = on disk (it counts exactly once), or why it isn't.
 
-        WINDOW_FULL, WINDOW_CLOSED (decided meanwhile), OVERLOADED (no space), INTERNAL; CONFLICT: its device has another
-        report in this window. A submission that is refused may still be found on disk after a crash; one that got None is
-        never lost. A device is remembered in the same commit as its report, as a hash under a secret of the window, and
+        WINDOW_FULL (also where it was decided because of that), WINDOW_CLOSED (decided), OVERLOADED (no
+        space), INTERNAL; CONFLICT: its device has another report in this window. A submission
+        that is refused may still be found on disk after a crash; one that got None is never lost. A device
+        is remembered in the same commit as its report, as a hash under a secret of the window, and
         forgotten with it.
         """
         ...
@@ -108,7 +109,7 @@ class Store(Protocol):
         ...
 
     def close_intake(self, window: WindowId) -> None:
-        """OPEN -> CLOSING: no later ``append`` adds to it."""
+        """OPEN -> CLOSING: no later ``append`` adds to it. Its ``distinct`` reports are recorded: they say whether it was full."""
         ...
 
     def lapse(self, windows: Iterable[WindowId]) -> None:

@@ -22,8 +22,6 @@ from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.shuffler import disk
 
-_NO_SPACE = "no more vectors can be stored now: send the same chunk again later"
-
 
 @dataclass(slots=True)
 class _Row:
@@ -137,9 +135,8 @@ class VectorSpool:
         try:
             yield
         except OSError as error:
-            kind = disk.kind_of(error, self._folder)
-            text = _NO_SPACE if kind is Kind.OVERLOADED else f"a vector could not be kept: the disk failed ({type(error).__name__})"
-            raise ShoalError(kind, text) from None
+            reason = disk.reason_of(error, self._folder)
+            raise ShoalError(disk.kind_of(error, self._folder), f"a vector could not be kept: {reason}: try again later") from None
 
 
 def _unnamed(folder: Path) -> int:

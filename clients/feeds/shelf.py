@@ -18,6 +18,7 @@ from shoal import codec
 from shoal.clients.core import expiry
 from shoal.clock import Clock
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, TrustedTask, read_file, trust_schedule, trust_task
+from shoal.disks import disk_error, told_apart
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -67,6 +68,8 @@ class Shelf:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         except OSError as error:
+            if told_apart(error):
+                raise disk_error(f"folder {folder.name} for tasks", error, folder.parent) from None
             raise ShoalError(
                 Kind.CONFIG, f"folder {folder.name} for tasks can't be made: {error.strerror or 'unusable'}: make it, for this user alone"
             ) from None
@@ -145,9 +148,7 @@ class Shelf:
             _replace(self._folder / f"{name}{TASK_SUFFIX}", signed_task)
             _sync(self._folder)
         except OSError as error:
-            raise ShoalError(
-                Kind.OVERLOADED, f"task {trusted.task.name} can't be kept: {error.strerror or 'the disk fails'}: make room, then again"
-            ) from None
+            raise disk_error(f"task {trusted.task.name}", error, self._folder) from None
 
     def _delete(self, name: str) -> None:
         """The task before the schedule, so that no task stays without one."""

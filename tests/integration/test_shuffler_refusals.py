@@ -170,13 +170,14 @@ async def test_unary(bench: Bench) -> None:
 
 
 async def test_late_and_decided(bench: Bench) -> None:
+    """It was over, never full, and stays so when the clock goes back. Planted: every decided window is called full -> the last fails."""
     bench.clock.time = START + LENGTH + GRACE
     found = await bench.refuse(submit(bench.published.frame()))
     assert found[:2] == (Kind.WINDOW_CLOSED, "FAILED_PRECONDITION")
     await bench.shuffler.lifecycle.tick()
     await bench.shuffler.lifecycle.settle()
     bench.clock.time = START + 10
-    assert (await bench.refuse(submit(bench.published.frame())))[0] is Kind.WINDOW_FULL
+    assert (await bench.refuse(submit(bench.published.frame())))[0] is Kind.WINDOW_CLOSED
 
 
 async def test_a_frame_for_a_key_whose_windows_are_over(bench: Bench) -> None:

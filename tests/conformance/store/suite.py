@@ -160,6 +160,20 @@ class StoreSuite:
         assert self.adopted(tmp_path).append(submissions(reports(1))) == [Kind.WINDOW_CLOSED]
         assert store.seal(one).rows == 5
 
+    @pytest.mark.parametrize(("count", "kind"), [(3, Kind.WINDOW_FULL), (2, Kind.WINDOW_CLOSED)])
+    def test_a_decided_window_says_whether_it_was_full(self, tmp_path: Path, count: int, kind: Kind) -> None:
+        """From its closing on, and after a start. Planted: the count recorded at sealing alone -> CLOSED while it closes."""
+        capacity = Capacity(messages=1, distinct=3, rows=100)
+        store, one = self.adopted(tmp_path, capacity), WindowId(TASK, 0)
+        store.append(submissions(reports(count)))
+        store.close_intake(one)
+        assert store.append(submissions(reports(1))) == [kind]
+        store = self.adopted(tmp_path, capacity)
+        record = store.record(one)
+        assert record is not None
+        assert (record.state, record.reports) == (WindowState.CLOSING, count)
+        assert store.append(submissions(reports(1))) == [kind]
+
     def test_states_change_only_from_the_expected_one(self, tmp_path: Path) -> None:
         store, one = self.adopted(tmp_path), WindowId(TASK, 0)
         store.append(submissions(reports(1)))

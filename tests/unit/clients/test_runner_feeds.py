@@ -50,7 +50,7 @@ class FakeFeed:
 def fed(monkeypatch: pytest.MonkeyPatch) -> list[FakeFeed]:
     feeds: list[FakeFeed] = []
 
-    def opening(config: AgentConfig, offer: Callable[[bytes, str], None], entropy: object) -> list[FakeFeed]:
+    def opening(config: AgentConfig, offer: Callable[[bytes, str], None], entropy: object, pause: object) -> list[FakeFeed]:
         feeds.append(FakeFeed(offer))
         return feeds[-1:]
 

@@ -117,11 +117,16 @@ def test_a_window_number_out_of_range(window: int) -> None:
 
 
 def refusal(
-    published: Published, now: float = START + 1, state: WindowState | None = None, hop: KeyId | None = None, **changes: Any
+    published: Published,
+    now: float = START + 1,
+    state: WindowState | None = None,
+    hop: KeyId | None = None,
+    reports: int = 0,
+    **changes: Any,
 ) -> Kind | None:
     content, messages = published.content(**changes), list[str]()
     try:
-        core.admit(published.served, state, content, hop or published.hop.config.key_id, now)
+        core.admit(published.served, state, content, hop or published.hop.config.key_id, now, reports)
     except ShoalError as error:
         messages.append(error.message)
         kind = error.kind
@@ -220,10 +225,15 @@ def test_early_and_late(published: Published, window: int, now: float, kind: Kin
 
 
 @pytest.mark.parametrize("state", [state for state in WindowState if state is not WindowState.OPEN])
-def test_a_decided_window_takes_nothing_whatever_the_clock_says(published: Published, state: WindowState) -> None:
+def test_a_decided_window_takes_nothing_whatever_the_clock_says(world: World, state: WindowState) -> None:
+    """And says why: only one that was full was FULL. Planted: a decided window is always called full -> the second fails."""
+    most = 10
+    published = world.publish(max_batch=most)
+    assert refusal(world.publish(), state=state, reports=10**6) is Kind.WINDOW_CLOSED  # of a task without max_batch
     assert refusal(published, state=WindowState.OPEN) is None
-    assert refusal(published, state=state) is Kind.WINDOW_FULL
-    assert refusal(published, START + 10**6, state=state) is Kind.WINDOW_CLOSED
+    for reports, kind in ((0, Kind.WINDOW_CLOSED), (most - 1, Kind.WINDOW_CLOSED), (most, Kind.WINDOW_FULL), (most + 1, Kind.WINDOW_FULL)):
+        assert refusal(published, state=state, reports=reports) is kind
+    assert refusal(published, START + 10**6, state=state, reports=most) is Kind.WINDOW_CLOSED
 
 
 @pytest.mark.parametrize("suite", [1, 2, 3])

@@ -158,7 +158,7 @@ async def test_max_batch_closes_before_the_deadline_and_duplicates_do_not(line: 
     record = line.record(published)
     assert record is not None
     assert (record.state, record.reports) == (S.SHREDDED, 5)
-    assert await line.writer.submit(sent[:1]) == [Kind.WINDOW_CLOSED]
+    assert await line.writer.submit(sent[:1]) == [Kind.WINDOW_FULL]
 
 
 async def test_repeats_of_one_report_keep_nobody_out(line: Line) -> None:
