@@ -49,6 +49,7 @@ def command(
     worst: opt.Worst = False,
     quantiles: opt.Quantiles = None,
     shape: opt.ShapeOf = None,
+    heaps: opt.Heaps = None,
     min_batch: opt.MinBatch = None,
     honest_fraction: opt.HonestFraction = "1",
     mechanism: opt.MechanismNames = None,
@@ -95,7 +96,7 @@ def command(
     if recipe is not None:
         _recipe(context, recipe, n, shown)
         return
-    given = Given(_known(question), k, labels, counts, share, low, high, unit, levels, value, worst, quantiles, shape)
+    given = Given(_known(question), k, labels, counts, share, low, high, unit, levels, value, worst, quantiles, shape, heaps)
     numbers = _Numbers(n, delta, epsilon, error, min_batch, honest_fraction, windows, memoized, changes, tasks, per_window)
     _plan(given, numbers, _Limits(max_bytes, max_messages, max_epsilon0, mechanism), _Runs(runs, data, seed), shown)
 

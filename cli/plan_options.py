@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from shoal.analyzer.planner import Shape
-
 
 class Asked(StrEnum):
     yes_no = "yes_no"
@@ -57,7 +55,21 @@ Levels = Annotated[
     str | None, typer.Option(metavar="A,B,...", help="Numbers of levels to try (default: 2 to 256; for quantiles 4 to 128).")
 ]
 Quantiles = Annotated[str | None, typer.Option(metavar="A,B,...", help="Which quantiles (default: 0.25,0.5,0.75,0.9).")]
-ShapeOf = Annotated[Shape | None, typer.Option(help="How the numbers are spread while errors of quantiles are predicted (default: bell).")]
+ShapeOf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="How the numbers are spread while errors of quantiles are predicted: uniform, bell (the default), skewed; or a file of "
+        "numbers, one per line, with ,COUNT or without. It shows in the plan: public or made-up numbers, never private ones.",
+    ),
+]
+Heaps = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X[=SHARE],...",
+        help="Numbers that many answers are: 40,50 (half of all devices together) or 40=0.47,50=0.09. Levels that hit them are tried.",
+    ),
+]
 Value = Annotated[float | None, typer.Option(help="Rank the errors of a mean or sum beside this value, instead of over the whole range.")]
 Worst = Annotated[bool, typer.Option("--worst", help="Rank the errors of a mean or sum at the worst value.")]
 MinBatch = Annotated[int | None, typer.Option(help="The smallest batch that is released, and certified (default: n).")]

@@ -8,10 +8,25 @@ from rich.table import Table
 
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.memoized import PROMISE_KEPT, promised
-from shoal.analyzer.planner import Errors, Frequencies, Mean, Option, Plan, Quantiles, Question, Repeated, Simulation, Standing, Sum
+from shoal.analyzer.planner import (
+    Errors,
+    Frequencies,
+    Mean,
+    Option,
+    Plan,
+    Quantiles,
+    Question,
+    Repeated,
+    Shape,
+    Simulation,
+    Standing,
+    Sum,
+    heaped_error,
+)
 from shoal.cli.figures import figure
 from shoal.cli.output import say, say_table
-from shoal.domain import NO_ANSWER, Categories, Domain
+from shoal.domain import Categories, Domain
+from shoal.mechanisms import create
 
 _SHOWN = 10  # alternatives, unless all are asked for
 # Above this a single report says next to nothing against its receiver; `shoal task lint` warns of it too.
@@ -134,21 +149,31 @@ def _errors(plan: Plan, errors: Errors) -> str:
     if isinstance(question, Quantiles):
         return (
             f"Predicted error of the quantiles {', '.join(f'{share:g}' for share in question.at)}: {figure(errors.ranked)}{unit} over all "
-            f"of them, {figure(errors.light)} in the best one, {figure(errors.heavy)} in the worst one, of numbers that are spread as "
-            f"{question.shape} says ({100 * errors.spread:.0f} % of its square is bias); every device is expected to answer."
-            f"{_read(plan.choice.candidate.domain)}"
+            f"of them, {figure(errors.light)} in the best one, {figure(errors.heavy)} in the worst one, of numbers that are spread like "
+            f"{question.shape} ({100 * errors.spread:.0f} % of its square is bias); every device is expected to answer."
+            f"{_heaped(plan, question, unit)}{_read(plan.choice.candidate.domain)}"
         )
     return _error_of_number(question, errors, request.n, unit)
 
 
+def _heaped(plan: Plan, question: Quantiles, unit: str) -> str:
+    """What it is if numbers have a heap that the shape says nothing of."""
+    choice = plan.choice
+    if choice.spec is None or not isinstance(question.shape, Shape):
+        return ""
+    domain = choice.candidate.domain
+    error = heaped_error(question, create(choice.spec, domain), domain, plan.request.n)
+    return (
+        f" It holds for that shape: with half of the devices on one number near the middle it would be up to {figure(error)}{unit}. "
+        "Real answers have such heaps: name them with --heaps, or give a --shape."
+    )
+
+
 def _read(domain: Domain) -> str:
-    """Where the release has no quantiles, but counts that they are read from."""
+    """What quantiles are read from where it is no level."""
     if not isinstance(domain, Categories):
         return ""
-    return (
-        f' The release counts the {len(domain.names)} bins: a quantile lies where their `processed` counts, "{NO_ANSWER}" left out, add up '
-        "to its share, in a straight line within the bin."
-    )
+    return f" The release counts the {len(domain.names)} bins, and has the quantiles with their intervals, which begin and end with bins."
 
 
 def _error_of_number(question: Mean, errors: Errors, n: int, unit: str) -> str:

@@ -7,7 +7,22 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from shoal.analyzer.planner import LEVELS, QUANTILE_LEVELS, Frequencies, Mean, Quantiles, Question, Request, Shape, Sum
+from shoal.analyzer.planner import (
+    LEVELS,
+    QUANTILE_LEVELS,
+    Frequencies,
+    Mean,
+    Quantiles,
+    Question,
+    Request,
+    Shape,
+    Spread,
+    Sum,
+    heaped,
+    hitting,
+    of_numbers,
+    with_levels,
+)
 from shoal.cli.epsilon_laws import fraction
 from shoal.cli.output import read_bytes
 from shoal.cli.plan_options import Asked
@@ -40,7 +55,8 @@ class Given:
     value: float | None
     worst: bool
     quantiles: str | None = None
-    shape: Shape | None = None
+    shape: str | None = None
+    heaps: str | None = None
 
     def question(self) -> tuple[Question, int | None]:
         """The question, and how many devices --counts adds up to. Raises CONFIG naming the option, INVALID for a domain that can't be."""
@@ -73,14 +89,29 @@ class Given:
         return default if self.levels is None else tuple(_whole("--levels", part) for part in self.levels.split(","))
 
     def _quantiles(self) -> Quantiles:
-        shape = Shape.BELL if self.shape is None else self.shape
+        shape = self._spread()
+        levels = self._levels(QUANTILE_LEVELS)
+        if self.levels is None:
+            levels = with_levels(levels, hitting(shape, self.low, self.high))
         if self.quantiles is None:
-            return Quantiles(self.low, self.high, levels=self._levels(QUANTILE_LEVELS), shape=shape, unit=self.unit)
+            return Quantiles(self.low, self.high, levels=levels, shape=shape, unit=self.unit)
         try:
             at = tuple(float(part) for part in self.quantiles.split(","))
         except ValueError:
             raise _wrong("--quantiles: numbers between 0 and 1 are wanted, ascending: 0.5,0.9") from None
-        return Quantiles(self.low, self.high, at, self._levels(QUANTILE_LEVELS), shape, unit=self.unit)
+        return Quantiles(self.low, self.high, at, levels, shape, unit=self.unit)
+
+    def _spread(self) -> Spread:
+        """Raises CONFIG naming --shape or --heaps."""
+        if not self.low < self.high:
+            return Shape.BELL  # the domain refuses it
+        named = {str(shape): shape for shape in Shape}
+        if self.shape is not None and self.shape not in named:
+            if self.heaps is not None:
+                raise _wrong("--heaps: a --shape of numbers has its heaps in it: leave one of the two out")
+            return of_numbers(read_numbers(Path(self.shape)), self.low, self.high, Path(self.shape).name)
+        rest = named[self.shape or Shape.BELL]
+        return rest if self.heaps is None else heaped(self.heaps, rest, self.low, self.high)
 
     def _only_what_belongs(self) -> None:
         """Raises CONFIG for an option of another kind of question."""
@@ -88,7 +119,7 @@ class Given:
         of_numbers: dict[str, object] = {"--levels": self.levels, "--unit": self.unit or None}
         of_numbers |= {"--low": None if self.low == 0.0 else self.low, "--high": None if self.high == 1.0 else self.high}
         of_means: dict[str, object] = {"--value": self.value, "--worst": self.worst or None}
-        of_quantiles: dict[str, object] = {"--quantiles": self.quantiles, "--shape": self.shape}
+        of_quantiles: dict[str, object] = {"--quantiles": self.quantiles, "--shape": self.shape, "--heaps": self.heaps}
         strange: dict[Asked, dict[str, object]] = {
             Asked.yes_no: of_categories | of_numbers | of_means | of_quantiles,
             Asked.categories: of_numbers | of_means | of_quantiles,
@@ -168,6 +199,25 @@ def read_counts(path: Path) -> tuple[tuple[str, ...], tuple[int, ...]]:
         labels.append(label)
         counts.append(count)
     return tuple(labels), (*counts, missing)
+
+
+def read_numbers(path: Path) -> dict[float, int]:
+    """How often which number is in a text file with NUMBER or NUMBER,COUNT per line. Raises CONFIG naming the line, never the number."""
+    if not path.is_file():
+        raise _wrong(f"--shape: {', '.join(Shape)} or a file of numbers is wanted")
+    counts: dict[float, int] = {}
+    for at, line in enumerate(read_bytes(path).decode("utf-8-sig", "replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        number, comma, count = (part.strip() for part in line.partition(","))
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise _wrong(f"--shape {path}, line {at}: lines are NUMBER or NUMBER,COUNT, without a heading")
+        counts[value] = counts.get(value, 0) + (_count(f"--shape {path}, line {at}", count) if comma else 1)
+    return {value: count for value, count in counts.items() if count}
 
 
 def _label_and_count(line: str) -> tuple[str, str]:

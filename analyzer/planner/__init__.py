@@ -8,8 +8,10 @@ docs/PLANNER.md says what is assumed and what the figures mean.
 from __future__ import annotations
 
 from shoal.analyzer.planner.candidates import Candidate, Unsuited
+from shoal.analyzer.planner.heaps import Heaped, heaped, hitting, of_numbers, with_levels
 from shoal.analyzer.planner.predict import Errors
-from shoal.analyzer.planner.question import LEVELS, QUANTILE_LEVELS, Frequencies, Mean, Quantiles, Question, Request, Shape, Sum
+from shoal.analyzer.planner.quantiles import heaped_error
+from shoal.analyzer.planner.question import LEVELS, QUANTILE_LEVELS, Frequencies, Mean, Quantiles, Question, Request, Shape, Spread, Sum
 from shoal.analyzer.planner.result import Option, Plan, Repeated, Standing
 from shoal.analyzer.planner.simulate import Simulation, simulate
 from shoal.analyzer.planner.total import plan
@@ -20,6 +22,7 @@ __all__ = [
     "Candidate",
     "Errors",
     "Frequencies",
+    "Heaped",
     "Mean",
     "Option",
     "Plan",
@@ -29,9 +32,15 @@ __all__ = [
     "Request",
     "Shape",
     "Simulation",
+    "Spread",
     "Standing",
     "Sum",
     "Unsuited",
+    "heaped",
+    "heaped_error",
+    "hitting",
+    "of_numbers",
     "plan",
     "simulate",
+    "with_levels",
 ]

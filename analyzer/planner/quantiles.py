@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.accounting.accountant import simplest
-from shoal.analyzer.planner.question import Quantiles, Shape
+from shoal.analyzer.planner.heaps import worst_heaps
+from shoal.analyzer.planner.question import Quantiles, Spread
 from shoal.domain import Domain, Numeric
 from shoal.entropy import Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -76,6 +77,14 @@ def predict_quantiles(question: Quantiles, mechanism: Mechanism, domain: Domain,
     return _predicted(question, mechanism.spec, domain, n, draws)
 
 
+def heaped_error(question: Quantiles, mechanism: Mechanism, domain: Domain, n: int) -> float:
+    """Root of the mean over the quantiles, with half of the devices on one number near the middle: where it lies worst between two levels.
+
+    Where draws would be needed the bias alone, which the error is not below."""
+    levels = domain.levels if isinstance(domain, Numeric) else domain.size
+    return max(ranked_quantiles(each, mechanism, domain, n) for each in worst_heaps(question, levels))
+
+
 def ranked_quantiles(question: Quantiles, mechanism: Mechanism, domain: Domain, n: int) -> float:
     """Root of the mean over the quantiles; where draws would be needed the bias alone, which the error is not below."""
     return math.sqrt(float(_predicted(question, mechanism.spec, domain, n, 0)[0].mean()))
@@ -109,7 +118,7 @@ def _rows(law: object) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=8)
-def _places(shape: Shape, levels: int, bins: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _places(shape: Spread, levels: int, bins: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """(cell at or below, chance of the next one) of ``parts`` values that are spread as the shape says, over levels or over bins."""
     shares = (np.arange(parts) + 0.5) / parts
     values = shape.quantiles(shares)

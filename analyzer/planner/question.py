@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.accounting.certificate import check_delta, check_honest, count_honest
@@ -145,6 +145,24 @@ class Shape(StrEnum):
             return np.asarray(0.5 - np.sin(np.arcsin(1.0 - 2.0 * shares) / 3.0))
         return np.asarray(1.0 - np.cbrt(1.0 - shares))
 
+    def below(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The share of the devices at or below t, in [0, 1]."""
+        import numpy as np
+
+        if self is Shape.UNIFORM:
+            return t
+        return np.asarray(t * t * (3.0 - 2.0 * t) if self is Shape.BELL else 1.0 - (1.0 - t) ** 3)
+
+
+class Spread(Protocol):
+    """How numbers are spread: a ``Shape``, or one with heaps. Its text names it. Hashable."""
+
+    def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """t in [0, 1] at or below which a share of the devices lies; shares in [0, 1]."""
+        ...
+
+    def __hash__(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
@@ -159,7 +177,7 @@ class Quantiles:
     high: float
     at: tuple[float, ...] = (0.25, 0.5, 0.75, 0.9)
     levels: tuple[int, ...] = QUANTILE_LEVELS
-    shape: Shape = Shape.BELL
+    shape: Spread = Shape.BELL
     clip: bool = True
     unit: str = ""
 

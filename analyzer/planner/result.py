@@ -10,7 +10,7 @@ from typing import Any
 from shoal.accounting.certificate import Certificate
 from shoal.analyzer.planner.candidates import Candidate, Unsuited
 from shoal.analyzer.planner.predict import Errors
-from shoal.analyzer.planner.question import Request
+from shoal.analyzer.planner.question import Quantiles, Request
 from shoal.domain import Numeric
 from shoal.task import MechanismSpec
 
@@ -160,6 +160,7 @@ class Plan:
             "target_epsilon_per_window": request.epsilon,
             "target_error": request.error,
             "unit": request.question.unit,
+            **({"shape": str(request.question.shape)} if isinstance(request.question, Quantiles) else {}),
             "choice": self.choice.to_json(shown),
             "certificate": self.certificate.to_json(),
             "repeated": None if self.repeated is None else self.repeated.to_json(),

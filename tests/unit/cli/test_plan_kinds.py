@@ -38,7 +38,7 @@ def test_quantiles_are_planned_simulated_and_drawn(tmp_path: Path, capsys: Captu
     status, out, _ = run(capsys, *common, "--plot", str(picture))
     assert status == 0
     assert "Predicted error of the quantiles 0.5, 0.9: " in out
-    assert "spread as skewed says" in out
+    assert "spread like skewed" in out
     assert "Predicted error: quantiles" in picture.read_text()
     value = json.loads(run(capsys, *common, "--simulate", "60", "--seed", "3", "--json")[1])
     assert value["question"] == "quantiles"
