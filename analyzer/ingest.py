@@ -16,7 +16,7 @@ from shoal.analyzer.missing import MissingKeys
 from shoal.analyzer.spool import Spool, Spools
 from shoal.analyzer.store import Store
 from shoal.analyzer.tasks import TaskFolder
-from shoal.clock import Clock
+from shoal.clock import SureClock
 from shoal.crypto.signing import SigningContext, verify
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
@@ -26,6 +26,7 @@ from shoal.limits import KIB, LIMITS
 from shoal.log import get_log
 from shoal.protos import delivery_pb2
 from shoal.rpc.server import Call, Method, Service
+from shoal.task import Task
 
 log = get_log("analyzer")
 SERVICE = "shoal.v1.Delivery"
@@ -49,7 +50,7 @@ class Ingest:
         tasks: TaskFolder,
         keys: KeyFolder,
         spools: Spools,
-        clock: Clock,
+        clock: SureClock,
         complete: Callable[[Batch], None],
         clean: Callable[[Batch], Awaitable[None]],
         missing: MissingKeys | None = None,
@@ -59,14 +60,14 @@ class Ingest:
         self._complete, self._clean, self._trouble = complete, clean, trouble
         self._missing = missing or MissingKeys(store, tasks, keys, clock)
 
-    def service(self, peers: frozenset[str] | None) -> Service:
+    def service(self, peers: frozenset[str] | None, **more: Method) -> Service:
         """``peers``: names of the shufflers' client certificates; None (anybody) is for a loopback server without TLS in tests."""
         methods = {
             "Offer": Method(_OFFER_BYTES, handler=self.offer),
             "Serves": Method(_SERVES_BYTES, handler=self.serves),
             "Deliver": Method(LIMITS.chunk_bytes + _CHUNK_EXTRA, stream_handler=self.deliver),
         }
-        return Service(SERVICE, methods, peers)
+        return Service(SERVICE, {**methods, **more}, peers)
 
     # --- Offer --------------------------------------------------------------------------------------------------------
 
@@ -84,16 +85,16 @@ class Ingest:
             raise ShoalError(Kind.INVALID, "manifest: this task is summed in rounds, it has no batches")
         batch = self._store.batch_of(manifest.task_id, manifest.window)
         if supersedes(batch, manifest) and batch is not None:
-            check_manifest(manifest, served, self._clock.now())
+            check_manifest(manifest, served, self._clock.earliest())
             log.warning("a batch lost rows at the shuffler: it begins again", task=manifest.task_id, window=manifest.window)
             await asyncio.to_thread(self._store.supersede, batch.manifest_hash, signed.manifest)
             await asyncio.to_thread(self._spools.delete, batch.manifest_hash)
             batch = self._store.batch_of(manifest.task_id, manifest.window)
         check_same(batch, Digest.of(signed.manifest))
         if batch is None or batch.state is BatchState.RECEIVING:
-            check_retention(served.task, min(manifest.window, served.task.windows.count - 1), self._clock.now())
+            self._check_retention(served.task, min(manifest.window, served.task.windows.count - 1))
         if batch is None:
-            check_manifest(manifest, served, self._clock.now())
+            check_manifest(manifest, served, self._clock.earliest())
             await asyncio.to_thread(self._check_key, manifest)
             batch = await asyncio.to_thread(self._store.accept, signed.manifest)
             hit("analyzer.offer.accepted")
@@ -189,8 +190,14 @@ class Ingest:
         if batch.state is not BatchState.RECEIVING:
             raise ShoalError(Kind.INVALID, "chunk: the batch is complete: offer it again for its acknowledgement")
         manifest = batch.manifest
-        check_retention(self._tasks.get(manifest.task_id).task, manifest.window, self._clock.now())
+        self._check_retention(self._tasks.get(manifest.task_id).task, manifest.window)
         return batch
+
+    def _check_retention(self, task: Task, window: int) -> None:
+        """Nothing is refused for good by a clock that is disputed: its key is still there."""
+        now = self._clock.decide()
+        if now is not None:
+            check_retention(task, window, now)
 
     async def _spool(self, batch: Batch) -> Spool:
         """The one spool of a batch: several calls may be at it at once."""

@@ -92,7 +92,10 @@ class Processor:
         """Hold the tasks' retention, until cancelled."""
         while True:
             await asyncio.sleep(_SWEEP_S)
-            await self._sweep()
+            try:
+                await self._sweep()
+            except Exception as error:  # noqa: BLE001 - whatever it was, retention is held at the next sweep
+                log.error("the tasks' retention could not be looked at: will be tried again", error=error)
 
     async def _sweep(self) -> None:
         for batch in await asyncio.to_thread(self._store.batches):

@@ -21,7 +21,7 @@ from shoal.analyzer.singles import Singles
 from shoal.analyzer.store import Outcome, Spending, Store
 from shoal.analyzer.sums import StoredSum, SumStore
 from shoal.analyzer.tasks import TaskFolder
-from shoal.clock import Clock
+from shoal.clock import SureClock
 from shoal.crypto.secagg.collector import Collector
 from shoal.crypto.secagg.records import NONCE_SIZE, Reason
 from shoal.crypto.secagg.terms import RoundTerms
@@ -71,7 +71,7 @@ class _Round:
     collector: Collector
     served: ServedTask
     window: int
-    touched: float  # Unix seconds of the last call
+    touched: float  # steady seconds of the last call
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # calls of one round don't overlap
     stored: bool = False
     counted: bool = False
@@ -99,7 +99,7 @@ class Rounds:
         signing_key: SigningKey,
         conclude: Conclude,
         shred: Callable[[TaskId, int], None],
-        clock: Clock,
+        clock: SureClock,
         entropy: Entropy = SYSTEM,
     ) -> None:
         self._store, self._sums, self._tasks, self._keys = store, SumStore(store), tasks, keys
@@ -140,7 +140,8 @@ class Rounds:
     async def open_round(self, request: bytes, call: Call) -> bytes:
         """OpenRoundRequest -> OpenRoundReply.
 
-        Raises INVALID, UNKNOWN_TASK, TOO_EARLY, WINDOW_CLOSED, OVERLOADED (too many rounds), UNAVAILABLE (the key can't be read).
+        Raises INVALID, UNKNOWN_TASK, TOO_EARLY, WINDOW_CLOSED, OVERLOADED (too many rounds), UNAVAILABLE (the key can't be read, the
+        clock is disputed).
         """
         message = codec.parse(pairwise_pb2.OpenRoundRequest, request, "opening of a round")
         served, window = await self._window(message.task_id, message.window)
@@ -153,14 +154,14 @@ class Rounds:
         return known.collector.offered.SerializeToString()
 
     async def _open(self, served: ServedTask, window: int, commitment: bytes) -> _Round:
-        now, plan = self._clock.now(), served.task.windows
+        now, plan = self._sure(), served.task.windows
         if served.task.pairwise is not None and served.task.pairwise.mode is Mode.HELPER:
             raise ShoalError(Kind.INVALID, "this task is summed in helper mode: it has no rounds")
         if now < plan.start_of(window) - plan.skew_s:
             raise ShoalError(Kind.TOO_EARLY, "the window has not begun: open rounds when it has, and check the clock")
         if now >= plan.deadline_of(window) + plan.skew_s or await asyncio.to_thread(self._store.released, served.task_id, window):
             raise ShoalError(Kind.WINDOW_CLOSED, "the window is over: no round is opened in it any more")
-        await self._drop_forgotten(now)
+        await self._drop_forgotten()
         if self.open_rounds >= MOST_OPEN:
             raise ShoalError(Kind.OVERLOADED, f"{MOST_OPEN} rounds are open: try again when one has ended")
         terms = RoundTerms.served(served, window)
@@ -173,7 +174,7 @@ class Rounds:
             ) from None
         collector = Collector(terms, hpke_key, self._signing_key, self._entropy.bytes(NONCE_SIZE), commitment)
         log.info("round opened", task=served.task_id, window=window)
-        return _Round(collector, served, window, now)
+        return _Round(collector, served, window, self._clock.steady())
 
     async def start_round(self, request: bytes, call: Call) -> bytes:
         """StartRoundRequest -> StartRoundReply. Raises NOT_FOUND (nothing opened since a restart), and what ``Collector.start`` does."""
@@ -270,7 +271,7 @@ class Rounds:
         """
         message = codec.parse(pairwise_pb2.FinishWindowRequest, request, "end of a window")
         served, window = await self._window(message.task_id, message.window)
-        if self._clock.now() < served.task.windows.deadline_of(window) - served.task.windows.skew_s:
+        if self._sure() < served.task.windows.deadline_of(window) - served.task.windows.skew_s:
             raise ShoalError(Kind.TOO_EARLY, f"window {window} still takes devices: finish it when it is over")
         await self.finish(served, window)
         return pairwise_pb2.FinishWindowReply(released=True).SerializeToString()
@@ -307,13 +308,15 @@ class Rounds:
             await asyncio.sleep(_SWEEP_S)
             try:
                 await self.sweep()
-            except (ShoalError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it was, retention is held at the next sweep
                 log.error("rounds could not be swept: will be tried again", error=error)
 
     async def sweep(self) -> None:
         """Abort rounds that the shuffler has forgotten, and release windows with sums whose end it never said before retention."""
-        now = self._clock.now()
-        await self._drop_forgotten(now)
+        await self._drop_forgotten()
+        now = self._clock.decide()
+        if now is None:
+            return
         for task_id, window in sorted(await asyncio.to_thread(self._sums.unreleased)):
             if not self._tasks.serves(task_id):  # a condition says so
                 continue
@@ -328,6 +331,13 @@ class Rounds:
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
+    def _sure(self) -> float:
+        """Unix seconds. Raises UNAVAILABLE while the clock is disputed: no window is opened, refused or released by it then."""
+        now = self._clock.decide()
+        if now is None:
+            raise ShoalError(Kind.UNAVAILABLE, "the analyzer does not know what time it is: try again later")
+        return now
+
     async def _window(self, task_id: bytes, window: int) -> tuple[ServedTask, int]:
         served = await asyncio.to_thread(self._tasks.get, TaskId(task_id))
         if served.task.pairwise is None:
@@ -340,7 +350,7 @@ class Rounds:
         one = rounds.get(name)
         if one is None:
             raise ShoalError(Kind.NOT_FOUND, _UNKNOWN)
-        one.touched = self._clock.now()
+        one.touched = self._clock.steady()
         return one
 
     async def _do(self, one: _Round, work: Callable[[], T]) -> T:
@@ -376,7 +386,8 @@ class Rounds:
         except ShoalError as error:
             log.error("an aborted round could not be counted", task=one.served.task_id, window=one.window, error=error)
 
-    async def _drop_forgotten(self, now: float) -> None:
+    async def _drop_forgotten(self) -> None:
+        now = self._clock.steady()
         for one in list(self._by_offer.values()):
             if one.open and now >= one.touched + one.patience:
                 await self._abort(one, Reason.OTHER)

@@ -11,6 +11,7 @@ from shoal.analyzer.ingest import Ingest
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.metrics import registry_of, status_of
 from shoal.analyzer.missing import MissingKeys
+from shoal.analyzer.peer_clock import PeerClock
 from shoal.analyzer.processing import Processor
 from shoal.analyzer.rounds import Rounds
 from shoal.analyzer.shredding import Shredder
@@ -18,8 +19,8 @@ from shoal.analyzer.spool import Spools
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.analyzer.sum_release import conclude_sums
 from shoal.analyzer.tasks import TaskFolder
-from shoal.clock import Clock, SystemClock
-from shoal.conditions import Conditions
+from shoal.clock import SureClock
+from shoal.conditions import Conditions, Source
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
@@ -27,6 +28,7 @@ from shoal.rpc.admin import Admin
 from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity
 from shoal.service import DataFolder, Reloading, make_folder, run_service
+from shoal.timekeeper import Readings, Timekeeper
 from shoal.watching import watch_certificates, watch_disk
 from shoal.workers import WorkerPool
 
@@ -42,7 +44,14 @@ class AnalyzerService:
     """
 
     def __init__(
-        self, config: AnalyzerConfig, data_folder: Path, store: Store, *, clock: Clock | None = None, pool: WorkerPool | None = None
+        self,
+        config: AnalyzerConfig,
+        data_folder: Path,
+        store: Store,
+        *,
+        clock: SureClock | None = None,
+        pool: WorkerPool | None = None,
+        readings: Readings | None = None,
     ) -> None:
         signing_key = load_signing_key(config.signing_key)
         if not config.keys_dir.is_dir():
@@ -54,7 +63,8 @@ class AnalyzerService:
         self._store = store
         store.sign_with(signing_key.public)
         store.releases()  # each is verified once, so that what is damaged is told from the start
-        keys, clock = KeyFolder(config.keys_dir), clock or SystemClock()
+        keys, self._clock = KeyFolder(config.keys_dir), clock or Timekeeper(data_folder, "shoal analyzer clock", readings)
+        clock = self._clock
         self._tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public)
         self._missing = MissingKeys(store, self._tasks, keys, clock)
         self._missing.look()
@@ -91,19 +101,32 @@ class AnalyzerService:
             clock=clock,
         )
         shufflers = frozenset(config.allowed_shufflers)
-        self._server = RpcServer(config.listen, [ingest.service(shufflers), self._rounds.service(shufflers)], tls)
-        self.conditions = Conditions()
+        peer = PeerClock(self._tasks, signing_key, clock)
+        self._server = RpcServer(config.listen, [ingest.service(shufflers, Time=peer.method()), self._rounds.service(shufflers)], tls)
         disk = watch_disk(data_folder)
-        self.conditions.watch(disk)
-        authorities = {} if tls.client_ca is None else {"tls.client_ca": tls.client_ca}
-        self.conditions.watch(watch_certificates({"tls.certificate": tls.certificate}, authorities))
-        for source in (self._tasks.conditions, self._missing.conditions, self._processor.conditions, store.damage):
-            self.conditions.watch(source)
+        self.conditions = self._watched(disk, tls)
         self._server.health.ready = self.conditions.ready
         self._admin = Admin(
             config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts), config.admin.access()
         )
         self._working: list[asyncio.Task[None]] = []
+        self._keep_time(shredder)
+
+    def _watched(self, disk: Source, tls: TlsIdentity) -> Conditions:
+        conditions = Conditions()
+        authorities = {} if tls.client_ca is None else {"tls.client_ca": tls.client_ca}
+        certificates = watch_certificates({"tls.certificate": tls.certificate}, authorities)
+        known = (self._tasks.conditions, self._missing.conditions, self._processor.conditions)
+        for source in (disk, certificates, *known, self._store.damage):
+            conditions.watch(source)
+        return conditions
+
+    def _keep_time(self, shredder: Shredder) -> None:
+        """Look at the clock for the first time: ``start`` goes on with it."""
+        if isinstance(self._clock, Timekeeper):
+            self._clock.watch(shredder.nothing_over)
+            self._clock.look()
+            self.conditions.watch(self._clock.conditions)
 
     def _status(self) -> dict[str, Any]:
         """For /status, to which the admin port adds ``ready`` and ``conditions``."""
@@ -117,6 +140,8 @@ class AnalyzerService:
         self._working = [
             asyncio.create_task(work) for work in (self._processor.run(), self._processor.sweep_forever(), self._rounds.sweep_forever())
         ]
+        if isinstance(self._clock, Timekeeper):
+            self._working.append(asyncio.create_task(self._clock.run(asyncio.Event())))
         port = await self._server.start()
         log.info("serving", port=port, tasks=len(self._tasks.all()), workers=self._pool.processes)
         return port, admin_port
@@ -134,6 +159,8 @@ class AnalyzerService:
         await asyncio.gather(*self._working, return_exceptions=True)
         await self._rounds.stop()
         await self._admin.stop()
+        if isinstance(self._clock, Timekeeper):
+            await asyncio.to_thread(self._clock.keep)
         if self._own_pool:
             await asyncio.to_thread(self._pool.close)
         log.info("stopped")

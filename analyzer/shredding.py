@@ -13,7 +13,7 @@ from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.spool import Spools
 from shoal.analyzer.store import Store
 from shoal.analyzer.tasks import TaskFolder
-from shoal.clock import Clock
+from shoal.clock import SureClock
 from shoal.failpoints import hit
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.log import get_log
@@ -25,7 +25,7 @@ Window = tuple[TaskId, int]
 class Shredder:
     """Methods block and may be repeated. They raise KEY_FILE or OSError if something can't be deleted."""
 
-    def __init__(self, *, store: Store, tasks: TaskFolder, keys: KeyFolder, spools: Spools, clock: Clock) -> None:
+    def __init__(self, *, store: Store, tasks: TaskFolder, keys: KeyFolder, spools: Spools, clock: SureClock) -> None:
         self._store, self._tasks, self._keys, self._spools, self._clock = store, tasks, keys, spools, clock
         self._lock = threading.Lock()  # a batch's end and the next offer of it may come at the same moment
         self._released: set[Digest] = set()
@@ -50,10 +50,21 @@ class Shredder:
                 self._summed.add((task_id, window))
 
     def expired(self, batch: Batch) -> bool:
-        """Whether the task's retention forbids to hold this batch any longer. False while its task is not served."""
+        """Whether the task's retention forbids to hold this batch any longer. False while its task is not served,
+        and while the clock is disputed."""
         if not self._tasks.serves(batch.manifest.task_id):
             return False
-        return retention_over(self._tasks.get(batch.manifest.task_id).task, batch.manifest.window, self._clock.now())
+        now = self._clock.decide()
+        return now is not None and retention_over(self._tasks.get(batch.manifest.task_id).task, batch.manifest.window, now)
+
+    def nothing_over(self, now: float) -> bool:
+        """Whether by that time no key would be deleted that is there: a clock that says so leads to nothing that can't be undone."""
+        over = self._store.over()
+        return not any(
+            retention_over(served.task, window, now) and (served.task_id, window) not in over and self._keys.path(config.key_id).exists()
+            for served in self._tasks.all()
+            for window, config in enumerate(served.keys.analyzer_keys)
+        )
 
     def sweep(self) -> None:
         """The same for windows whose retention is over and whose batch never came, or never whole."""
@@ -86,7 +97,10 @@ class Shredder:
 
     def _expired_windows(self) -> dict[Window, Batch | None]:
         """Windows beyond their retention, with their batch if one was offered; not those that are complete: they are finished."""
-        now, batches = self._clock.now(), {_window(batch): batch for batch in self._store.batches()}
+        now = self._clock.decide()
+        if now is None:
+            return {}
+        batches = {_window(batch): batch for batch in self._store.batches()}
         found = {
             (served.task_id, window): batches.get((served.task_id, window))
             for served in self._tasks.known()

@@ -87,6 +87,26 @@ def _show(found: dict[str, Any]) -> None:
             say(f"{row['name']}, window {last['window']}: {last['n']:,} reports, {last['rejected']:,} rows rejected")
 
 
+@analyzer.command("clock")
+def clock(
+    config: Config,
+    confirming: Annotated[bool, typer.Option("--confirm", help="The wall clock shown is right: go on by it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs. Times are Unix seconds.")] = False,
+) -> None:
+    """Whether the analyzer believes this machine's clock, and by which witnesses. Run it on that machine, as the service's user.
+
+    While the clock is disputed no key is deleted and no window is given up; batches are still taken and released.
+    --confirm is for the difference that is shown now: a later jump wants another look.
+
+    Example: shoal analyzer clock --config analyzer.toml --confirm
+    """
+    from shoal.analyzer.config import AnalyzerConfig
+    from shoal.cli.clock_shown import clock_command
+    from shoal.settings import load_settings
+
+    clock_command(load_settings(AnalyzerConfig, config).data_dir, "analyzer", confirming, as_json)
+
+
 def fetch_status(address: str) -> dict[str, Any]:
     """The JSON object behind /status of an admin port. Raises CONFIG, UNAVAILABLE."""
     if split_address(address) is None:

@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     part = typer.Typer(help="The shuffler: takes sealed reports, forgets who sent them, delivers whole batches.", no_args_is_help=True)
     part.command("serve")(serve)
     part.command("status")(status)
+    part.command("clock")(clock)
     app.add_typer(part, name="shuffler")
 
 
@@ -60,6 +61,25 @@ def status(
     else:
         _show(answer)
     exit_unless_ready(answer)
+
+
+def clock(
+    config: Config,
+    confirming: Annotated[bool, typer.Option("--confirm", help="The wall clock shown is right: go on by it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs. Times are Unix seconds.")] = False,
+) -> None:
+    """Whether the shuffler believes this machine's clock, and by which witnesses. Run it on that machine, as the service's user.
+
+    While the clock is disputed no window closes, nothing is deleted, and devices are told to try again later.
+    --confirm is for the difference that is shown now: a later jump wants another look.
+
+    Example: shoal shuffler clock --config shuffler.toml --confirm
+    """
+    from shoal.cli.clock_shown import clock_command
+    from shoal.settings import load_settings
+    from shoal.shuffler.config import ShufflerConfig
+
+    clock_command(load_settings(ShufflerConfig, config).data_dir, "shuffler", confirming, as_json)
 
 
 def _fetch(address: str) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class SigningContext(Enum):
     ROUND_START = "round-start"
     ROUND_COMMIT = "round-commit"
     ROUND_ENDORSE = "round-endorse"
+    TIME = "time"
 
 
 def signed_input(context: SigningContext, data: bytes) -> bytes:

@@ -135,6 +135,69 @@ class Unserved(_message.Message):
 Global___Unserved: _TypeAlias = Unserved  # noqa: Y015
 
 @_typing.final
+class SignedTime(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORD_FIELD_NUMBER: _builtins.int
+    SIGNER_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    word: _builtins.bytes
+    """a serialized TimeWord"""
+    signer: _builtins.bytes
+    """the Ed25519 public key: a task's shuffler_key in a request, its analyzer_key in a reply"""
+    signature: _builtins.bytes
+    """over "shoal/v1/sign/time" 0x00 word"""
+    def __init__(
+        self,
+        *,
+        word: _builtins.bytes = ...,
+        signer: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signature", b"signature", "signer", b"signer", "word", b"word"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedTime: _TypeAlias = SignedTime  # noqa: Y015
+
+@_typing.final
+class TimeWord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    UNIX_MS_FIELD_NUMBER: _builtins.int
+    VOUCHED_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
+    REPLY_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """1"""
+    unix_ms: _builtins.int
+    """milliseconds since 1970, by the clock of who signs"""
+    vouched: _builtins.bool
+    """its own clock went on without a jump"""
+    nonce: _builtins.bytes
+    """16 random bytes of the request; a reply repeats them"""
+    reply: _builtins.bool
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        unix_ms: _builtins.int = ...,
+        vouched: _builtins.bool = ...,
+        nonce: _builtins.bytes = ...,
+        reply: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nonce", b"nonce", "reply", b"reply", "unix_ms", b"unix_ms", "version", b"version", "vouched", b"vouched"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimeWord: _TypeAlias = TimeWord  # noqa: Y015
+
+@_typing.final
 class SignedManifest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -49,6 +49,11 @@ class DeliveryStub:
                 request_serializer=shoal_dot_protos_dot_delivery__pb2.ServesRequest.SerializeToString,
                 response_deserializer=shoal_dot_protos_dot_delivery__pb2.ServesReply.FromString,
                 _registered_method=True)
+        self.Time = channel.unary_unary(
+                '/shoal.v1.Delivery/Time',
+                request_serializer=shoal_dot_protos_dot_delivery__pb2.SignedTime.SerializeToString,
+                response_deserializer=shoal_dot_protos_dot_delivery__pb2.SignedTime.FromString,
+                _registered_method=True)
 
 
 class DeliveryServicer:
@@ -75,6 +80,13 @@ class DeliveryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Time(self, request, context):
+        """Each says what time it is: a witness for the other's clock.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeliveryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +104,11 @@ def add_DeliveryServicer_to_server(servicer, server):
                     servicer.Serves,
                     request_deserializer=shoal_dot_protos_dot_delivery__pb2.ServesRequest.FromString,
                     response_serializer=shoal_dot_protos_dot_delivery__pb2.ServesReply.SerializeToString,
+            ),
+            'Time': grpc.unary_unary_rpc_method_handler(
+                    servicer.Time,
+                    request_deserializer=shoal_dot_protos_dot_delivery__pb2.SignedTime.FromString,
+                    response_serializer=shoal_dot_protos_dot_delivery__pb2.SignedTime.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +192,33 @@ class Delivery:
             '/shoal.v1.Delivery/Serves',
             shoal_dot_protos_dot_delivery__pb2.ServesRequest.SerializeToString,
             shoal_dot_protos_dot_delivery__pb2.ServesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Time(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shoal.v1.Delivery/Time',
+            shoal_dot_protos_dot_delivery__pb2.SignedTime.SerializeToString,
+            shoal_dot_protos_dot_delivery__pb2.SignedTime.FromString,
             options,
             channel_credentials,
             insecure,

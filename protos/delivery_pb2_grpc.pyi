@@ -37,6 +37,8 @@ class DeliveryStub:
     """Rows from first_row on; returns how many the analyzer holds on disk."""
     Serves: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ServesRequest, _delivery_pb2.ServesReply]
     """Which of these tasks and windows the analyzer could not take: asked before devices answer, and again and again."""
+    Time: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.SignedTime, _delivery_pb2.SignedTime]
+    """Each says what time it is: a witness for the other's clock."""
 
 @_typing.type_check_only
 class DeliveryAsyncStub(DeliveryStub):
@@ -47,6 +49,8 @@ class DeliveryAsyncStub(DeliveryStub):
     """Rows from first_row on; returns how many the analyzer holds on disk."""
     Serves: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ServesRequest, _delivery_pb2.ServesReply]  # type: ignore[assignment]
     """Which of these tasks and windows the analyzer could not take: asked before devices answer, and again and again."""
+    Time: _aio.UnaryUnaryMultiCallable[_delivery_pb2.SignedTime, _delivery_pb2.SignedTime]  # type: ignore[assignment]
+    """Each says what time it is: a witness for the other's clock."""
 
 class DeliveryServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -72,5 +76,13 @@ class DeliveryServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_pb2.ServesReply, _abc.Awaitable[_delivery_pb2.ServesReply]]:
         """Which of these tasks and windows the analyzer could not take: asked before devices answer, and again and again."""
+
+    @_abc_1.abstractmethod
+    def Time(
+        self,
+        request: _delivery_pb2.SignedTime,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.SignedTime, _abc.Awaitable[_delivery_pb2.SignedTime]]:
+        """Each says what time it is: a witness for the other's clock."""
 
 def add_DeliveryServicer_to_server(servicer: DeliveryServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from shoal import codec
-from shoal.clock import Clock
+from shoal.clock import SureClock
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -31,7 +31,7 @@ _FIELD_BYTES = 6  # around a bundle in a catalogue: a tag and its length
 class Directory:
     """The service's handler. The catalogue is made when it is first asked for, and again when a task was added or is over."""
 
-    def __init__(self, book: TaskBook, clock: Clock, paused: Callable[[], Mapping[TaskId, frozenset[int]]] = dict) -> None:
+    def __init__(self, book: TaskBook, clock: SureClock, paused: Callable[[], Mapping[TaskId, frozenset[int]]] = dict) -> None:
         """``paused``: windows that the analyzer could not open, by task; an empty set: all."""
         self._book, self._clock, self._paused = book, clock, paused
         self._known = -1  # tasks of the book when the catalogue was made: it only ever grows
@@ -57,7 +57,7 @@ class Directory:
 
     def _catalogue(self) -> tuple[bytes, bytes]:
         """The serialized Catalogue and its SHA-256."""
-        now = self._clock.now()
+        now = self._clock.earliest()  # a clock that went ahead hides no task
         if self._known != len(self._book.served) or now >= self._until or self._paused() != self._told:
             self._make(now)
         return self._data, self._digest

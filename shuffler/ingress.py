@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shoal import codec
-from shoal.clock import Clock
+from shoal.clock import SureClock
 from shoal.crypto.envelope import HEADER_SIZE, HopContent, frame_header, open_frame, receipt_mac
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
@@ -29,6 +29,7 @@ from shoal.shuffler.writer import Writer
 
 SERVICE = "shoal.v1.Ingress"
 _ACCEPTED = 0
+CLOCK = "the shuffler does not know what time it is: try again later"
 _TURNS = 4  # batches for each worker that are parsed, opened and written at a time; others wait as the bytes that came
 _LEAST_TURNS = 8
 
@@ -69,7 +70,7 @@ class Ingress:
     """The service's handlers. ``refused`` counts refusals by kind, for metrics. ``paused``: windows that the analyzer could not open."""
 
     def __init__(
-        self, book: TaskBook, store: Store, writer: Writer, opener: Opener, clock: Clock, paused: Callable[[WindowId], bool] = _nothing
+        self, book: TaskBook, store: Store, writer: Writer, opener: Opener, clock: SureClock, paused: Callable[[WindowId], bool] = _nothing
     ) -> None:
         self._paused = paused
         self._book, self._store, self._writer, self._opener, self._clock = book, store, writer, opener, clock
@@ -95,7 +96,7 @@ class Ingress:
             content = open_frame(self._book.keys[key_id], frame)
             window = self._admit(content, key_id)
             # Last, because it costs most: two signatures. On the event loop like the opening, which costs as much.
-            device = core.identify(self._book.roots.get(content.task_id.raw, b""), content, self._clock.now())
+            device = core.identify(self._book.roots.get(content.task_id.raw, b""), content, self._now())
             core.check_size(self._book.served[content.task_id].task, len(frame))
             (kind,) = await self._writer.submit([Submission(window, content.sealed, device)])
             if kind is not None:
@@ -137,7 +138,7 @@ class Ingress:
             else:
                 header = frame[:HEADER_SIZE]
                 statuses[index] = refusals.get(header) or refusals.setdefault(header, self._refusal_of(frame))
-        enrolment = Enrolment(dict(self._book.roots), self._clock.now())
+        enrolment = Enrolment(dict(self._book.roots), self._now())
         opened = await self._opener.open_many(known, [frames[index] for index in held], enrolment)
         ack_keys: dict[int, bytes] = {}
         submissions: dict[int, Submission] = {}
@@ -218,10 +219,17 @@ class Ingress:
         window = WindowId(content.task_id, content.window)
         record = self._store.record(window)
         state, reports = (record.state, record.reports) if record else (None, 0)
-        core.admit(served, state, content, key_id, self._clock.now(), reports)
+        core.admit(served, state, content, key_id, self._now(), reports)
         if self._paused(window):
             raise ShoalError(Kind.UNAVAILABLE, "the analyzer can't open this window now: try again later, its operator knows")
         return window
+
+    def _now(self) -> float:
+        """Raises UNAVAILABLE while the clock is disputed: a refusal by it would make a device drop its report."""
+        now = self._clock.decide()
+        if now is None:
+            raise ShoalError(Kind.UNAVAILABLE, CLOCK)
+        return now
 
 
 def _receipt(answer: Answer, frame: bytes) -> submit_pb2.Receipt:

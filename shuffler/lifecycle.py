@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shoal.clock import Clock
+from shoal.clock import SureClock
 from shoal.crypto.trust import ServedTask
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
@@ -39,7 +39,8 @@ class Delivery(Protocol):
 
 @dataclass(slots=True)
 class _Pending:
-    """When a window's work is tried next, when it may be delivered, how often it failed. In memory only: a start draws anew."""
+    """When a window's work is tried next, when it may be delivered (steady seconds: a clock that jumps puts nothing off), how often it
+    failed. In memory only: a start draws anew."""
 
     at: float
     deliver_at: float | None = None
@@ -60,7 +61,7 @@ class Lifecycle:
         store: Store,
         writer: Writer,
         delivery: Delivery,
-        clock: Clock,
+        clock: SureClock,
         entropy: Entropy,
         delivery_delay_max_s: float,
         forget_keys: Callable[[], Awaitable[None]] = _nothing,
@@ -72,7 +73,7 @@ class Lifecycle:
         self._ticking = asyncio.Lock()
         self._sealing = asyncio.Semaphore(_SEALS)
         # Everything that a crash may have interrupted is to be done again.
-        now = clock.now()
+        now = clock.steady()
         self._pending = {window: _Pending(now) for window, record in store.records().items() if core.resume(record.state)}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -117,8 +118,10 @@ class Lifecycle:
             await self._tick()
 
     async def _tick(self) -> None:
-        now = self._clock.now()
-        await self._close_due(now)
+        sure = self._clock.decide()
+        if sure is not None:  # else no window closes: what was decided before goes on
+            await self._close_due(sure)
+        now = self._clock.steady()
         try:
             if self._book.retire():
                 await self._forget_keys()
@@ -169,7 +172,7 @@ class Lifecycle:
         try:
             await self._writer.run(lambda: self._store.close_intake(window))
         except ShoalError:
-            if core.expired(served.task, window.window, self._clock.now()):  # not even this fits on the disk: see _expire
+            if self._over(served, window):  # not even this fits on the disk: see _expire
                 held = self._store.distinct(window)
                 await self._writer.run(lambda: self._store.shred(window))
                 log.error(
@@ -180,7 +183,7 @@ class Lifecycle:
                 )
             raise
         self._book.decided(window)
-        self._pending[window] = _Pending(self._clock.now())
+        self._pending[window] = _Pending(self._clock.steady())
         log.info("window closed", task=window.task_id, window=window.window)
 
     async def _guard(self, window: WindowId, pending: _Pending, work: Coroutine[Any, Any, None]) -> None:
@@ -193,10 +196,10 @@ class Lifecycle:
             pending.last = error.kind if isinstance(error, ShoalError) else Kind.INTERNAL
             longest = min(_LONGEST_S, LIMITS.retry_first_s * 2 ** min(pending.failures, 20))
             asked = min(error.retry_after_s, LIMITS.retry_after_most_s) if isinstance(error, ShoalError) else 0.0
-            pending.at = self._clock.now() + max(longest * self._fraction(), asked)
+            pending.at = self._clock.steady() + max(longest * self._fraction(), asked)
             log.warning("will be tried again", task=window.task_id, window=window.window, attempt=pending.failures, error=error)
         except Exception as error:  # noqa: BLE001 - a bug in one window must not stop the others
-            pending.failures, pending.last, pending.at = pending.failures + 1, Kind.INTERNAL, self._clock.now() + _LONGEST_S
+            pending.failures, pending.last, pending.at = pending.failures + 1, Kind.INTERNAL, self._clock.steady() + _LONGEST_S
             log.error("unexpected failure", task=window.task_id, window=window.window, error=error)
         finally:
             self._working.pop(window, None)
@@ -209,8 +212,11 @@ class Lifecycle:
 
     def _ended(self, window: WindowId, record: WindowRecord) -> bool:
         """Whether the task's retention forbids to hold this window's reports any longer."""
-        task = self._book.served[window.task_id].task
-        return core.possible(record.state, Event.EXPIRED) and core.expired(task, window.window, self._clock.now())
+        return core.possible(record.state, Event.EXPIRED) and self._over(self._book.served[window.task_id], window)
+
+    def _over(self, served: ServedTask, window: WindowId) -> bool:
+        now = self._clock.decide()
+        return now is not None and core.expired(served.task, window.window, now)
 
     async def _work(self, window: WindowId, pending: _Pending) -> None:
         """Go on from the window's durable state until it is SHREDDED or something has to be waited for."""
@@ -294,7 +300,7 @@ class Lifecycle:
         ``pending.at``.
         """
         await asyncio.to_thread(self._store.destroy_inbox, window)
-        now = self._clock.now()
+        now = self._clock.steady()
         if pending.deliver_at is None:  # when a batch arrives says nothing about when its last report did
             pending.deliver_at = now + self._delay * self._fraction()
         if now < pending.deliver_at:

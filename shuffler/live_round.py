@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from shoal.clock import Clock
+from shoal.clock import SureClock
 from shoal.crypto.secagg.coordinator import AskCommit, AskStart, AskUnmask, Coordinator, Deliver, Effect, End
 from shoal.crypto.secagg.records import Reason
 from shoal.crypto.secagg.terms import RoundTerms
@@ -38,8 +38,8 @@ class GaveUpError(Exception):
         self.reason = reason
 
 
-async def ask(attempt: Callable[[], Awaitable[T]], window: WindowId, clock: Clock, entropy: Entropy, until: float, what: str) -> T:
-    """Call the analyzer until it answers, or ``until`` (Unix seconds): an analyzer that is away for a moment costs nothing.
+async def ask(attempt: Callable[[], Awaitable[T]], window: WindowId, clock: SureClock, entropy: Entropy, until: float, what: str) -> T:
+    """Call the analyzer until it answers, or ``until`` (steady seconds of ``clock``): an analyzer that is away for a moment costs nothing.
 
     Raises GaveUpError: UNREACHABLE at the end of patience, RESTARTED if it does not know the round any more, the reason that it
     names for an abort, WINDOW_OVER, DISAGREE for anything else that it says for good.
@@ -53,7 +53,7 @@ async def ask(attempt: Callable[[], Awaitable[T]], window: WindowId, clock: Cloc
             log.warning("the analyzer did not do its part of a round", task=window.task_id, window=window.window, method=what, error=error)
         if reason is not None:
             raise GaveUpError(reason)
-        if clock.now() >= until:
+        if clock.steady() >= until:
             raise GaveUpError(Reason.UNREACHABLE)
         await asyncio.sleep(pause * (0.5 + fraction(entropy) / 2))
         pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -88,17 +88,23 @@ class LiveRound:
         coordinator: Coordinator,
         folder: Path,
         collection: Collection,
-        clock: Clock,
+        clock: SureClock,
         entropy: Entropy,
         tick_s: float = TICK_S,
+        begins: float | None = None,
     ) -> None:
-        """``folder``: where uploads wait. Raises OVERLOADED, INTERNAL (disk)."""
+        """``begins``: Unix seconds now, None: as the clock says. ``folder``: where uploads wait. Raises OVERLOADED, INTERNAL (disk)."""
         self.terms, self.coordinator = terms, coordinator
         self.window = WindowId(terms.task_id, terms.window)
         self.devices: dict[bytes, bytes] = {}  # session -> device key
         self._collection, self._clock, self._entropy, self._tick_s = collection, clock, entropy, tick_s
+        self._begins, self._began = clock.now() if begins is None else begins, clock.steady()
         self._woken = asyncio.Event()
         self.spool = VectorSpool(folder, terms.sealed_vector_bytes, terms.plan.cohort_max)
+
+    def now(self) -> float:
+        """Unix seconds when the round began and what passed since: a clock that jumps ends no phase."""
+        return self._begins + (self._clock.steady() - self._began)
 
     def wake(self) -> None:
         self._woken.set()
@@ -108,7 +114,7 @@ class LiveRound:
         try:
             while not self.coordinator.ended:
                 self._woken.clear()
-                await self._perform(self.coordinator.tick(self._clock.now()))
+                await self._perform(self.coordinator.tick(self.now()))
                 if self.coordinator.ended:
                     break
                 with contextlib.suppress(TimeoutError):
@@ -139,18 +145,18 @@ class LiveRound:
         match effect:
             case AskStart(starting):
                 start = await self._ask(lambda: self._collection.start(starting), "StartRound")
-                return self.coordinator.started(start, self._clock.now())
+                return self.coordinator.started(start, self.now())
             case Deliver(rows):
                 round_id = self.coordinator.round_id
                 assert round_id is not None  # noqa: S101 - vectors come after the start
                 size = self.terms.sealed_vector_bytes
                 vectors = await self._ask(lambda: self._collection.deliver(round_id, self.spool, rows, size), "DeliverVectors")
-                return self.coordinator.delivered(vectors, self._clock.now())
+                return self.coordinator.delivered(vectors, self.now())
             case AskCommit(committing):
                 commit = await self._ask(lambda: self._collection.commit(committing), "CommitRound")
-                return self.coordinator.committed(commit, self._clock.now())
+                return self.coordinator.committed(commit, self.now())
             case AskUnmask(requests):
-                return self.coordinator.unmasked(await self._unmask(requests), self._clock.now())
+                return self.coordinator.unmasked(await self._unmask(requests), self.now())
             case End(reason):
                 await self._end(reason)
                 return []
@@ -174,4 +180,4 @@ class LiveRound:
 
     async def _ask(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         patience = max(_LEAST_PATIENCE_S, float(self.terms.plan.seconds))
-        return await ask(attempt, self.window, self._clock, self._entropy, self._clock.now() + patience, what)
+        return await ask(attempt, self.window, self._clock, self._entropy, self._clock.steady() + patience, what)

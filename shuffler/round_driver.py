@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from shoal.clock import Clock
+from shoal.clock import SureClock
 from shoal.crypto.secagg.coordinator import Coordinator, countersign, open_request
 from shoal.crypto.secagg.records import NONCE_SIZE, Reason
 from shoal.crypto.secagg.terms import RoundTerms
@@ -29,6 +30,7 @@ from shoal.shuffler import core
 from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.collection import Collection
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.ingress import CLOCK
 from shoal.shuffler.live_round import TICK_S, GaveUpError, LiveRound, ask, fraction
 from shoal.shuffler.singles import Singles
 from shoal.shuffler.tasks import TaskBook
@@ -56,7 +58,7 @@ class WindowRounds:
         admissions: Admissions,
         signing_key: SigningKey,
         folder: Path,
-        clock: Clock,
+        clock: SureClock,
         entropy: Entropy,
         tick_s: float,
     ) -> None:
@@ -69,7 +71,7 @@ class WindowRounds:
         self._seats: dict[bytes, tuple[LiveRound, bytes]] = {}  # device key -> its last round and session
         self._joining: LiveRound | None = None
         self._left: Counter[bytes] = Counter()  # rounds that a device left unfinished, by device key
-        self._lonely, self._not_before = 0, 0.0  # rounds in a row that too few joined; when the next one may open
+        self._lonely, self._not_before = 0, -math.inf  # rounds in a row that too few joined; when (steady) the next one may open
         self._woken = asyncio.Event()
         self._wanted = False
         self.ended: Counter[str] = Counter()  # rounds by how they ended: "done", or the reason
@@ -83,20 +85,23 @@ class WindowRounds:
 
     def opens_now(self, now: float) -> bool:
         """Whether a round that somebody asked for may begin."""
-        return self.opens_rounds(now) and now >= self._not_before
+        return self.opens_rounds(now) and self._clock.steady() >= self._not_before
 
     def takes_singles(self, now: float) -> bool:
         """Helper mode: whether the window takes vectors now."""
         plan = self.served.task.windows
         return plan.start_of(self.window.window) - plan.skew_s <= now < plan.deadline_of(self.window.window)
 
-    def invite(self, now: float) -> pairwise_pb2.Answer:
-        """To Ask: the offer that takes devices, or when to ask again. Raises TOO_EARLY, WINDOW_CLOSED."""
+    def invite(self, now: float | None) -> pairwise_pb2.Answer:
+        """To Ask: the offer that takes devices, or when to ask again. Raises TOO_EARLY, WINDOW_CLOSED; UNAVAILABLE for a disputed clock
+        (None), by which no round is opened."""
         if self._joining is not None:
-            answer = self._joining.coordinator.invite(now)
+            answer = self._joining.coordinator.invite(self._joining.now())
             if answer.phase == pairwise_pb2.PHASE_JOIN:
                 return answer
         plan = self.served.task.windows
+        if now is None:
+            raise ShoalError(Kind.UNAVAILABLE, CLOCK)
         if now < plan.start_of(self.window.window) - plan.skew_s:
             raise ShoalError(Kind.TOO_EARLY, "the window has not begun: ask when it has, and check the clock")
         if not self.opens_rounds(now):
@@ -117,19 +122,19 @@ class WindowRounds:
         """
         held = self._sessions.get(session)
         if held is not None:
-            held.coordinator.join(session, join, self._clock.now())  # the same again, or a CONFLICT
+            held.coordinator.join(session, join, held.now())  # the same again, or a CONFLICT
             return held
         live = self._joining
         if live is None or live.coordinator.offer_id.raw != join.offer_id:
             raise ShoalError(Kind.NOT_FOUND, "this round is not open any more: ask for the next one")
-        device_key = live.coordinator.identify(join, self._clock.now())
+        device_key = live.coordinator.identify(join, live.now())
         if await asyncio.to_thread(self.admissions.answered, self.window, device_key):
             raise ShoalError(Kind.CONFLICT, "this device has answered the window before: a window is answered once")
         if self._seated_elsewhere(device_key, live):
             raise ShoalError(Kind.TOO_EARLY, "this device has a seat in a round that goes on: try again when it has ended")
         if self._left[device_key] >= MOST_LEFT:  # a few that join and fall silent could end every round of the window
             raise ShoalError(Kind.TOO_EARLY, f"this device left {MOST_LEFT} rounds of this window unfinished: wait for the next window")
-        live.coordinator.join(session, join, self._clock.now())
+        live.coordinator.join(session, join, live.now())
         live.devices[session] = device_key
         self._sessions[session], self._seats[device_key] = live, (live, session)
         return live
@@ -139,7 +144,7 @@ class WindowRounds:
         live, session = self._seats.get(device_key, (None, b""))
         if live is None or live is here or live.coordinator.ended:
             return False
-        return live.coordinator.answer(session, self._clock.now()).kind != Kind.WINDOW_CLOSED.value
+        return live.coordinator.answer(session, live.now()).kind != Kind.WINDOW_CLOSED.value
 
     def phases(self) -> Counter[str]:
         """Rounds under way, by phase."""
@@ -153,11 +158,12 @@ class WindowRounds:
             while True:
                 self._woken.clear()
                 self._reap()
-                now = self._clock.now()
-                if not self._rounds and not self.opens_rounds(now) and now >= self.served.task.windows.deadline_of(self.window.window):
-                    return
-                if self._wanted and self.opens_now(now):
-                    await self._open()
+                now = self._clock.decide()  # None: rounds go on, none is opened, and the window does not end
+                if now is not None:
+                    if not self._rounds and not self.opens_rounds(now) and now >= self.served.task.windows.deadline_of(self.window.window):
+                        return
+                    if self._wanted and self.opens_now(now):
+                        await self._open(now)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), self._tick_s)
         finally:
@@ -176,7 +182,7 @@ class WindowRounds:
                 reason = live.coordinator.reason
                 self.ended[reason.value if reason else "done"] += 1
                 self._lonely = self._lonely + 1 if reason is Reason.TOO_FEW_JOINED else 0
-                self._not_before = self._clock.now() + lonely_pause(self._lonely, self.terms.plan.join_s)
+                self._not_before = self._clock.steady() + lonely_pause(self._lonely, self.terms.plan.join_s)
                 self._left.update(live.devices[session] for session in live.coordinator.left)
                 self._ended.append(live)
         while len(self._ended) > _KEPT_ROUNDS or sum(len(live.devices) for live in self._ended) > _KEPT_SEATS:
@@ -186,22 +192,25 @@ class WindowRounds:
                 if self._seats.get(device_key, (None, b""))[0] is old:
                     del self._seats[device_key]
 
-    async def _open(self) -> None:
+    async def _open(self, now: float) -> None:
         """An offer, unless one takes devices already. Failures are in the log; devices ask again."""
         joining = self._joining
-        if joining is not None and joining.coordinator.invite(self._clock.now()).phase == pairwise_pb2.PHASE_JOIN:
+        if joining is not None and joining.coordinator.invite(joining.now()).phase == pairwise_pb2.PHASE_JOIN:
             self._wanted = False
             return
         if len(self._rounds) >= MOST_ROUNDS or self.terms.plan.mode is Mode.HELPER:
             return
         nonce = self._entropy.bytes(NONCE_SIZE)
         request = open_request(self.terms, nonce)
-        until = self._clock.now() + _OPEN_PATIENCE_S
+        asked = self._clock.steady()
         try:
-            reply = await ask(lambda: self._collection.open(request), self.window, self._clock, self._entropy, until, "OpenRound")
+            reply = await ask(
+                lambda: self._collection.open(request), self.window, self._clock, self._entropy, asked + _OPEN_PATIENCE_S, "OpenRound"
+            )
             offer = countersign(self.terms, nonce, reply, self._signing_key)
-            coordinator = Coordinator(self.terms, offer, nonce, self._signing_key, self._entropy, self._clock.now())
-            live = LiveRound(self.terms, coordinator, self._folder, self._collection, self._clock, self._entropy, self._tick_s)
+            begins = now + self._clock.steady() - asked
+            coordinator = Coordinator(self.terms, offer, nonce, self._signing_key, self._entropy, begins)
+            live = LiveRound(self.terms, coordinator, self._folder, self._collection, self._clock, self._entropy, self._tick_s, begins)
         except GaveUpError as error:
             log.error("no round can be opened", task=self.window.task_id, window=self.window.window, reason=error.reason.value)
             self._wanted = False
@@ -235,7 +244,7 @@ class RoundDriver:
         singles: Singles,
         signing_key: SigningKey,
         folder: Path,
-        clock: Clock,
+        clock: SureClock,
         entropy: Entropy,
         decide: Callable[[WindowId], Awaitable[None]],
         tick_s: float = TICK_S,
@@ -279,7 +288,10 @@ class RoundDriver:
 
     def tick(self) -> None:
         """Begin the windows whose time has come."""
-        for served, window in list(self._book.running(self._clock.now())):
+        now = self._clock.decide()
+        if now is None:
+            return
+        for served, window in list(self._book.running(now)):
             if served.task.pairwise is not None and window not in self._tasks:
                 self._windows[window] = WindowRounds(
                     served,
@@ -327,7 +339,7 @@ class RoundDriver:
     async def _until_done(self, served: ServedTask, window: WindowId, attempt_once: Callable[[], Awaitable[bool]]) -> None:
         """Ask the analyzer until it has done its part, or the task's retention is over."""
         pause, attempt = _FINISH_PAUSE_S, 0
-        while not core.expired(served.task, window.window, self._clock.now()):
+        while (now := self._clock.decide()) is None or not core.expired(served.task, window.window, now):
             try:
                 if await attempt_once():
                     break

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from shoal import codec
-from shoal.clock import Clock
+from shoal.clock import SureClock
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.secagg.coordinator import SESSION_SIZE, refusal
 from shoal.crypto.secagg.exchange import open_request, request_key_id, seal_reply
@@ -25,6 +25,7 @@ from shoal.protos import pairwise_pb2
 from shoal.rpc.server import Call, Method, Service
 from shoal.secagg import Mode
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.ingress import CLOCK
 from shoal.shuffler.live_round import LiveRound
 from shoal.shuffler.round_driver import RoundDriver, WindowRounds
 from shoal.shuffler.singles import Singles
@@ -44,7 +45,7 @@ class Rounds:
         book: TaskBook,
         driver: RoundDriver,
         singles: Singles,
-        clock: Clock,
+        clock: SureClock,
         entropy: Entropy = SYSTEM,
         paused: Callable[[WindowId], bool] = lambda _: False,
     ) -> None:
@@ -89,11 +90,11 @@ class Rounds:
             raise ShoalError(Kind.INVALID, f"a session is {SESSION_SIZE} random bytes")
         rounds = self._rounds_of(step, key_id)
         if rounds.terms.plan.mode is Mode.HELPER:
-            now = self._clock.now()
+            now = self._sure()
             return await self._singles.step(rounds.terms, step, now, open_=rounds.takes_singles(now))
         match step.WhichOneof("step"):
             case "ask":
-                return rounds.invite(self._clock.now())
+                return rounds.invite(self._clock.decide())
             case "join":
                 live = await rounds.join(step.session, step.join)
             case "poll" | "shares" | "upload" | "endorse" | "unmask":
@@ -102,7 +103,7 @@ class Rounds:
             case _:
                 raise ShoalError(Kind.INVALID, "a step of a round that this version does not know")
         live.wake()
-        return live.coordinator.answer(step.session, self._clock.now(), live.spool.received(step.session))
+        return live.coordinator.answer(step.session, live.now(), live.spool.received(step.session))
 
     def _rounds_of(self, step: pairwise_pb2.Step, key_id: KeyId) -> WindowRounds:
         """Raises UNKNOWN_TASK, INVALID, UNKNOWN_KEY, TOO_EARLY, WINDOW_CLOSED."""
@@ -121,10 +122,17 @@ class Rounds:
             raise ShoalError(Kind.UNAVAILABLE, "the analyzer can't open this window now: try again later, its operator knows")
         rounds = self._driver.window(window)
         if rounds is None:
-            if self._clock.now() < windows.deadline_of(step.window):
+            if self._sure() < windows.deadline_of(step.window):
                 raise ShoalError(Kind.TOO_EARLY, "the window has not begun: ask when it has, and check the clock")
             raise ShoalError(Kind.WINDOW_CLOSED, "the window is over: drop the answer")
         return rounds
+
+    def _sure(self) -> float:
+        """Raises UNAVAILABLE while the clock is disputed: a device must not take its word that a window is over."""
+        now = self._clock.decide()
+        if now is None:
+            raise ShoalError(Kind.UNAVAILABLE, CLOCK)
+        return now
 
     def _seat(self, rounds: WindowRounds, session: bytes) -> LiveRound:
         live = rounds.find(session)
@@ -133,7 +141,7 @@ class Rounds:
         return live
 
     async def _step(self, rounds: WindowRounds, live: LiveRound, step: pairwise_pb2.Step) -> None:
-        coordinator, session, now = live.coordinator, step.session, self._clock.now()
+        coordinator, session, now = live.coordinator, step.session, live.now()
         if coordinator.ended:  # a repeated last step is told how the round ended, not that it comes too late
             return
         match step.WhichOneof("step"):
@@ -148,13 +156,13 @@ class Rounds:
 
     async def _upload(self, rounds: WindowRounds, live: LiveRound, session: bytes, upload: pairwise_pb2.Upload) -> None:
         """Keep a chunk. Once the vector is complete the device has answered the window: durably, before it or the round hears of it."""
-        if not live.coordinator.expects_upload(session, self._clock.now()):
+        if not live.coordinator.expects_upload(session, live.now()):
             return
         held = await asyncio.to_thread(live.spool.write, session, upload.offset, upload.total, upload.chunk)
         digest = live.spool.complete(session)
         if held == upload.total and digest is not None:
             await asyncio.to_thread(rounds.admissions.remember, rounds.window, live.devices[session])
-            live.coordinator.uploaded(session, digest, self._clock.now())
+            live.coordinator.uploaded(session, digest, live.now())
 
 
 async def _open(key: HpkePrivateKey, frame: bytes) -> tuple[bytes, bytes]:

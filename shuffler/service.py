@@ -7,9 +7,10 @@ import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import grpc
 from prometheus_client import CollectorRegistry
 
-from shoal.clock import Clock, SystemClock
+from shoal.clock import SureClock
 from shoal.conditions import Conditions
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningKey
@@ -34,6 +35,7 @@ from shoal.shuffler.lifecycle import Lifecycle
 from shoal.shuffler.live_round import TICK_S
 from shoal.shuffler.mqtt_bridge import MqttBridge, broker_link
 from shoal.shuffler.opening import Opener
+from shoal.shuffler.peer_clock import PeerClock
 from shoal.shuffler.round_driver import RoundDriver
 from shoal.shuffler.rounds import Rounds
 from shoal.shuffler.serving import Serving, asking
@@ -43,6 +45,7 @@ from shoal.shuffler.sqlite_store import SqliteStore
 from shoal.shuffler.status import StatusPage
 from shoal.shuffler.tasks import TaskBook
 from shoal.shuffler.writer import Writer
+from shoal.timekeeper import Readings, Timekeeper
 from shoal.watching import watch_certificates, watch_disk
 
 log = get_log("shuffler")
@@ -60,10 +63,20 @@ class Shuffler:
     Raises CONFIG, KEY_FILE, PORT_IN_USE, CONFLICT and what loading tasks raises, before anything is served.
     """
 
-    def __init__(self, config: ShufflerConfig, *, clock: Clock | None = None, entropy: Entropy = SYSTEM, tick_s: float = TICK_S) -> None:
-        """``tick_s``: seconds between two looks of an open round at the clock."""
+    def __init__(
+        self,
+        config: ShufflerConfig,
+        *,
+        clock: SureClock | None = None,
+        entropy: Entropy = SYSTEM,
+        tick_s: float = TICK_S,
+        readings: Readings | None = None,
+    ) -> None:
+        """``tick_s``: seconds between two looks of an open round at the clock. Without ``clock`` a timekeeper of ``readings``, this
+        machine's where there are none."""
         self._tick_s = tick_s
-        self._config, self._clock, self._entropy = config, clock or SystemClock(), entropy
+        self._config, self._given_clock, self._readings, self._entropy = config, clock, readings, entropy
+        self._clock: SureClock
         self._stack = AsyncExitStack()
         self._stopping = False
         self.conditions = Conditions()
@@ -100,6 +113,7 @@ class Shuffler:
         broker = config.mqtt.settings() if config.mqtt is not None and config.mqtt.enabled else None
         # What is entered last is left first: server, lifecycle, writer, store, folder.
         folder = self._stack.enter_context(DataFolder(config.data_dir))
+        self._clock = self._given_clock or Timekeeper(folder, "shoal shuffler clock", self._readings)
         self.store = SqliteStore(folder)
         self._stack.callback(self.store.close)
         self.book = TaskBook(
@@ -121,6 +135,7 @@ class Shuffler:
         self.lifecycle = Lifecycle(
             self.book, self.store, writer, egress, self._clock, self._entropy, config.delivery_delay_max_s, opener.forget_keys
         )
+        self._keep_time(channel, signing_key)
         self.serving = Serving(self.book, asking(channel))
         ingress = Ingress(self.book, self.store, writer, opener, self._clock, self.serving.refuses)
         rounds = self._make_rounds(folder, writer, GrpcCollection(channel), signing_key)
@@ -146,6 +161,20 @@ class Shuffler:
         self._stack.push_async_callback(admin.stop)
         await self._open(server, bridge)
         log.info("serving", port=self.port, tasks=len(self.book.served), workers=opener.workers)
+
+    def _keep_time(self, channel: grpc.aio.Channel, signing_key: SigningKey) -> None:
+        """Look at the clock once a second, and compare it with the analyzer's."""
+        keeper = self._clock
+        if not isinstance(keeper, Timekeeper):
+            return
+        keeper.watch(self.book.nothing_over)
+        keeper.look()
+        self.conditions.watch(keeper.conditions)
+        book = self.book
+        peer = PeerClock(channel, signing_key, keeper, self._entropy, lambda: {one.task.analyzer_key for one in book.served.values()})
+        end = asyncio.Event()
+        self._stack.push_async_callback(_end, end, asyncio.create_task(keeper.run(end)))
+        self._stack.push_async_callback(_cancel, asyncio.create_task(peer.run(end)))
 
     def _make_rounds(self, folder: Path, writer: Writer, collection: GrpcCollection, signing_key: SigningKey) -> Rounds:
         """Everything of secure aggregation, behind the service that devices call."""

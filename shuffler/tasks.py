@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.clock import Clock
+from shoal.clock import SureClock
 from shoal.conditions import Condition
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import delete_key_file, load_hpke_key
@@ -32,7 +32,7 @@ class TaskBook:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
+        clock: SureClock,
         tasks_dir: Path,
         keys_dir: Path,
         authorities: frozenset[bytes],
@@ -141,12 +141,15 @@ class TaskBook:
                 f"delivery_delay_max_s: task {task.name} leaves {spare} s between a window's last report and the end of its retention: "
                 "lower the delay, or batches are deleted undelivered",
             )
-        now = self._clock.now()
+        sure = self._clock.decide()
+        now = self._clock.now() if sure is None else sure
         undecided = dict.fromkeys(w for w in range(task.windows.count) if not self._decided(WindowId(task_id, w)))
         keys: dict[KeyId, HpkePrivateKey] = {}
         for window in undecided:
             key_id = served.keys.hop_keys[window].key_id
-            if key_id not in self.keys and key_id not in keys and now < task.windows.deadline_of(window):
+            # By a clock that is disputed no window is over whose key is still there.
+            wanted = now < task.windows.deadline_of(window) or (sure is None and self.key_path(self._keys_dir, key_id).is_file())
+            if key_id not in self.keys and key_id not in keys and wanted:
                 keys[key_id] = self._load_key(key_id)
         self._store.adopt(task_id, served.keys.digest, Capacity.of(task), row_size(task))
         self.keys.update(keys)
@@ -193,6 +196,14 @@ class TaskBook:
                     break
                 yield served, WindowId(task_id, window)
 
+    def nothing_over(self, now: float) -> bool:
+        """Whether by that time no window is over that is not decided: a clock that says so leads to nothing that can't be undone."""
+        return all(
+            now < self.served[task_id].task.windows.deadline_of(window)
+            for task_id, windows in self._undecided.items()
+            for window in windows
+        )
+
     def decided(self, window: WindowId) -> None:
         """This window takes no more reports, durably."""
         if window.window in self._undecided[window.task_id]:
@@ -228,10 +239,10 @@ class TaskBook:
 
     def _wanted(self) -> frozenset[KeyId]:
         """Hop keys of tasks that are refused and may be mended: of windows that still might take reports."""
-        now, refused = self._clock.now(), [one.served for one in self._refused.values() if one.served is not None]
+        now, refused = self._clock.decide(), [one.served for one in self._refused.values() if one.served is not None]
         return frozenset(
             key.key_id
             for one in refused
             for window, key in enumerate(one.keys.hop_keys)
-            if one.task_id not in self.served and now < one.task.windows.deadline_of(window)
+            if one.task_id not in self.served and (now is None or now < one.task.windows.deadline_of(window))
         )

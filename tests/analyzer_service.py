@@ -21,6 +21,7 @@ from shoal.rpc.channel import build_channel
 from shoal.rpc.status import from_rpc_error
 from shoal.rpc.tls import TlsIdentity
 from shoal.service import DataFolder
+from shoal.timekeeper import Readings
 from shoal.workers import WorkerPool
 from tests.analyzer_world import TLS_CA, Batch, World, identity
 
@@ -125,12 +126,18 @@ def digest(folder: Path, data: Path) -> str:
 
 
 @asynccontextmanager
-async def running(world: World, folder: Path, *, clock: FakeClock | None = None) -> AsyncIterator[Running]:
-    """``world`` served from ``folder`` (written there unless it is already), at a time when all windows are over."""
+async def running(
+    world: World, folder: Path, *, clock: FakeClock | None = None, readings: Readings | None = None
+) -> AsyncIterator[Running]:
+    """``world`` served from ``folder`` (written there unless it is already), at a time when all windows are over.
+
+    ``readings``: of a machine whose clocks it keeps itself.
+    """
     config = world.config(folder)
     with DataFolder(config.data_dir) as data:
         store = Store(data / FILE_NAME)
-        service = AnalyzerService(config, data, store, clock=clock or FakeClock(world.after), pool=shared_pool())
+        given = None if readings else clock or FakeClock(world.after)
+        service = AnalyzerService(config, data, store, clock=given, pool=shared_pool(), readings=readings)
         try:
             port, admin_port = await service.start()
             caller = Caller(port, identity())

@@ -41,6 +41,7 @@ from shoal.shuffler.core import WindowId
 from shoal.shuffler.round_driver import WindowRounds
 from shoal.shuffler.service import Shuffler
 from shoal.task import Admission, Aggregator, MechanismSpec, Task
+from shoal.timekeeper import Readings
 from tests.analyzer_service import shared_pool
 from tests.shuffler_world import _ANALYZER as ANALYZER_IDENTITY
 from tests.shuffler_world import CA, LENGTH, SHUFFLER_NAME, START, Published
@@ -148,6 +149,7 @@ class Running:
 
     def __init__(self, world: World) -> None:
         self.world, self.clock = world, FakeClock(START + 1.0)
+        self.machines: dict[str, Readings] = {}  # of services that keep the time of a machine, by name
         self._ends: dict[str, contextlib.AsyncExitStack] = {}
         self._transports: list[RoundTransport] = []
         self.analyzer_port = self.analyzer_admin_port = 0
@@ -163,14 +165,21 @@ class Running:
         data = stack.enter_context(DataFolder(config.data_dir))
         self.store = Store(data / FILE_NAME)
         stack.callback(self.store.close)
-        self.analyzer = AnalyzerService(config, data, self.store, clock=self.clock, pool=shared_pool())
+        self.analyzer = AnalyzerService(
+            config, data, self.store, clock=self._clock_of("analyzer"), pool=shared_pool(), readings=self.machines.get("analyzer")
+        )
         stack.push_async_callback(self.analyzer.stop)
         self.analyzer_port, self.analyzer_admin_port = await self.analyzer.start()
 
     async def start_shuffler(self, port: int = 0) -> None:
         stack = self._ends["shuffler"] = contextlib.AsyncExitStack()
         config = self.world.shuffler.config(f"localhost:{self.analyzer_port}", listen=f"127.0.0.1:{port}")
-        self.shuffler = await stack.enter_async_context(Shuffler(config, clock=self.clock, tick_s=TICK_S))
+        readings = self.machines.get("shuffler")
+        made = Shuffler(config, clock=self._clock_of("shuffler"), tick_s=TICK_S, readings=readings)
+        self.shuffler = await stack.enter_async_context(made)
+
+    def _clock_of(self, name: str) -> FakeClock | None:
+        return None if name in self.machines else self.clock
 
     async def stop(self, name: str) -> None:
         stack = self._ends.pop(name, None)

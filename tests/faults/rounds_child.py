@@ -62,6 +62,15 @@ class SharedClock:
     def now(self) -> float:
         return float(struct.unpack("<d", self._time[:])[0])
 
+    def decide(self) -> float:
+        return self.now()
+
+    def earliest(self) -> float:
+        return self.now()
+
+    def steady(self) -> float:
+        return self.now()
+
     def set(self, now: float) -> None:
         self._time[:] = struct.pack("<d", now)
 

@@ -1,0 +1,33 @@
+"""Answering a shuffler that asks what time it is, and remembering what it says."""
+
+from __future__ import annotations
+
+import asyncio
+
+from shoal.analyzer.tasks import TaskFolder
+from shoal.clock import SureClock
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.timewords import TimeWord, read_word, sign_word
+from shoal.limits import KIB, LIMITS
+from shoal.rpc.server import Call, Method
+from shoal.timekeeper import Timekeeper
+
+
+class PeerClock:
+    def __init__(self, tasks: TaskFolder, key: SigningKey, clock: SureClock) -> None:
+        self._tasks, self._key, self._clock = tasks, key, clock
+
+    def method(self) -> Method:
+        return Method(KIB, handler=self.time)
+
+    async def time(self, request: bytes, call: Call) -> bytes:
+        """SignedTime -> SignedTime. Raises INVALID, FORBIDDEN, BAD_SIGNATURE."""
+        shufflers = {served.task.shuffler_key for served in self._tasks.all()}
+        signer, word = await asyncio.to_thread(read_word, request, shufflers, reply=False)
+        wall, vouched = self._clock.now(), False
+        if isinstance(self._clock, Timekeeper):
+            # The request may have been on its way for as long as its sender waits for an answer.
+            way = LIMITS.send_deadline_s / 2
+            self._clock.hear(signer.hex()[:8], word.unix_s + way, way, word.vouched)
+            wall, vouched = self._clock.word()
+        return sign_word(TimeWord(wall, vouched, word.nonce, reply=True), self._key)
