@@ -177,7 +177,8 @@ async def by_rounds(folder: Path, link: SlowLink) -> None:
 async def test_everything_arrives_over_a_long_link(rtt_s: float, loss: float, tmp_path: Path) -> None:
     """Each way by a link of its own, all at the same time: most of it is waiting.
 
-    Planted: attempts to connect that end after 200 ms -> every way over gRPC fails. Planted: mqtt_connect_s = 1 -> the broker's fails.
+    Planted: attempts to connect that end after 200 ms -> a report by hand is queued, and a batch can't be sent; services, which try again
+    and again, take longer. Planted: mqtt_connect_s = 0.3 -> the broker's way fails.
     """
     ways = ("hand", "batch", "broker", "analyzer", "rounds")
     links = {way: SlowLink(0, rtt_s, loss, seed=number) for number, way in enumerate(ways)}

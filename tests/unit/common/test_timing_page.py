@@ -15,7 +15,7 @@ from shoal.limits import LIMITS
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("common", "crypto", "clients", "shuffler", "analyzer", "cli")
-TIME = re.compile(r"_(s|ms)$", re.IGNORECASE)
+TIME = re.compile(r"(?<!DAY)_(s|ms)$", re.IGNORECASE)  # how long a day is nobody chose
 WAITS = {"sleep", "_sleep", "_wait", "wait", "wait_for", "timeout", "call_later", "connected", "join"}
 
 
