@@ -28,7 +28,8 @@ _MOST_LOSSES = 4  # of one segment in a row
 class SlowLink:
     """``rtt_s``: of the link, seconds. ``loss``: share of segments that are lost. ``dead``: takes every byte and answers none.
 
-    ``cut_first``: so many connections are cut off within their handshake, after the caller's first bytes. Count: ``opened``.
+    ``cut_first``: so many connections are cut off within their handshake, after the caller's first bytes. ``frozen``: from now on nothing
+    leaves, either way, and nobody is told. Count: ``opened``.
     """
 
     target: int
@@ -37,6 +38,7 @@ class SlowLink:
     seed: int = 1
     dead: bool = False
     cut_first: int = 0
+    frozen: bool = False
     host: str = "127.0.0.1"
     port: int = 0
     opened: int = 0
@@ -119,6 +121,8 @@ class SlowLink:
                 due, data = waiting[0]
                 if due > loop.time():
                     await asyncio.sleep(due - loop.time())
+                if self.frozen:
+                    await asyncio.Event().wait()
                 waiting.popleft()
                 if not data:
                     with contextlib.suppress(OSError):

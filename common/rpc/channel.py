@@ -26,6 +26,7 @@ def _options() -> list[tuple[str, int]]:
         ("grpc.max_reconnect_backoff_ms", int(LIMITS.reconnect_most_s * 1000)),
         ("grpc.keepalive_time_ms", int(LIMITS.keepalive_s * 1000)),  # while calls are open: a peer that vanished is found
         ("grpc.keepalive_timeout_ms", int(LIMITS.keepalive_timeout_s * 1000)),
+        ("grpc.http2.ping_timeout_ms", int(LIMITS.keepalive_timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 0),
     ]
 

@@ -100,6 +100,7 @@ def _options(max_bytes: int) -> list[tuple[str, int]]:
         ("grpc.absolute_max_metadata_size", LIMITS.metadata_bytes),
         ("grpc.keepalive_time_ms", int(LIMITS.keepalive_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(LIMITS.keepalive_timeout_s * 1000)),
+        ("grpc.http2.ping_timeout_ms", int(LIMITS.keepalive_timeout_s * 1000)),
         ("grpc.http2.min_ping_interval_without_data_ms", LIMITS.ping_interval_s * 1000),
         ("grpc.keepalive_permit_without_calls", 0),
         ("grpc.max_connection_idle_ms", LIMITS.server_idle_s * 1000),

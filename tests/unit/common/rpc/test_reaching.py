@@ -14,6 +14,7 @@ from shoal.errors import Kind
 from shoal.limits import LIMITS
 from shoal.rpc import channel as channel_module
 from shoal.rpc.channel import call
+from shoal.rpc.server import Call, Method
 from shoal.rpc.status import Unnamed
 from tests.sizes import size
 from tests.slow_link import SlowLink
@@ -73,6 +74,27 @@ async def test_who_takes_a_connection_and_never_answers_is_told_apart(monkeypatc
         never = await refusal(far)
         assert never.kind is Kind.UNAVAILABLE
         assert f"{LIMITS.connect_s:g} s" in never.message
+
+
+async def test_a_peer_that_vanishes_in_the_middle_of_a_call_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its network ends without a word: the call ends when a question stays without an answer, long before its deadline.
+
+    Planted: no keepalive at the caller -> this waits for an hour.
+    """
+    monkeypatch.setattr(channel_module, "LIMITS", replace(LIMITS, keepalive_s=0.2, keepalive_timeout_s=0.2))
+    arrived = asyncio.Event()
+
+    async def hang(request: bytes, call: Call) -> bytes:
+        arrived.set()
+        await asyncio.Event().wait()
+        return b""
+
+    link = SlowLink(0)
+    async with served({"Echo": Method(10, hang)}) as address, behind(address, link) as far:
+        ended = asyncio.create_task(refusal(far, deadline_s=3_600.0))
+        await arrived.wait()
+        link.frozen = True
+        assert (await ended).kind is Kind.UNAVAILABLE
 
 
 async def test_why_nobody_is_reached_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
