@@ -15,14 +15,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal import failpoints
+from shoal.conditions import Condition
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.shuffler import disk
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.counts import Counts
+from shoal.shuffler.mended import Table, open_mended
+from shoal.stored import row_digest
 
-FILE_NAME = "rounds.db"
+FILE_NAME, COUNTS_NAME = "rounds.db", "counts-rounds.db"
 _SECRET_SIZE = 32  # bytes
+_TABLES = {
+    "secret": Table("task_id, window, secret, count, row_check", "task_id, window"),
+    "admitted": Table("task_id, window, device, row_check", "task_id, window, device"),
+}
+_HOW_MANY = "SELECT count FROM secret WHERE task_id = ? AND window = ?"
+_COUNT = "UPDATE secret SET count = count + 1, row_check = row_digest(task_id, window, secret, count + 1) WHERE task_id = ? AND window = ?"
 
 
 class Admissions:
@@ -33,8 +43,11 @@ class Admissions:
         self._folder, self._entropy = folder, entropy
         self._lock = threading.Lock()
         self._secrets: dict[tuple[bytes, int], bytes] = {}
+        self._unsure: set[tuple[bytes, int]] = set()  # windows of which it is not known any more who answered
+        self._told = False
+        self._counts: Counts | None = None
         self._db: sqlite3.Connection | None = None
-        if (folder / FILE_NAME).exists():
+        if (folder / FILE_NAME).exists() or (folder / COUNTS_NAME).exists():
             try:
                 self._open()
             except (OSError, sqlite3.Error) as error:
@@ -44,20 +57,34 @@ class Admissions:
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
-            path = self._folder / FILE_NAME
-            db = disk.connect(path)
-            path.chmod(0o600)
-            db.execute("PRAGMA secure_delete = ON")
-            db.execute("PRAGMA foreign_keys = ON")
-            disk.migrate(db, "rounds")
-            rows = db.execute("SELECT task_id, window, secret FROM secret").fetchall()
-            self._secrets = {(task_id, window): secret for task_id, window, secret in rows}
-            self._db = db
+            found = open_mended(self._folder / FILE_NAME, "rounds", _TABLES)
+            self._db, self._counts = found.db, Counts(self._folder / COUNTS_NAME)
+            acknowledged = self._counts.all()
+            rows = self._db.execute("SELECT task_id, window, secret, count FROM secret").fetchall()
+            self._secrets = {(task_id, window): secret for task_id, window, secret, _ in rows}
+            for task_id, window, _, count in rows:
+                acknowledged[task_id, window] = max(count, acknowledged.get((task_id, window), 0))
+            for (task_id, window), count in acknowledged.items():
+                (held,) = self._db.execute("SELECT count(*) FROM admitted WHERE task_id = ? AND window = ?", (task_id, window)).fetchone()
+                if held < count or (task_id, window) not in self._secrets:
+                    self._unsure.add((task_id, window))
+            self._unsure |= {(row[0], row[1]) for _, row in found.lost if isinstance(row[0], bytes) and isinstance(row[1], int)}
+            disk.empty_log(self._db, self._folder / FILE_NAME)  # a window may have been forgotten half-way
+            self._told = bool(found.lost or found.aside or self._unsure)
         return self._db
+
+    def damage(self) -> list[Condition]:
+        """For ``Conditions.watch``."""
+        if not self._told:
+            return []
+        text = f"{FILE_NAME} was damaged: {len(self._unsure)} windows take no vector any more, since it is not known who answered"
+        return [Condition("damage", FILE_NAME, f"{text}; check the disk", stops=False)]
 
     def answered(self, window: WindowId, device_key: bytes) -> bool:
         """Whether a complete vector of this device is, or was, here."""
         with self._lock, self._typed():
+            if _key(window) in self._unsure:
+                raise ShoalError(Kind.OVERLOADED, "who answered this window is not known any more: it takes no vector, try the next one")
             secret = self._secrets.get(_key(window))
             if secret is None:
                 return False
@@ -78,11 +105,16 @@ class Admissions:
             secret = known or self._entropy.bytes(_SECRET_SIZE)
             db.execute("BEGIN IMMEDIATE")
             if known is None:
-                db.execute("INSERT INTO secret VALUES (?, ?, ?)", (*_key(window), secret))
-            db.execute("INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)", (*_key(window), _hash(secret, device_key)))
+                row = (*_key(window), secret, 0)
+                db.execute("INSERT OR REPLACE INTO secret VALUES (?, ?, ?, ?, ?)", (*row, row_digest(*row)))
+            tag = (*_key(window), _hash(secret, device_key))
+            if db.execute("INSERT OR IGNORE INTO admitted VALUES (?, ?, ?, ?)", (*tag, row_digest(*tag))).rowcount:
+                db.execute(_COUNT, _key(window))
             failpoints.hit("rounds.admitted")
             db.execute("COMMIT")
             self._secrets[_key(window)] = secret
+            assert self._counts is not None  # noqa: S101 - opened with the file
+            self._counts.put({_key(window): db.execute(_HOW_MANY, _key(window)).fetchone()[0]})
             failpoints.hit("rounds.admitted.done")
 
     def forget(self, window: WindowId) -> None:
@@ -90,6 +122,8 @@ class Admissions:
         with self._lock, self._typed():
             if self._db is None:
                 return
+            if self._counts is not None:  # first: what is deleted on purpose is not missed
+                self._counts.forget(_key(window))
             if _key(window) in self._secrets:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._db.execute("DELETE FROM admitted WHERE task_id = ? AND window = ?", _key(window))
@@ -97,6 +131,7 @@ class Admissions:
                 failpoints.hit("rounds.forgotten")
                 self._db.execute("COMMIT")
                 del self._secrets[_key(window)]
+                self._unsure.discard(_key(window))
                 failpoints.hit("rounds.forgotten.done")
             # The log would keep the secret. Also when nothing is left to delete: a crash may have come between.
             disk.empty_log(self._db, self._folder / FILE_NAME)
@@ -110,6 +145,8 @@ class Admissions:
         with self._lock:
             if self._db is not None:
                 self._db.close()
+            if self._counts is not None:
+                self._counts.close()
 
     @contextmanager
     def _typed(self) -> Iterator[None]:

@@ -10,7 +10,9 @@ from pathlib import Path
 from shoal import failpoints
 from shoal.disks import Trouble, trouble_of
 from shoal.errors import Kind, ShoalError
-from shoal.stored import teach
+from shoal.stored import DamagedError, teach
+
+_FAR = 127  # versions: a file that says it is further ahead was damaged
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -38,6 +40,8 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
     folder = resources.files("shoal.shuffler")
     scripts = sorted(entry.name for entry in folder.iterdir() if entry.name.startswith(f"{name}_") and entry.name.endswith(".sql"))
     (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version - len(scripts) > _FAR:
+        raise DamagedError("user_version")
     if version > len(scripts):
         raise ShoalError(Kind.CONFIG, f"{name} file of version {version} was written by a newer shoal: install that version again")
     for number in range(version + 1, len(scripts) + 1):

@@ -180,8 +180,10 @@ class Shuffler:
         """Everything of secure aggregation, behind the service that devices call."""
         admissions = Admissions(folder, self._entropy)
         self._stack.callback(admissions.close)
+        self.conditions.watch(admissions.damage)
         single_store = SingleStore(folder, self._entropy)
         self._stack.callback(single_store.close)
+        self.conditions.watch(single_store.damage)
         singles = Singles(single_store, self._entropy)
         self._stack.push_async_callback(singles.close)
 

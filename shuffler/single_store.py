@@ -16,15 +16,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal import failpoints
+from shoal.conditions import Condition
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
+from shoal.log import get_log
 from shoal.service import fsync_folder
 from shoal.shuffler import disk
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.counts import Counts
+from shoal.shuffler.mended import Table, open_mended
+from shoal.stored import row_digest
 
-FILE_NAME = "singles.db"
+FILE_NAME, COUNTS_NAME = "singles.db", "counts-singles.db"
 _SECRET_SIZE = 32  # bytes
+_TABLES = {
+    "single_window": Table("task_id, window, secret, fixed, count, row_check", "task_id, window"),
+    "single": Table("task_id, window, device, place, digest, seed, left_out, row_check", "task_id, window, device"),
+}
+_HOW_MANY = "SELECT count FROM single_window WHERE task_id = ? AND window = ?"
+_WHERE = "WHERE task_id = ? AND window = ?"
+_ONE_MORE = f"UPDATE single_window SET count = count + 1, row_check = row_digest(task_id, window, secret, fixed, count + 1) {_WHERE}"  # noqa: S608 - constant text
+_FIX = f"UPDATE single_window SET fixed = 1, row_check = row_digest(task_id, window, secret, 1, count) {_WHERE} AND fixed = 0"  # noqa: S608 - constant text
+_LEAVE_OUT = "UPDATE single SET left_out = 1, row_check = row_digest(task_id, window, device, place, digest, seed, 1)"
+log = get_log("shuffler")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +48,7 @@ class Row:
 
     place: int
     seed: bytes = field(repr=False)
+    digest: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +70,11 @@ class SingleStore:
         self._folder, self._entropy = folder, entropy
         self._lock = threading.Lock()
         self._held: sqlite3.Connection | None = None
+        self._counts: Counts | None = None
+        self._missing: dict[WindowId, int] = {}
+        self._damage: dict[str, Condition] = {}
         self._named: set[WindowId] = set()  # windows whose file's name is on disk for certain
-        if (folder / FILE_NAME).exists():
+        if (folder / FILE_NAME).exists() or (folder / COUNTS_NAME).exists() or any(folder.glob("singles-*.vectors")):
             try:
                 self._open()
             except (OSError, sqlite3.Error) as error:
@@ -65,13 +84,56 @@ class SingleStore:
 
     def _open(self) -> sqlite3.Connection:
         if self._held is None:
-            path = self._folder / FILE_NAME
-            db = disk.connect(path)
-            path.chmod(0o600)
-            db.execute("PRAGMA secure_delete = ON")
-            disk.migrate(db, "singles")
-            self._held = db
+            found = open_mended(self._folder / FILE_NAME, "singles", _TABLES)
+            self._held, self._counts = found.db, Counts(self._folder / COUNTS_NAME)
+            if found.lost or found.aside:
+                self._tell(
+                    "",
+                    f"{FILE_NAME} was damaged: {len(found.lost)} rows are lost"
+                    + (f"; it is now {found.aside.name}" if found.aside else ""),
+                )
+            self._look_for_losses()
+            disk.empty_log(self._held, self._folder / FILE_NAME)  # a window may have been forgotten half-way
         return self._held
+
+    def _look_for_losses(self) -> None:
+        """Vectors that were acknowledged and have no row any more, and files of windows that have none."""
+        known, acknowledged = set(), self._counted().all()
+        for task_id, window, count in self._db.execute("SELECT task_id, window, count FROM single_window").fetchall():
+            known.add(self._path(WindowId(TaskId(task_id), window)).name)
+            acknowledged[task_id, window] = max(count, acknowledged.get((task_id, window), 0))
+        for (task_id, window), count in acknowledged.items():
+            (held,) = self._db.execute("SELECT count(*) FROM single WHERE task_id = ? AND window = ?", (task_id, window)).fetchone()
+            if held < count:
+                self._missing[WindowId(TaskId(task_id), window)] = count - held
+                self._tell_window(WindowId(TaskId(task_id), window))
+        for path in self._folder.glob("singles-*.vectors"):
+            if path.name not in known:  # of a commit that never was, or a window that is over
+                disk.unlink(path)
+        fsync_folder(self._folder)
+
+    def _counted(self) -> Counts:
+        assert self._counts is not None  # noqa: S101 - opened with the file
+        return self._counts
+
+    def _tell_window(self, window: WindowId) -> None:
+        lost = self._missing.get(window, 0)
+        log.error("acknowledged vectors are lost", task=window.task_id, window=window.window, count=lost)
+        self._tell(
+            f"{window.task_id.short}:{window.window}",
+            f"window {window.window} of task {window.task_id.short}: {lost} acknowledged vectors are lost",
+        )
+
+    def _tell(self, subject: str, text: str) -> None:
+        self._damage[subject] = Condition("damage", f"{FILE_NAME} {subject}".strip(), f"{text}; check the disk", stops=False)
+
+    def damage(self) -> list[Condition]:
+        """For ``Conditions.watch``."""
+        return list(self._damage.values())
+
+    def missing(self, window: WindowId) -> int:
+        """Acknowledged vectors of a window that the disk lost or changed, as far as is known."""
+        return self._missing.get(window, 0)
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -92,30 +154,34 @@ class SingleStore:
                 self._sync(window)
             failpoints.hit("singles.commit")
             self._db.execute("COMMIT")
+            counts = {_key(one): self._db.execute(_HOW_MANY, _key(one)).fetchone()[0] for one in {one.window for one in arrivals}}
+            self._counted().put(counts)
             failpoints.hit("singles.commit.done")
             return outcomes
 
     def _add(self, one: Arrival) -> Kind | None:
         key = _key(one.window)
-        known = self._db.execute("SELECT secret, fixed FROM single_window WHERE task_id = ? AND window = ?", key).fetchone()
+        known = self._db.execute("SELECT secret, fixed, count FROM single_window WHERE task_id = ? AND window = ?", key).fetchone()
         if known is None:
-            known = (self._entropy.bytes(_SECRET_SIZE), 0)
-            self._db.execute("INSERT INTO single_window (task_id, window, secret) VALUES (?, ?, ?)", (*key, known[0]))
-        secret, fixed = known
+            known = (self._entropy.bytes(_SECRET_SIZE), 0, 0)
+            self._db.execute("INSERT INTO single_window VALUES (?, ?, ?, ?, ?, ?)", (*key, *known, row_digest(*key, *known)))
+        secret, fixed, _ = known
         device, digest = hmac.digest(secret, one.device_key, "sha256"), Digest.of(one.sealed).raw
         held = self._db.execute("SELECT digest FROM single WHERE task_id = ? AND window = ? AND device = ?", (*key, device)).fetchone()
         if held is not None:
             return None if held[0] == digest else Kind.CONFLICT
         if fixed:
             return Kind.WINDOW_CLOSED
-        (place,) = self._db.execute("SELECT count(*) FROM single WHERE task_id = ? AND window = ?", key).fetchone()
+        (place,) = self._db.execute("SELECT coalesce(max(place) + 1, 0) FROM single WHERE task_id = ? AND window = ?", key).fetchone()
         if place >= one.most:
             return Kind.WINDOW_FULL
         with open(self._path(one.window), "ab", opener=_private) as file:
             file.truncate(place * len(one.sealed))  # what a crash left behind the last committed row
             file.seek(place * len(one.sealed))
             file.write(one.sealed)
-        self._db.execute("INSERT INTO single VALUES (?, ?, ?, ?, ?, ?, 0)", (*key, device, place, digest, one.seed))
+        row = (*key, device, place, digest, one.seed, 0)
+        self._db.execute("INSERT INTO single VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, row_digest(*row)))
+        self._db.execute(_ONE_MORE, key)
         return None
 
     def _sync(self, window: WindowId) -> None:
@@ -144,9 +210,25 @@ class SingleStore:
             if self._held is None:
                 return []
             found = self._db.execute(
-                "SELECT place, seed FROM single WHERE task_id = ? AND window = ? AND NOT left_out ORDER BY device", _key(window)
+                "SELECT place, seed, digest FROM single WHERE task_id = ? AND window = ? AND NOT left_out ORDER BY device", _key(window)
             ).fetchall()
-            return [Row(place, seed) for place, seed in found]
+            return [Row(place, seed, digest) for place, seed, digest in found]
+
+    def leave_out_damaged(self, window: WindowId, size: int) -> None:
+        """Before the set of rows is decided: take out those whose vector is not what came, and count them. Reads all vectors."""
+        damaged = [row for row in self.rows(window) if not self._intact(window, row, size)]
+        if not damaged:
+            return
+        with self._lock, self._typed():
+            self._db.executemany(f"{_LEAVE_OUT} {_WHERE} AND place = ?", [(*_key(window), row.place) for row in damaged])
+        self._missing[window] = self._missing.get(window, 0) + len(damaged)
+        self._tell_window(window)
+
+    def _intact(self, window: WindowId, row: Row, size: int) -> bool:
+        try:
+            return Digest.of(self.read(window, row.place, size)).raw == row.digest
+        except ShoalError:  # cut short, or gone
+            return False
 
     def is_fixed(self, window: WindowId) -> bool:
         with self._lock, self._typed():
@@ -159,11 +241,11 @@ class SingleStore:
         """Decide the set of rows, once: all but those at these places. Durable on return. Raises CONFLICT if it was decided before."""
         with self._lock, self._typed():
             self._db.execute("BEGIN IMMEDIATE")
-            done = self._db.execute("UPDATE single_window SET fixed = 1 WHERE task_id = ? AND window = ? AND fixed = 0", _key(window))
+            done = self._db.execute(_FIX, _key(window))
             if done.rowcount != 1:
                 raise ShoalError(Kind.CONFLICT, "the rows of this window's sum were decided before: no other set is ever summed")
             self._db.executemany(
-                "UPDATE single SET left_out = 1 WHERE task_id = ? AND window = ? AND place = ?",
+                f"{_LEAVE_OUT} {_WHERE} AND place = ?",
                 [(*_key(window), place) for place in left_out],
             )
             failpoints.hit("singles.fix")
@@ -184,6 +266,7 @@ class SingleStore:
         with self._lock, self._typed():
             if self._held is None:
                 return
+            self._counted().forget(_key(window))  # first: what is deleted on purpose is not missed
             self._db.execute("BEGIN IMMEDIATE")
             self._db.execute("DELETE FROM single WHERE task_id = ? AND window = ?", _key(window))
             self._db.execute("DELETE FROM single_window WHERE task_id = ? AND window = ?", _key(window))
@@ -208,6 +291,8 @@ class SingleStore:
         with self._lock:
             if self._held is not None:
                 self._held.close()
+            if self._counts is not None:
+                self._counts.close()
 
     def _path(self, window: WindowId) -> Path:
         return self._folder / f"singles-{window.task_id.hex[:32]}-{window.window}.vectors"

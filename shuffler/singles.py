@@ -17,6 +17,7 @@ from shoal.crypto.secagg.single import check_single, check_upload, sum_pads
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.entropy import SYSTEM, Entropy, shuffled
 from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
@@ -184,6 +185,8 @@ class Singles:
         await self.close()
         for session in [session for session, upload in self._uploads.items() if upload.window == window]:
             self._forget(session)
+        if not await asyncio.to_thread(self._store.is_fixed, window):
+            await asyncio.to_thread(self._store.leave_out_damaged, window, terms.sealed_vector_bytes)
         rows = await asyncio.to_thread(self._store.rows, window)
         if len(rows) < terms.plan.survivors_min:
             return "too few vectors came" if rows else ""
@@ -213,7 +216,10 @@ class Singles:
             return message.SerializeToString()
 
         for row in rows:
-            pending += await asyncio.to_thread(self._store.read, window, row.place, size)
+            sealed = await asyncio.to_thread(self._store.read, window, row.place, size)
+            if Digest.of(sealed).raw != row.digest:  # damaged since the set of rows was decided: no other one is summed
+                raise ShoalError(Kind.MISMATCH, "a vector of a decided sum is damaged on disk: restore the file of vectors from a copy")
+            pending += sealed
             while len(pending) >= LIMITS.upload_bytes:
                 yield chunk(bytes(pending[: LIMITS.upload_bytes]))
                 offset += LIMITS.upload_bytes

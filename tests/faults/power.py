@@ -101,14 +101,14 @@ class Disk:
         self.sites[site] += 1
         return site == self.drop
 
-    def sync_file(self, path: Path) -> None:
+    def sync_file(self, path: Path, *, by_sqlite: bool = False) -> None:
         with path.open("rb") as file:
             inode = os.fstat(file.fileno()).st_ino
             first = inode not in self._content
             self._content[inode] = file.read()
             if inode not in self._held:
                 self._held[inode] = os.dup(file.fileno())
-        if first and path.name.endswith(("-wal", "-journal")):
+        if first and by_sqlite and path.name.endswith(("-wal", "-journal")):
             self.sync_folder(
                 path.parent
             )  # SQLite's unix VFS syncs the folder with the first sync of a log that it created, and no later one
@@ -179,7 +179,7 @@ def watched(disk: Disk, patch: pytest.MonkeyPatch) -> Iterator[None]:
                 disk.keep()
                 code = int(original(file, flags))
                 if paths[file].exists() and not disk.dropped(f"SQLite: {_plain(paths[file].name)}"):
-                    disk.sync_file(paths[file])
+                    disk.sync_file(paths[file], by_sqlite=True)
                 return code
 
             callback = _XSYNC(sync)

@@ -43,7 +43,14 @@ from tests.shuffler_world import CA, LENGTH, SHUFFLER_NAME, START
 
 PATIENCE_S = 120.0  # real seconds that only a failing test waits
 SIGKILL = -9
-LEFT = {".lock", "state.db", "rounds.db", "singles.db"}  # what a shuffler keeps, but for logs of databases
+LEFT = {
+    ".lock",
+    "state.db",
+    "rounds.db",
+    "singles.db",
+    "counts-rounds.db",
+    "counts-singles.db",
+}  # what a shuffler keeps, but for logs of databases
 
 
 class Smithy(Forge):
@@ -161,7 +168,7 @@ class Services:
     async def forget_database(self, role: str, name: str) -> None:
         """As if this service had never had anything to keep there."""
         await self.kill(role)
-        for path in (self.folder / role / "data").glob(f"{name}*"):
+        for path in (self.folder / role / "data").glob(f"*{name}*"):  # its counts too
             path.unlink()
         await self.start(role)
 

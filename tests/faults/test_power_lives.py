@@ -156,19 +156,21 @@ def singles(folder: Path, promised: Promises, rng: random.Random) -> None:
             arrivals = [Arrival(window, 1_000, rng.randbytes(32), rng.randbytes(500), rng.randbytes(32)) for _ in range(2)]
             assert store.add(arrivals) == [None, None]
             promised.kept |= {one.sealed + one.seed for one in arrivals}
+        promised.kept |= {b"counted" + bytes([window.window])}
     store.fix(NEXT, [0])
     promised.kept |= {b"fixed"}
     for window in (WINDOW, LAST):
         gone = {one.sealed + one.seed for one in _singles(store, window)}
-        promised.kept -= gone
+        promised.kept -= gone | {b"counted" + bytes([window.window])}
         if window is LAST:  # half-way, and a start
             failpoints.arm("singles.unlinked=eio@1")
             with suppress(ShoalError):
                 store.forget(window)
             failpoints.arm("")
             store.close()
-            store = SingleStore(folder)
-        store.forget(window)
+            store = SingleStore(folder)  # knows nothing of it any more, so nobody asks again
+        else:
+            store.forget(window)
         promised.gone |= {store._path(window).name}
         promised.secret |= {one[-32:] for one in gone}
     store.close()
@@ -185,7 +187,10 @@ def singles_found(folder: Path) -> set[bytes]:
     store = SingleStore(folder)
     try:
         found = {one.sealed + one.seed for window in store.windows() for one in _singles(store, window)}
-        return found | ({b"fixed"} if store.is_fixed(NEXT) else set())
+        counted = {key[1] for key, count in store._counted().all().items() if count == 2 * GROUPS} if store._held else set()
+        if store.damage():
+            found.add(b"damage where only the power was cut")
+        return found | ({b"fixed"} if store.is_fixed(NEXT) else set()) | {b"counted" + bytes([one]) for one in counted}
     finally:
         store.close()
 
@@ -197,6 +202,7 @@ def answered(folder: Path, promised: Promises, rng: random.Random) -> None:
             device = rng.randbytes(32)
             store.remember(window, device)
             promised.kept |= {bytes([window.window]) + device}
+        promised.kept |= {bytes([window.window]) + b"counted"}
     keys = dict(store._secrets)
     promised.kept = frozenset(one for one in promised.kept if one[0] == 1)
     store.forget(WINDOW)
@@ -209,7 +215,11 @@ def answered_found(folder: Path) -> set[bytes]:
     try:
         rng = random.Random("answered")  # noqa: S311 - the devices of the life
         devices = [bytes([window]) + rng.randbytes(32) for window in (0, 1) for _ in range(2 * GROUPS)]
-        return {one for one in devices if store.answered(WindowId(TASK, one[0]), one[1:])}
+        counted = store._counts.all() if store._counts is not None else {}
+        found = {bytes([key[1]]) + b"counted" for key, count in counted.items() if count == 2 * GROUPS}
+        if store.damage():
+            return {b"damage where only the power was cut"}
+        return found | {one for one in devices if store.answered(WindowId(TASK, one[0]), one[1:])}
     finally:
         store.close()
 

@@ -47,7 +47,15 @@ ROUNDS = {
 HELPER = {
     "shuffler": {
         *(f"{call}{end}" for call in SINGLES_CALLS for end in ("", ".done")),
-        *("singles.migrate", "singles.sync", "singles.commit", "singles.commit.done", "singles.fix", "singles.fix.done"),
+        *(
+            "singles.migrate",
+            "singles.sync",
+            "singles.commit",
+            "singles.commit.done",
+            "singles.unlinked",
+            "singles.fix",
+            "singles.fix.done",
+        ),
         *("singles.forget", "singles.forget.done"),
     },
     "analyzer": {"analyzer.sums.add", "analyzer.sums.add.done", "analyzer.sums.finish", "analyzer.sums.finish.done"},
@@ -84,7 +92,7 @@ def test_every_point_is_swept() -> None:
             methods = set(re.findall(r'(?:_unary|send)\("([A-Z]\w+)"', text))
             found |= {f"rounds.{method}{end}" for method in methods for end in ("", *(".done" for _ in found & {"rounds.{method}.done"}))}
         if "{name}.migrate" in found:
-            found |= {f"{name}.migrate" for name in re.findall(r'disk\.migrate\(\w+, "(\w+)"\)', text)}
+            found |= {f"{name}.migrate" for name in re.findall(r'(?:disk\.migrate|open_mended)\([^,]+, "(\w+)"', text)}
         names |= {name for name in found if "{" not in name}
     swept = set(DEVICE).union(*ROUNDS.values(), *HELPER.values())
     assert {name for name in names if name.startswith(OWN)} == {name for name in swept if name.startswith(OWN)}

@@ -88,8 +88,11 @@ def test_what_could_not_be_written_down_is_not_remembered(admissions: Admissions
     assert admissions.answered(FIRST, DEVICE)
 
 
-def test_a_file_that_is_none_of_ours_stops_the_start(tmp_path: Path) -> None:
+def test_a_file_that_is_none_of_ours_is_set_aside_and_told(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"no database, surely" * 100)
-    with pytest.raises(ShoalError) as error:
-        Admissions(tmp_path)
-    assert error.value.kind is Kind.CONFIG
+    store = Admissions(tmp_path)
+    assert [one.code for one in store.damage()] == ["damage"]
+    store.remember(FIRST, DEVICE)
+    assert store.answered(FIRST, DEVICE)
+    assert (tmp_path / f"{FILE_NAME}.damaged-1").exists()
+    store.close()
