@@ -77,6 +77,7 @@ def values(shape: str, levels: int, n: int) -> NDArray[np.float64]:
     made, step = np.random.default_rng(7), 1.0 / (levels - 1)
     middle = levels // 2
     shapes: dict[str, Callable[[], NDArray[np.float64]]] = {
+        "four heaps": lambda: np.repeat([0.1, 0.313, 0.61, 0.91], n // 4),
         "half way": lambda: np.full(n, (middle - 0.5) * step),
         "a tenth up": lambda: np.full(n, (middle - 0.9) * step),
         "near a level": lambda: np.full(n, (middle - 0.99) * step),
@@ -193,11 +194,11 @@ def test_empty_buckets_of_dbitflip(epsilon0: float) -> None:
     assert all(map(enough, hits.tolist())), hits / RUNS
 
 
-SEVERAL = (0.1, 0.25, 0.5, 0.9)
+SEVERAL = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def of_quantiles(name: str, levels: int, epsilon0: float, n: int, shape: str) -> NDArray[np.int64]:
-    """int64[len(SEVERAL)]: in how many of RUNS / 5 the interval of each quantile holds that of the values."""
+def of_quantiles(name: str, levels: int, epsilon0: float, n: int, shape: str, runs: int) -> NDArray[np.int64]:
+    """int64[len(SEVERAL)]: in how many runs the interval of each quantile holds that of the values."""
     domain = Numeric(0.0, 1.0, levels)
     mechanism = create(design(name, domain, epsilon0), domain)
     rows, coins = table(mechanism), np.random.default_rng(5)
@@ -205,7 +206,7 @@ def of_quantiles(name: str, levels: int, epsilon0: float, n: int, shape: str) ->
     held = np.repeat(below + up, counts) / (levels - 1)
     truth = np.array([held[math.ceil(share * n) - 1] for share in SEVERAL])
     hits = np.zeros(truth.size, dtype=np.int64)
-    for _ in range(RUNS // 5):
+    for _ in range(runs):
         found = quantiles(mechanism, domain, drawn(rounded(shape, levels, n, coins), rows, coins), SEVERAL)
         hits += [each.low <= true <= each.high for each, true in zip(found, truth, strict=True)]
     return hits
@@ -215,8 +216,19 @@ def of_quantiles(name: str, levels: int, epsilon0: float, n: int, shape: str) ->
 @pytest.mark.parametrize(("name", "levels", "epsilon0"), [("kmean", 16, 5.5), ("square_wave", 24, 3.0)] if FULL else [("kmean", 16, 5.5)])
 def test_intervals_of_quantiles_cover_those_of_the_values(name: str, levels: int, epsilon0: float, shape: str) -> None:
     """Where numbers lie between two levels no report tells, so that nearly always more than 95 % are covered."""
-    hits = of_quantiles(name, levels, epsilon0, 10_000, shape)
+    hits = of_quantiles(name, levels, epsilon0, 10_000, shape, RUNS // 5)
     assert all(enough(each, RUNS // 5) for each in hits.tolist()), hits
+
+
+@pytest.mark.parametrize("epsilon0", [4.0, 5.5, 8.0] if FULL else [8.0])
+def test_intervals_of_quantiles_whose_end_is_the_truth(epsilon0: float) -> None:
+    """A quarter of the devices at each of four numbers: each quartile is the least number that its levels allow, so that chance alone
+    decides whether the interval holds it.
+
+    Planted: no room for chance -> a half of all runs, fails; for coins but not for rounding -> 85 %, fails at full size.
+    """
+    hits = of_quantiles("kmean", 16, epsilon0, 10_000, "four heaps", RUNS // 5)
+    assert all(enough(each, RUNS // 5) for each in hits.tolist()), hits / (RUNS // 5)
 
 
 def main() -> None:
