@@ -22,7 +22,7 @@ from shoal.clients.book import (
     tag,
 )
 from shoal.clients.ledger import EMPTY, Head, LedgerEntry, Stored, chained, check, missing_head
-from shoal.clients.store_sqlite import AgentStore
+from shoal.clients.store_sqlite import AgentStore, damaged, row_mark
 from shoal.entropy import SYSTEM, Entropy
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -54,10 +54,14 @@ class SqliteBook:
             check_charge(self.spent(), nano, limit)
             self._store.reserve(nano)
             row = (task_id.raw, window, nano, int(permanent))
-            db.execute("INSERT INTO charge (task_id, window, nano, permanent) VALUES (?, ?, ?, ?)", row)
+            db.execute(
+                "INSERT INTO charge (task_id, window, nano, permanent, mark) VALUES (?, ?, ?, ?, ?)", (*row, row_mark("charge", *row))
+            )
 
     def charged(self, task_id: TaskId, window: int) -> int | None:
-        rows = self._store.read("SELECT nano FROM charge WHERE task_id = ? AND window = ?", (task_id.raw, window))
+        rows = self._store.read("SELECT nano, permanent, mark FROM charge WHERE task_id = ? AND window = ?", (task_id.raw, window))
+        if rows and rows[0][2] != row_mark("charge", task_id.raw, window, *rows[0][:2]):
+            raise damaged(f"the charge of window {window} of task {task_id.short}")
         return rows[0][0] if rows else None
 
     def charges(self) -> list[Charge]:
@@ -98,23 +102,29 @@ class SqliteBook:
         secret = self._secret(task_id)
         if secret is None:
             return None
-        rows = self._store.read("SELECT report FROM memo WHERE task_id = ? AND tag = ?", (task_id.raw, tag(secret, cell)))
-        return rows[0][0] if rows else None
+        return self._kept(task_id, "AND tag = ?", (tag(secret, cell),))
+
+    def _kept(self, task_id: TaskId, where: str, values: tuple[bytes, ...] = ()) -> bytes | None:
+        query = f"SELECT tag, report, mark FROM memo WHERE task_id = ? {where}"  # noqa: S608 - constants
+        rows = self._store.read(query, (task_id.raw, *values))
+        if rows and rows[0][2] != row_mark("memo", task_id.raw, *rows[0][:2]):
+            raise damaged(f"an answer that is kept for task {task_id.short}")
+        return rows[0][1] if rows else None
 
     def remember(self, task_id: TaskId, cell: int, report: bytes) -> None:
         with self._store.write() as db:
             known = self.permanent(task_id, cell)
             if known not in (None, report):
                 raise another_report()
+            named = tag(self._made_secret(task_id), cell)
             db.execute(
-                "INSERT INTO memo VALUES (?1, ?2, ?3, (SELECT coalesce(max(used), 0) + 1 FROM memo WHERE task_id = ?1)) "
+                "INSERT INTO memo VALUES (?1, ?2, ?3, (SELECT coalesce(max(used), 0) + 1 FROM memo WHERE task_id = ?1), ?4) "
                 "ON CONFLICT (task_id, tag) DO UPDATE SET used = excluded.used",
-                (task_id.raw, tag(self._made_secret(task_id), cell), report),
+                (task_id.raw, named, report, row_mark("memo", task_id.raw, named, report)),
             )
 
     def latest(self, task_id: TaskId) -> bytes | None:
-        rows = self._store.read("SELECT report FROM memo WHERE task_id = ? ORDER BY used DESC LIMIT 1", (task_id.raw,))
-        return rows[0][0] if rows else None
+        return self._kept(task_id, "ORDER BY used DESC LIMIT 1")
 
     def choice(self, task_id: TaskId) -> bytes | None:
         rows = self._store.read("SELECT chosen FROM choice WHERE task_id = ?", (task_id.raw,))

@@ -351,7 +351,24 @@ def _cost(assignment: Assignment, config: AgentConfig, accepted: float | None, s
             f"Budget: all tasks together cost epsilon {_up(spent / NANO)} of {policy.lifetime_epsilon:g}; "
             f"{_down(max(0, limit - spent) / NANO)} are left."
         )
+        lines.append(_paid_windows(task, nano_up(one) if math.isfinite(one) else None, limit, max(0, limit - spent)))
     return lines
+
+
+def _paid_windows(task: Task, nano: int | None, limit: int, left: int) -> str:
+    """How far a budget goes: of ``nano``-epsilon a window or value, None: infinite. ``left`` of ``limit``: what is not spent yet."""
+    count = task.windows.count
+    windows = "1 window" if count == 1 else f"{count:,} windows"
+    if nano is None:
+        return f"It pays for none of this task's {windows}: what one costs is infinite."
+    whole, now = (count, count) if nano == 0 else (limit // nano, left // nano)
+    if task.memoized:
+        what = "distinct value" if whole == 1 else "distinct values"
+        return (
+            f"The whole budget pays for {whole:,} {what} of this task, over all of its {windows}; what is left, for {now:,} more. "
+            "After that the last answer is repeated."
+        )
+    return f"The whole budget pays for {min(whole, count):,} of {windows} of this task; what is left, for {min(now, count):,} more."
 
 
 def _up(epsilon: float) -> str:

@@ -25,7 +25,9 @@ from shoal.crypto.trust import TrustedTask
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
+from shoal.log import get_log
 
+log = get_log("agent")
 T = TypeVar("T")
 ACCEPTED = "accepted"
 
@@ -66,7 +68,16 @@ class EnteredOutbox:
         return self._box.find(task_id, window)
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
-        return self._box.load(task_id, window)
+        """None also for a report whose bytes are damaged: it ends here, named in the ledger, and is never sent. Its charge stays."""
+        try:
+            return self._box.load(task_id, window)
+        except ShoalError as error:
+            if error.kind is not Kind.MISMATCH:
+                raise
+            log.error("a stored report is damaged: it is never sent", task=task_id, window=window, error=error)
+        record = self._box.find(task_id, window)
+        self.finish(task_id, window, State.UNKNOWN if record is not None and record.doubtful else State.REFUSED, Kind.MISMATCH)
+        return None
 
     def records(self, *, queued: bool = False) -> list[Record]:
         return self._box.records(queued=queued)

@@ -12,9 +12,9 @@ from typing import Any
 
 from shoal.clients.core import Prepared, State
 from shoal.clients.outbox import Entry, Record, outbox_full, two_schedules
-from shoal.clients.store_sqlite import AgentStore
+from shoal.clients.store_sqlite import AgentStore, damaged, row_mark
 from shoal.clients.store_thread import StoreThread
-from shoal.errors import Kind
+from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
 
@@ -42,8 +42,8 @@ class SqliteOutbox:
                 raise outbox_full(self._most)
             prepared = make()
             db.execute(
-                "INSERT INTO report VALUES (?, ?, 'queued', NULL, 0, 0, ?, ?, ?)",
-                (task_id.raw, window, prepared.expires_s, prepared.frame, prepared.ack_key),
+                "INSERT INTO report VALUES (?, ?, 'queued', NULL, 0, 0, ?, ?, ?, ?)",
+                (task_id.raw, window, prepared.expires_s, prepared.frame, prepared.ack_key, _mark(prepared)),
             )
         return Record(task_id, window, State.QUEUED, None, 0, False, prepared.expires_s), True
 
@@ -52,9 +52,14 @@ class SqliteOutbox:
         return _record(rows[0]) if rows else None
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
-        query = f"SELECT {_RECORD}, frame, ack_key FROM report WHERE task_id = ? AND window = ? AND state = 'queued'"  # noqa: S608 - a constant
+        query = f"SELECT {_RECORD}, frame, ack_key, mark FROM report WHERE task_id = ? AND window = ? AND state = 'queued'"  # noqa: S608 - a constant
         rows = self._store.read(query, (task_id.raw, window))
-        return Entry(_record(rows[0][:-2]), rows[0][-2], rows[0][-1]) if rows else None
+        if not rows:
+            return None
+        *record, frame, ack_key, mark = rows[0]
+        if mark != row_mark("report", task_id.raw, window, record[-1], frame, ack_key):
+            raise damaged(f"the report of window {window} of task {task_id.short}")
+        return Entry(_record(tuple(record)), frame, ack_key)
 
     def records(self, *, queued: bool = False) -> list[Record]:
         chosen = " WHERE state = 'queued'" if queued else ""
@@ -112,6 +117,14 @@ class SqliteOutbox:
             self._store.close()
 
 
+def _mark(prepared: Prepared) -> bytes:
+    return row_mark("report", prepared.task_id.raw, prepared.window, prepared.expires_s, prepared.frame, prepared.ack_key)
+
+
 def _record(row: tuple[Any, ...]) -> Record:
+    """Raises MISMATCH for what no outbox wrote."""
     task_id, window, state, kind, attempts, doubtful, expires_s = row
-    return Record(TaskId(task_id), window, State(state), None if kind is None else Kind(kind), attempts, bool(doubtful), expires_s)
+    try:
+        return Record(TaskId(task_id), window, State(state), None if kind is None else Kind(kind), attempts, bool(doubtful), expires_s)
+    except (ValueError, TypeError, ShoalError):
+        raise damaged("a row of the outbox") from None

@@ -27,6 +27,7 @@ from typing import Any
 
 from shoal.clients.ledger import EMPTY, Head, Noted
 from shoal.clients.store_thread import StoreThread
+from shoal.digests import sha256
 from shoal.disks import disk_error, told_apart
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
@@ -63,6 +64,7 @@ class SqliteFile:
         try:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", *_SMALL_LOG):
                 self._db.execute(f"PRAGMA {pragma}")
+            self._db.create_function("row_mark", -1, row_mark, deterministic=True)
             self._migrate(migrations)
         except sqlite3.Error as error:
             self._db.close()
@@ -200,7 +202,11 @@ class AgentStore(SqliteFile):
             "`shoal agent memory` says what the old one knew"
         )
         super().__init__(
-            path, "outbox", ("outbox_001.sql", "outbox_002.sql", "outbox_003.sql", "outbox_004.sql"), unusable, lambda: hit("outbox.commit")
+            path,
+            "outbox",
+            ("outbox_001.sql", "outbox_002.sql", "outbox_003.sql", "outbox_004.sql", "outbox_005.sql"),
+            unusable,
+            lambda: hit("outbox.commit"),
         )
         try:
             self._begin_head()
@@ -346,6 +352,22 @@ class AgentStore(SqliteFile):
             self.settle()
             super().close()
         self.thread.close()
+
+
+def row_mark(*values: bytes | int | str | None) -> bytes:
+    """16 bytes of SHA-256 over what a row must hold, each value with its type and length: finds what a disk or a copy changed."""
+    parts = []
+    for value in values:
+        data = value if isinstance(value, bytes) else repr(value).encode()
+        parts.append(type(value).__name__[:1].encode() + len(data).to_bytes(8, "big") + data)
+    return sha256(b"shoal/v1/row\x00" + b"".join(parts))[:16]
+
+
+def damaged(what: str) -> ShoalError:
+    return ShoalError(
+        Kind.MISMATCH,
+        f"{what} is damaged on this device's disk: it is not used; `shoal agent ledger` says what was there. Look at the disk",
+    )
 
 
 def _replace(path: Path, data: bytes) -> None:

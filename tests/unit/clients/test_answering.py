@@ -456,7 +456,7 @@ def test_the_store_does_not_name_cells(store: AgentStore) -> None:
     book = SqliteBook(store)
     _, assignment = made(memoized=True)
     given(assignment, 0, 3, book)
-    ((task_id, tagged, report, used),) = store.read("SELECT * FROM memo")
+    ((task_id, tagged, report, used, _),) = store.read("SELECT * FROM memo")
     assert (task_id, len(tagged), len(report), used) == (assignment.task_id.raw, 32, 1, 1)
     cell = assignment.task.domain.encode(3, SYSTEM)
     assert [trial for trial in range(7) if book.permanent(assignment.task_id, trial)] == [cell]

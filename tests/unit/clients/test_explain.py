@@ -195,6 +195,33 @@ def test_many_windows_fall_back_to_what_the_reports_promise_by_themselves() -> N
     assert f"all 4 windows together: epsilon <= {bound_text(math.nextafter(4 * one.epsilon0, math.inf))}." in text
 
 
+@pytest.mark.parametrize(
+    ("memoized", "spent", "words"),
+    [
+        (False, 0, "The whole budget pays for 2 of 52 windows of this task; what is left, for 2 more."),
+        (False, 1_500_000_000, "pays for 2 of 52 windows of this task; what is left, for 1 more."),
+        (True, 0, "pays for 2 distinct values of this task, over all of its 52 windows; what is left, for 2 more."),
+    ],
+)
+def test_how_far_a_budget_goes(memoized: bool, spent: int, words: str) -> None:
+    """A budget of 3 at 1.3 a window. Planted: no such line; windows rounded up -> fails."""
+    world = small_world(count=52, epsilon0=1.3)
+    world.task = replace(world.task, memoized=memoized)
+    world.sign()
+    policy = Policy(world.authorities, 4.0, 100, {world.task.purpose: "allowed"}, lifetime_epsilon=3.0)
+    assert words in text_of(explain(assignment_of(world), config_of(world, policy=policy), spent=spent))
+
+
+def test_a_budget_that_pays_for_all_and_one_for_nothing() -> None:
+    """Never more windows than there are. Planted: no ``min`` -> 66 of 4."""
+    world = small_world(epsilon0=1.5)
+    for limit, words in ((100.0, "pays for 4 of 4 windows"), (0.1, "pays for 0 of 4 windows"), (math.inf, "")):
+        policy = Policy(world.authorities, 4.0, 100, {}, lifetime_epsilon=limit)
+        text = text_of(explain(assignment_of(world), config_of(world, policy=policy)))
+        assert words in text
+        assert bool(words) == ("pays for" in text)
+
+
 def test_without_a_budget_what_was_spent_is_told() -> None:
     world = small_world()
     policy = Policy(world.authorities, 4.0, 100, {"to plan clinics": "allowed"})
