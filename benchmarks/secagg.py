@@ -90,7 +90,7 @@ def _openssl(seconds: int) -> Sample:
 
 def _devices(rounds: list[Round], dimension: int) -> list[Figure]:
     every = [device for one in rounds for device in one.devices]
-    steps = ("join", "share", "mask", "unmask")
+    steps = ("join", "share", "check", "mask", "unmask")
     shown = [Figure(f"device, {step}: CPU", tuple(device[step] * 1e3 for device in every), MILLISECONDS) for step in steps]
     total = tuple(sum(device[step] for step in steps) * 1e3 for device in every)
     width = rounds[0].word_bytes

@@ -14,8 +14,9 @@ from shoal.crypto import enrolment
 from shoal.crypto.enrolment import DeviceIdentity, issue
 from shoal.crypto.hpke import generate
 from shoal.crypto.secagg.collector import Collector
-from shoal.crypto.secagg.coordinator import AskCommit, AskStart, AskUnmask, Coordinator, Deliver, Effect, countersign, open_request
+from shoal.crypto.secagg.coordinator import Coordinator, countersign, open_request
 from shoal.crypto.secagg.device import DeviceRound
+from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
@@ -137,6 +138,7 @@ def timed_round(devices: int, neighbours: int, threshold: int, dimension: int, l
     alive = devices - devices * lost_percent // 100
     _joins(play, rounds)
     _shares(play, rounds)
+    _checks(play, rounds)
     _masks(play, rounds[:alive], vector)
     _unmasks(play, rounds[:alive])
     if collector.result is None or not np.array_equal(collector.result.vector, vector * alive):
@@ -179,6 +181,16 @@ def _shares(play: _Play, rounds: list[DeviceRound]) -> None:
             message = device.share(answer.started, play.now)
         play.count(number, answer.ByteSize(), message.ByteSize())
         play.coordinator.shares(device.session, message, play.now)
+
+    _each(play, rounds, step)
+
+
+def _checks(play: _Play, rounds: list[DeviceRound]) -> None:
+    def step(number: int, device: DeviceRound, answer: pairwise_pb2.Answer) -> None:
+        with play.timed(number, "check"):
+            message = device.check(answer.roster)
+        play.count(number, answer.ByteSize(), message.ByteSize())
+        play.coordinator.check(device.session, message, play.now)
 
     _each(play, rounds, step)
 

@@ -49,7 +49,7 @@ cohort_max = 500                    # required, devices of one round at most; in
 # cohort_min = 400                  # default four fifths of cohort_max: a round with fewer is not begun
 dropout = 0.2                       # default 0.2: share of a round that may be lost at any stage
 # join_s = 60                       # seconds that each phase waits for devices
-# share_s = 60
+# share_s = 60                      # twice: to share, and to check what was shared
 # mask_s = 120
 # unmask_s = 60
 

@@ -178,6 +178,10 @@ class _Part:
         match answer.phase:
             case pairwise_pb2.PHASE_SHARE if answer.HasField("started") and device.state is DeviceState.JOINED:
                 return await self._send(shares=await asyncio.to_thread(device.share, answer.started, self._line.clock.now()))
+            case pairwise_pb2.PHASE_CHECK if answer.HasField("dealt") and device.state is DeviceState.SHARED:
+                return await self._send(check=await asyncio.to_thread(device.complain, answer.dealt))
+            case pairwise_pb2.PHASE_CHECK if answer.HasField("roster") and device.state is DeviceState.SHARED:
+                return await self._send(check=await asyncio.to_thread(device.check, answer.roster))
             case pairwise_pb2.PHASE_MASK if answer.HasField("roster") and device.state in {DeviceState.SHARED, DeviceState.MASKED}:
                 return await self._upload(answer)
             case pairwise_pb2.PHASE_ENDORSE if answer.HasField("commit") and device.state is DeviceState.MASKED:
@@ -231,6 +235,7 @@ class _Part:
         join: pairwise_pb2.Join | None = None,
         poll: pairwise_pb2.Poll | None = None,
         shares: pairwise_pb2.Shares | None = None,
+        check: pairwise_pb2.Check | None = None,
         upload: pairwise_pb2.Upload | None = None,
         endorse: pairwise_pb2.Endorse | None = None,
         unmask: pairwise_pb2.Unmask | None = None,
@@ -244,6 +249,7 @@ class _Part:
             join=join,
             poll=poll,
             shares=shares,
+            check=check,
             upload=upload,
             endorse=endorse,
             unmask=unmask,

@@ -177,7 +177,8 @@ class RoundsAgent:
         failed, last = 0, ""
         while True:
             outcome = await take_part(terms, identity, vector, ledger, line, lambda device: _stage(device, tell))
-            again = outcome.state is RoundState.ABORTED and not outcome.charged and outcome.kind is Kind.ABORTED
+            # A seat that was lost by being late is as good as a round that ended: nothing left this device.
+            again = outcome.state is RoundState.ABORTED and not outcome.charged and outcome.kind in {Kind.ABORTED, Kind.WINDOW_CLOSED}
             if not again:
                 break
             failed, last = failed + 1, outcome.message

@@ -36,7 +36,8 @@ class PairwisePlan:
     ``cohort_min``..``cohort_max``: devices that begin a round. ``survivors_min`` (U_min): masked vectors that must arrive,
     else the round aborts; the noise is made for the honest among them. ``dropout_ppm``: share of a round that may be lost
     at any stage, in millionths (the corrupt share is 1 - the task's honest fraction). ``word_bits``: of one masked
-    coordinate. ``join_s``, ``share_s``, ``mask_s``, ``unmask_s``: seconds that each phase waits for devices.
+    coordinate. ``join_s``, ``share_s``, ``mask_s``, ``unmask_s``: seconds that each phase waits for devices; ``share_s`` twice, for
+    sharing and for the check of what was shared.
     """
 
     mode: Mode
@@ -80,7 +81,7 @@ class PairwisePlan:
     @property
     def seconds(self) -> int:
         """The longest that a round takes."""
-        return self.join_s + self.share_s + self.mask_s + self.unmask_s
+        return self.join_s + 2 * self.share_s + self.mask_s + self.unmask_s
 
     @property
     def check_words(self) -> int:

@@ -32,6 +32,7 @@ class SigningContext(Enum):
     ADMISSION = "admission"
     ROUND_OFFER = "round-offer"
     ROUND_KEYS = "round-keys"
+    ROUND_SHARES = "round-shares"
     ROUND_START = "round-start"
     ROUND_COMMIT = "round-commit"
     ROUND_ENDORSE = "round-endorse"

@@ -30,6 +30,8 @@ class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType
     """no round is open now"""
     PHASE_JOIN: _Phase.ValueType  # 2
     PHASE_SHARE: _Phase.ValueType  # 3
+    PHASE_CHECK: _Phase.ValueType  # 9
+    """of what was shared"""
     PHASE_MASK: _Phase.ValueType  # 4
     PHASE_ENDORSE: _Phase.ValueType  # 5
     """strict mode alone"""
@@ -44,6 +46,8 @@ PHASE_NONE: Phase.ValueType  # 1
 """no round is open now"""
 PHASE_JOIN: Phase.ValueType  # 2
 PHASE_SHARE: Phase.ValueType  # 3
+PHASE_CHECK: Phase.ValueType  # 9
+"""of what was shared"""
 PHASE_MASK: Phase.ValueType  # 4
 PHASE_ENDORSE: Phase.ValueType  # 5
 """strict mode alone"""
@@ -109,6 +113,7 @@ class Step(_message.Message):
     ENDORSE_FIELD_NUMBER: _builtins.int
     UNMASK_FIELD_NUMBER: _builtins.int
     SINGLE_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
     task_id: _builtins.bytes
     window: _builtins.int
     session: _builtins.bytes
@@ -129,6 +134,8 @@ class Step(_message.Message):
     def unmask(self) -> Global___Unmask: ...
     @_builtins.property
     def single(self) -> Global___Single: ...
+    @_builtins.property
+    def check(self) -> Global___Check: ...
     def __init__(
         self,
         *,
@@ -143,12 +150,13 @@ class Step(_message.Message):
         endorse: Global___Endorse | None = ...,
         unmask: Global___Unmask | None = ...,
         single: Global___Single | None = ...,
+        check: Global___Check | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "endorse", b"endorse", "join", b"join", "poll", b"poll", "shares", b"shares", "single", b"single", "step", b"step", "unmask", b"unmask", "upload", b"upload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "check", b"check", "endorse", b"endorse", "join", b"join", "poll", b"poll", "shares", b"shares", "single", b"single", "step", b"step", "unmask", b"unmask", "upload", b"upload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "endorse", b"endorse", "join", b"join", "poll", b"poll", "session", b"session", "shares", b"shares", "single", b"single", "step", b"step", "task_id", b"task_id", "unmask", b"unmask", "upload", b"upload", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "check", b"check", "endorse", b"endorse", "join", b"join", "poll", b"poll", "session", b"session", "shares", b"shares", "single", b"single", "step", b"step", "task_id", b"task_id", "unmask", b"unmask", "upload", b"upload", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["ask", "join", "poll", "shares", "upload", "endorse", "unmask", "single"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["ask", "join", "poll", "shares", "upload", "endorse", "unmask", "single", "check"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -229,23 +237,77 @@ class Shares(_message.Message):
 
     CIPHERTEXTS_FIELD_NUMBER: _builtins.int
     COMMITMENT_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     ciphertexts: _builtins.bytes
     """one of a constant length per neighbour, in ring order"""
     commitment: _builtins.bytes
     """to the self mask's seed, 32 bytes"""
+    signature: _builtins.bytes
+    """Ed25519 by the device over "shoal/v1/sign/round-shares" 0x00 round_id u32be(position) commitment ciphertexts"""
     def __init__(
         self,
         *,
         ciphertexts: _builtins.bytes = ...,
         commitment: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertexts", b"ciphertexts", "commitment", b"commitment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertexts", b"ciphertexts", "commitment", b"commitment", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Shares: _TypeAlias = Shares  # noqa: Y015
+
+@_typing.final
+class Check(_message.Message):
+    """Every ciphertext of the roster opened; or, with a complaint, one did not."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPLAINT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def complaint(self) -> Global___Complaint: ...
+    def __init__(
+        self,
+        *,
+        complaint: Global___Complaint | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["complaint", b"complaint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complaint", b"complaint"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Check: _TypeAlias = Check  # noqa: Y015
+
+@_typing.final
+class Complaint(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITION_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    position: _builtins.int
+    """of the neighbour whose ciphertext does not open, or holds what can be no share"""
+    shared: _builtins.bytes
+    """empty: asks for what that neighbour signed (Answer.dealt); else X25519 of the two share keys, 32 bytes ..."""
+    proof: _builtins.bytes
+    """... and the proof that it is, docs/WIRE.md"""
+    def __init__(
+        self,
+        *,
+        position: _builtins.int = ...,
+        shared: _builtins.bytes = ...,
+        proof: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "proof", b"proof", "shared", b"shared"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Complaint: _TypeAlias = Complaint  # noqa: Y015
 
 @_typing.final
 class Upload(_message.Message):
@@ -365,6 +427,7 @@ class Answer(_message.Message):
     ENDORSEMENTS_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    DEALT_FIELD_NUMBER: _builtins.int
     phase: Global___Phase.ValueType
     wait_ms: _builtins.int
     """ask again after"""
@@ -384,7 +447,7 @@ class Answer(_message.Message):
 
     @_builtins.property
     def roster(self) -> Global___Roster:
-        """in MASK, until the device's vector has come"""
+        """in CHECK, until the device has said that all is well; in MASK, until its vector has come"""
 
     @_builtins.property
     def commit(self) -> Global___SignedRecord:
@@ -393,6 +456,10 @@ class Answer(_message.Message):
     @_builtins.property
     def endorsements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endorsement]:
         """in UNMASK, strict mode: of neighbours"""
+
+    @_builtins.property
+    def dealt(self) -> Global___Shares:
+        """in CHECK, instead of the roster: what the neighbour signed that the device complained about"""
 
     def __init__(
         self,
@@ -407,10 +474,11 @@ class Answer(_message.Message):
         endorsements: _abc.Iterable[Global___Endorsement] | None = ...,
         kind: _builtins.int = ...,
         reason: _builtins.str = ...,
+        dealt: Global___Shares | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "offer", b"offer", "roster", b"roster", "started", b"started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "dealt", b"dealt", "offer", b"offer", "roster", b"roster", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "endorsements", b"endorsements", "kind", b"kind", "offer", b"offer", "phase", b"phase", "reason", b"reason", "received", b"received", "roster", b"roster", "started", b"started", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "dealt", b"dealt", "endorsements", b"endorsements", "kind", b"kind", "offer", b"offer", "phase", b"phase", "reason", b"reason", "received", b"received", "roster", b"roster", "started", b"started", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

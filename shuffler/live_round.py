@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from shoal.clock import SureClock
-from shoal.crypto.secagg.coordinator import AskCommit, AskStart, AskUnmask, Coordinator, Deliver, Effect, End
+from shoal.crypto.secagg.coordinator import Coordinator
+from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect, End
 from shoal.crypto.secagg.records import Reason
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.entropy import Entropy
@@ -97,6 +98,7 @@ class LiveRound:
         self.terms, self.coordinator = terms, coordinator
         self.window = WindowId(terms.task_id, terms.window)
         self.devices: dict[bytes, bytes] = {}  # session -> device key
+        self.judging = asyncio.Lock()  # complaints take long, and one may settle the next
         self._collection, self._clock, self._entropy, self._tick_s = collection, clock, entropy, tick_s
         self._begins, self._began = clock.now() if begins is None else begins, clock.steady()
         self._woken = asyncio.Event()

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from shoal.clock import SureClock
-from shoal.crypto.secagg.coordinator import Coordinator, countersign, open_request
+from shoal.crypto.secagg.coordinator import GUILTY, Coordinator, countersign, open_request
 from shoal.crypto.secagg.records import NONCE_SIZE, Reason
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
@@ -71,6 +71,7 @@ class WindowRounds:
         self._seats: dict[bytes, tuple[LiveRound, bytes]] = {}  # device key -> its last round and session
         self._joining: LiveRound | None = None
         self._left: Counter[bytes] = Counter()  # rounds that a device left unfinished, by device key
+        self._blamed: set[bytes] = set()  # devices that were proven to have broken a round
         self._lonely, self._not_before = 0, -math.inf  # rounds in a row that too few joined; when (steady) the next one may open
         self._woken = asyncio.Event()
         self._wanted = False
@@ -117,8 +118,8 @@ class WindowRounds:
     async def join(self, session: bytes, join: pairwise_pb2.Join) -> LiveRound:
         """A seat, if this device has not answered the window and has no seat elsewhere.
 
-        Raises CONFLICT (answered; another session), TOO_EARLY (a seat in a round under way; too many rounds left), NOT_FOUND (no such
-        offer), and what ``Coordinator.join`` raises.
+        Raises CONFLICT (answered; another session), FORBIDDEN (it broke a round), TOO_EARLY (a seat in a round under way; too many
+        rounds left), NOT_FOUND (no such offer), and what ``Coordinator.join`` raises.
         """
         held = self._sessions.get(session)
         if held is not None:
@@ -130,6 +131,8 @@ class WindowRounds:
         device_key = live.coordinator.identify(join, live.now())
         if await asyncio.to_thread(self.admissions.answered, self.window, device_key):
             raise ShoalError(Kind.CONFLICT, "this device has answered the window before: a window is answered once")
+        if device_key in self._blamed:
+            raise ShoalError(Kind.FORBIDDEN, GUILTY)
         if self._seated_elsewhere(device_key, live):
             raise ShoalError(Kind.TOO_EARLY, "this device has a seat in a round that goes on: try again when it has ended")
         if self._left[device_key] >= MOST_LEFT:  # a few that join and fall silent could end every round of the window
@@ -138,6 +141,16 @@ class WindowRounds:
         live.devices[session] = device_key
         self._sessions[session], self._seats[device_key] = live, (live, session)
         return live
+
+    def blame(self, device_key: bytes) -> None:
+        """This device was proven to have broken a round: no seat in this window any more. Forgotten with the window."""
+        self._blamed.add(device_key)
+        log.warning("a device broke a round and was left out", task=self.window.task_id, window=self.window.window)
+
+    @property
+    def blamed(self) -> int:
+        """Devices that were proven to have broken a round of this window."""
+        return len(self._blamed)
 
     def _seated_elsewhere(self, device_key: bytes, here: LiveRound) -> bool:
         """A device that lost its seat before its vector was complete is free again."""
@@ -255,6 +268,7 @@ class RoundDriver:
         self._windows: dict[WindowId, WindowRounds] = {}
         self._tasks: dict[WindowId, asyncio.Task[None]] = {}
         self.ended: dict[str, Counter[str]] = {}  # rounds of finished windows by task (short id) and how they ended
+        self._blamed: Counter[str] = Counter()  # devices that broke rounds of finished windows, by task (short id)
         self.failing: Counter[WindowId] = Counter()  # windows that the analyzer won't finish, though it answers: attempts
 
     def window(self, window: WindowId) -> WindowRounds | None:
@@ -268,6 +282,13 @@ class RoundDriver:
             phases, ended = found.setdefault(window.task_id.short, (Counter(), Counter()))
             phases.update(rounds.phases())
             ended.update(rounds.ended)
+        return found
+
+    def blamed(self) -> Counter[str]:
+        """Per task (short id): devices that were proven to have broken a round since the start, counted once per window."""
+        found = Counter(self._blamed)
+        for window, rounds in self._windows.items():
+            found[window.task_id.short] += rounds.blamed
         return found
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -319,6 +340,7 @@ class RoundDriver:
         finally:
             del self._windows[window], self._tasks[window]
             self.ended.setdefault(window.task_id.short, Counter()).update(rounds.ended)
+            self._blamed[window.task_id.short] += rounds.blamed
 
     async def _concluded(self, rounds: WindowRounds) -> bool:
         """Helper mode: whether the analyzer has the window's sum, or there is none for good."""

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from shoal import codec
 from shoal.clock import SureClock
 from shoal.crypto.hpke import HpkePrivateKey
-from shoal.crypto.secagg.coordinator import SESSION_SIZE, refusal
+from shoal.crypto.secagg.coordinator import SESSION_SIZE
 from shoal.crypto.secagg.exchange import open_request, request_key_id, seal_reply
+from shoal.crypto.secagg.phases import refusal
 from shoal.crypto.secagg.records import Reason
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
@@ -97,7 +98,7 @@ class Rounds:
                 return rounds.invite(self._clock.decide())
             case "join":
                 live = await rounds.join(step.session, step.join)
-            case "poll" | "shares" | "upload" | "endorse" | "unmask":
+            case "poll" | "shares" | "check" | "upload" | "endorse" | "unmask":
                 live = self._seat(rounds, step.session)
                 await self._step(rounds, live, step)
             case _:
@@ -147,12 +148,29 @@ class Rounds:
         match step.WhichOneof("step"):
             case "shares":
                 coordinator.shares(session, step.shares, now)
+            case "check":
+                if coordinator.check(session, step.check, now) is not None:
+                    await self._judge(rounds, live, session, step.check)
             case "upload":
                 await self._upload(rounds, live, session, step.upload)
             case "endorse":
                 coordinator.endorse(session, step.endorse, now)
             case "unmask":
                 coordinator.unmask(session, step.unmask, now)
+
+    async def _judge(self, rounds: WindowRounds, live: LiveRound, session: bytes, check: pairwise_pb2.Check) -> None:
+        """Of a dealer and the device that complains about it, one is guilty: it loses its seat, and gets no other in this window.
+
+        One after the other, and looked at again in its turn: of all the neighbours of one bad dealer the first is enough.
+        """
+        async with live.judging:
+            dispute = live.coordinator.check(session, check, live.now())
+            if dispute is None:
+                return
+            guilty = await asyncio.to_thread(dispute.dealer_is_guilty, check.complaint.shared, check.complaint.proof)
+            loser = live.coordinator.judged(session, dispute, dealer_is_guilty=guilty)
+            if loser is not None:
+                rounds.blame(live.devices[loser])
 
     async def _upload(self, rounds: WindowRounds, live: LiveRound, session: bytes, upload: pairwise_pb2.Upload) -> None:
         """Keep a chunk. Once the vector is complete the device has answered the window: durably, before it or the round hears of it."""

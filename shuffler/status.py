@@ -85,7 +85,7 @@ class StatusPage:
                 for task_id, served in sorted(self._book.served.items())
             ],
             "rounds": {
-                task: {"open": dict(sorted(phases.items())), "ended": dict(sorted(ended.items()))}
+                task: {"open": dict(sorted(phases.items())), "ended": dict(sorted(ended.items())), "blamed": self._driver.blamed()[task]}
                 for task, (phases, ended) in sorted(self._driver.counts().items())
             },
             "refused": {kind.name: count for kind, count in sorted(self._refused().items(), key=lambda item: item[0].value)},
@@ -119,7 +119,10 @@ class StatusPage:
                 phases.add_metric([task, phase], count)
             for end, count in ends.items():
                 ended.add_metric([task, end], count)
-        yield from (windows, reports, damaged, refused, phases, ended)
+        blamed = CounterMetricFamily("shoal_shuffler_blamed", "Devices that broke a round, by proof, once per window", labels=["task"])
+        for task, count in self._driver.blamed().items():
+            blamed.add_metric([task], count)
+        yield from (windows, reports, damaged, refused, phases, ended, blamed)
         if self._bridge is not None:
             yield GaugeMetricFamily("shoal_shuffler_mqtt_connected", "1 while the MQTT broker is reached", value=self._bridge.connected)
             dropped = CounterMetricFamily(

@@ -24,8 +24,9 @@ from shoal.crypto.secagg import collector as collecting
 from shoal.crypto.secagg import coordinator as coordinating
 from shoal.crypto.secagg import device_checks, pads, records, seating
 from shoal.crypto.secagg.collector import Collector
-from shoal.crypto.secagg.coordinator import AskCommit, AskStart, AskUnmask, Coordinator, Deliver, Effect, End, countersign, open_request
+from shoal.crypto.secagg.coordinator import Coordinator, countersign, open_request
 from shoal.crypto.secagg.device import DeviceRound
+from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect, End
 from shoal.crypto.secagg.records import Commit, Reason, Status
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.secagg.unmasking import RoundSum
@@ -48,10 +49,11 @@ class Step(IntEnum):
 
     JOIN = 1
     SHARE = 2
-    MASK = 3
-    ENDORSE = 4
-    UNMASK = 5
-    NONE = 6  # it stays to the end
+    CHECK = 3
+    MASK = 4
+    ENDORSE = 5
+    UNMASK = 6
+    NONE = 7  # it stays to the end
 
 
 @lru_cache(maxsize=2_048)
@@ -147,21 +149,29 @@ class Play:
 
     def run(self) -> Play:
         """Every phase to its end, in order."""
-        self.phase(Step.JOIN, self.join)
-        self.phase(Step.SHARE, self.share)
-        self.phase(Step.MASK, self.mask)
-        if self.world.mode is Mode.STRICT:
-            self.phase(Step.ENDORSE, self.endorse)
-        self.phase(Step.UNMASK, self.unmask)
-        return self
+        return self.run_to(Step.NONE)
 
     def run_to(self, step: Step) -> Play:
         """Every phase before that step."""
-        courses = {Step.JOIN: self.join, Step.SHARE: self.share, Step.MASK: self.mask, Step.ENDORSE: self.endorse, Step.UNMASK: self.unmask}
-        for one, course in courses.items():
-            if one < step and (one is not Step.ENDORSE or self.world.mode is Mode.STRICT):
-                self.phase(one, course)
+        return self.go_on_from(Step.JOIN, step)
+
+    def go_on_from(self, first: Step, end: Step = Step.NONE) -> Play:
+        """Every phase from ``first`` on, before ``end``."""
+        for one in Step:
+            if first <= one < end and (one is not Step.ENDORSE or self.world.mode is Mode.STRICT):
+                self.phase(one, self.act(one))
         return self
+
+    def act(self, step: Step) -> Callable[[int], None]:
+        """What a device does in that step."""
+        return {
+            Step.JOIN: self.join,
+            Step.SHARE: self.share,
+            Step.CHECK: self.check_shares,
+            Step.MASK: self.mask,
+            Step.ENDORSE: self.endorse,
+            Step.UNMASK: self.unmask,
+        }[step]
 
     def phase(self, step: Step, act: Callable[[int], None]) -> None:
         """Each device that is still there takes its step; then the clock goes on until the phase is over."""
@@ -207,6 +217,17 @@ class Play:
                 device.session, self.shares(number, device.share(self.starts(number, answer.started), self.now)), self.now
             )
 
+    def check_shares(self, number: int) -> None:
+        """Until the shuffler wants nothing more of this device: it complains, with evidence, as often as it has to."""
+        device = self.devices[number]
+        while (answer := self.answer(number)).HasField("dealt") or answer.HasField("roster"):
+            said = device.complain(self.dealts(number, answer.dealt)) if answer.HasField("dealt") else device.check(answer.roster)
+            said = self.checks(number, said)
+            dispute = self.coordinator.check(device.session, said, self.now)
+            if dispute is not None:
+                verdict = dispute.dealer_is_guilty(said.complaint.shared, said.complaint.proof)
+                self.coordinator.judged(device.session, dispute, dealer_is_guilty=verdict)
+
     def mask(self, number: int) -> None:
         device, answer = self.devices[number], self.answer(number)
         if answer.HasField("roster"):
@@ -233,6 +254,12 @@ class Play:
         return message
 
     def shares(self, number: int, message: pairwise_pb2.Shares) -> pairwise_pb2.Shares:
+        return message
+
+    def checks(self, number: int, message: pairwise_pb2.Check) -> pairwise_pb2.Check:
+        return message
+
+    def dealts(self, number: int, message: pairwise_pb2.Shares) -> pairwise_pb2.Shares:
         return message
 
     def rosters(self, number: int, message: pairwise_pb2.Roster) -> pairwise_pb2.Roster:
@@ -290,6 +317,10 @@ class Play:
         """By device, of those that have a seat, as committed (while the round lives)."""
         members = self.coordinator._seating.members
         return {number: members[device.session].status for number, device in enumerate(self.devices) if device.session in members}
+
+    def position(self, number: int) -> int:
+        """Of a device on the ring (while the round lives)."""
+        return self.coordinator._seating.members[self.devices[number].session].position
 
     def commit(self) -> Commit:
         """The record that devices are shown."""

@@ -21,8 +21,9 @@ from shoal.crypto.enrolment import DeviceIdentity, issue
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import records
 from shoal.crypto.secagg.collector import Collector
-from shoal.crypto.secagg.coordinator import AskCommit, AskStart, AskUnmask, Coordinator, Deliver, Effect, countersign
+from shoal.crypto.secagg.coordinator import Coordinator, countersign
 from shoal.crypto.secagg.device import DeviceRound
+from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect
 from shoal.crypto.secagg.exchange import shares_info, single_info, vector_info
 from shoal.crypto.secagg.shamir import SHARE_SIZE
 from shoal.crypto.secagg.single import SingleSum, submit, sum_pads, window_label
@@ -220,6 +221,10 @@ def _share_and_mask(terms: RoundTerms, key: HpkePrivateKey, shuffler: Coordinato
             shares = one.machine.share(started, NOW)
             shuffler.shares(one.machine.session, shares, NOW)
             one.entry["shares"] = raw(shares).hex()
+    shuffler.tick(NOW + terms.plan.share_s)
+    for one in players:
+        if one.shares:
+            shuffler.check(one.machine.session, one.machine.check(shuffler.answer(one.machine.session, NOW).roster), NOW)
     shuffler.tick(NOW + terms.plan.share_s)
     for one in players:
         if one.shares:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from vectors_complaints import complaints
 from vectors_hpke import seal_fixed
 from vectors_rings import bad_arcs, bad_lists, bad_records, check_constants, parameters, record_vectors, rings
 from vectors_rounds import a_round, singles
@@ -385,6 +386,7 @@ def make() -> Json:
         "prime": str(PRIME),
         "shamir": shamirs(),
         "sealed_shares": sealed_shares(),
+        "complaints": complaints(),
         "bundles": bundles(),
         "infos": infos(),
         "exchanges": exchanges(),

@@ -3,12 +3,14 @@
 The states, each with what ends it (``tick`` looks; times are the plan's)::
 
     JOIN      cohort_max seats, or join_s; fewer than cohort_min abort      -> STARTING   StartRound at the analyzer
-    SHARE     all have shared, or share_s; fewer than must survive abort    -> MASK
+    SHARE     all have shared, or share_s; fewer than must survive abort    -> CHECK
+    CHECK     all who shared can use what was dealt to them, or share_s     -> MASK; the same minimum
     MASK      all who shared have uploaded, or mask_s; the same minimum     -> DELIVERING DeliverVectors, then COMMITTING CommitRound
     ENDORSE   (strict mode) all alive have signed the commit, or half of unmask_s
     UNMASK    all alive have answered, or unmask_s (strict mode: the other half of it) -> SUMMING UnmaskRound -> DONE
 
-ABORTED can follow on each of them. A round begins once and ends once; nothing of it is ever used again.
+Who does not check in time, is found to have dealt what does not open, or says so falsely of another is left out before anybody masks,
+as if it had never shared. ABORTED can follow on each state. A round begins once and ends once; nothing of it is ever used again.
 
 What the shuffler cannot do here, even if this code were changed: the analyzer starts one list of seats and signs one commit per
 round, devices answer one commit, and every device recomputes ring, neighbours and parameters by itself.
@@ -17,10 +19,11 @@ round, devices answer one commit, and every device recomputes ring, neighbours a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from shoal.crypto.secagg import records
-from shoal.crypto.secagg.phases import PHASE, WAIT_MOST_MS, WITH_DEVICES, State, wait_ms
+from shoal.crypto.secagg.complaints import Dispute, dealt_bytes
+from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect, End
+from shoal.crypto.secagg.phases import PHASE, WAIT_MOST_MS, WITH_DEVICES, State, refusal, wait_ms
 from shoal.crypto.secagg.records import Commit, Offer, Reason, Start, Status
 from shoal.crypto.secagg.ring import Ring, encode_seats, graph_seed
 from shoal.crypto.secagg.seating import Member, Seating
@@ -36,50 +39,7 @@ from shoal.secagg import Mode
 SESSION_SIZE = 16  # bytes
 POSITION_SIZE = 4  # bytes: in front of each bundle for the analyzer, where it came from
 REQUEST_BYTES = 1 << 20  # of bundles in one UnmaskRound request
-
-
-@dataclass(frozen=True, slots=True)
-class AskStart:
-    """Call StartRound; give the reply to ``Coordinator.started``."""
-
-    request: pairwise_pb2.StartRoundRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """Stream the complete uploads of these sessions to DeliverVectors, in this order; give the reply to ``delivered``.
-
-    The order is uniformly random, and the same at every attempt.
-    """
-
-    rows: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AskCommit:
-    """Call CommitRound; give the reply to ``committed``."""
-
-    request: pairwise_pb2.CommitRoundRequest
-
-
-@dataclass(frozen=True, slots=True)
-class AskUnmask:
-    """Call UnmaskRound with each request in order; give the reply to the last one to ``unmasked``.
-
-    Each holds at most ``REQUEST_BYTES`` of bundles. A reply with a reason goes to ``unmasked`` at once, whichever it answers.
-    """
-
-    requests: tuple[pairwise_pb2.UnmaskRoundRequest, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Call EndRound, best effort, and forget every upload of the round. No answer is awaited."""
-
-    reason: Reason
-
-
-Effect = AskStart | Deliver | AskCommit | AskUnmask | End
+GUILTY = "this device broke the round, by shares that do not open or by a false complaint: it has no seat in this window any more"
 
 
 def open_request(terms: RoundTerms, nonce: bytes) -> pairwise_pb2.OpenRoundRequest:
@@ -108,21 +68,14 @@ def countersign(terms: RoundTerms, nonce: bytes, reply: pairwise_pb2.OpenRoundRe
     )
 
 
-def refusal(error: ShoalError) -> pairwise_pb2.Answer:
-    """The Answer that tells a device why its step was refused, and when to try again: nothing else."""
-    phase = pairwise_pb2.PHASE_ABORTED if error.kind is Kind.ABORTED else pairwise_pb2.PHASE_UNSPECIFIED
-    wait_ms = int(error.retry_after_s * 1000)
-    return pairwise_pb2.Answer(phase=phase, kind=error.kind.value, reason=error.message, wait_ms=wait_ms)
-
-
 class Coordinator:
     """One round. Every method may be called again with the same bytes: the second call changes nothing.
 
-    The driver calls ``tick`` at least about once a second and after every device's step, does what the effects say (each may be
-    repeated until it is answered), and answers every step of a device with ``answer``. When it gives up it calls ``failed``: an
-    analyzer that does not answer is the one thing that no deadline here ends. Steps of devices raise, with unchanged state: NOT_FOUND
-    (unknown session), INVALID (malformed), WINDOW_CLOSED (late, or not in the round any more), TOO_EARLY (before its phase), CONFLICT
-    (contradicts what that seat sent before), ABORTED (the round has ended without a sum). Times are Unix seconds.
+    The driver calls ``tick`` at least about once a second and after every device's step, does what the effects say (each may be repeated
+    until it is answered), and answers every step of a device with ``answer``. When it gives up it calls ``failed``: an analyzer that does
+    not answer is the one thing that no deadline here ends. Times are Unix seconds. Steps of devices raise, with unchanged state: NOT_FOUND
+    (unknown session), INVALID (malformed), FORBIDDEN (it broke the round), WINDOW_CLOSED (late, or not in the round any more),
+    TOO_EARLY (before its phase), CONFLICT (contradicts what that seat sent before), ABORTED (the round has ended without a sum).
     """
 
     reason: Reason | None  # why it was aborted
@@ -130,6 +83,7 @@ class Coordinator:
     offer_id: Digest
     round_id: Digest | None  # from SHARE on
     blamed: tuple[int, ...]  # positions, once the analyzer has unmasked or given up
+    guilty: set[bytes]  # sessions that broke the round: of proven bad shares, or of a false complaint
     left: frozenset[bytes]  # at the end: sessions that took a seat and let a phase pass
 
     def __init__(
@@ -138,7 +92,7 @@ class Coordinator:
         """``offer`` from ``countersign``. The join phase begins ``now``."""
         self.terms, self.offer = terms, offer
         self.offer_id = records.offer_id(offer.offer)
-        self.reason, self.round_id, self.blamed, self.left = None, None, (), frozenset()
+        self.reason, self.round_id, self.blamed, self.guilty, self.left = None, None, (), set(), frozenset()
         self._nonce, self._key, self._entropy = nonce, signing_key, entropy
         self._analyzer_commitment = Offer.decode(offer.offer).analyzer_commitment
         self._seating = Seating(terms, self.offer_id)
@@ -166,6 +120,7 @@ class Coordinator:
         return {
             "joined": len(seats),
             "shared": sum(m.shares is not None for m in seats),
+            "checked": sum(m.checked for m in seats),
             "uploaded": sum(m.upload is not None for m in seats),
             "alive": sum(m.alive for m in seats),
             "endorsed": sum(m.endorsement is not None for m in seats),
@@ -204,9 +159,9 @@ class Coordinator:
         return self._seating.take(session, join, now)
 
     def shares(self, session: bytes, message: pairwise_pb2.Shares, now: float) -> None:
-        """A ciphertext for each neighbour in ring order, and the commitment to the self mask's seed."""
+        """A ciphertext for each neighbour in ring order, and the commitment to the self mask's seed. Raises BAD_SIGNATURE too."""
         member = self._member(session)
-        shares = (message.ciphertexts, message.commitment)
+        shares = (message.ciphertexts, message.commitment, message.signature)
         if member.shares is not None:
             _same(member.shares, shares, "list of shares")
             return
@@ -214,7 +169,40 @@ class Coordinator:
         count = self._seating.graph.neighbours
         _require(len(shares[0]) == count * CIPHERTEXT_SIZE, f"in this round a device sends {count} shares of {CIPHERTEXT_SIZE} bytes")
         _require(len(shares[1]) == COMMITMENT_SIZE and any(shares[1]), "a commitment is a SHA-256 digest")
+        signed = dealt_bytes(self._started_id, member.position, shares[1], shares[0])
+        verify(member.device_key, SigningContext.ROUND_SHARES, signed, shares[2])
         member.shares = shares
+
+    def check(self, session: bytes, message: pairwise_pb2.Check, now: float) -> Dispute | None:
+        """The device can use all that was dealt to it; or a complaint. Without evidence it asks for what the neighbour signed.
+
+        Returns what is to be judged, if there is evidence: give what ``Dispute.dealer_is_guilty``, which takes long, says to ``judged``.
+        """
+        member, complaint = self._member(session), message.complaint
+        if member.checked and not message.HasField("complaint"):
+            return None
+        self._must_be(State.CHECK, now)
+        self._has_part(member)
+        if not message.HasField("complaint"):
+            member.checked, member.suspect = True, None
+            return None
+        dispute = self._seating.dispute(self._started_id, member, complaint.position)
+        member.suspect = None if complaint.shared else complaint.position
+        return dispute if complaint.shared else None
+
+    def judged(self, session: bytes, dispute: Dispute, *, dealer_is_guilty: bool) -> bytes | None:
+        """The verdict over a complaint of this seat: who is guilty loses its seat. Returns its session; None if it has lost it before.
+
+        After the phase, or the round, nothing happens any more: others may have masked with the pads of who would go.
+        """
+        if self._state is not State.CHECK:
+            return None
+        loser = self._seating.order[dispute.dealer] if dealer_is_guilty else self._seating.members[session]
+        if loser.shares is None:
+            return None
+        loser.leave()
+        self.guilty.add(loser.session)
+        return loser.session
 
     def expects_upload(self, session: bytes, now: float) -> bool:
         """True if this seat's vector is wanted now; False if it has come. Raises like every step. Ask before a chunk is kept."""
@@ -274,11 +262,15 @@ class Coordinator:
         answer.wait_ms = wait_ms(session, self._state, self.terms.plan, self._deadline - now)
         answer.received = received if member.upload is None else self.terms.sealed_vector_bytes
         late = self._late(member)
-        if late:
+        if session in self.guilty:
+            answer.kind, answer.reason = Kind.FORBIDDEN.value, GUILTY
+        elif late:
             answer.kind, answer.reason = Kind.WINDOW_CLOSED.value, late
         elif state is State.SHARE and member.shares is None:
             answer.started.CopyFrom(self._seating.started_for(member, self._start))
-        elif state is State.MASK and member.upload is None:
+        elif state is State.CHECK and (dealt := self._seating.dealt_by(member.suspect)) is not None:
+            answer.dealt.CopyFrom(dealt)
+        elif (state is State.CHECK and not member.checked) or (state is State.MASK and member.upload is None):
             answer.roster.CopyFrom(self._seating.roster_for(member))
         elif state is State.ENDORSE and member.endorsement is None:
             answer.commit.CopyFrom(self._commit)
@@ -296,9 +288,12 @@ class Coordinator:
             case State.JOIN if over or len(seats) >= plan.cohort_max:
                 return self._ask_start() if len(seats) >= plan.cohort_min else self.failed(Reason.TOO_FEW_JOINED)
             case State.SHARE if over or all(m.shares for m in seats):
-                if sum(m.shares is not None for m in seats) < self.terms.survivors(len(seats)):
-                    return self.failed(Reason.TOO_FEW_SHARED)
-                self._enter(State.MASK, now + plan.mask_s)
+                return self._with_who_shared(State.CHECK, now + plan.share_s)
+            case State.CHECK if over or all(m.checked for m in seats if m.shares):
+                for member in seats:
+                    if not member.checked:
+                        member.leave()
+                return self._with_who_shared(State.MASK, now + plan.mask_s)
             case State.MASK if over or all(m.upload for m in seats if m.shares):
                 return self._deliver()
             case State.ENDORSE if over or all(m.endorsement for m in seats if m.alive):
@@ -395,6 +390,19 @@ class Coordinator:
     def _enter(self, state: State, deadline: float = math.inf) -> None:
         self._state, self._deadline = state, deadline
 
+    def _with_who_shared(self, state: State, deadline: float) -> list[Effect]:
+        """Go on with them, if they are enough."""
+        if sum(m.shares is not None for m in self._seating) < self.terms.survivors(len(self._seating)):
+            return self.failed(Reason.TOO_FEW_SHARED)
+        self._enter(state, deadline)
+        return []
+
+    @property
+    def _started_id(self) -> Digest:
+        if self.round_id is None:
+            raise ShoalError(Kind.TOO_EARLY, "the round has not begun: poll, and do what the answer says")
+        return self.round_id
+
     def _end(self, state: State) -> None:
         """Nothing of the round is kept but who had a seat, so that polls are answered, and who left it."""
         self.left = self._seating.unfinished(self._state, self.reason)
@@ -464,6 +472,8 @@ class Coordinator:
             raise ShoalError(Kind.WINDOW_CLOSED, "too late for that step of the round: the device counts as lost in it")
 
     def _has_part(self, member: Member) -> None:
+        if member.session in self.guilty:
+            raise ShoalError(Kind.FORBIDDEN, GUILTY)
         late = self._late(member)
         if late:
             raise ShoalError(Kind.WINDOW_CLOSED, late)
@@ -471,7 +481,7 @@ class Coordinator:
     def _late(self, member: Member) -> str:
         """Why this seat has no part in the present phase, or ""."""
         for since, came, what in (
-            (State.MASK, member.shares is not None, "shares did not come in time"),
+            (State.CHECK, member.shares is not None, "shares, or its check of the others' shares, did not come in time"),
             (State.DELIVERING, member.upload is not None, "vector did not come in time"),
             (State.ENDORSE, member.alive, "vector could not be opened by the analyzer"),
         ):

@@ -1,4 +1,4 @@
-"""A device's part in one round of secure aggregation: join, share, mask, (endorse,) unmask. No I/O but the ledger; no clock.
+"""A device's part in one round of secure aggregation: join, share, check, mask, (endorse,) unmask. No I/O but the ledger; no clock.
 
 Every step checks everything that it is told before it answers, in a fixed order (``device_checks``). A check that fails ends the round
 for good: ``state`` is ABORTED, ``reason`` says why in one line, every key is dropped and a ``ShoalError`` is raised. What the caller of
@@ -8,10 +8,13 @@ A step may be repeated: the same input gives the identical bytes again, kept in 
 with another input is a CONFLICT and ends the round: two different vectors under the same pads would show their difference, and shares for
 two survivor sets could open a single vector.
 
-What Python can wipe and what it cannot: keys are dropped as soon as they are not needed any more (the two private keys when the shares
-are made, pads and seed when the vector is masked, the neighbours' shares when they are sent). OpenSSL overwrites the private keys that it
-holds when their handles die. Python's own bytes are immutable: their memory is given back, not overwritten, so that a core dump or swap
-taken later may still show it. Nothing of a round is ever written to disk by this module.
+Shares are opened before anything is masked: a device that can't use what a neighbour dealt to it says so while that neighbour can still
+be left out (``check``, ``complain``), and masks nothing while its roster holds such a ciphertext.
+
+What Python can wipe and what it cannot: keys are dropped as soon as they are not needed any more (the private pad key when the shares
+are made, the private share key, pads and seed when the vector is masked, the neighbours' shares when they are sent). OpenSSL overwrites
+the private keys that it holds when their handles die. Python's own bytes are immutable: their memory is given back, not overwritten,
+so that a core dump or swap taken later may still show it. Nothing of a round is ever written to disk by this module.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, unique
 from typing import NoReturn, Protocol, TypeVar
 
@@ -30,8 +33,9 @@ from numpy.typing import NDArray
 
 from shoal.crypto import hpke
 from shoal.crypto.enrolment import DeviceIdentity, verify_certificate
-from shoal.crypto.secagg import device_checks, pads, shamir, shares, words
-from shoal.crypto.secagg.device_checks import Circle, Offered, OwnKeys
+from shoal.crypto.secagg import complaints, device_checks, pads, shamir, shares, words
+from shoal.crypto.secagg.complaints import Dispute
+from shoal.crypto.secagg.device_checks import Circle, Offered, OwnKeys, Peer
 from shoal.crypto.secagg.exchange import shares_info, vector_info
 from shoal.crypto.secagg.records import Commit, Status
 from shoal.crypto.secagg.shares import Item, ShareKind, SharePair
@@ -104,17 +108,24 @@ class _Joined(_Secret):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class _Shared(_Secret):
-    """``pads``: one stream key and sign per neighbour; ``inbound``: the keys of the neighbours' ciphertexts; ``self_pad``: of b."""
+    """``pads``: one stream key and sign per neighbour; ``inbound``: the keys of the neighbours' ciphertexts; ``self_pad``: of b.
+
+    ``suspect``: the neighbour whose ciphertext, beside it, does not open. ``accused``: positions that evidence was given against.
+    """
 
     circle: Circle
+    own: OwnKeys
+    share: X25519PrivateKey
     pads: tuple[tuple[bytes, int], ...]
     inbound: tuple[bytes, ...]
     self_pad: bytes
+    suspect: tuple[Peer, bytes] | None = None
+    accused: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class _Masked(_Secret):
-    """``shared``: who did, as the roster said; ``held``: the neighbours' shares, None if there is none or it did not open."""
+    """``shared``: who did, as the roster said; ``held``: the neighbours' shares, None of those who did not share."""
 
     circle: Circle
     shared: tuple[bool, ...]
@@ -186,8 +197,9 @@ class DeviceRound(_Secret):
     def share(self, started: pairwise_pb2.Started, now: float) -> pairwise_pb2.Shares:
         """JOINED -> SHARED: shares of the pad key and of the self mask's seed, one ciphertext per neighbour; ``round_id`` is set.
 
-        Both agreements with every neighbour are made here, once, and both private keys forgotten: a neighbour's key that does not work
-        ends the round before anything is sent. ``now``: Unix seconds. Raises what ``device_checks.check_started`` raises, and INVALID
+        Both agreements with every neighbour are made here, once, and the private pad key forgotten: a neighbour's key that does not work
+        ends the round before anything is sent. All of it is signed: nobody can put bytes in this device's mouth. ``now``: Unix seconds.
+        Raises what ``device_checks.check_started`` raises, and INVALID
         for an X25519 key of low order.
         """
         asked = _digest(started.SerializeToString(deterministic=True))
@@ -209,12 +221,49 @@ class DeviceRound(_Secret):
                 outbound = shares.share_key(agreed, circle.round_id, stage.own.share_key, peer.share_key)
                 inbound.append(shares.share_key(agreed, circle.round_id, peer.share_key, stage.own.share_key))
                 ciphertexts.append(shares.seal_shares(outbound, SharePair(*pair), circle.round_id, circle.position, peer.position))
-            answer = pairwise_pb2.Shares(
-                ciphertexts=b"".join(ciphertexts), commitment=shares.commitment(circle.round_id, stage.own.pad_key, seed)
-            )
+            dealt, promise = b"".join(ciphertexts), shares.commitment(circle.round_id, stage.own.pad_key, seed)
+            signed = complaints.dealt_bytes(circle.round_id, circle.position, promise, dealt)
+            signature = self._identity.key.sign(SigningContext.ROUND_SHARES, signed)
+            answer = pairwise_pb2.Shares(ciphertexts=dealt, commitment=promise, signature=signature)
             self_pad = pads.self_stream_key(seed, circle.round_id, stage.own.pad_key)
             self.round_id = circle.round_id
-            return self._enter(DeviceState.SHARED, _Shared(circle, tuple(streams), tuple(inbound), self_pad), "share", asked, answer)
+            shared = _Shared(circle, stage.own, stage.share, tuple(streams), tuple(inbound), self_pad)
+            return self._enter(DeviceState.SHARED, shared, "share", asked, answer)
+
+    def check(self, roster: pairwise_pb2.Roster) -> pairwise_pb2.Check:
+        """In SHARED: open what every neighbour dealt. An empty Check, or the first neighbour whose ciphertext is of no use.
+
+        Nothing is revealed, and any roster may be looked at. Raises what ``device_checks.check_roster`` raises, and ABORTED if a neighbour
+        is still there that evidence was given against: a shuffler that hears no complaint must not keep a device proving.
+        """
+        stage = self._expect("check", _Shared)
+        with self._guard():
+            ciphertexts = device_checks.check_roster(stage.circle, roster)
+            for key, ciphertext, peer in zip(stage.inbound, ciphertexts, stage.circle.peers, strict=True):
+                if ciphertext and _open(key, ciphertext, stage.circle, peer.position) is None:
+                    if peer.position in stage.accused:
+                        raise ShoalError(Kind.ABORTED, "the shuffler keeps a neighbour whose shares do not open: the round is given up")
+                    self._stage = replace(stage, suspect=(peer, ciphertext))
+                    return pairwise_pb2.Check(complaint=pairwise_pb2.Complaint(position=peer.position))
+            return pairwise_pb2.Check()
+
+    def complain(self, dealt: pairwise_pb2.Shares) -> pairwise_pb2.Check:
+        """In SHARED, after ``check`` found a neighbour out: the evidence against it. ``dealt``: what it signed.
+
+        The secret that this device and that neighbour share is given away, and a proof that it is that one: it opens the two
+        ciphertexts between them and nothing else. So the neighbour must have signed the very bytes that did not open: BAD_SIGNATURE or
+        CONFLICT otherwise, for then the shuffler put them there, and wants the share of an honest neighbour. Some 20 ms of CPU.
+        """
+        stage = self._expect("complain", _Shared)
+        with self._guard():
+            if stage.suspect is None:
+                raise ShoalError(Kind.CONFLICT, "the shuffler answers a complaint that this device did not make: the round is given up")
+            (peer, ciphertext), circle = stage.suspect, stage.circle
+            device_checks.check_dealt(circle, peer, ciphertext, dealt)
+            dispute = Dispute(circle.round_id, peer.position, peer.share_key, circle.position, stage.own.share_key, ciphertext)
+            shared, proof = dispute.prove(stage.share, self._entropy)
+            self._stage = replace(stage, suspect=None, accused=stage.accused | {peer.position})
+            return pairwise_pb2.Check(complaint=pairwise_pb2.Complaint(position=peer.position, shared=shared, proof=proof))
 
     def mask(self, roster: pairwise_pb2.Roster, vector: NDArray[np.int64], ledger: RoundLedger) -> bytes:
         """SHARED -> MASKED. ``vector``: int64[d], the quantized vector plus this device's noise share, in grid steps.
@@ -222,7 +271,7 @@ class DeviceRound(_Secret):
         The vector with its check words, masked and sealed for the analyzer: ``terms.sealed_vector_bytes`` bytes to upload. The ledger
         entry is durable before anything is returned; if the ledger refuses or fails, nothing is returned and the round is given up.
         INVALID for a vector of another shape or type (nothing changes). Otherwise raises what
-        ``device_checks.check_roster`` and the ledger raise.
+        ``device_checks.check_roster`` and the ledger raise, and ABORTED, uncharged, if the roster holds a ciphertext that does not open.
         """
         if vector.dtype != np.int64 or vector.shape != (self._terms.dimension,):
             raise ShoalError(Kind.INVALID, f"a vector of this task is int64[{self._terms.dimension}]")
@@ -235,9 +284,11 @@ class DeviceRound(_Secret):
         with self._guard():
             ciphertexts = device_checks.check_roster(circle, roster)
             held = tuple(
-                _open(key, ciphertext, circle, peer.position)
+                _open(key, ciphertext, circle, peer.position) if ciphertext else None
                 for key, ciphertext, peer in zip(stage.inbound, ciphertexts, circle.peers, strict=True)
             )
+            if any(ciphertext and pair is None for ciphertext, pair in zip(ciphertexts, held, strict=True)):
+                raise ShoalError(Kind.ABORTED, "what a neighbour shared does not open: the round is given up, and nothing was sent")
             pads.apply(masked, stage.self_pad, 1)
             for (stream, sign), ciphertext in zip(stage.pads, ciphertexts, strict=True):
                 if ciphertext:
@@ -367,9 +418,7 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 
 
 def _open(key: bytes, ciphertext: bytes, circle: Circle, sender: int) -> SharePair | None:
-    """The neighbour's shares. None if there are none; and if they do not open: it shared all the same, so its pad counts."""
-    if not ciphertext:
-        return None
+    """The neighbour's shares; None if they do not open, or are none."""
     try:
         return shares.open_shares(key, ciphertext, circle.round_id, sender, circle.position)
     except ShoalError:

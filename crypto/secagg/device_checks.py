@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from shoal.crypto.enrolment import verify_certificate
 from shoal.crypto.secagg import ring
+from shoal.crypto.secagg.complaints import dealt_bytes
 from shoal.crypto.secagg.records import Commit, Offer, Start, Status, nonce_commitment, offer_id, round_id, verify_both
 from shoal.crypto.secagg.ring import Seat
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE
@@ -114,6 +115,15 @@ def check_roster(circle: Circle, roster: pairwise_pb2.Roster) -> tuple[bytes, ..
     shared = sum(map(bool, ciphertexts))
     _enough(shared >= circle.threshold, f"{shared} neighbours shared, {circle.threshold} are needed")
     return ciphertexts
+
+
+def check_dealt(circle: Circle, peer: Peer, ciphertext: bytes, dealt: pairwise_pb2.Shares) -> None:
+    """``peer`` dealt ``ciphertext`` to this device: its signature over all that it dealt (BAD_SIGNATURE), these bytes in it (CONFLICT)."""
+    signed = dealt_bytes(circle.round_id, peer.position, dealt.commitment, dealt.ciphertexts)
+    verify(peer.device_key, SigningContext.ROUND_SHARES, signed, dealt.signature)
+    place = ring.place_of(circle.devices, len(circle.peers), peer.position, circle.position)
+    if dealt.ciphertexts[place * CIPHERTEXT_SIZE :][:CIPHERTEXT_SIZE] != ciphertext:
+        raise ShoalError(Kind.CONFLICT, "the shuffler showed another ciphertext than the neighbour signed: the round is given up")
 
 
 def check_commit(terms: RoundTerms, circle: Circle, shared: Sequence[bool], signed: pairwise_pb2.SignedRecord) -> Commit:

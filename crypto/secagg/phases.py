@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from enum import Enum, auto, unique
 
+from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.secagg import PairwisePlan
 
@@ -18,6 +19,7 @@ class State(Enum):
     JOIN = auto()
     STARTING = auto()  # the analyzer is asked to start
     SHARE = auto()
+    CHECK = auto()  # of what was shared, before anybody masks
     MASK = auto()
     DELIVERING = auto()  # vectors go to the analyzer
     COMMITTING = auto()  # the analyzer is asked to sign who is in the sum
@@ -32,6 +34,7 @@ PHASE = {
     State.JOIN: pairwise_pb2.PHASE_JOIN,
     State.STARTING: pairwise_pb2.PHASE_JOIN,
     State.SHARE: pairwise_pb2.PHASE_SHARE,
+    State.CHECK: pairwise_pb2.PHASE_CHECK,
     State.MASK: pairwise_pb2.PHASE_MASK,
     State.DELIVERING: pairwise_pb2.PHASE_MASK,
     State.COMMITTING: pairwise_pb2.PHASE_MASK,
@@ -43,7 +46,7 @@ PHASE = {
 }
 """As devices see them: while the analyzer is asked, the phase before seems to go on."""
 
-WITH_DEVICES = frozenset({State.JOIN, State.SHARE, State.MASK, State.ENDORSE, State.UNMASK})
+WITH_DEVICES = frozenset({State.JOIN, State.SHARE, State.CHECK, State.MASK, State.ENDORSE, State.UNMASK})
 """Those that wait for devices, and so have a deadline."""
 
 
@@ -53,7 +56,19 @@ def wait_ms(session: bytes, state: State, plan: PairwisePlan, left_s: float) -> 
     A twentieth of the phase, or half of what is left of it (``left_s``, seconds), whichever is less, within fixed bounds; spread by
     up to a quarter either way, by session and state, so that not all devices ask at once.
     """
-    lengths = {pairwise_pb2.PHASE_JOIN: plan.join_s, pairwise_pb2.PHASE_SHARE: plan.share_s, pairwise_pb2.PHASE_MASK: plan.mask_s}
+    lengths = {
+        pairwise_pb2.PHASE_JOIN: plan.join_s,
+        pairwise_pb2.PHASE_SHARE: plan.share_s,
+        pairwise_pb2.PHASE_CHECK: plan.share_s,
+        pairwise_pb2.PHASE_MASK: plan.mask_s,
+    }
     wait_s = min(lengths.get(PHASE[state], plan.unmask_s) / 20, left_s / 2)
     spread = 0.75 + hashlib.sha256(session + bytes((state.value,))).digest()[0] / 510
     return round(min(max(1000 * wait_s * spread, WAIT_LEAST_MS), WAIT_MOST_MS))
+
+
+def refusal(error: ShoalError) -> pairwise_pb2.Answer:
+    """The Answer that tells a device why its step was refused, and when to try again: nothing else."""
+    phase = pairwise_pb2.PHASE_ABORTED if error.kind is Kind.ABORTED else pairwise_pb2.PHASE_UNSPECIFIED
+    wait_ms = int(error.retry_after_s * 1000)
+    return pairwise_pb2.Answer(phase=phase, kind=error.kind.value, reason=error.message, wait_ms=wait_ms)

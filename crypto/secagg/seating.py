@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal.crypto.enrolment import verify_certificate
+from shoal.crypto.secagg.agreement_proof import on_curve
+from shoal.crypto.secagg.complaints import Dispute
 from shoal.crypto.secagg.pads import PUBLIC_SIZE, agree
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.phases import State
@@ -26,8 +28,8 @@ from shoal.protos import pairwise_pb2
 
 # Whether a point is of low order does not depend on the scalar that multiplies it, so any scalar will do to look.
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(31) + b"\x40")
-_BEFORE_MASK = frozenset({State.JOIN, State.STARTING, State.SHARE})  # the phase in which devices share is not over
-_BEFORE_DELIVERY = _BEFORE_MASK | {State.MASK}
+_BEFORE_CHECK = frozenset({State.JOIN, State.STARTING, State.SHARE})  # the phase in which devices share is not over
+_BEFORE_DELIVERY = _BEFORE_CHECK | {State.CHECK, State.MASK}
 
 
 @dataclass(slots=True, repr=False)
@@ -39,7 +41,9 @@ class Member:
     join: pairwise_pb2.Join
     seat: Seat
     position: int = -1
-    shares: tuple[bytes, bytes] | None = None  # a ciphertext for each neighbour, one after the other; commitment
+    shares: tuple[bytes, bytes, bytes] | None = None  # a ciphertext for each neighbour, one after the other; commitment; signature
+    checked: bool = False  # can use what was dealt to it
+    suspect: int | None = None  # position of the neighbour whose word it wants to see
     upload: Digest | None = None
     status: Status = Status.NEVER_SHARED
     endorsement: bytes | None = None
@@ -48,6 +52,10 @@ class Member:
     @property
     def alive(self) -> bool:
         return self.status is Status.ALIVE
+
+    def leave(self) -> None:
+        """Before anybody masks: as if it had never shared."""
+        self.shares, self.suspect = None, None
 
 
 class Seating:
@@ -86,13 +94,15 @@ class Seating:
     def take(self, session: bytes, join: pairwise_pb2.Join, now: float) -> bytes:
         """A seat for the device, whose key is returned. Raises what ``identify`` raises, and CONFLICT.
 
-        A key of low order or in a second spelling would make its neighbours give up the round: INVALID here.
+        A key of low order or in a second spelling would make its neighbours give up the round, and with a share key on the curve's
+        twist nobody could prove anything against it: INVALID here.
         """
         device_key = self.identify(join, now)
         if device_key in self._devices:
             raise ShoalError(Kind.CONFLICT, "this device has a seat in this round already")
         for key in (join.pad_key, join.share_key):
             agree(_PROBE, key)
+        _require(on_curve(join.share_key), "a share key is not on Curve25519: make keys by X25519")
         keys = {join.pad_key, join.share_key}
         if len(keys) < 2 or not self._one_time_keys.isdisjoint(keys):
             raise ShoalError(Kind.CONFLICT, "a key of this join is in use already: make two new ones for each round")
@@ -151,6 +161,22 @@ class Seating:
             ciphertexts.append(b"" if one.shares is None else one.shares[0][start : start + CIPHERTEXT_SIZE])
         return pairwise_pb2.Roster(ciphertexts=ciphertexts)
 
+    def dispute(self, round_id: Digest, complainer: Member, dealer: int) -> Dispute | None:
+        """What a neighbour dealt to the complainer; None if that neighbour is out already. Raises INVALID for one that is no neighbour."""
+        place = place_of(len(self.order), self.graph.neighbours, dealer, complainer.position) * CIPHERTEXT_SIZE
+        one = self.order[dealer]
+        if one.shares is None:
+            return None
+        ciphertext = one.shares[0][place : place + CIPHERTEXT_SIZE]
+        return Dispute(round_id, dealer, one.seat.share_key, complainer.position, complainer.seat.share_key, ciphertext)
+
+    def dealt_by(self, position: int | None) -> pairwise_pb2.Shares | None:
+        """All that a seat dealt, signed by it; None if it is out."""
+        if position is None or (shares := self.order[position].shares) is None:
+            return None
+        ciphertexts, commitment, signature = shares
+        return pairwise_pb2.Shares(ciphertexts=ciphertexts, commitment=commitment, signature=signature)
+
     def endorsements_for(self, member: Member) -> list[pairwise_pb2.Endorsement]:
         """Of the member's neighbours, as many as came."""
         return [
@@ -165,7 +191,7 @@ class Seating:
         ``state``: the one that the round ends in; ``reason``: why. Only a phase that was over counts: nobody is late in one that a
         restart, or the analyzer, cut short.
         """
-        shared = state not in _BEFORE_MASK or reason is Reason.TOO_FEW_SHARED
+        shared = state not in _BEFORE_CHECK or reason is Reason.TOO_FEW_SHARED
         masked = shared and (state not in _BEFORE_DELIVERY or reason is Reason.TOO_FEW_VECTORS)
         left = (m for m in self if (shared and m.shares is None) or (masked and m.upload is None))
         return frozenset(m.session for m in left)

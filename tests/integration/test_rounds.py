@@ -58,30 +58,33 @@ async def test_the_sum_of_a_round_is_exact(tmp_path: Path, mode: Mode) -> None:
 
 
 async def test_devices_may_be_lost_at_every_stage(tmp_path: Path) -> None:
-    """One after it joined, one after it shared, one in the middle of its upload, one after it: the last one is in the sum, the rest is not.
+    """One after it joined, one after it shared, one after it checked, one in the middle of its upload, one after it: the last one is in
+    the sum, the rest is not.
 
     Planted: vectors that are not complete delivered with the rest -> the spool refuses to hand them out, and the round has no end.
     """
     world = World(tmp_path, devices=14, survivors_min=8, dropout_ppm=400_000, dimension=70_000)  # two chunks of a vector
     devices = world.devices(14)
-    stops = [("join", True), ("shares", True), ("upload", True), ("unmask", False)]
+    stops = [("join", True), ("shares", True), ("check", True), ("upload", True), ("unmask", False)]
     async with running(world) as one:
         wires = [Wire(one.transport(), world, kind, after=after) for kind, after in stops]
         lost = [asyncio.create_task(one.take_part(device, wire)) for device, wire in zip(devices, wires, strict=False)]
-        rest = one.begin(devices[4:])
+        rest = one.begin(devices[5:])
         await one.until(lambda: one.counts().get("shared") == 13)
         await one.advance(61)
-        await one.until(lambda: one.counts().get("uploaded") == 11)
-        await wires[2].silent.wait()
+        await one.until(lambda: one.counts().get("checked") == 12)
+        await one.advance(61)
+        await one.until(lambda: one.counts().get("uploaded") == 10)
+        await wires[3].silent.wait()
         await one.advance(121)
-        await one.until(lambda: one.counts().get("answered") == 10)
+        await one.until(lambda: one.counts().get("answered") == 9)
         await one.advance(61)
         outcomes = await asyncio.gather(*rest)
         assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
-        assert summed(one) == [(11, total(devices[3:]))]
+        assert summed(one) == [(10, total(devices[4:]))]
         await end(lost)
-    lost_standings = [[answer.standing for answer in device.ledger.answers()] for device in devices[:4]]
-    assert lost_standings == [[], [], [Standing.LOST], [Standing.LOST]]
+    lost_standings = [[answer.standing for answer in device.ledger.answers()] for device in devices[:5]]
+    assert lost_standings == [[], [], [], [Standing.LOST], [Standing.LOST]]
 
 
 async def test_a_device_that_lost_its_seat_learns_it_and_may_join_the_next_round(tmp_path: Path) -> None:

@@ -349,12 +349,12 @@ async def test_a_round_that_is_under_way_at_the_deadline_ends_first(tmp_path: Pa
     world = World(tmp_path, devices=6, survivors_min=4)
     devices = world.devices(6)
     async with running(world) as one:
-        await one.advance(LENGTH + 600 - 300)
+        await one.advance(LENGTH + 600 - 350)
         tasks = one.begin(devices[1:])
         held = asyncio.create_task(one.take_part(devices[0]))
         outcomes = await asyncio.gather(*tasks, held)
         assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
-        await one.advance(300)
+        await one.advance(350)
         await one.until(lambda: one.shuffler.rounds.window(one.window()) is None)
         assert decode_release(one.store.releases()[0].release).n == 6
 

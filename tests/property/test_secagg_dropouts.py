@@ -24,8 +24,8 @@ from tests.secagg_world import Play, Step, World, remembered_agreements, remembe
 from tests.sizes import FULL, size
 
 ALL = {
-    Mode.DEFAULT: (Step.JOIN, Step.SHARE, Step.MASK, Step.UNMASK, Step.NONE),
-    Mode.STRICT: (Step.JOIN, Step.SHARE, Step.MASK, Step.ENDORSE, Step.UNMASK, Step.NONE),
+    Mode.DEFAULT: (Step.JOIN, Step.SHARE, Step.CHECK, Step.MASK, Step.UNMASK, Step.NONE),
+    Mode.STRICT: (Step.JOIN, Step.SHARE, Step.CHECK, Step.MASK, Step.ENDORSE, Step.UNMASK, Step.NONE),
 }
 # Chance that a round within the plan's dropout aborts, by the parameters: at most 2^-20. Of 10,000 rounds the expected number is below
 # 0.01; more than 1 has probability below 1e-4.

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from shoal.crypto import hpke
 from shoal.crypto.secagg import pads
-from shoal.crypto.secagg.coordinator import AskUnmask
+from shoal.crypto.secagg.effects import AskUnmask
 from shoal.crypto.secagg.exchange import vector_info
 from shoal.crypto.secagg.unmasking import ShareBook
 from shoal.entropy import SeededEntropy

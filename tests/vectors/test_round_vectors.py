@@ -367,6 +367,8 @@ def test_shares_and_masked_words_follow_from_the_secrets() -> None:
         shares = pairwise_pb2.Shares.FromString(raw(device, "shares"))
         assert shares.ciphertexts == b"".join(sealed_share(device, one) for one in neighbours)
         assert shares.commitment == labelled("self", ROUND_ID, own, raw(device, "b"))
+        signed = ROUND_ID + u32(device["position"]) + shares.commitment + shares.ciphertexts
+        Ed25519PublicKey.from_public_bytes(raw(device, "device_key")).verify(shares.signature, b"shoal/v1/sign/round-shares\x00" + signed)
         roster = pairwise_pb2.Roster.FromString(raw(device, "roster"))
         shared = [one for one in neighbours if "shares" in one]
         assert list(roster.ciphertexts) == [sealed_share(one, device) if one in shared else b"" for one in neighbours]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
+from shoal.crypto.secagg.complaints import Dispute
 from shoal.crypto.secagg.exchange import (
     exchange_info,
     open_reply,
@@ -153,6 +155,40 @@ def test_sealed_shares(entry: dict[str, Any]) -> None:
     sealed = AESGCM(key).encrypt(bytes(12), pair.b + pair.s, round_id.raw + u32(sender) + u32(receiver))
     assert seal_shares(key, pair, round_id, sender, receiver) == sealed == raw(entry, "sealed")
     assert open_shares(key, sealed, round_id, sender, receiver) == pair
+
+
+def proven(own: bytes, other: bytes, shared: bytes, context: bytes, proof: bytes) -> bool:
+    """From X25519 and SHA-256 alone, as docs/WIRE.md says; the keys of the vectors are on the curve."""
+
+    def times(scalar: bytes, point: bytes) -> bytes:
+        return X25519PrivateKey.from_private_bytes(scalar).exchange(X25519PublicKey.from_public_bytes(point))
+
+    order = 2**252 + 27742317777372353535851937790883648493
+    one = next(n for sign in (1, -1) for n in range(sign % order, 2**255, order) if n >= 2**254 and n % 8 == 0)
+    if len(proof) != 16 + 128 * 32 or times(one.to_bytes(32, "little"), shared) != shared:
+        return False
+    points = []
+    for i in range(128):
+        scalar = proof[16 + 32 * i : 48 + 32 * i]
+        first, second = (own, shared) if proof[i // 8] >> (i % 8) & 1 else (bytes([9]) + bytes(31), other)
+        points += [times(scalar, first), times(scalar, second)]
+    head = b"shoal/v1/secagg/agreement\x00" + u32(len(context)) + context + own + other + shared
+    return hashlib.sha256(head + b"".join(points)).digest()[:16] == proof[:16]
+
+
+@pytest.mark.parametrize("entry", VECTORS["complaints"], ids=named)
+def test_complaints(entry: dict[str, Any]) -> None:
+    round_id, dealer, complainer = raw(entry, "round_id"), entry["dealer"], entry["complainer"]
+    dealt_by, own, shared = raw(entry, "dealer_share_key"), raw(entry, "complainer_share_key"), raw(entry, "shared")
+    key = derived(round_id, shared, b"shoal/v1/secagg/share\x00" + dealt_by + own, 32)
+    try:
+        plain = AESGCM(key).decrypt(bytes(12), raw(entry, "ciphertext"), round_id + u32(dealer) + u32(complainer))
+        opens = all(int.from_bytes(plain[at : at + 33], "big") < 2**256 + 297 for at in (0, 33))
+    except InvalidTag:
+        opens = False
+    guilty = not opens and proven(own, dealt_by, shared, round_id + u32(complainer) + u32(dealer), raw(entry, "proof"))
+    dispute = Dispute(Digest(round_id), dealer, dealt_by, complainer, own, raw(entry, "ciphertext"))
+    assert dispute.dealer_is_guilty(shared, raw(entry, "proof")) == guilty == entry["dealer_is_guilty"]
 
 
 @pytest.mark.parametrize("entry", VECTORS["bundles"], ids=lambda e: str(e["position"]))

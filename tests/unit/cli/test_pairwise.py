@@ -228,13 +228,13 @@ def test_a_bad_task_is_one_line_that_names_the_key(desk: Path, capsys: Capture, 
 
 
 def test_phases_longer_than_a_window_are_refused(desk: Path, capsys: Capture) -> None:
-    """At the second: 300 fit, 299 do not, and the message says how long a round may take."""
-    for old, new in (("length_s = 604800", "length_s = 300"), ("grace_s = 86400", "grace_s = 0"), ("skew_s = 300", "skew_s = 0")):
+    """At the second: 360 fit, 359 do not, and the message says how long a round may take."""
+    for old, new in (("length_s = 604800", "length_s = 360"), ("grace_s = 86400", "grace_s = 0"), ("skew_s = 300", "skew_s = 0")):
         edit(old, new)
     run(capsys, "task", "lint", "sums.toml")
-    edit("length_s = 300", "length_s = 299")
+    edit("length_s = 360", "length_s = 359")
     _, error = run(capsys, "task", "lint", "sums.toml", status=2)
-    assert "a round may take 300 seconds" in error
+    assert "a round may take 360 seconds" in error
 
 
 def test_a_shuffled_task_takes_no_vector(desk: Path, capsys: Capture) -> None:

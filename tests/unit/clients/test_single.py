@@ -13,8 +13,8 @@ from shoal.clients.rounds_ledger import MemoryLedger, Standing
 from shoal.clients.single import send_single
 from shoal.crypto.enrolment import DeviceIdentity, issue
 from shoal.crypto.hpke import generate
-from shoal.crypto.secagg.coordinator import refusal
 from shoal.crypto.secagg.exchange import open_request, seal_reply
+from shoal.crypto.secagg.phases import refusal
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId

@@ -57,7 +57,7 @@ def test_the_last_good_settings_are_taken() -> None:
     assert plan(survivors_min=2, cohort_min=2, cohort_max=2, dropout_ppm=0).dropout == 0
     assert plan(cohort_max=LIMITS.cohort, dropout_ppm=999_999).dropout == Fraction(999_999, 1_000_000)
     assert plan(mode=Mode.HELPER, cohort_max=LIMITS.helper_cohort).cohort_max == LIMITS.helper_cohort
-    assert plan(join_s=1, share_s=LIMITS.phase_s).seconds == 1 + LIMITS.phase_s + 120 + 60
+    assert plan(join_s=1, share_s=LIMITS.phase_s).seconds == 1 + 2 * LIMITS.phase_s + 120 + 60
 
 
 def test_check_words_are_64_bits_or_more() -> None:

@@ -248,7 +248,7 @@ BAD_SUMS: list[tuple[dict[str, Any], str]] = [
     ({"messages": 2}, "one per report"),
     ({"max_batch": 1_000}, "max_batch must be 0"),
     ({"min_batch": 79}, "min_batch is at least survivors_min"),
-    ({"windows": window_plan(length_s=200, grace_s=69, skew_s=0)}, "270 seconds"),
+    ({"windows": window_plan(length_s=200, grace_s=129, skew_s=0)}, "330 seconds"),
     ({"domain": Vector(3, Norm.L2, 10.0, 1_000, ("a", "b\x1b", "c"))}, "control characters"),
     ({"domain": Vector(3, Norm.L2, 10.0, 1_000, unit="\u202e")}, "control characters"),
 ]
@@ -266,7 +266,7 @@ def test_each_bad_field_of_a_sum_is_refused_by_name(changes: dict[str, Any], nam
 
 def test_the_last_good_sums_are_taken() -> None:
     """A round that just fits its window, the smallest min_batch, the widest vector that fits a report."""
-    pairwise(windows=window_plan(length_s=200, grace_s=70, skew_s=0))
+    pairwise(windows=window_plan(length_s=200, grace_s=130, skew_s=0))
     pairwise(min_batch=80)
     for dimension in (1, LIMITS.vector_words):
         size = PLAN.vector_bytes(dimension)

@@ -12,7 +12,8 @@ import pytest
 
 from shoal.crypto import hpke
 from shoal.crypto.secagg.collector import Collector
-from shoal.crypto.secagg.coordinator import AskCommit, AskStart, AskUnmask, Coordinator, Deliver
+from shoal.crypto.secagg.coordinator import Coordinator
+from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver
 from shoal.crypto.secagg.exchange import shares_info, vector_info
 from shoal.crypto.secagg.records import Commit, Offer, Reason, Start, nonce_commitment, verify_both
 from shoal.crypto.secagg.ring import encode_seats
@@ -63,8 +64,8 @@ class Held(Play):
 def held_at(effect: type, fates: Sequence[Step] = (), world: World = WORLD) -> Held:
     """A round that stands before this request."""
     play = Held(world, fates)
-    for step, act in ((Step.JOIN, play.join), (Step.SHARE, play.share), (Step.MASK, play.mask), (Step.UNMASK, play.unmask)):
-        play.phase(step, act)
+    for step in (Step.JOIN, Step.SHARE, Step.CHECK, Step.MASK, Step.UNMASK):
+        play.phase(step, play.act(step))
         while play.held is not None:
             if isinstance(play.held, effect):
                 return play

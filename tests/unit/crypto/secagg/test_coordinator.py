@@ -10,14 +10,10 @@ from typing import Any
 import pytest
 
 from shoal.crypto.enrolment import issue
-from shoal.crypto.secagg.coordinator import (
-    Deliver,
-    countersign,
-    open_request,
-    refusal,
-)
+from shoal.crypto.secagg.coordinator import countersign, open_request
 from shoal.crypto.secagg.device import DeviceRound
-from shoal.crypto.secagg.phases import WAIT_LEAST_MS, WAIT_MOST_MS, State, wait_ms
+from shoal.crypto.secagg.effects import Deliver
+from shoal.crypto.secagg.phases import WAIT_LEAST_MS, WAIT_MOST_MS, State, refusal, wait_ms
 from shoal.crypto.secagg.records import Offer, Reason, nonce_commitment
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.entropy import SeededEntropy
@@ -167,7 +163,7 @@ def test_the_joining_ends() -> None:
 # --- phases -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("step", "seconds"), [(Step.JOIN, 30), (Step.SHARE, 60), (Step.MASK, 120), (Step.UNMASK, 60)])
+@pytest.mark.parametrize(("step", "seconds"), [(Step.JOIN, 30), (Step.SHARE, 60), (Step.CHECK, 60), (Step.MASK, 120), (Step.UNMASK, 60)])
 @pytest.mark.parametrize("strict", [False, True])
 def test_deadlines(step: Step, seconds: float, strict: bool) -> None:
     """A phase that is not complete ends at its deadline, not a moment before; every device's step is refused from then on.
@@ -176,9 +172,8 @@ def test_deadlines(step: Step, seconds: float, strict: bool) -> None:
     """
     play = Play(replace(STRICT if strict else WORLD)).run_to(step)
     coordinator, begun = play.coordinator, play.now
-    acts = {Step.JOIN: play.join, Step.SHARE: play.share, Step.MASK: play.mask, Step.UNMASK: play.unmask}
     for number in range(4):
-        acts[step](number)
+        play.act(step)(number)
     phase = coordinator.phase
     length = seconds / 2 if strict and step is Step.UNMASK else seconds
     assert coordinator.deadline() == begun + length
@@ -186,15 +181,13 @@ def test_deadlines(step: Step, seconds: float, strict: bool) -> None:
     assert coordinator.phase == phase
     play.now = begun + length
     last = Play.attempt
-    last(play, 4, acts[step])
+    last(play, 4, play.act(step))
     if step is not Step.JOIN:
         assert play.errors[4][0].kind is Kind.WINDOW_CLOSED
     play.do(coordinator.tick(play.now))
     assert coordinator.phase != phase or coordinator.ended
     play.fates = [Step.NONE] * 4 + [step]
-    for one in (Step.SHARE, Step.MASK, Step.ENDORSE, Step.UNMASK):
-        if one > step and (strict or one is not Step.ENDORSE):
-            play.phase(one, getattr(play, one.name.lower()))
+    play.go_on_from(Step(step + 1))
     assert play.check()
 
 
@@ -324,8 +317,17 @@ def test_malformed_steps_change_nothing() -> None:
         changed(good, commitment=bytes(32)),
     ):
         assert kind_of(play.coordinator.shares, session(play), wrong, NOW) is Kind.INVALID
+    other = play.devices[1].share(play.answer(1).started, NOW)
+    for wrong in (
+        changed(good, signature=b""),
+        changed(good, signature=other.signature),
+        changed(good, commitment=other.commitment),
+        other,
+    ):
+        assert kind_of(play.coordinator.shares, session(play), wrong, NOW) is Kind.BAD_SIGNATURE
     assert play.coordinator.counts()["shared"] == 0
     play.phase(Step.SHARE, play.share)
+    play.phase(Step.CHECK, play.check_shares)
     play.phase(Step.MASK, play.mask)
     for signature in (b"", bytes(64), identity(1).key.sign(SigningContext.ROUND_ENDORSE, play.answer(0).commit.record)):
         message = pairwise_pb2.Endorse(signature=signature)
@@ -375,6 +377,8 @@ def test_uploads_before_and_without_shares() -> None:
     play.phase(Step.JOIN, play.join)
     assert kind_of(play.coordinator.uploaded, session(play), Digest.of(b""), NOW) is Kind.TOO_EARLY
     play.phase(Step.SHARE, play.share)
+    assert kind_of(play.coordinator.uploaded, session(play), Digest.of(b""), play.now) is Kind.TOO_EARLY
+    play.phase(Step.CHECK, play.check_shares)
     assert kind_of(play.coordinator.uploaded, session(play), Digest.of(b""), play.now) is Kind.WINDOW_CLOSED
     answer = play.answer(0)
     assert answer.kind == Kind.WINDOW_CLOSED.value
@@ -405,17 +409,17 @@ def test_answers_phase_by_phase() -> None:
     for number in range(1, 5):
         play.join(number)
     play.finish()
-    needs = {Step.SHARE: "started", Step.MASK: "roster", Step.ENDORSE: "commit", Step.UNMASK: "commit"}
+    needs = {Step.SHARE: "started", Step.CHECK: "roster", Step.MASK: "roster", Step.ENDORSE: "commit", Step.UNMASK: "commit"}
     for step, what in needs.items():
         answer = play.answer(0)
         assert answer.phase == getattr(pairwise_pb2, f"PHASE_{step.name}")
         assert {f.name for f, _ in answer.ListFields()} & {"started", "roster", "commit"} == {what}
         assert len(answer.endorsements) == (4 if step is Step.UNMASK else 0)
         assert answer.received == (WORLD.terms.sealed_vector_bytes if step > Step.MASK else 0)
-        getattr(play, step.name.lower())(0)
+        play.act(step)(0)
         assert not {f.name for f, _ in play.answer(0).ListFields()} & {"started", "roster", "commit", "endorsements"}
         for number in range(1, 5):
-            getattr(play, step.name.lower())(number)
+            play.act(step)(number)
         play.finish()
     assert [f.name for f, _ in play.answer(0).ListFields()] == ["phase"]
     assert play.answer(0).phase == pairwise_pb2.PHASE_DONE

@@ -9,14 +9,8 @@ from typing import Any
 
 import pytest
 
-from shoal.crypto.secagg.coordinator import (
-    REQUEST_BYTES,
-    AskCommit,
-    AskStart,
-    AskUnmask,
-    Deliver,
-    End,
-)
+from shoal.crypto.secagg.coordinator import REQUEST_BYTES
+from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, End
 from shoal.crypto.secagg.records import Commit, Reason, Start, Status
 from shoal.crypto.signing import SigningContext
 from shoal.entropy import SeededEntropy, shuffled

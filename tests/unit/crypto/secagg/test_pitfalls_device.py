@@ -336,7 +336,7 @@ def test_lengths_of_messages_depend_on_the_number_of_neighbours_alone() -> None:
         lengths["mask"] |= {len(sealed) for sealed in relay.sealed.values()}
         lengths["unmask"] |= {len(sealed) for sealed in relay.unmask().values()}
     overhead = relay.terms.analyzer_config.suite.overhead
-    share = pairwise_pb2.Shares(ciphertexts=bytes(SPARSE.neighbours * CIPHERTEXT_SIZE), commitment=bytes(32))
+    share = pairwise_pb2.Shares(ciphertexts=bytes(SPARSE.neighbours * CIPHERTEXT_SIZE), commitment=bytes(32), signature=bytes(64))
     assert lengths == {
         "share": {share.ByteSize()},
         "mask": {relay.terms.sealed_vector_bytes},

@@ -15,15 +15,7 @@ from shoal.secagg import Mode
 from tests.secagg_world import Play, Step, World, identity
 
 WORLD = World(6, Mode.STRICT)  # one of six may be lost
-STEPS = (Step.JOIN, Step.SHARE, Step.MASK, Step.ENDORSE, Step.UNMASK)
-
-
-def go_on(play: Play, step: Step) -> None:
-    """The phases from ``step`` on."""
-    for one, act in ((Step.JOIN, play.join), (Step.SHARE, play.share), (Step.MASK, play.mask), (Step.ENDORSE, play.endorse)):
-        if one >= step:
-            play.phase(one, act)
-    play.phase(Step.UNMASK, play.unmask)
+STEPS = (Step.JOIN, Step.SHARE, Step.CHECK, Step.MASK, Step.ENDORSE, Step.UNMASK)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -35,7 +27,7 @@ def test_the_analyzer_begins_anew(step: Step) -> None:
     play = Play(WORLD).run_to(step)
     asked = nonce_commitment(WORLD.entropy("shuffler nonce").bytes(32))
     play.collector = Collector(WORLD.terms, WORLD.window_key, WORLD.analyzer_key, b"\x05" * 32, asked)
-    go_on(play, step)
+    play.go_on_from(step)
     assert not play.check()
     assert play.ended == [play.coordinator.reason]
     if step is not Step.JOIN:
@@ -69,7 +61,7 @@ def test_a_device_begins_anew(step: Step) -> None:
             coordinator.join(again.session, again.join(play.offer, play.now), play.now)
         assert caught.value.kind is kind
     play.fates = [step, *[Step.NONE] * 5]
-    go_on(play, step)
+    play.go_on_from(step)
     assert play.check()
     assert (0 in play.uploaded) == (step > Step.MASK)
 
