@@ -52,7 +52,7 @@ _COHORTS, _LARGEST = 4, 100  # rounds at least; devices of one at most: beyond i
 _KILLED = 0.15  # of the devices that have come so far, at each stage
 _HONEST_PPM, _DROPOUT_PPM = 900_000, 500_000
 _EPSILON, _DELTA = 4.0, 1e-6
-_PHASES = (10, 8, 7, 7)  # seconds of join, share, mask, unmask, for up to DEVICES; more take as much longer
+_PHASES = (10, 8, 7, 7)  # seconds of join, share (and check), mask, unmask, for up to DEVICES; more take as much longer
 _START_S = 5  # until the window begins: the services start meanwhile
 _SPARE_S = 8  # between the window's start and the last moment at which a round may begin
 # The stage after which a device that is to die is never heard of again.
@@ -141,7 +141,7 @@ def make_task(site: Site, devices: int) -> SumTask:
         question="How many outpatient visits did you have this year?",
         domain=made.domain,
         mechanism=made.mechanism,
-        windows=WindowPlan(start_s=int(time.time()) + _START_S, length_s=sum(phases) + spare, count=1, grace_s=0, skew_s=5),
+        windows=WindowPlan(start_s=int(time.time()) + _START_S, length_s=made.plan.seconds + spare, count=1, grace_s=0, skew_s=5),
         min_batch=made.plan.survivors_min,
         max_batch=0,
         honest_fraction_ppm=_HONEST_PPM,
