@@ -175,7 +175,9 @@ async def _offer(address: str, ca: bytes, requests: list[bytes], rate: float, se
 def flood(address: str, ca: bytes, request: bytes, calls: int) -> dict[str, int]:
     """So many calls at once, each as large as a call may be: copies of one frame. How they ended."""
     frame = submit_pb2.SubmitBatchRequest.FromString(request).frames[0]
-    large = submit_pb2.SubmitBatchRequest(frames=[frame] * (LIMITS.batch_bytes // (len(frame) + 4))).SerializeToString()
+    large = submit_pb2.SubmitBatchRequest(
+        frames=[frame] * min(LIMITS.batch_frames, LIMITS.batch_bytes // (len(frame) + 4))
+    ).SerializeToString()
     return uvloop.run(_flood(address, ca, large, calls))
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 def fits(total: float, used: float, held: float, amount: float) -> bool:
     """Whether somebody who holds ``held`` may take ``amount`` more of ``total``, of which ``used`` is taken.
 
-    Nobody may hold more than what nobody holds. Alone a connection gets half; n greedy ones get total / (n + 1) each, and as much
-    stays free for whoever comes next, so that nobody has to be told apart or thrown out. Who holds nothing may take all that is
-    free. (Dynamic thresholds with alpha = 1: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.)
+    Nobody may hold more than what nobody holds. Alone a connection gets half; n greedy ones whose calls come and go get
+    total / (n + 1) each, and as much stays free for whoever comes next. Who holds nothing may take all that is free.
+    (Dynamic thresholds with alpha = 1: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.)
     """
     free = total - used
     return amount <= free and (held <= 0 or held + amount <= free)
@@ -39,6 +39,9 @@ class Fair:
         left = self._held.pop(who, 0) - amount
         if left > 0:
             self._held[who] = left
+
+    def held(self, who: str) -> int:
+        return self._held.get(who, 0)
 
     @property
     def holders(self) -> int:

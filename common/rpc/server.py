@@ -24,7 +24,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.rpc.address import is_loopback, parse_address
-from shoal.rpc.admission import Admission, Slot
+from shoal.rpc.admission import Admission, Slot, busy
 from shoal.rpc.backlog import Backlog
 from shoal.rpc.health import HEALTH, Health
 from shoal.rpc.status import KIND_KEY, MOST_TEXT, RETRY_KEY, status_of
@@ -190,6 +190,7 @@ Serve = Callable[[AsyncIterator[bytes], Context, "Slot", asyncio.Timeout], Await
 
 def _guarded(serve: Serve, peers: frozenset[str] | None, method: Method, admission: Admission) -> Any:  # grpc's own handler type
     async def guarded(messages: AsyncIterator[bytes], context: Context) -> bytes:
+        slot: Slot | None = None
         try:
             slot = admission.enter(_connection(context))
             _enter(context, peers)
@@ -198,7 +199,7 @@ def _guarded(serve: Serve, peers: frozenset[str] | None, method: Method, admissi
             async with asyncio.timeout(method.reading_s) as limit:
                 return await serve(messages, context, slot, limit)
         except BaseException as error:  # the barrier: nothing untyped may pass
-            await _refuse(context, error)
+            await _refuse(context, busy() if slot is not None and slot.displaced and isinstance(error, TimeoutError) else error)
             raise  # not reached: abort raises
 
     return guarded
@@ -208,7 +209,7 @@ def _unary(method: Method, handler: Handler) -> Serve:
     max_bytes, backlog = method.max_bytes, method.backlog
 
     async def one(_: AsyncIterator[bytes], context: Context, slot: Slot, limit: asyncio.Timeout) -> bytes:
-        slot.reserve(max_bytes)
+        slot.reserve(max_bytes, limit)
         request = await context.read()
         if not isinstance(request, bytes):
             raise ShoalError(Kind.INVALID, "the call brought no message")
@@ -244,7 +245,8 @@ def _stream(method: Method) -> Serve:
             limit.reschedule(last)
 
         assert handler is not None  # noqa: S101 - of a method without ``handler``, see Method
-        slot.reserve(max_bytes)
+        slot.reserve(max_bytes, limit)
+        slot.keep(max_bytes)  # a stream comes in pieces, from a named peer: it need not make way
         stream = checked()
         try:
             return await handler(stream, Call(allowed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
@@ -41,6 +42,34 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - nothing here to wait for: the server has no hooks for tests
             await asyncio.sleep(0)
+
+
+async def test_calls_without_a_message_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection after the other takes half of what is left, until nothing is: who comes then is served all the same.
+
+    Planted: no ``make_room`` -> the last one is refused for as long as the others like, and this fails.
+    """
+    monkeypatch.setattr("shoal.rpc.admission.LIMITS", replace(LIMITS, concurrent_calls=32, call_bytes=32_000))
+    async with served() as address, AsyncExitStack() as stack:
+        held = list[asyncio.Task[grpc.StatusCode]]()
+        for _ in range(8):
+            stranger = await stack.enter_async_context(connected(address))
+            held += [silent(stranger, path()) for _ in range(40)]
+            await call_until_taken(stranger)
+        for _ in range(3):
+            channel = await stack.enter_async_context(connected(address))
+            assert await call(channel, path(), b"x", 30.0) == b"x"
+        for one in held:
+            one.cancel()
+        ends = await asyncio.gather(*held, return_exceptions=True)
+        assert grpc.StatusCode.RESOURCE_EXHAUSTED in ends
+        assert grpc.StatusCode.DEADLINE_EXCEEDED not in ends
+
+
+async def call_until_taken(channel: grpc.aio.Channel) -> None:
+    """By then the headers that this connection sent before have been seen, whatever becomes of the call itself."""
+    with contextlib.suppress(ShoalError):
+        await call(channel, path(), b"x", 30.0)
 
 
 async def test_calls_without_a_message_hold_no_more_than_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
