@@ -27,7 +27,7 @@ from shoal.clients.guarantees import Guarantees
 from shoal.clients.ledger import Head, Stored
 from shoal.clients.memory import ACCEPTED, Budget, Memory
 from shoal.clients.outbox import Record
-from shoal.clients.rules import apply
+from shoal.clients.rules import settle
 from shoal.clients.sending import Permit, Sender, TransportFactory
 from shoal.clients.taskbook import TaskBook
 from shoal.clients.ways import RoundsFactory, open_rounds, way_to_shuffler
@@ -238,13 +238,16 @@ class Agent:
         tell: Callable[[str], None] | None = None,
         window: int | None = None,
         source: str = "given",
+        otherwise: str | None = None,
     ) -> Outcome:
         """Answer a task in its current window, durably, and (``send``) make one attempt to deliver it.
 
         A window is answered once: a second call in it, even after a restart, ignores its value and returns the standing
-        of the first. Raises UNKNOWN_TASK or what is wrong with the task's files; REFUSED by the owner's policy or budget; CONFIG if the
-        task wants an enrolled device and this one is not; CONFLICT for a task with two schedules; TOO_EARLY, WINDOW_CLOSED by the clock;
-        OVERLOADED when the outbox or the disk is full. Nothing is stored or sent then, and a refusal is in the ledger.
+        of the first. Raises INVALID for a value that is no answer to the question, unless ``otherwise`` says what it then is (NO_ANSWER,
+        or a text that is an answer; a program that measures by itself gives one, so that no value keeps it away); UNKNOWN_TASK or what
+        is wrong with the task's files; REFUSED by the owner's policy or budget; CONFIG if the task wants an enrolled device and this one
+        is not; CONFLICT for a task with two schedules; TOO_EARLY, WINDOW_CLOSED by the clock; OVERLOADED when the outbox or the disk is
+        full. Nothing is stored or sent then, and a refusal is in the ledger.
 
         A task that is summed in rounds wants a vector, and this device until the round has ended: the call returns then, and ``tell``
         gets a line for people at every stage, each once. A window without enough devices keeps the call waiting until it is over.
@@ -254,7 +257,7 @@ class Agent:
         """
         assignment = self.tasks.find(name)
         try:
-            return await self._report(assignment, value, send, tell, window, source)
+            return await self._report(assignment, value, send, tell, window, source, otherwise)
         except ShoalError as error:
             if error.kind in {Kind.REFUSED, Kind.CONFLICT}:
                 await self.memory.run(partial(self._enter_refusal, assignment, window, error))
@@ -268,6 +271,7 @@ class Agent:
         tell: Callable[[str], None] | None,
         window: int | None,
         source: str,
+        otherwise: str | None,
     ) -> Outcome:
         task, task_id, memory = assignment.task, assignment.task_id, self.memory
         if task.pairwise is not None:
@@ -280,7 +284,7 @@ class Agent:
             identity = identity_for(task, self._identity, now)
             if value is not None and not isinstance(value, bool | int | float | str):
                 raise ShoalError(Kind.INVALID, f"task {task.name} asks for one answer, not for a vector")
-            ruled: Value = apply(self.config.rules, task, value)
+            ruled: Value = settle(self.config.rules, task, value, otherwise)
             chosen = chosen_window(task.name, task.windows, now, window)
         except ShoalError:
             await self._ask(assignment)  # the owner's refusal is named before any other

@@ -15,6 +15,7 @@ from shoal.clients.policy import Policy
 from shoal.clients.rules import Rule, rules_from
 from shoal.clients.sources.spec import DEFAULT_TIMEOUT_S, SourceSpec
 from shoal.clients.tables import Table
+from shoal.domain import NO_ANSWER
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.toml import read_toml
@@ -232,6 +233,7 @@ def _source(name: str, values: Any, base: Path) -> SourceSpec:
         "argv": table.texts("argv"),
         "url": table.take("url", str, ""),
         "task_id": table.take("task_id", str, ""),
+        "otherwise": table.take("otherwise", str, NO_ANSWER),
     }
     table.end()
     try:

@@ -17,7 +17,7 @@ from shoal.clients.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.guarantees import certificate_of
 from shoal.clients.policy import check
 from shoal.clients.rules import describe
-from shoal.domain import Numeric, Vector, Words, YesNo
+from shoal.domain import NO_ANSWER, Numeric, Vector, Words, YesNo
 from shoal.errors import ShoalError
 from shoal.task import Admission
 
@@ -111,7 +111,12 @@ def _value(task: Task, config: AgentConfig) -> list[str]:
             f"Your value: no source is configured for it; it is whatever `shoal agent report {task.name} VALUE` or a program is given."
         ]
     else:
-        lines = [f"Your value: once per window {_source(spec)} is read, for at most {spec.timeout_s:g} seconds."]
+        lines = [
+            f"Your value: once per window {_source(spec)} is read, for at most {spec.timeout_s:g} seconds."
+            f' What is no answer to the question counts as "{spec.otherwise}".'
+        ]
+        if spec.otherwise != NO_ANSWER and task.pairwise is None and not task.domain.understands(spec.otherwise):
+            lines.append(f'But "{spec.otherwise}" is none either: it counts as "{NO_ANSWER}". Give {task.domain.accepted}.')
     lines += [f"Before anything else a rule applies: {describe(rule)}." for rule in config.rules if rule.concerns(task)]
     return [*lines, _cells(task.domain)]
 

@@ -129,7 +129,7 @@ class Measuring:
         self._tell(f"source of task {task.name}", "source answers" if trouble is None else "source gives no value", trouble)
         self._reporting.add(assignment.task_id)
         try:
-            await self._report(assignment, reading.value, window, spec.kind)
+            await self._report(assignment, reading.value, window, spec)
         except ShoalError as error:
             if error.kind in {Kind.OVERLOADED, Kind.UNAVAILABLE}:
                 raise
@@ -140,10 +140,10 @@ class Measuring:
         finally:
             self._reporting.discard(assignment.task_id)
 
-    async def _report(self, assignment: Assignment, value: Value, window: int, source: str) -> None:
-        name = assignment.task_id.hex
+    async def _report(self, assignment: Assignment, value: Value, window: int, spec: SourceSpec) -> None:
+        name, source = assignment.task_id.hex, spec.kind
         if assignment.task.pairwise is None:
-            await self._agent.report(name, value, send=False, window=window, source=source)
+            await self._agent.report(name, value, send=False, window=window, source=source, otherwise=spec.otherwise)
             return
         where = f"sum of task {assignment.task.name}"
 

@@ -15,8 +15,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from shoal.answers import number_of, yes_or_no
 from shoal.clients.tables import Table
-from shoal.domain import Categories, Domain, Numeric, Value, Vector, YesNo
+from shoal.domain import NO_ANSWER, Categories, Domain, Numeric, Value, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
 
@@ -119,6 +120,20 @@ def _follow(rule: Rule, domain: Domain, value: bool | int | float | str) -> Valu
     return number
 
 
+def settle(rules: Iterable[Rule], task: Task, value: Value, otherwise: str | None) -> Value:
+    """What a value becomes under the rules, if it, or what they make of it, is an answer to the question.
+
+    What is none is refused where somebody typed it (``otherwise`` None), and is ``otherwise`` where a device reads it by itself:
+    NO_ANSWER, or a text that is an answer. Raises INVALID with the answers that are accepted; never quotes the value.
+    """
+    ruled, domain = apply(rules, task, value), task.domain
+    if value is None or domain.understands(ruled) or (ruled is None and domain.understands(value)):
+        return ruled
+    if otherwise is None:
+        raise ShoalError(Kind.INVALID, f"this is no answer to task {task.name}, and nothing was charged or sent: give {domain.accepted}")
+    return otherwise if domain.understands(otherwise) and otherwise != NO_ANSWER else None
+
+
 def _same(entry: str | Number, value: bool | int | float | str, domain: Domain) -> bool:
     """Equal as a text (case and spaces around it don't matter), as a number, or as the label of the cell that the value falls into."""
     wanted = _text(entry).strip().casefold()
@@ -140,8 +155,8 @@ def _label(value: bool | int | float | str, domain: Domain) -> str:
         return domain.names[cell] if cell < len(domain.names) else ""
     if isinstance(domain, YesNo):
         # Not by its cell: "no" stands for every unreadable value too, and those are no answer that a rule could name.
-        no = value.strip().lower() in {"no", "false", "0"} if isinstance(value, str) else value == 0
-        return "yes" if domain.encode(value) else "no" if no else ""
+        said = yes_or_no(value)
+        return "" if said is None else "yes" if said else "no"
     return ""
 
 
@@ -154,20 +169,7 @@ def _answer(text: str, domain: Domain) -> str | Number:
 
 def _number(value: bool | int | float | str) -> Number | None:
     """A finite number, read as the domain reads it; None for a text that is none, and for yes and no."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, str):
-        try:
-            return int(value)
-        except ValueError:
-            pass  # perhaps a float
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
+    return None if isinstance(value, bool) else number_of(value)
 
 
 def _down(number: Number, step: Number) -> Number | None:

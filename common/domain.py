@@ -1,8 +1,10 @@
-"""How a person's value becomes an integer: the domain of a task's question.
+"""How a person's value becomes an integer: the domain of a task's question. ``shoal.answers`` says what a value says.
 
-Every value maps to a cell, always: missing, unreadable and out-of-domain values go to a cell of their own ("no answer";
-for a yes/no question: "no"). A device that skipped would make the number of reports depend on values, and the
-certificate would not hold.
+``encode`` has a cell for every value, always: missing, unreadable and out-of-domain values go to a cell of their own ("no answer"; for a
+yes/no question: "no"). A device that skipped would make the number of reports depend on values, and the certificate would not hold.
+
+``understands`` tells whether a value is an answer. What a person types is refused if it is none, and ``accepted`` says what would be one;
+what a device reads by itself is never refused.
 """
 
 from __future__ import annotations
@@ -12,15 +14,18 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
 
+from shoal.answers import Value, number_of, text_of, yes_or_no
 from shoal.digests import sha256
 from shoal.entropy import SYSTEM, Entropy, bernoulli
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
+__all__ = ["NO_ANSWER", "Categories", "Domain", "Norm", "Numeric", "Value", "Vector", "Words", "YesNo", "normal", "word_cell"]
+
 NO_ANSWER = "no answer"
 WORD_BITS = 62  # of the number that stands for a word
+_MOST_SHOWN = 20  # labels in one line
 _NO_CELLS = "this question is answered by a vector, through secure aggregation: it has no cells"
-Value = bool | int | float | str | None
 
 
 def _bad(what: str) -> ShoalError:
@@ -45,10 +50,15 @@ class YesNo:
         return tuple(range(self.size))
 
     def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
-        """1 for True, 1, "yes", "true", "1" (any case); 0 otherwise."""
-        if isinstance(value, str):
-            return int(value.strip().lower() in {"yes", "true", "1"})
-        return int(value is not None and value == 1)
+        """1 for yes, true and 1; 0 otherwise."""
+        return int(yes_or_no(value) is True)
+
+    def understands(self, value: Value) -> bool:
+        return yes_or_no(value) is not None
+
+    @property
+    def accepted(self) -> str:
+        return "yes or no (true or false, 1 or 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +66,8 @@ class Categories:
     """One cell per label and a last cell for "no answer".
 
     With ``lower_bounds`` (as many as labels, increasing) a number falls into the last label whose bound is <= it, and
-    below the first bound is no answer; integers of any size are compared exactly. Without them a value is matched with
-    its label as text.
+    below the first bound is no answer; integers of any size are compared exactly. Without them the text of a value is matched
+    with a label, code point by code point.
     """
 
     names: tuple[str, ...]
@@ -70,6 +80,7 @@ class Categories:
             raise _bad(f"category labels are distinct and 1 to {LIMITS.name_chars} characters long")
         if NO_ANSWER in self.names:
             raise _bad(f'"{NO_ANSWER}" is added to the categories by itself: leave it out')
+        _check_blanks(self.names)
         if self.lower_bounds and (
             len(self.lower_bounds) != len(self.names) or any(b <= a for a, b in zip(self.lower_bounds, self.lower_bounds[1:], strict=False))
         ):
@@ -93,14 +104,23 @@ class Categories:
     def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
         """The value's cell; the last cell for anything that fits no label."""
         if self.lower_bounds:
-            number = _number(value)
+            number = number_of(value)
             if number is None or number < self.lower_bounds[0]:
                 return len(self.names)
             return bisect_right(self.lower_bounds, number) - 1
-        if value is None or (isinstance(value, int) and value.bit_length() > 4 * LIMITS.name_chars):
-            return len(self.names)  # longer than any label, and perhaps than Python writes as text
-        text = str(value)
+        text = text_of(value)
         return self.names.index(text) if text in self.names else len(self.names)
+
+    def understands(self, value: Value) -> bool:
+        return self.encode(value) < len(self.names)
+
+    @property
+    def accepted(self) -> str:
+        if self.lower_bounds:
+            return f"a number of at least {self.lower_bounds[0]}"
+        shown = ", ".join(f'"{name}"' for name in self.names[:_MOST_SHOWN])
+        more = len(self.names) - _MOST_SHOWN
+        return f"one of {shown}" + (f" and {more:,} more (shoal agent explain)" if more > 0 else "") + ", letter by letter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,21 +176,31 @@ class Numeric:
         One word is drawn whatever the value is, so that the time and randomness used don't tell whether there was an answer, or
         whether it stood on a level.
         """
-        number = _number(value)
-        answered = number is not None and (self.clip or self.low <= number <= self.high)
+        number = number_of(value)
+        answered = self.understands(value)
         place = (min(max(number, self.low), self.high) - self.low) / self.step if number is not None else 0.0
         below = min(int(place), self.levels - 1)
         up = bernoulli(int((place - below) * 2**64), entropy)
         return min(below + int(up), self.levels - 1) if answered else self.levels
+
+    def understands(self, value: Value) -> bool:
+        number = number_of(value)
+        return number is not None and (self.clip or self.low <= number <= self.high)
+
+    @property
+    def accepted(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        beyond = "; beyond it the end of the range counts" if self.clip else ""
+        return f"a number from {text_of(self.low)} to {text_of(self.high)}{unit}, as 3 or 2.5{beyond}"
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
     """An open vocabulary: any text is an answer, and ``names`` are the texts that are looked for in the reports. Order tells nothing.
 
-    A text's cell is the first 62 bits of SHA-256("shoal word 1" || its UTF-8), in Unicode's normal form NFC; that of a missing answer
-    ("no answer") the same of "shoal no word 1", which no text can have, not even the text "no answer". A device that answers with a word
-    that nobody looks for is one of the crowd, as any other. Names are as they are hashed (NFC), exact to the letter, and have different
+    A text's cell is the first 62 bits of SHA-256("shoal word 1" || its UTF-8), without the blanks around it, in Unicode's normal form NFC;
+    that of a missing answer ("no answer") the same of "shoal no word 1", which no text can have, not even the text "no answer". A device
+    that answers with a word that nobody looks for is one of the crowd, as any other. Names are as they are hashed, and have different
     cells: by accident two texts share one with probability 2^-62.
     """
 
@@ -187,6 +217,7 @@ class Words:
             raise _bad(f'"{NO_ANSWER}" stands for missing answers, which are counted by themselves: leave it out of the words')
         if not all(normal(name) == name for name in self.names):
             raise _bad("words to look for are in Unicode's normal form NFC, in which devices read their answers: normalize them")
+        _check_blanks(self.names)
         cells = (*map(word_cell, self.names), _NO_WORD_CELL)
         if len(set(cells)) != len(cells):
             raise _bad("two of the words to look for have the same 62 bits of SHA-256, by accident: leave one of them out")
@@ -202,13 +233,17 @@ class Words:
         return (*self.names, NO_ANSWER)
 
     def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
-        """The cell of the value as text, however long. Nothing, no finite number, the empty text and what has no UTF-8 are no answer."""
-        if value is None or (isinstance(value, float) and not math.isfinite(value)):
-            return _NO_WORD_CELL
-        if isinstance(value, int) and value.bit_length() > 4 * LIMITS.name_chars:
-            return _NO_WORD_CELL  # as of categories: longer than any label, and perhaps than Python writes as text
-        text = normal(str(value))
-        return _NO_WORD_CELL if text is None else word_cell(text)
+        """The cell of the value's text, however long. What has none, the empty text and what has no UTF-8 are no answer."""
+        text = text_of(value)
+        found = None if text is None else normal(text)
+        return _NO_WORD_CELL if found is None else word_cell(found)
+
+    def understands(self, value: Value) -> bool:
+        return self.encode(value) != _NO_WORD_CELL
+
+    @property
+    def accepted(self) -> str:
+        return "any text"
 
 
 def normal(text: str) -> str | None:
@@ -288,21 +323,18 @@ class Vector:
         """A vector has no cell. Raises INVALID."""
         raise _bad(_NO_CELLS)
 
+    def understands(self, value: Value) -> bool:
+        """Raises INVALID, as ``encode``."""
+        raise _bad(_NO_CELLS)
+
+    @property
+    def accepted(self) -> str:
+        return f"a list of {self.dimension:,} numbers, as [1.5, 0]"
+
 
 Domain = YesNo | Categories | Numeric | Words | Vector
 
 
-def _number(value: Value) -> int | float | None:
-    """A finite number, or None. Integers stay exact, however large; a decimal text is read; a bool is 0 or 1."""
-    if isinstance(value, int):  # bool too
-        return int(value)
-    if isinstance(value, str):
-        try:
-            return int(value)
-        except ValueError:
-            pass  # not an integer, or longer than Python reads: perhaps a float
-    try:
-        number = float(value)  # type: ignore[arg-type]  # None and foreign types: caught
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
+def _check_blanks(names: tuple[str, ...]) -> None:
+    if any(name != text_of(name) for name in names):
+        raise _bad("labels have no blanks around them: nobody could answer with one, since those of an answer are taken away")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -153,25 +154,66 @@ def domains() -> list[Json]:
     """Values and their cells, only where no rounding coin is needed."""
     visits = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
     colours = Categories(("red", "green"))
+    texts = Categories(("true", "4", "0.1", "1e-7", "1e+21", "-12", "True", "4.0"))
+    far = [10**30, "9" * 400, True, "true", 4.999999999999999]
     table: list[tuple[Domain, list[Any]]] = [
-        (YesNo(), [True, 1, "yes", "Yes", " TRUE ", "1", False, 0, "no", "", None, 2, "maybe"]),
-        (colours, ["red", "green", "blue", "Red", None]),
-        (visits, [0, 1, 2, 3, 4, 5, 9, 10, 10_000, "4", 2.5, -1, "many", None]),
-        (Numeric(0, 20, 21, clip=True), [0, 7, 20, 21, -5, "3", "x", None]),
+        (YesNo(), [True, 1, 1.0, "yes", "Yes", " TRUE ", "1", False, 0, "no", "", None, 2, "maybe", "1.0", "\u00a0yes"]),
+        (colours, ["red", "green", "blue", "Red", None, " red", "green\t", "\u2003red"]),
+        (texts, [True, "true", "True", 4, 4.0, "4", "4.0", 0.1, 1e-7, "1e-07", 1e21, 1e-5, -12, -12.0, "-12", False, 10**30]),
+        (
+            visits,
+            [
+                0,
+                1,
+                2,
+                3,
+                4,
+                5,
+                9,
+                10,
+                10_000,
+                "4",
+                2.5,
+                -1,
+                "many",
+                None,
+                " 4 ",
+                "+4",
+                "4.5",
+                "1e1",
+                "1_0",
+                ".5",
+                "5.",
+                "inf",
+                "\u0664",
+                *far,
+            ],
+        ),
+        (Categories(("low", "high"), (2**53, 2**53 + 1)), [2**53, 2**53 + 1, "9007199254740993", "9007199254740993.0", 2.0**53]),
+        (Numeric(0, 20, 21, clip=True), [0, 7, 20, 21, -5, "3", "x", None, " 7 ", "7.0", "7e0", "1e999", "0x7", "-0", True, 10**30]),
         (Numeric(-1, 1, 3, clip=False), [-1, 0, 1, 1.5, -2, None]),
         (
             Words(("flu", "caf\u00e9")),
-            ["flu", "Flu", "caf\u00e9", "cafe\u0301", "no answer", "\U0001f637", "long " * 500, 7, "7", "", None],
+            ["flu", "Flu", " flu ", "caf\u00e9", "cafe\u0301", "no answer", "\U0001f637", "long " * 500, 7, 7.0, "7", True, "", " ", None],
         ),
     ]
     return [
         {
             "domain": codec.encode_domain(domain).SerializeToString(deterministic=True).hex(),
             "labels": list(domain.labels),
-            "cells": [{"value": value, "cell": domain.encode(value)} for value in values],
+            "cells": [{**_said(value), "cell": str(domain.encode(value))} for value in values],
         }
         for domain, values in table
     ]
+
+
+def _said(value: Any) -> Json:
+    """A value by its kind: JSON has one kind of number, and readers that lose whole numbers beyond 2^53."""
+    if isinstance(value, bool) or value is None:
+        return {"value": value}
+    if isinstance(value, str):
+        return {"text": value}
+    return {"integer": str(value)} if isinstance(value, int) else {"double": struct.pack(">d", value).hex()}
 
 
 def mechanisms() -> list[Json]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from shoal.domain import NO_ANSWER
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
@@ -31,7 +32,8 @@ class SourceSpec:
     - http: ``url`` on this very machine (http to 127.0.0.0/8, [::1] or localhost) is fetched; as of a command.
 
     ``timeout_s``: seconds, 0.1 to LIMITS.source_s. ``task_id``: the first 8 to 64 hex digits of the id of the one task that may have the
-    value, or "": any task of that name that the policy accepts. Raises CONFIG naming the key.
+    value, or "": any task of that name that the policy accepts. ``otherwise``: what a value counts as that is no answer to the question:
+    "no answer", or a text that is an answer. Raises CONFIG naming the key.
     """
 
     kind: str
@@ -42,6 +44,7 @@ class SourceSpec:
     argv: tuple[str, ...] = ()
     url: str = ""
     task_id: str = ""
+    otherwise: str = NO_ANSWER
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -60,6 +63,8 @@ class SourceSpec:
             raise _bad("argv", f"a program and its arguments, at most {_MOST_ARGUMENTS} texts")
         if self.url:
             loopback_parts(self.url)
+        if not self.otherwise.strip():
+            raise _bad("otherwise", f'"{NO_ANSWER}", or what the task accepts as an answer')
         if self.task_id and not (8 <= len(self.task_id) <= 64 and set(self.task_id) <= set("0123456789abcdef")):
             raise _bad("task_id", "8 to 64 lower-case hex digits")
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from shoal.domain import NO_ANSWER, Categories, Norm, Numeric, Value, Vector, YesNo
+from shoal.domain import NO_ANSWER, Categories, Domain, Norm, Numeric, Value, Vector, Words, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from tests.tapes import Tape
 
 VISITS = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
-COLOURS = Categories(("red", "green", "1", "True"))
+COLOURS = Categories(("red", "green", "1", "true"))
 MISSING: tuple[Value, ...] = (None, math.nan, math.inf, -math.inf, "", "  ", "nan", "inf", "-inf", "1e999", "five", "0x10", "1,5")
 
 
@@ -66,10 +66,33 @@ def test_bounds_compare_integers_exactly() -> None:
 
 @pytest.mark.parametrize(
     ("value", "cell"),
-    [("red", 0), ("green", 1), (1, 2), ("1", 2), (True, 3), ("Red", 4), (" red", 4), (1.0, 4), (NO_ANSWER, 4), *((v, 4) for v in MISSING)],
+    [
+        *(("red", 0), (" red\t", 0), ("green", 1), (1, 2), (1.0, 2), ("1", 2), (True, 3), ("true", 3)),
+        *(("Red", 4), ("True", 4), ("\u00a0red", 4), ("1.0", 4), (NO_ANSWER, 4), *((v, 4) for v in MISSING)),
+    ],
 )
 def test_labels_match_as_text(value: Value, cell: int) -> None:
     assert COLOURS.encode(value) == cell
+
+
+@pytest.mark.parametrize(
+    ("domain", "answers", "others"),
+    [
+        (YesNo(), ["yes", " NO ", "1", 0, True, 1.0, "false"], ["maybe", ">50K", "", None, 2, 0.5, "ja", math.nan, "1.0"]),
+        (COLOURS, ["red", " green ", 1, "true", True], ["Red", "blue", "", None, NO_ANSWER, "1.0", 2]),
+        (VISITS, [0, "4", 77, " 12 ", 1e308, True, "+3"], ["many", -1, None, "", "1_0", "thirty", math.inf, "-0.5"]),
+        (Numeric(0, 20, 21), [0, -5, 400, "7", "1e2", False], ["thirty", None, "", "1,5", math.nan, "1e999", "0x10", "\u0663"]),
+        (Numeric(0, 20, 21, clip=False), [0, 20, "7"], [-5, 20.5, "400", None]),
+        (Words(("flu", "cold")), ["flu", "anything", 7, NO_ANSWER], ["", "  ", None, math.nan, "\ud800"]),
+    ],
+)
+def test_what_is_an_answer(domain: Domain, answers: list[Value], others: list[Value]) -> None:
+    """Planted: any finite number understood by ``YesNo`` -> 2 is "no", and this fails; texts that fit no label understood -> fails."""
+    for value in answers:
+        assert domain.understands(value), value
+    for value in others:
+        assert not domain.understands(value), value
+    assert "\n" not in domain.accepted
 
 
 def test_integers_longer_than_python_writes_are_no_answer() -> None:
@@ -94,6 +117,8 @@ def test_a_label_that_reads_none_does_not_catch_missing_values() -> None:
         (("a", ""), (), "distinct"),
         (("a", "b" * 65), (), "distinct"),
         (("a", NO_ANSWER), (), "by itself"),
+        (("a", " b"), (), "no blanks around"),
+        (("a", "b\n"), (), "no blanks around"),
         (("a", "b"), (0,), "increasing"),
         (("a", "b"), (1, 1), "increasing"),
         (("a", "b"), (2, 1), "increasing"),
