@@ -104,6 +104,9 @@ class Place:
             f"[send]\nretry_first_s = 0.01\nretry_most_s = 0.01\ngap_s = 0\n[measure]\nmean_s = 200\n{source}{more}\n"
         )
 
+    def config_text(self) -> str:
+        return (self.folder / "agent.toml").read_text()
+
     @property
     def config(self) -> AgentConfig:
         return AgentConfig.load(self.folder / "agent.toml")
