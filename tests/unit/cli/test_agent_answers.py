@@ -9,7 +9,7 @@ import pytest
 from shoal.clients.config import AgentConfig
 from shoal.clients.ledger import Event
 from shoal.clients.rules import Rule, settle
-from shoal.domain import NO_ANSWER, Categories, Domain, Numeric, Value, Words, YesNo
+from shoal.domain import NO_ANSWER, Categories, Domain, Numeric, Value, YesNo
 from shoal.errors import Kind, ShoalError
 from tests.clients_world import make_world
 from tests.owner_world import Owner, owner_at
@@ -115,5 +115,5 @@ async def test_what_a_source_says_counts_as_its_owner_wrote(tmp_path: Path, othe
 def test_an_empty_otherwise_is_refused(tmp_path: Path) -> None:
     here = Place(tmp_path, make_world())
     (tmp_path / "agent.toml").write_text(here.config_text().replace("[sources.visits]\n", '[sources.visits]\notherwise = " "\n'))
-    with pytest.raises(ShoalError, match="sources.visits.otherwise"):
+    with pytest.raises(ShoalError, match=r"sources\.visits\.otherwise"):
         AgentConfig.load(tmp_path / "agent.toml")
