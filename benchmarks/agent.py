@@ -27,6 +27,7 @@ from shoal.clock import FakeClock
 from shoal.codec import Signed
 from shoal.crypto.envelope import receipt_mac
 from shoal.crypto.hpke import generate
+from shoal.crypto.schedules import sign_keys
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, trust_schedule, trust_task
@@ -160,10 +161,15 @@ class Place:
 
 def _place(folder: Path, like: Task) -> Place:
     authority, plan = SigningKey.generate(), WindowPlan(start_s=_START, length_s=_HOUR, count=_WINDOWS, grace_s=0, skew_s=60)
-    task = replace(like, windows=plan, key_authority=authority.public)
+    services = SigningKey.generate()
+    task = replace(like, windows=plan, key_authority=authority.public, analyzer_key=services.public, shuffler_key=services.public)
     data = codec.encode_task(task)
     analyzer, hop = (generate(SuiteId.X25519_AES128).config.raw for _ in range(2))
-    schedule = codec.encode_schedule(KeySchedule(TaskId.of(data).raw, tuple(WindowKeys(w, analyzer, hop) for w in range(_WINDOWS))))
+    windows = tuple(WindowKeys(w, analyzer, hop) for w in range(_WINDOWS))
+    of_analyzer = sign_keys(services, SigningContext.ANALYZER_KEYS, [analyzer])
+    schedule = codec.encode_schedule(
+        KeySchedule(TaskId.of(data).raw, windows, of_analyzer, sign_keys(services, SigningContext.HOP_KEYS, [hop]))
+    )
     signed = (
         codec.encode_signed_task(Signed(data, authority.public, authority.sign(SigningContext.TASK, data))),
         codec.encode_signed_schedule(Signed(schedule, authority.public, authority.sign(SigningContext.KEY_SCHEDULE, schedule))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from shoal.cli.key_checks import check_apart
 from shoal.cli.output import emit_json, named, public_key, read_bytes, say, write_new
 from shoal.crypto import hpke, keyfiles, tlscerts
 from shoal.crypto.enrolment import issue
+from shoal.crypto.schedules import sign_keys
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import trust_schedule, trust_task
@@ -51,6 +53,7 @@ def signing(out: Annotated[Path, typer.Option(help="Key file to make, mode 0600.
 @keys.command("hpke")
 def hpke_keys(
     role: Annotated[Role, typer.Option(help="analyzer: one key per window; shuffler: one hop key for all windows, or --per-window.")],
+    key: Annotated[Path, typer.Option(help="The role's signing key, which tasks name: devices take no keys that it has not signed.")],
     out: Annotated[Path, typer.Option(help="Folder for the private keys, one file each, mode 0600.")],
     public: Annotated[Path, typer.Option(help="File for the public keys, for the key authority.")],
     windows: Annotated[int, typer.Option(min=1, max=LIMITS.windows, help="Windows of the task.")] = 1,
@@ -61,23 +64,34 @@ def hpke_keys(
 
     A shuffler best uses one hop key for all tasks and windows of a period: then the key id on a frame tells neither.
 
-    Example: shoal keys hpke --role analyzer --windows 30 --out analyzer-keys --public analyzer.pub
+    Example: shoal keys hpke --role analyzer --windows 30 --key analyzer/signing.key --out analyzer/keys --public analyzer.pub
     """
     count = windows if role is Role.analyzer or per_window else 1
-    configs = make_role_keys(SuiteId(suite), count, out)
-    write_new(public, encode_role_keys(role.value, configs))
+    named(public)
+    signer = keyfiles.load_signing_key(key)
+    made = make_role_keys(SuiteId(suite), count, out, role, signer)
+    write_new(public, encode_role_keys(role.value, made))
     say(f"{count} {role.value} key(s) in {out}, public part in {public}")
 
 
-def make_role_keys(suite: SuiteId, count: int, folder: Path) -> list[bytes]:
-    """Make private keys ``<key id>.key`` in ``folder`` (0700); return their public configurations."""
+@dataclass(frozen=True, slots=True)
+class PublicKeys:
+    """Public key configurations of a role, and its signature over them."""
+
+    configs: tuple[bytes, ...]
+    signature: bytes
+
+
+def make_role_keys(suite: SuiteId, count: int, folder: Path, role: Role, signer: SigningKey) -> PublicKeys:
+    """Make private keys ``<key id>.key`` in ``folder`` (0700); return their public configurations, signed by the role."""
     _folder(folder)
     configs = []
     for _ in range(count):
         key = hpke.generate(suite)
         keyfiles.save_hpke_key(folder / f"{key.config.key_id.hex}.key", key)
         configs.append(key.config.raw)
-    return configs
+    context = SigningContext.ANALYZER_KEYS if role is Role.analyzer else SigningContext.HOP_KEYS
+    return PublicKeys(tuple(configs), sign_keys(signer, context, configs))
 
 
 def _folder(path: Path) -> None:
@@ -89,8 +103,8 @@ def _folder(path: Path) -> None:
         raise ShoalError(Kind.CONFIG, f"cannot make the folder {path}: {error.strerror or 'unwritable'}") from None
 
 
-def encode_role_keys(role: str, configs: list[bytes]) -> bytes:
-    return keys_pb2.RoleKeys(version=codec.VERSION, role=role, keys=configs).SerializeToString()
+def encode_role_keys(role: str, made: PublicKeys) -> bytes:
+    return keys_pb2.RoleKeys(version=codec.VERSION, role=role, keys=made.configs, signature=made.signature).SerializeToString()
 
 
 @keys.command()
@@ -113,8 +127,12 @@ def schedule(
     say(f"key schedule in {out}")
 
 
-def sign_schedule(signed_task: bytes, analyzer: list[bytes], shuffler: list[bytes], signer: SigningKey) -> bytes:
-    """The SignedKeySchedule of a task. Raises CONFIG if the numbers of keys don't fit its windows, or an analyzer key stands twice."""
+def sign_schedule(signed_task: bytes, of_analyzer: PublicKeys, of_shuffler: PublicKeys, signer: SigningKey) -> bytes:
+    """The SignedKeySchedule of a task. Raises CONFIG if the numbers of keys don't fit its windows, or an analyzer key stands twice.
+
+    BAD_SIGNATURE: keys that the task's analyzer or shuffler did not sign.
+    """
+    analyzer, shuffler = of_analyzer.configs, of_shuffler.configs
     authority = codec.decode_signed_task(signed_task).authority
     trusted = trust_task(signed_task, {authority})
     count = trusted.task.windows.count
@@ -127,18 +145,23 @@ def sign_schedule(signed_task: bytes, analyzer: list[bytes], shuffler: list[byte
         raise ShoalError(Kind.CONFIG, f"the task has {count} windows, the shuffler gave {len(shuffler)} keys: make 1 or {count}")
     hops = shuffler * count if len(shuffler) == 1 else shuffler
     data = codec.encode_schedule(
-        KeySchedule(trusted.task_id.raw, tuple(WindowKeys(w, analyzer[w], hops[w]) for w in range(count))),
+        KeySchedule(
+            trusted.task_id.raw,
+            tuple(WindowKeys(w, analyzer[w], hops[w]) for w in range(count)),
+            of_analyzer.signature,
+            of_shuffler.signature,
+        ),
     )
     signed = codec.encode_signed_schedule(codec.Signed(data, signer.public, signer.sign(SigningContext.KEY_SCHEDULE, data)))
     trust_schedule(signed, trusted)
     return signed
 
 
-def _role_keys(path: Path, role: str) -> list[bytes]:
+def _role_keys(path: Path, role: str) -> PublicKeys:
     message = codec.parse(keys_pb2.RoleKeys, read_bytes(path), path.name)
     if message.version != codec.VERSION or message.role != role or not message.keys:
         raise ShoalError(Kind.CONFIG, f"{path} holds no public keys of the {role}: make them with shoal keys hpke --role {role}")
-    return list(message.keys)
+    return PublicKeys(tuple(message.keys), message.signature)
 
 
 @keys.command()

@@ -298,6 +298,8 @@ def encode_schedule(schedule: KeySchedule) -> bytes:
         version=VERSION,
         task_id=schedule.task_id,
         windows=[keys_pb2.WindowKeys(window=w.window, analyzer_key=w.analyzer_key, hop_key=w.hop_key) for w in schedule.windows],
+        analyzer_signature=schedule.analyzer_signature,
+        hop_signature=schedule.hop_signature,
     ).SerializeToString(deterministic=True)
 
 
@@ -308,7 +310,8 @@ def decode_schedule(data: bytes) -> KeySchedule:
     message = parse(keys_pb2.KeySchedule, data, "key schedule")
     _version(message.version, "key schedule")
     _known(message, "key schedule")
-    return KeySchedule(message.task_id, tuple(WindowKeys(w.window, w.analyzer_key, w.hop_key) for w in message.windows))
+    windows = tuple(WindowKeys(w.window, w.analyzer_key, w.hop_key) for w in message.windows)
+    return KeySchedule(message.task_id, windows, message.analyzer_signature, message.hop_signature)
 
 
 # --- delivery ---------------------------------------------------------------------------------------------------------

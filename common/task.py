@@ -247,6 +247,8 @@ class KeySchedule:
 
     task_id: bytes
     windows: tuple[WindowKeys, ...]
+    analyzer_signature: bytes = b""  # of the role over its keys (crypto.schedules), without which nobody believes them
+    hop_signature: bytes = b""
 
     def __post_init__(self) -> None:
         _require(len(self.task_id) == 32, "a key schedule names its task by a 32-byte id")

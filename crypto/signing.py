@@ -25,6 +25,8 @@ class SigningContext(Enum):
 
     TASK = "task"
     KEY_SCHEDULE = "key-schedule"
+    ANALYZER_KEYS = "analyzer-keys"
+    HOP_KEYS = "hop-keys"
     MANIFEST = "manifest"
     ACK = "ack"
     RELEASE = "release"

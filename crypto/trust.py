@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal import codec
+from shoal.crypto.schedules import verify_keys
 from shoal.crypto.signing import SigningContext, verify
 from shoal.crypto.suites import PublicKeyConfig, parse_config
 from shoal.errors import Kind, ShoalError
@@ -88,6 +89,7 @@ def trust_schedule(signed_schedule: bytes, trusted: TrustedTask) -> TrustedSched
             parsed[raw] = parse_config(raw)
             if parsed[raw].suite != task.suite:
                 raise ShoalError(Kind.MISMATCH, f"key schedule of task {task.name}: a key is of another HPKE suite than the task's")
+    verify_keys(schedule, task)
     return TrustedSchedule(
         schedule,
         Digest.of(signed.data),

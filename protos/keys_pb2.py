@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shoal/protos/keys.proto\x12\x08shoal.v1\"K\n\x11SignedKeySchedule\x12\x10\n\x08schedule\x18\x01 \x01(\x0c\x12\x11\n\tauthority\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"V\n\x0bKeySchedule\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12%\n\x07windows\x18\x03 \x03(\x0b\x32\x14.shoal.v1.WindowKeys\"C\n\nWindowKeys\x12\x0e\n\x06window\x18\x01 \x01(\r\x12\x14\n\x0c\x61nalyzer_key\x18\x02 \x01(\x0c\x12\x0f\n\x07hop_key\x18\x03 \x01(\x0c\"7\n\x08RoleKeys\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shoal/protos/keys.proto\x12\x08shoal.v1\"K\n\x11SignedKeySchedule\x12\x10\n\x08schedule\x18\x01 \x01(\x0c\x12\x11\n\tauthority\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"\x89\x01\n\x0bKeySchedule\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12%\n\x07windows\x18\x03 \x03(\x0b\x32\x14.shoal.v1.WindowKeys\x12\x1a\n\x12\x61nalyzer_signature\x18\x04 \x01(\x0c\x12\x15\n\rhop_signature\x18\x05 \x01(\x0c\"C\n\nWindowKeys\x12\x0e\n\x06window\x18\x01 \x01(\r\x12\x14\n\x0c\x61nalyzer_key\x18\x02 \x01(\x0c\x12\x0f\n\x07hop_key\x18\x03 \x01(\x0c\"J\n\x08RoleKeys\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SIGNEDKEYSCHEDULE']._serialized_start=37
   _globals['_SIGNEDKEYSCHEDULE']._serialized_end=112
-  _globals['_KEYSCHEDULE']._serialized_start=114
-  _globals['_KEYSCHEDULE']._serialized_end=200
-  _globals['_WINDOWKEYS']._serialized_start=202
-  _globals['_WINDOWKEYS']._serialized_end=269
-  _globals['_ROLEKEYS']._serialized_start=271
-  _globals['_ROLEKEYS']._serialized_end=326
+  _globals['_KEYSCHEDULE']._serialized_start=115
+  _globals['_KEYSCHEDULE']._serialized_end=252
+  _globals['_WINDOWKEYS']._serialized_start=254
+  _globals['_WINDOWKEYS']._serialized_end=321
+  _globals['_ROLEKEYS']._serialized_start=323
+  _globals['_ROLEKEYS']._serialized_end=397
 # @@protoc_insertion_point(module_scope)

@@ -53,9 +53,15 @@ class KeySchedule(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
     WINDOWS_FIELD_NUMBER: _builtins.int
+    ANALYZER_SIGNATURE_FIELD_NUMBER: _builtins.int
+    HOP_SIGNATURE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
+    analyzer_signature: _builtins.bytes
+    """Ed25519 by the task's analyzer_key over "shoal/v1/sign/analyzer-keys" 0x00 the analyzer keys, in order"""
+    hop_signature: _builtins.bytes
+    """Ed25519 by the task's shuffler_key over "shoal/v1/sign/hop-keys" 0x00 the hop keys; equal ones in a row once"""
     @_builtins.property
     def windows(self) -> _containers.RepeatedCompositeFieldContainer[Global___WindowKeys]:
         """one per window of the task, in order, no gap"""
@@ -66,10 +72,12 @@ class KeySchedule(_message.Message):
         version: _builtins.int = ...,
         task_id: _builtins.bytes = ...,
         windows: _abc.Iterable[Global___WindowKeys] | None = ...,
+        analyzer_signature: _builtins.bytes = ...,
+        hop_signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id", "version", b"version", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyzer_signature", b"analyzer_signature", "hop_signature", b"hop_signature", "task_id", b"task_id", "version", b"version", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -114,9 +122,12 @@ class RoleKeys(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     role: _builtins.str
     """"analyzer" or "shuffler" """
+    signature: _builtins.bytes
+    """as KeySchedule has it, by the role's signing key"""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """public key configurations; analyzer: one per window, shuffler: one for all, or one per window"""
@@ -127,10 +138,11 @@ class RoleKeys(_message.Message):
         version: _builtins.int = ...,
         role: _builtins.str = ...,
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "role", b"role", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "role", b"role", "signature", b"signature", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

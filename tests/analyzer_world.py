@@ -27,7 +27,8 @@ from shoal.ids import Digest, TaskId
 from shoal.mechanisms import Mechanism, create, design
 from shoal.protos import delivery_pb2
 from shoal.rpc.tls import TlsIdentity
-from shoal.task import KeySchedule, Task, WindowKeys, WindowPlan
+from shoal.task import Task, WindowKeys, WindowPlan
+from tests.schedules import schedule_bytes
 
 START = 1_800_000_000  # Unix seconds at which window 0 of every test task begins
 LENGTH = 3_600
@@ -99,7 +100,7 @@ class World:
 
     def schedule(self) -> bytes:
         windows = tuple(WindowKeys(w, key.config.raw, self.hop.config.raw) for w, key in enumerate(self.keys))
-        data = codec.encode_schedule(KeySchedule(self.task_id.raw, windows))
+        data = schedule_bytes(self.task_id.raw, windows, self.analyzer, self.shuffler)
         return codec.encode_signed_schedule(Signed(data, self.authority.public, self.authority.sign(SigningContext.KEY_SCHEDULE, data)))
 
     @property

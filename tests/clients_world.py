@@ -27,7 +27,8 @@ from shoal.mechanisms import create, design
 from shoal.protos import submit_pb2
 from shoal.rpc.server import Call, Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
-from shoal.task import KeySchedule, Task, WindowKeys, WindowPlan
+from shoal.task import Task, WindowKeys, WindowPlan
+from tests.schedules import schedule_bytes
 
 START = 1_800_000_000  # Unix seconds at which window 0 of every test task begins
 WEEK = 7 * 86_400
@@ -46,6 +47,7 @@ class World:
     authority: SigningKey
     analyzer: HpkePrivateKey
     hop: HpkePrivateKey
+    services: SigningKey  # signs for shuffler and analyzer
     task_bytes: bytes = b""
     signed_task: bytes = b""
     signed_schedule: bytes = b""
@@ -62,7 +64,7 @@ class World:
 
     def schedule(self, hop: HpkePrivateKey, by: SigningKey | None = None, task_id: TaskId | None = None) -> bytes:
         windows = tuple(WindowKeys(w, self.analyzer.config.raw, hop.config.raw) for w in range(self.task.windows.count))
-        data = codec.encode_schedule(KeySchedule((task_id or self.task_id).raw, windows))
+        data = schedule_bytes((task_id or self.task_id).raw, windows, self.services, self.services)
         signer = by or self.authority
         return codec.encode_signed_schedule(Signed(data, signer.public, signer.sign(SigningContext.KEY_SCHEDULE, data)))
 
@@ -108,7 +110,7 @@ def make_world(
     spec = design(mechanism, domain, epsilon0)
     made = create(spec, domain)
     authority = authority or SigningKey.generate()
-    other = SigningKey.generate().public
+    services = SigningKey.generate()
     task = Task(
         salt=bytes(range(16)),
         name=name,
@@ -123,15 +125,15 @@ def make_world(
         delta=1e-8,
         target_epsilon=1.0,
         key_authority=authority.public,
-        shuffler_key=other,
-        analyzer_key=other,
+        shuffler_key=services.public,
+        analyzer_key=services.public,
         shuffler_address=address,
         shuffler_ca=CA,
         retention_s=4 * WEEK,
         report_size=made.report_size,
         messages=made.messages,
     )
-    return World(task, authority, generate(SuiteId.X25519_AES128), hop or generate(SuiteId.X25519_AES128))
+    return World(task, authority, generate(SuiteId.X25519_AES128), hop or generate(SuiteId.X25519_AES128), services)
 
 
 def accept(_number: int, _frame: bytes) -> None:

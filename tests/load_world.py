@@ -16,10 +16,11 @@ from pathlib import Path
 from shoal.cli.counted import Counted, Counter
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
-from shoal.cli.keys import make_role_keys, sign_schedule
+from shoal.cli.keys import Role, make_role_keys, sign_schedule
 from shoal.cli.task import sign_task
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.codec import encode_task
+from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.domain import YesNo
@@ -117,7 +118,11 @@ class LoadSite:
         windows = WindowPlan(start_s=int(time.time()) - HOUR - 120, length_s=HOUR, count=2, grace_s=0, skew_s=60)
         task = yes_no_task(site, name, windows, 2, most, root)
         signed_task = sign_task(task, site.authority)
-        keys, hops = (make_role_keys(SuiteId.X25519_AES128, 2, site.folder / role / "keys") for role in ("analyzer", "shuffler"))
+        signers = {role: load_signing_key(site.folder / role / "signing.key") for role in Role}
+        keys, hops = (
+            make_role_keys(SuiteId.X25519_AES128, 2, site.folder / role / "keys", role, signers[role])
+            for role in (Role.analyzer, Role.shuffler)
+        )
         signed_schedule = sign_schedule(signed_task, keys, hops, site.authority)
         file = site.folder / "tasks" / f"{name}.task"
         file.write_bytes(signed_task)

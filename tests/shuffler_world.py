@@ -31,7 +31,8 @@ from shoal.rpc.server import Call, Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
 from shoal.shuffler import core
 from shoal.shuffler.config import ShufflerConfig
-from shoal.task import Admission, KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
+from shoal.task import Admission, MechanismSpec, Task, WindowKeys, WindowPlan
+from tests.schedules import schedule_bytes
 
 START = 1_800_000_000  # Unix seconds at which window 0 of every test task begins
 LENGTH = 3_600
@@ -148,16 +149,24 @@ class World:
         key = SigningKey.generate()
         return DeviceIdentity(key, certify(root or self.root, key.public, not_before_s, not_after_s))
 
-    def publish(self, task: Task | None = None, hop: HpkePrivateKey | None = None, name: str | None = None, **changes: Any) -> Published:
+    def publish(
+        self,
+        task: Task | None = None,
+        hop: HpkePrivateKey | None = None,
+        name: str | None = None,
+        shuffler: SigningKey | None = None,
+        **changes: Any,
+    ) -> Published:
         """Sign a task (by default ``self.task(**changes)``) with a fresh schedule and put both, and the hop key, into the folder."""
-        task = task or self.task(**changes)
+        of = shuffler or self.shuffler
+        task = task or self.task(**{"shuffler_key": of.public, **changes})
         suite = SuiteId.of(task.suite)
         hop = hop or generate(suite)
         data = codec.encode_task(task)
         task_id = TaskId.of(data)
         keys = tuple(generate(suite) for _ in range(task.windows.count))
         signed_task = codec.encode_signed_task(Signed(data, self.authority.public, self.authority.sign(SigningContext.TASK, data)))
-        signed_schedule = self.schedule(task_id, keys, hop)
+        signed_schedule = self.schedule(task_id, keys, hop, of)
         stem = name or task_id.short
         (self.tasks_dir / f"{stem}.task").write_bytes(signed_task)
         (self.tasks_dir / f"{stem}.keys").write_bytes(signed_schedule)
@@ -166,9 +175,9 @@ class World:
             keyfiles.save_hpke_key(path, hop)
         return Published(serve_task(signed_task, signed_schedule, {self.authority.public}), hop, keys)
 
-    def schedule(self, task_id: TaskId, keys: tuple[HpkePrivateKey, ...], hop: HpkePrivateKey) -> bytes:
+    def schedule(self, task_id: TaskId, keys: tuple[HpkePrivateKey, ...], hop: HpkePrivateKey, shuffler: SigningKey | None = None) -> bytes:
         windows = tuple(WindowKeys(window, key.config.raw, hop.config.raw) for window, key in enumerate(keys))
-        data = codec.encode_schedule(KeySchedule(task_id.raw, windows))
+        data = schedule_bytes(task_id.raw, windows, self.analyzer, shuffler or self.shuffler)
         return codec.encode_signed_schedule(Signed(data, self.authority.public, self.authority.sign(SigningContext.KEY_SCHEDULE, data)))
 
     def values(self, analyzer_at: str = "127.0.0.1:9", **changes: Any) -> dict[str, Any]:

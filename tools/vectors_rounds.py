@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from vectors_hpke import seal_fixed
 from vectors_rings import SUITE, raw
-from vectors_tasks import Json, fixed, hpke_key, signing_key
+from vectors_tasks import Json, fixed, hpke_key, signing_key, vouched
 
 from shoal import codec
 from shoal.crypto.enrolment import DeviceIdentity, issue
@@ -35,7 +35,7 @@ from shoal.entropy import SeededEntropy
 from shoal.ids import Digest, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode, PairwisePlan
-from shoal.task import Admission, Aggregator, KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
+from shoal.task import Admission, Aggregator, MechanismSpec, Task, WindowKeys, WindowPlan
 
 NOW = 1_800_000_100  # Unix seconds: in window 0
 NOT_BEFORE, NOT_AFTER = 1_790_000_000, 1_900_000_000
@@ -138,7 +138,7 @@ def round_task(mode: Mode = Mode.DEFAULT) -> tuple[RoundTerms, HpkePrivateKey, J
     )
     data = codec.encode_task(task)
     authority, key_authority, key = signing_key("task authority"), signing_key("key authority"), hpke_key(SUITE, "analyzer")
-    schedule = codec.encode_schedule(KeySchedule(TaskId.of(data).raw, (WindowKeys(0, key.config.raw, hpke_key(SUITE, "hop").config.raw),)))
+    schedule = codec.encode_schedule(vouched(TaskId.of(data).raw, (WindowKeys(0, key.config.raw, hpke_key(SUITE, "hop").config.raw),)))
     signed_task = codec.encode_signed_task(codec.Signed(data, authority.public, authority.sign(SigningContext.TASK, data)))
     signed_schedule = codec.encode_signed_schedule(
         codec.Signed(schedule, key_authority.public, key_authority.sign(SigningContext.KEY_SCHEDULE, schedule))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal import codec
 from shoal.crypto.hpke import HpkePrivateKey
+from shoal.crypto.schedules import sign_keys
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId, public_config
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
@@ -63,6 +65,13 @@ def example_task() -> Task:
     )
 
 
+def vouched(task_id: bytes, windows: tuple[WindowKeys, ...]) -> KeySchedule:
+    """A schedule whose key lists analyzer and shuffler have signed."""
+    of_analyzer = sign_keys(signing_key("analyzer"), SigningContext.ANALYZER_KEYS, [w.analyzer_key for w in windows])
+    of_shuffler = sign_keys(signing_key("shuffler"), SigningContext.HOP_KEYS, [w.hop_key for w in windows])
+    return KeySchedule(task_id, windows, of_analyzer, of_shuffler)
+
+
 def documents() -> Json:
     """A signed task and its signed key schedule, as they are handed to a device."""
     task = codec.encode_task(example_task())
@@ -75,7 +84,7 @@ def documents() -> Json:
         )
         for window in range(2)
     )
-    schedule = codec.encode_schedule(KeySchedule(TaskId.of(task).raw, windows))
+    schedule = codec.encode_schedule(vouched(TaskId.of(task).raw, windows))
     signed_task = codec.Signed(task, authority.public, authority.sign(SigningContext.TASK, task))
     signed_schedule = codec.Signed(schedule, key_authority.public, key_authority.sign(SigningContext.KEY_SCHEDULE, schedule))
     return {
@@ -91,13 +100,31 @@ def documents() -> Json:
     }
 
 
+def unvouched(kept: KeySchedule) -> dict[str, KeySchedule]:
+    """Schedules with keys that analyzer or shuffler did not sign, as they stand there."""
+    return {
+        "schedule whose analyzer keys nobody signed": replace(kept, analyzer_signature=b""),
+        "schedule whose hop keys nobody signed": replace(kept, hop_signature=b""),
+        "schedule with the two signatures exchanged": replace(
+            kept, analyzer_signature=kept.hop_signature, hop_signature=kept.analyzer_signature
+        ),
+        "schedule with the analyzer's keys in another order": replace(
+            kept,
+            windows=tuple(replace(w, analyzer_key=kept.windows[1 - w.window].analyzer_key) for w in kept.windows),
+        ),
+        "schedule with a hop key of the key authority's own": replace(
+            kept, windows=tuple(replace(w, hop_key=hpke_key(SuiteId.X25519_AES128, "stranger's hop").config.raw) for w in kept.windows)
+        ),
+    }
+
+
 def bad_documents() -> list[Json]:
     """Pairs of documents of which at least one must be refused by a device that trusts ``authority`` alone."""
     good = documents()
     task, schedule = bytes.fromhex(good["task"]), bytes.fromhex(good["schedule"])
     authority, key_authority, stranger = signing_key("task authority"), signing_key("key authority"), signing_key("stranger")
-    other = KeySchedule(fixed("other task"), codec.decode_schedule(schedule).windows)
-    short = KeySchedule(TaskId.of(task).raw, codec.decode_schedule(schedule).windows[:1])
+    other = vouched(fixed("other task"), codec.decode_schedule(schedule).windows)
+    short = vouched(TaskId.of(task).raw, codec.decode_schedule(schedule).windows[:1])
 
     def signed(context: SigningContext, data: bytes, key: SigningKey, claimed: SigningKey | None = None) -> str:
         envelope = codec.Signed(data, (claimed or key).public, key.sign(context, data))
@@ -115,6 +142,7 @@ def bad_documents() -> list[Json]:
             ),
         )
     )
+    unsigned = unvouched(codec.decode_schedule(schedule))
     keep_task, keep_schedule = good["signed_task"], good["signed_schedule"]
     cases: dict[str, tuple[str, str, str]] = {
         "task by an authority that is not trusted": (signed(SigningContext.TASK, task, stranger), keep_schedule, "FORBIDDEN"),
@@ -142,6 +170,10 @@ def bad_documents() -> list[Json]:
             signed(SigningContext.KEY_SCHEDULE, codec.encode_schedule(short), key_authority),
             "MISMATCH",
         ),
+        **{
+            name: (keep_task, signed(SigningContext.KEY_SCHEDULE, codec.encode_schedule(one), key_authority), "BAD_SIGNATURE")
+            for name, one in unsigned.items()
+        },
         "schedule with a key of another suite": (keep_task, signed(SigningContext.KEY_SCHEDULE, swapped, key_authority), "MISMATCH"),
     }
     return [

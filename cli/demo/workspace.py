@@ -10,7 +10,7 @@ from pathlib import Path
 from shoal.accounting.lint import lint
 from shoal.cli.demo.processes import free_port
 from shoal.cli.demo.survey import Question, report_size
-from shoal.cli.keys import make_role_keys, sign_schedule
+from shoal.cli.keys import PublicKeys, Role, make_role_keys, sign_schedule
 from shoal.cli.task import sign_task
 from shoal.crypto import keyfiles, tlscerts
 from shoal.crypto.signing import SigningKey
@@ -60,7 +60,7 @@ class Site:
     shuffler: bytes
     analyzer: bytes
     ca: bytes
-    hop_keys: list[bytes]
+    hop_keys: PublicKeys
     shuffler_address: str
     shuffler_config: Path
     analyzer_config: Path
@@ -74,7 +74,8 @@ class Site:
     def add(self, task: Task) -> tuple[TaskId, bytes, bytes]:
         """Sign a task of one window and hand it to the services: its id, the SignedTask, the SignedKeySchedule."""
         signed_task = sign_task(task, self.authority)
-        analyzer_keys = make_role_keys(SuiteId.X25519_AES128, 1, self.folder / "analyzer" / "keys")
+        analyzer = keyfiles.load_signing_key(self.folder / "analyzer" / "signing.key")
+        analyzer_keys = make_role_keys(SuiteId.X25519_AES128, 1, self.folder / "analyzer" / "keys", Role.analyzer, analyzer)
         signed_schedule = sign_schedule(signed_task, analyzer_keys, self.hop_keys, self.authority)
         (self.folder / "tasks" / f"{task.name}{TASK_SUFFIX}").write_bytes(signed_task)
         (self.folder / "tasks" / f"{task.name}{SCHEDULE_SUFFIX}").write_bytes(signed_schedule)
@@ -89,7 +90,7 @@ def prepare(folder: Path) -> Site:
         keyfiles.save_signing_key(folder / role / "signing.key", key)
     ca = _certificates(folder)
     shuffler_port, analyzer_port, shuffler_admin, analyzer_admin = (free_port() for _ in range(4))
-    hop_keys = make_role_keys(SuiteId.X25519_AES128, 1, folder / "shuffler" / "keys")
+    hop_keys = make_role_keys(SuiteId.X25519_AES128, 1, folder / "shuffler" / "keys", Role.shuffler, shuffler)
     (folder / "tasks").mkdir()
     values = {"authority": authority.public.hex(), "shuffler": shuffler_port, "analyzer": analyzer_port}
     return Site(

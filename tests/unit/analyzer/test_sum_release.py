@@ -34,7 +34,8 @@ from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.quantize import bounds, quantize
 from shoal.protos import delivery_pb2, release_pb2
 from shoal.secagg import Mode
-from shoal.task import KeySchedule, MechanismSpec, Task, WindowKeys
+from shoal.task import MechanismSpec, Task, WindowKeys
+from tests.schedules import schedule_bytes
 from tests.sizes import size
 from tests.tasks import PAIRWISE, PLAN, TASK, pairwise, window_plan
 
@@ -48,7 +49,7 @@ def serve(task: Task) -> ServedTask:
     task = replace(task, windows=HERE, **keys)
     data = codec.encode_task(task)
     windows = tuple(WindowKeys(w, generate(SuiteId.X25519_AES128).config.raw, generate(SuiteId.X25519_AES128).config.raw) for w in range(2))
-    schedule = codec.encode_schedule(KeySchedule(TaskId.of(data).raw, windows))
+    schedule = schedule_bytes(TaskId.of(data).raw, windows, ANALYZER, SHUFFLER)
     signed = codec.encode_signed_task(Signed(data, AUTHORITY.public, AUTHORITY.sign(SigningContext.TASK, data)))
     keyed = codec.encode_signed_schedule(Signed(schedule, AUTHORITY.public, AUTHORITY.sign(SigningContext.KEY_SCHEDULE, schedule)))
     return serve_task(signed, keyed, {AUTHORITY.public})

@@ -50,8 +50,22 @@ def desk(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 def sign(capsys: Capture) -> None:
     run(capsys, "task", "sign", "visits.toml", "--key", "authority/signing.key", "--out", "tasks/visits.task")
-    run(capsys, "keys", "hpke", "--role", "analyzer", "--windows", "3", "--out", "analyzer/keys", "--public", "analyzer.pub")
-    run(capsys, "keys", "hpke", "--role", "shuffler", "--out", "shuffler/keys", "--public", "shuffler.pub")
+    run(
+        capsys,
+        "keys",
+        "hpke",
+        "--role",
+        "analyzer",
+        "--windows",
+        "3",
+        "--key",
+        "analyzer/signing.key",
+        "--out",
+        "analyzer/keys",
+        "--public",
+        "analyzer.pub",
+    )
+    run(capsys, "keys", "hpke", "--role", "shuffler", "--key", "shuffler/signing.key", "--out", "shuffler/keys", "--public", "shuffler.pub")
 
 
 SCHEDULE = ("keys", "schedule", "--task", "tasks/visits.task", "--shuffler", "shuffler.pub", "--key", "authority/signing.key")
@@ -162,7 +176,21 @@ def test_devices_are_enrolled_and_a_task_names_their_authority(desk: Path, capsy
 
 def test_the_number_of_keys_must_fit_the_windows(desk: Path, capsys: Capture) -> None:
     sign(capsys)
-    run(capsys, "keys", "hpke", "--role", "analyzer", "--windows", "2", "--out", "two", "--public", "two.pub")
+    run(
+        capsys,
+        "keys",
+        "hpke",
+        "--role",
+        "analyzer",
+        "--windows",
+        "2",
+        "--key",
+        "analyzer/signing.key",
+        "--out",
+        "two",
+        "--public",
+        "two.pub",
+    )
     _, error = run(capsys, *SCHEDULE, "--analyzer", "two.pub", "--out", "tasks/visits.keys", status=2)
     assert "3 windows" in error
     _, error = run(capsys, *SCHEDULE, "--analyzer", "shuffler.pub", "--out", "tasks/visits.keys", status=2)
@@ -246,3 +274,16 @@ def test_help_and_version_exit_with_0(capsys: Capture) -> None:
     run(capsys, "--help")
     run(capsys, "--version")
     run(capsys, "task", "lint", "--help")
+
+
+def test_keys_that_their_owner_has_not_signed_are_scheduled_by_nobody(desk: Path, capsys: Capture) -> None:
+    """A key authority can't name keys of its own: neither the analyzer's nor the shuffler's. Planted: ``verify_keys`` left out of
+    ``trust_schedule`` -> signed, and taken by devices: fails.
+    """
+    sign(capsys)
+    for role in ("analyzer", "shuffler"):
+        where = ("--key", "authority/signing.key", "--out", f"own-{role}", "--public", f"own-{role}.pub")
+        run(capsys, "keys", "hpke", "--role", role, "--windows", "3", *where)
+        _, error = run(capsys, *SCHEDULE, "--analyzer", "analyzer.pub", f"--{role}", f"own-{role}.pub", "--out", "own.keys", status=1)
+        assert f"{role} keys are not signed" in error
+    assert not Path("own.keys").exists()

@@ -64,7 +64,7 @@ def test_a_dash_is_stdout_or_refused(tmp_path: Path, capsys: Capture, monkeypatc
     for command in (
         ["keys", "signing", "--out", "-"],
         ["keys", "ca", "--out", "-"],
-        ["keys", "hpke", "--role", "shuffler", "--out", "keys", "--public", "-"],
+        ["keys", "hpke", "--role", "shuffler", "--key", "signing.key", "--out", "keys", "--public", "-"],
         ["plan", "yes_no", "--n", "2000", "--epsilon", "0.5", "--emit", "-"],
     ):
         assert entry.main(command) == 2, command

@@ -31,7 +31,7 @@ ROOT = SigningKey.generate()
 def enrolled_world(name: str = "visits", like: World | None = None) -> World:
     world = like or make_world()
     task = replace(world.task, name=name, admission=Admission.ENROLLED, enrolment_key=ROOT.public)
-    return World(task, world.authority, world.analyzer, world.hop)
+    return World(task, world.authority, world.analyzer, world.hop, world.services)
 
 
 def identity(first: int = START - 100, last: int = START + 4 * WEEK, root: SigningKey = ROOT) -> DeviceIdentity:
@@ -80,7 +80,7 @@ class Device:
     def __init__(self, folder: Path) -> None:
         self.folder, self.world = folder, enrolled_world("certified")
         anybody = replace(self.world.task, name="anybody", admission=Admission.OPEN, enrolment_key=b"")
-        for world in (self.world, World(anybody, self.world.authority, self.world.analyzer, self.world.hop)):
+        for world in (self.world, World(anybody, self.world.authority, self.world.analyzer, self.world.hop, self.world.services)):
             world.write(folder / "tasks")
         self.far = FarEnd([self.world.hop])
         self.clock = FakeClock(START + 100)

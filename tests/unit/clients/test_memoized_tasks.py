@@ -15,7 +15,7 @@ from shoal.mechanisms import registry
 from tests.clients_world import World, make_world
 
 BASE = make_world()
-WORLD = World(replace(BASE.task, memoized=True), BASE.authority, BASE.analyzer, BASE.hop)
+WORLD = World(replace(BASE.task, memoized=True), BASE.authority, BASE.analyzer, BASE.hop, BASE.services)
 
 
 def assigned(world: World) -> Any:
@@ -44,9 +44,9 @@ def test_others_are_refused_before_anything_is_randomized(monkeypatch: pytest.Mo
     made = registry.create(WORLD.task.mechanism, WORLD.task.domain)
     law = made.privacy() if pure else GaussianLaw(1.0, 1.0)
     monkeypatch.setattr(registry, "create", lambda *_: Broken(made, messages, law))
-    world = World(replace(WORLD.task, messages=messages), BASE.authority, BASE.analyzer, BASE.hop)
+    world = World(replace(WORLD.task, messages=messages), BASE.authority, BASE.analyzer, BASE.hop, BASE.services)
     with pytest.raises(ShoalError, match=words) as error:
         assigned(world)
     assert error.value.kind is Kind.INVALID
     if pure:
-        assigned(World(replace(world.task, memoized=False), BASE.authority, BASE.analyzer, BASE.hop))
+        assigned(World(replace(world.task, memoized=False), BASE.authority, BASE.analyzer, BASE.hop, BASE.services))

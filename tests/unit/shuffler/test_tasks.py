@@ -91,7 +91,7 @@ def wrong_key_in_file(desk: Desk, published: Published) -> None:
 
 
 def foreign_shuffler(desk: Desk, _: Published) -> None:
-    desk.world.publish(shuffler_key=SigningKey.generate().public)
+    desk.world.publish(shuffler=SigningKey.generate())
 
 
 def test_a_delivery_delay_beyond_the_retention_is_refused(desk: Desk) -> None:
@@ -181,7 +181,7 @@ def test_no_hop_key_goes_that_a_refused_task_still_names(desk: Desk) -> None:
     -> deleted, fails. Planted: looked at for ever -> never deleted, fails.
     """
     first = desk.world.publish(name="first")
-    desk.world.publish(name="second", hop=first.hop, shuffler_key=SigningKey.generate().public)
+    desk.world.publish(name="second", hop=first.hop, shuffler=SigningKey.generate())
     book = desk.book()
     assert book.served.keys() == {first.task_id}
     for window in (0, 1):

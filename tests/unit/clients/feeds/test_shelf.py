@@ -245,6 +245,6 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 def test_memoized_tasks_are_kept_like_others(desk: Desk) -> None:
     """Whether the device answers them is not the shelf's decision."""
-    world = World(replace(WORLD.task, memoized=True), AUTHORITY, WORLD.analyzer, WORLD.hop)
+    world = World(replace(WORLD.task, memoized=True), AUTHORITY, WORLD.analyzer, WORLD.hop, WORLD.services)
     assert desk.open().offer(bundle(world)).fresh
     assert world.task_id != WORLD.task_id

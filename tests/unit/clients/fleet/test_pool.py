@@ -55,7 +55,7 @@ def assignment(world: World) -> Assignment:
 def of_suite(suite: SuiteId) -> World:
     """A world whose task and both keys are of that suite."""
     world = make_world()
-    return World(dataclasses.replace(world.task, suite=suite.value), world.authority, generate(suite), generate(suite))
+    return World(dataclasses.replace(world.task, suite=suite.value), world.authority, generate(suite), generate(suite), world.services)
 
 
 def many_messages(assignment: Assignment, messages: int) -> Assignment:
