@@ -22,7 +22,9 @@ def need(extra: str) -> None:
 
 def missing(extra: str) -> ShoalError:
     """The one line for a command that wants an extra."""
-    return ShoalError(Kind.CONFIG, f"this wants packages that are not installed: pip install 'shoal[{extra}]'")
+    return ShoalError(
+        Kind.CONFIG, f"this wants packages that are not installed: Shoal's extra [{extra}] (in a clone: pip install '.[{extra}]')"
+    )
 
 
 def extra_of(error: ModuleNotFoundError) -> str | None:

@@ -124,7 +124,7 @@ def test_other_commands_say_what_to_install(arguments: list[str], extra: str) ->
     done = device(f"from shoal.cli.main import main\nsys.exit(main({arguments!r}))", (), ())
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert f"pip install 'shoal[{extra}]'" in done.stderr
+    assert f"pip install '.[{extra}]'" in done.stderr
 
 
 def test_extras_name_what_they_install() -> None:
