@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full bench flower peers lint format proto links constraints wheel clean distclean
+.PHONY: help demo test test-full bench flower peers node lint format proto links constraints wheel clean distclean
 
 PYTHON ?=
 # One more than two cores: many tests wait for other processes and for the clock.
@@ -17,6 +17,9 @@ HERE := $(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
 SERVER := $(VENV)/.server-$(HERE)
 DEV := $(VENV)/.dev-$(HERE)
 
+# Before tests: what the client in JavaScript wants, where there is npm. A test that misses it says so.
+NODE = if command -v npm >/dev/null; then $(MAKE) -s node || true; fi
+
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
@@ -26,9 +29,11 @@ demo: $(SERVER) ## run the whole pipeline on this machine: report.html and resul
 # Bytecode is kept even where the environment says not to: else each of some hundred processes compiles all that it imports, and each
 # worker every test.
 test: $(DEV) ## run the tests at reduced counts (ARGS="tests/unit -k task" for some of them)
+	@$(NODE)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
 test-full: $(DEV) ## run the tests at full counts; takes long
+	@$(NODE)
 	@PYTHONDONTWRITEBYTECODE= SHOAL_FULL=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -o timeout=3600 $(ARGS)
 
 bench: $(SERVER) ## measure against bare limits on this machine (ARGS="--quick", ARGS="unary batch --json out.json")
@@ -37,6 +42,8 @@ bench: $(SERVER) ## measure against bare limits on this machine (ARGS="--quick",
 flower: .venv-flower/.made ## an environment of its own for Flower, which `make bench ARGS=secagg` then measures beside ours
 
 peers: .venv-peers/.made ## an environment of its own for pure-ldp and multi-freq-ldpy, for `make bench ARGS=peers`
+
+node: .venv-node/.made ## the packages of docs/examples/javascript, with which the tests run it (wants Node.js 20 and npm)
 
 lint: $(DEV) ## ruff and mypy --strict
 	@$(BIN)/python -m ruff check .
@@ -68,7 +75,7 @@ clean: ## remove what was built and cached, and the demo's output
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv too
-	@rm -rf $(VENV) .venv-flower .venv-peers
+	@rm -rf $(VENV) .venv-flower .venv-peers .venv-node
 
 # Flower pins other versions of our dependencies: it can't share our environment.
 .venv-flower/.made: benchmarks/flower.txt
@@ -82,6 +89,13 @@ distclean: clean ## clean, and remove .venv too
 	@echo "installing pure-ldp and multi-freq-ldpy into .venv-peers"
 	@python="$(PYTHON)"; "$${python:-$$(tools/python.sh)}" -m venv --clear .venv-peers
 	@.venv-peers/bin/python -m pip --disable-pip-version-check --quiet install -r benchmarks/peers.txt
+	@touch $@
+
+# Every package by its hash; none of them runs anything while it is installed.
+.venv-node/.made: docs/examples/javascript/package.json docs/examples/javascript/package-lock.json
+	@echo "installing the packages of the JavaScript example into .venv-node"
+	@rm -rf .venv-node && mkdir .venv-node && cp $^ .venv-node
+	@cd .venv-node && npm ci --ignore-scripts --no-audit --no-fund --loglevel error
 	@touch $@
 
 # A virtual environment that works is kept, whoever made it.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from vectors_hpke import seal_fixed
 from vectors_rings import SUITE, raw
-from vectors_tasks import Json, fixed, hpke_key, signing_key, vouched
+from vectors_tasks import Json, example_ca, fixed, hpke_key, signing_key, vouched
 
 from shoal import codec
 from shoal.crypto.enrolment import DeviceIdentity, issue
@@ -127,7 +127,7 @@ def round_task(mode: Mode = Mode.DEFAULT) -> tuple[RoundTerms, HpkePrivateKey, J
         shuffler_key=signing_key("shuffler").public,
         analyzer_key=signing_key("analyzer").public,
         shuffler_address="shuffler.example:7443",
-        shuffler_ca=b"",
+        shuffler_ca=example_ca(),
         retention_s=259_200,
         report_size=plan.vector_bytes(3),
         admission=Admission.ENROLLED,

@@ -6,9 +6,13 @@ import hashlib
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from shoal import codec
 from shoal.crypto.hpke import HpkePrivateKey
@@ -21,6 +25,7 @@ from shoal.mechanisms.registry import create
 from shoal.task import KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
 
 Json = dict[str, Any]
+_NEWER = bytes.fromhex("a00601")  # field 100, a number
 
 
 def fixed(label: str, size: int = 32) -> bytes:
@@ -37,6 +42,16 @@ def signing_key(role: str) -> SigningKey:
 
 
 # --- tasks, key schedules, domains ------------------------------------------------------------------------------------
+
+
+def example_ca() -> bytes:
+    """PEM of a certificate of nobody, the same at every run: Ed25519 signatures are deterministic, and all else is fixed."""
+    key = Ed25519PrivateKey.from_private_bytes(fixed("CA signing key"))
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Shoal test vectors")])
+    first = datetime.fromtimestamp(1_800_000_000, UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, first, first + timedelta(days=365))
+    authority = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    return authority.sign(key, None).public_bytes(Encoding.PEM)
 
 
 def example_task() -> Task:
@@ -57,7 +72,7 @@ def example_task() -> Task:
         shuffler_key=signing_key("shuffler").public,
         analyzer_key=signing_key("analyzer").public,
         shuffler_address="shuffler.example:7443",
-        shuffler_ca=b"",
+        shuffler_ca=example_ca(),
         retention_s=259_200,
         report_size=1,
         messages=1,
@@ -153,7 +168,13 @@ def bad_documents() -> list[Json]:
         ),
         "task signed as a manifest": (signed(SigningContext.MANIFEST, task, authority), keep_schedule, "BAD_SIGNATURE"),
         "task without a version": (signed(SigningContext.TASK, task[2:], authority), keep_schedule, "INVALID"),
+        "task with a field of a newer version": (signed(SigningContext.TASK, task + _NEWER, authority), keep_schedule, "INVALID"),
         "task cut": (signed(SigningContext.TASK, task[:-1], authority), keep_schedule, "INVALID"),
+        "schedule with a field of a newer version": (
+            keep_task,
+            signed(SigningContext.KEY_SCHEDULE, schedule + _NEWER, key_authority),
+            "INVALID",
+        ),
         "schedule by the task's authority": (keep_task, signed(SigningContext.KEY_SCHEDULE, schedule, authority), "FORBIDDEN"),
         "schedule signed by another": (
             keep_task,
@@ -218,6 +239,7 @@ def domains() -> list[Json]:
                 "5.",
                 "inf",
                 "\u0664",
+                "\u00a04",
                 *far,
             ],
         ),

@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PLANTED_HERE = Path(__file__).name  # this file alone is not read: it holds the offences that are to be seen
-SKIPPED = {".git", ".venv", ".venv-flower", ".venv-peers", "build", "dist", "shoal-demo", "shoal.egg-info", "__pycache__", ".hypothesis"}
+SKIPPED = {".git", ".venv", ".venv-flower", ".venv-peers", ".venv-node", "node_modules", "build", "dist", "shoal-demo", "shoal.egg-info"}
+SKIPPED |= {"__pycache__", ".hypothesis"}
 BINARY = {".gz"}
 # Hosts that a link may name: standards, papers, licences and conventions. Everything else is named in words.
 HOSTS = {

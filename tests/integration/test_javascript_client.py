@@ -1,0 +1,140 @@
+"""docs/examples/javascript against the real services, and beside our own agent: two languages, one set of cells."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from shoal.analyzer.release import decode_release, to_json
+from shoal.analyzer.store import FILE_NAME, Store
+from shoal.cli.demo.workspace import Site, prepare
+from shoal.clients import Agent, AgentConfig
+from shoal.clients.core import State
+from shoal.clients.policy import Policy
+from shoal.domain import Categories, Domain, YesNo
+from shoal.mechanisms import create
+from shoal.task import MechanismSpec, Task, WindowPlan
+from tests import javascript
+from tests.load_world import services_of
+
+ROOT = Path(__file__).resolve().parents[2]
+HOUR = 3_600
+PURPOSE = "tests of another language"
+VISITS = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
+# So little noise that a report is its cell, but for one in 2^64.
+PLAIN = (
+    (YesNo(), MechanismSpec.of("binary_rr", yes_if_no=1, yes_if_yes=2**64 - 1), ("yes", " TRUE\t", "no")),
+    (VISITS, MechanismSpec.of("krr", k=7, uniform=1), ("+4", "1e1", "4.999")),
+)
+
+
+def task_of(site: Site, domain: Domain, spec: MechanismSpec, reports: int) -> Task:
+    return Task(
+        salt=os.urandom(16),
+        name=spec.name.replace("_", "-"),
+        purpose=PURPOSE,
+        question="What do you say?",
+        domain=domain,
+        mechanism=spec,
+        windows=WindowPlan(start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60),
+        min_batch=reports,
+        max_batch=reports,
+        honest_fraction_ppm=1_000_000,
+        delta=1e-6,
+        target_epsilon=100.0,
+        key_authority=site.authority.public,
+        shuffler_key=site.shuffler,
+        analyzer_key=site.analyzer,
+        shuffler_address=site.shuffler_address,
+        shuffler_ca=site.ca,
+        retention_s=3 * HOUR,
+        report_size=create(spec, domain).report_size,
+    )
+
+
+def words(site: Site, name: str, device: int, answer: str, *more: str) -> list[str]:
+    """A command line of the client."""
+    task = site.folder / "tasks" / f"{name}.task"
+    owner = ["--authority", site.authority.public.hex(), "--allow", PURPOSE, "--most-epsilon0", "100", "--least-batch", "4"]
+    files = ["--task", str(task), "--keys", str(task.with_suffix(".keys")), "--memory", f"memory-{device}"]
+    return ["report.mjs", *files, *owner, *more, answer]
+
+
+async def released(site: Site, count: int) -> dict[str, dict[str, Any]]:
+    """Estimates by task, once there are so many releases."""
+    while True:
+        await asyncio.sleep(0.1)
+        if not (site.analyzer_data / FILE_NAME).exists():
+            continue
+        store = Store(site.analyzer_data / FILE_NAME, read_only=True)
+        try:
+            found = [to_json(decode_release(one.release)) for one in store.releases()]
+        finally:
+            store.close()
+        if len(found) == count:
+            return {one["task_id"]: one for one in found}
+
+
+async def test_the_vectors_are_the_same_in_two_languages(tmp_path: Path) -> None:
+    """Cells, laws, draws, ids, signatures, sealing, receipts and refusals, as tests/vectors has them and our own tests replay them.
+
+    Planted: ``trim()`` for the blanks, words read big-endian, the window's zero written, a role's signature over its keys or a key's form
+    not looked at, biased draws taken -> fails each time.
+    """
+    folder = javascript.client(tmp_path / "client")
+    status, said = await javascript.run(folder, "check.mjs", str(ROOT / "tests" / "vectors"))
+    assert status == 0, said
+    assert len(said.splitlines()) == 10
+
+
+async def test_a_client_in_javascript_is_counted_by_the_real_services(tmp_path: Path) -> None:
+    """Answers as people write them land in the cells where our own agent's land, and a report that could not be sent is sent later, byte
+    for byte. What the owner or the task does not allow is refused, and leaves nothing behind.
+
+    Planted: the report sealed anew at every run; the hop's info with the analyzer's key id; the system's authorities trusted for the
+    task's; another ``ack_key`` in the frame than the receipt is verified by -> fails each time.
+    """
+    folder = javascript.client(tmp_path / "client")
+    (tmp_path / "site").mkdir()
+    site = prepare(tmp_path / "site")
+    tasks = {spec.name.replace("_", "-"): task_of(site, domain, spec, len(answers) + 1) for domain, spec, answers in PLAIN}
+    ids = {name: site.add(task)[0] for name, task in tasks.items()}
+    answers = {spec.name.replace("_", "-"): said for _, spec, said in PLAIN}
+
+    for more, answer, kind in (
+        ((), "maybe", "INVALID"),
+        (("--least-batch", "5"), "yes", "REFUSED"),
+        (("--most-epsilon0", "44"), "yes", "REFUSED"),
+        (("--task", str(site.folder / "tasks" / "krr.task")), "yes", "MISMATCH"),
+    ):
+        status, said = await javascript.run(folder, *words(site, "binary-rr", 0, answer, *more))
+        assert (status, said.split(":")[0]) == (1, kind), said
+    memory = folder / "memory-0"
+    assert [path.suffix for path in memory.iterdir()] == [".schedule"]
+    status, said = await javascript.run(folder, *words(site, "binary-rr", 0, "yes", "--patience", "0"))
+    assert status == 75, said
+    (kept,) = memory.glob("*.json")
+    frame = json.loads(kept.read_text())["frame"]
+    assert len(frame) == 2 * 512
+
+    async with services_of(site):
+        runs = [words(site, name, device, answer) for name, said in answers.items() for device, answer in enumerate(said)]
+        for outcome in await asyncio.gather(*(javascript.run(folder, *one) for one in runs)):
+            assert outcome[0] == 0, outcome
+            assert "delivered, the shuffler has it on disk" in outcome[1]
+        assert json.loads(kept.read_text()) | {"frame": frame, "state": "stored"} == json.loads(kept.read_text())
+        policy = Policy(frozenset({site.authority.public}), 100.0, 4, {PURPOSE: "allowed"})
+        async with Agent(AgentConfig(site.folder / "tasks", tmp_path / "outbox.db", policy)) as agent:
+            for name, answer in (("binary-rr", "Yes"), ("krr", "4")):
+                assert (await agent.report(name, answer)).state is State.ACKED
+        found = await released(site, len(tasks))
+    expected = {"binary-rr": {"no": 1, "yes": 3}, "krr": {"3-4": 3, "10+": 1}}
+    for name, counts in expected.items():
+        release = found[ids[name].hex]
+        assert (release["n"], release["withheld"], sum(release["rejected"].values())) == (4, None, 0)
+        values = {one["label"]: round(one["value"]) for one in release["estimates"]}
+        assert {label: value for label, value in values.items() if value} == counts
