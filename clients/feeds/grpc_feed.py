@@ -83,14 +83,18 @@ class GrpcFeed:
         total = len(data)
         del data, found
         self._pause(self._address, _paused(catalogue))
-        again = False
+        again, failed = False, 0
         for bundle in catalogue.bundles:
             try:
                 self._offer(codec.encode_bundle(codec.Bundle(bundle.signed_task, bundle.signed_schedule)), SHUFFLER)
             except ShoalError as error:
                 again = again or error.kind not in FINAL
+            except Exception:  # noqa: BLE001 - whatever one task does to its reader, the others are read
+                failed += 1
             await asyncio.sleep(0)
-        self._digest, self._total = (b"", 0) if again else (digest, total)
+        self._digest, self._total = (b"", 0) if again or failed else (digest, total)
+        if failed:
+            raise ShoalError(Kind.UNAVAILABLE, f"{failed} of the shuffler's tasks can't be read, the others were: they are asked for again")
 
     async def _read(self, channel: ShufflerChannel) -> tuple[bytes, bytes] | None:
         """(digest, catalogue), checked; None if it is the one that was offered before."""

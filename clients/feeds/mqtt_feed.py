@@ -129,10 +129,18 @@ class MqttFeed:
         except ShoalError as error:
             pause = _REFUSED_PAUSE_S
             if error.kind not in FINAL:
-                self._again = True
-                await asyncio.sleep(max(pause, _REST * (clock() - began)))
+                await self._later(max(pause, _REST * (clock() - began)))
                 return
+        except Exception:  # noqa: BLE001 - whatever one task does to its reader, the others are read
+            self._trouble = "a task from the broker can't be read, the others were: it is asked for again"
+            await self._later(max(_REFUSED_PAUSE_S, _REST * (clock() - began)))
+            return
         await asyncio.sleep(max(pause, _REST * (clock() - began)))
         while len(self._seen) >= _MOST_SEEN:
             del self._seen[next(iter(self._seen))]
         self._seen[hashlib.sha256(data).digest()] = None
+
+    async def _later(self, rest_s: float) -> None:
+        """Have the broker send it once more, and rest."""
+        self._again = True
+        await asyncio.sleep(rest_s)

@@ -108,6 +108,9 @@ def test_layouts_and_limits() -> None:
         f"1 <= `messages` <= {LIMITS.messages}",
         f"1 <= `windows.count` <= {LIMITS.windows:,}",
         f"1 to {LIMITS.text_chars:,} characters",
+        f"Labels and names 1 to {LIMITS.name_chars} characters, fewer than {LIMITS.cells:,} of them",
+        f"({LIMITS.batch_bytes // MIB} MiB and 1 KiB at a shuffler)",
+        f"Metadata beyond {LIMITS.metadata_bytes // KIB} KiB in all",
         f"min({LIMITS.retry_most_s / 3600:g} h, {LIMITS.retry_first_s:g} s * 2^(attempts - 1))",
     ):
         assert text in PAGE, text
@@ -224,6 +227,12 @@ def test_the_vectors_table_names_what_the_file_holds() -> None:
     """Planted: a part of the vectors without a row -> this fails."""
     held = set(json.loads((ROOT / "tests" / "vectors" / "shoal_secagg_v1.json").read_text())) - {"provenance"}
     assert {name for row in table("in secagg") for name in re.findall(r"`(\w+)`", row[0])} == held
+
+
+def test_the_list_of_vectors_names_what_the_file_holds() -> None:
+    """Planted: a part of the vectors without a row -> this fails."""
+    held = set(json.loads((ROOT / "tests" / "vectors" / "shoal_wire_v1.json").read_text())) - {"provenance"}
+    assert {row[0].strip("`") for row in table("part")} == held
 
 
 def test_the_largest_answer_fits_into_a_reply() -> None:

@@ -241,6 +241,33 @@ async def test_what_could_not_be_taken_now_is_offered_again_and_what_never_will_
     assert taken.got == (bundles(WORLDS) if again else [])
 
 
+async def test_one_task_that_breaks_its_reader_does_not_keep_the_others_away() -> None:
+    """A bug that one bundle meets; garbage among good ones is refused and done with. Planted: only ShoalError caught -> what comes after
+    it is never offered, at no look. Planted: the digest remembered all the same, or nothing said -> fails."""
+    first, *others = bundles(WORLDS)
+    garbage = directory_pb2.TaskBundle(signed_task=b"\xff" * 20, signed_schedule=b"\x00")
+    made = directory_pb2.Catalogue.FromString(catalogue(WORLDS))
+    made.bundles.insert(1, garbage)
+    taken, broken = Taken(), True
+
+    def offer(data: bytes, origin: str) -> None:
+        if data == first and broken:
+            raise RuntimeError("a bug of ours")
+        codec.decode_signed_task(codec.decode_bundle(data).signed_task)
+        taken(data, origin)
+
+    async with serving(scripted(pages(made.SerializeToString(), 4_096))) as address:
+        one = GrpcFeed(address, CA, offer, every_s=3_600.0, entropy=SeededEntropy("feed"))
+        with pytest.raises(ShoalError, match="can't be read"):
+            await one.once(30.0)
+        assert taken.got == others
+        broken = False
+        await one.once(30.0)
+        assert taken.got == [*others, first, *others]
+        await one.once(30.0)
+        assert len(taken.got) == 5
+
+
 async def test_it_outlives_everything_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused connections, lies, bugs of ours: each is a pause. Planted: only ShoalError caught -> the feed dies, and this hangs."""
     waits: list[float] = []

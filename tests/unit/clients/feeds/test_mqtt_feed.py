@@ -94,6 +94,25 @@ async def test_everything_retained_is_offered_and_what_is_known_not_again() -> N
     assert taken.got == BUNDLES
 
 
+async def test_one_task_that_breaks_its_reader_does_not_keep_the_others_away() -> None:
+    """Planted: only ShoalError caught -> the connection ends with the first one, every time, and no other task is ever learnt."""
+    taken = Taken()
+
+    def offer(data: bytes, origin: str) -> None:
+        if data == BUNDLES[0] and broken:
+            raise RuntimeError("a bug of ours")
+        taken(data, origin)
+
+    broken = True
+    one = MqttFeed(SETTINGS, offer, every_s=3_600.0, entropy=SeededEntropy("feed"))
+    await one.once(10.0)
+    assert taken.got == BUNDLES[1:]
+    assert one.trouble is not None
+    broken = False
+    await one.once(10.0)
+    assert taken.got == [*BUNDLES[1:], BUNDLES[0]]
+
+
 async def test_what_is_on_its_way_over_a_far_link_is_waited_for(link: type[FakeLink], monkeypatch: pytest.MonkeyPatch) -> None:
     """Connecting took five of its round trips, the first bundle comes two later, the next one two after that.
 
