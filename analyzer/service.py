@@ -24,11 +24,12 @@ from shoal.conditions import Conditions, Source
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
+from shoal.readings import Readings
 from shoal.rpc.admin import Admin
 from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity
 from shoal.service import DataFolder, Reloading, make_folder, run_service
-from shoal.timekeeper import Readings, Timekeeper
+from shoal.timekeeper import Timekeeper
 from shoal.watching import watch_certificates, watch_disk
 from shoal.workers import WorkerPool
 

@@ -242,7 +242,8 @@ async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
     async with _agent(config) as agent:
         tasks, outcomes, problems = agent.status(), await agent.outcomes(), agent.tasks.problems
-        notes = [*unmatched(agent).values(), *config.notes]
+        doubt = await asyncio.to_thread(agent.clock.doubt)
+        notes = [*([doubt] if doubt else []), *unmatched(agent).values(), *config.notes]
     with memory(config) as book:
         budget = budget_json(config, book)
         paid = {one.assignment.task_id: _paid(config, book, one.assignment) for one in tasks}

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shoal.cli.output import emit_json, say
-from shoal.timekeeper import Report, confirm, in_words, inspect
+from shoal.readings import in_words
+from shoal.timekeeper import Report, confirm, inspect
 
 
 def clock_command(data_dir: Path, service: str, confirming: bool, as_json: bool) -> None:

@@ -27,11 +27,12 @@ from shoal.clients.guarantees import Guarantees
 from shoal.clients.ledger import Head, Stored
 from shoal.clients.memory import ACCEPTED, Budget, Memory
 from shoal.clients.outbox import Record
+from shoal.clients.own_clock import OwnClock
 from shoal.clients.rules import settle
 from shoal.clients.sending import Permit, Sender, TransportFactory
 from shoal.clients.taskbook import TaskBook
 from shoal.clients.ways import RoundsFactory, open_rounds, way_to_shuffler
-from shoal.clock import Clock, SystemClock
+from shoal.clock import DeviceClock
 from shoal.domain import Value
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
@@ -86,14 +87,14 @@ class Agent:
         *,
         background: bool = True,
         gap_s: float = 0.0,
-        clock: Clock | None = None,
+        clock: DeviceClock | None = None,
         entropy: Entropy = SYSTEM,
         transports: TransportFactory | None = None,
         rounds: RoundsFactory = open_rounds,
     ) -> None:
         self.config, self._policy = config, config.effective_policy
         self._background, self._gap_s = background, gap_s
-        self._clock, self._entropy = clock or SystemClock(), entropy
+        self.clock, self._entropy = clock or OwnClock(config.outbox), entropy
         self._make_transport = transports or way_to_shuffler(config, entropy)
         self._running: asyncio.Task[None] | None = None
         self._open: tuple[Memory, Permit, Sender] | None = None
@@ -108,11 +109,11 @@ class Agent:
         """Read the device's identity, open its memory, read the tasks, start sending. Raises CONFIG, KEY_FILE, OVERLOADED."""
         if self.config.enrolment is not None:
             self._identity = await asyncio.to_thread(self.config.enrolment.load)
-        memory = await asyncio.to_thread(Memory, self.config, self._clock, self._entropy)
+        memory = await asyncio.to_thread(Memory, self.config, self.clock, self._entropy)
         try:
             self.tasks = TaskBook(self.config.tasks, self._policy, memory.outbox, self.config.shelf)
             permit = Permit(self._policy, memory)
-            sender = Sender(self.config, memory, self.tasks, permit, self._make_transport, self._clock, self._entropy, self._gap_s)
+            sender = Sender(self.config, memory, self.tasks, permit, self._make_transport, self.clock, self._entropy, self._gap_s)
             self._open = memory, permit, sender
             if (forgetful := await memory.run(memory.forgetful)) is not None:
                 log.error("this memory was set back: nothing is answered", error=forgetful)
@@ -188,7 +189,7 @@ class Agent:
 
     def _verdict(self, assignment: Assignment) -> str:
         """``ACCEPTED`` or why nothing would be sent for a task."""
-        task, now = assignment.task, self._clock.now()
+        task, now = assignment.task, self.clock.now()
         try:
             self._permit.check(assignment)
             identity_for(task, self._identity, now)
@@ -211,7 +212,7 @@ class Agent:
         return [self._status(one) for one in self.tasks.all()]
 
     def _status(self, assignment: Assignment) -> TaskStatus:
-        task, now, refusal = assignment.task, self._clock.now(), ""
+        task, now, refusal = assignment.task, self.clock.now(), ""
         try:
             self._permit.check(assignment)
             identity_for(task, self._identity, now)
@@ -276,11 +277,11 @@ class Agent:
         task, task_id, memory = assignment.task, assignment.task_id, self.memory
         if task.pairwise is not None:
             await self._ask(assignment)
-            identity = identity_for(task, self._identity, self._clock.now())
+            identity = identity_for(task, self._identity, self.clock.now())
             if identity is not None:
                 return await self._take_part(assignment, identity, value, send, tell, source)
         try:
-            now = self._clock.now()
+            now = self.clock.now()
             identity = identity_for(task, self._identity, now)
             if value is not None and not isinstance(value, bool | int | float | str):
                 raise ShoalError(Kind.INVALID, f"task {task.name} asks for one answer, not for a vector")
@@ -334,7 +335,7 @@ class Agent:
         with contextlib.suppress(ShoalError):  # a full disk: the refusal itself stands
             verdict = self._verdict(assignment)
             self.memory.review(assignment.trusted, assignment.epsilon0, verdict)
-            current = assignment.task.windows.current(self._clock.now()) if window is None else window
+            current = assignment.task.windows.current(self.clock.now()) if window is None else window
             key = (assignment.task_id, -1 if current is None else current)
             if verdict == ACCEPTED and key not in self._unpaid:
                 self.memory.refused(assignment, current, error)
@@ -351,7 +352,7 @@ class Agent:
     ) -> Outcome:
         from shoal.clients.rounds_agent import nobody, standing_of
 
-        task, book, now = assignment.task, self.memory.book, self._clock.now
+        task, book, now = assignment.task, self.memory.book, self.clock.now
         if not send:
             raise ShoalError(Kind.CONFIG, f"task {task.name} is summed in rounds: a vector can't wait in a queue, send it now")
         told = tell or nobody
@@ -378,7 +379,7 @@ class Agent:
 
     def _affordable(self, assignment: Assignment, terms: Terms) -> None:
         """Raise REFUSED now, not after hours of waiting for a round, if the budget would not pay: a charge that is undone."""
-        window, now = assignment.task.windows.current(self._clock.now()), self._clock.now()
+        window, now = assignment.task.windows.current(self.clock.now()), self.clock.now()
         if window is not None:
             check_affordable(assignment, window, self.memory.book, terms, now)
 
@@ -386,7 +387,7 @@ class Agent:
         """Made with the first vector: most devices have none."""
         async with self._opening:
             if self._rounds is None:
-                self._rounds = await asyncio.to_thread(self._make_rounds, self.config, self._clock, self._entropy)
+                self._rounds = await asyncio.to_thread(self._make_rounds, self.config, self.clock, self._entropy)
             return self._rounds
 
     async def flush(self) -> list[Outcome]:

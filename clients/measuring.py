@@ -14,7 +14,6 @@ from shoal.clients.core import Assignment, State
 from shoal.clients.sources.read import read_source
 from shoal.clients.sources.spec import SourceSpec
 from shoal.clients.timetable import margin, next_moment
-from shoal.clock import Clock
 from shoal.domain import Value
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
@@ -60,8 +59,8 @@ def unmatched(agent: Agent) -> dict[str, str]:
 class Measuring:
     """One loop per task. For one event loop."""
 
-    def __init__(self, agent: Agent, clock: Clock, entropy: Entropy, sleep: Sleep, tell: Tell) -> None:
-        self._agent, self._clock, self._entropy, self._sleep, self._tell = agent, clock, entropy, sleep, tell
+    def __init__(self, agent: Agent, entropy: Entropy, sleep: Sleep, tell: Tell) -> None:
+        self._agent, self._clock, self._entropy, self._sleep, self._tell = agent, agent.clock, entropy, sleep, tell
         self._loops: dict[TaskId, asyncio.Task[None]] = {}
         self._reporting: set[TaskId] = set()
         self._passed: set[tuple[TaskId, int]] = set()  # windows that can't be answered, and need not be tried again
@@ -103,10 +102,14 @@ class Measuring:
         while True:
             try:
                 mean, now = self._agent.config.measure_mean_s, self._clock.now()
+                if await self.doubted():  # a moment that is drawn by a wrong clock would pass windows by
+                    await self._sleep(_NAP_S)
+                    continue
                 moment = await asyncio.to_thread(next_moment, plan, now, mean, kept, answered, self._entropy)
                 if moment is None:
                     return
-                await self._until(moment.at_s)
+                if not await self._until(moment.at_s) or await self.doubted():
+                    continue
                 if plan.current(self._clock.now()) == moment.window:  # else the clock was set, or the machine slept: another moment
                     await self.measure(assignment, spec, moment.window)
             except ShoalError as error:  # the disk: the moment is drawn anew
@@ -116,9 +119,21 @@ class Measuring:
                 log.error("bug", kind=Kind.INTERNAL, task=task_id, error=error)
                 await self._sleep(_NAP_S)
 
-    async def _until(self, at_s: float) -> None:
-        while (left := at_s - self._clock.now()) > 0.0:
-            await self._sleep(min(left, _NAP_S))
+    async def doubted(self) -> bool:
+        """Whether the clock jumped, so that nothing is measured by it now. Said when it changes."""
+        doubt = await asyncio.to_thread(self._clock.doubt)
+        self._tell("clock", "clock jumped" if doubt else "clock is believed again", ShoalError(Kind.UNAVAILABLE, doubt) if doubt else None)
+        return bool(doubt)
+
+    async def _until(self, at_s: float) -> bool:
+        """False as soon as the clock was set back: the moment may be one of a window that is far away now."""
+        now = self._clock.now()
+        while now < at_s:
+            await self._sleep(min(at_s - now, _NAP_S))
+            before, now = now, self._clock.now()
+            if now < before:
+                return False
+        return True
 
     async def measure(self, assignment: Assignment, spec: SourceSpec, window: int) -> None:
         """Read the source and answer one window with what it says. Raises OVERLOADED if nothing could be kept: then it is not answered."""
@@ -133,6 +148,8 @@ class Measuring:
         except ShoalError as error:
             if error.kind in {Kind.OVERLOADED, Kind.UNAVAILABLE}:
                 raise
+            if error.kind in {Kind.TOO_EARLY, Kind.WINDOW_CLOSED} and await self.doubted():
+                return  # by a clock that jumped meanwhile
             self._passed.add((assignment.task_id, window))
             self._tell(f"task {task.name}", "window gets no report", error)
         else:

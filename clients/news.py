@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from shoal.clients.agent import Agent
 from shoal.clients.feeds.shelf import Shelf
-from shoal.clock import Clock
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
@@ -15,10 +14,10 @@ from shoal.ids import TaskId
 class News:
     """The other end of every feed. ``fresh`` is set when the tasks should be looked at again. Raises CONFIG if there can be no shelf."""
 
-    def __init__(self, agent: Agent, clock: Clock) -> None:
+    def __init__(self, agent: Agent) -> None:
         self.fresh = asyncio.Event()
         self._agent = agent
-        self._shelf = Shelf(agent.config.shelf, agent.config.effective_policy.authorities, clock, on_conflict=self._strike)
+        self._shelf = Shelf(agent.config.shelf, agent.config.effective_policy.authorities, agent.clock, on_conflict=self._strike)
 
     def offer(self, data: bytes, origin: str) -> None:
         """Take a bundle. Raises what is wrong with it: that is in the ledger then, once per bytes."""

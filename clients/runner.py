@@ -21,7 +21,7 @@ from shoal.clients.feeds.feed import Feed, open_feeds
 from shoal.clients.measuring import Measuring, Sleep, source_of, unmatched
 from shoal.clients.news import News
 from shoal.clients.running import Hold
-from shoal.clock import Clock, SystemClock
+from shoal.clock import DeviceClock
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -91,13 +91,13 @@ class Runner:
         stop: asyncio.Event,
         reload: asyncio.Event,
         *,
-        clock: Clock | None = None,
+        clock: DeviceClock | None = None,
         entropy: Entropy = SYSTEM,
         sleep: Sleep = asyncio.sleep,
         agents: AgentFactory | None = None,
     ) -> None:
         self._path, self._stop, self._reload = path, stop, reload
-        self._clock, self._entropy, self._sleep = clock or SystemClock(), entropy, sleep
+        self._clock, self._entropy, self._sleep = clock, entropy, sleep
         self._agents = agents or self._agent
         self._hold: Hold | None = None
         self._told: dict[str, str] = {}  # what was said last, by where
@@ -130,7 +130,7 @@ class Runner:
                 agent = self._agents(config, not once)
                 await agent.__aenter__()
                 try:
-                    news = News(agent, self._clock)
+                    news = News(agent)
                     return _Open(agent, news, open_feeds(config, news.offer, self._entropy, news.pause))
                 except BaseException:
                     await agent.__aexit__(None, None, None)
@@ -211,7 +211,7 @@ class Runner:
         over = asyncio.Event()
         # Feeds that were opened anew have asked nobody yet: their silence is no answer.
         self._told = {where: said for where, said in self._told.items() if not where.startswith("feed ")}
-        measuring = Measuring(opened.agent, self._clock, self._entropy, self._sleep, self.tell)
+        measuring = Measuring(opened.agent, self._entropy, self._sleep, self.tell)
         feeding = [asyncio.create_task(feed.run(over)) for feed in opened.feeds]
         try:
             while not (self._stop.is_set() or self._reload.is_set()):
@@ -247,6 +247,7 @@ class Runner:
             refusal = ShoalError(Kind.REFUSED, one.refusal) if one.refusal else None
             self.tell(f"policy on {one.assignment.task_id.short}", "task accepted" if refusal is None else "task refused", refusal)
         self._sources(opened.agent)
+        await measuring.doubted()
         measuring.update(tasks)
 
     def _sources(self, agent: Agent) -> None:
@@ -300,9 +301,9 @@ class Runner:
 
     async def _answered(self, agent: Agent) -> ShoalError | None:
         """Answer what is due, and return what failed: the disk. The other tasks are not tried after that."""
-        measuring = Measuring(agent, self._clock, self._entropy, self._sleep, self.tell)
+        measuring = Measuring(agent, self._entropy, self._sleep, self.tell)
         try:
-            for one in await asyncio.to_thread(agent.status):
+            for one in [] if await measuring.doubted() else await asyncio.to_thread(agent.status):
                 spec, window = source_of(agent, one.assignment), one.window
                 if spec is None or one.refusal or window is None or one.assignment.task.pairwise is not None:
                     continue

@@ -23,7 +23,7 @@ from shoal.clients.policy import Policy, check
 from shoal.clients.taskbook import TaskBook
 from shoal.clients.timetable import first_send
 from shoal.clients.transport import Transport
-from shoal.clock import Clock
+from shoal.clock import DeviceClock
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -94,7 +94,7 @@ class Sender:
         tasks: TaskBook,
         permit: Permit,
         transports: TransportFactory,
-        clock: Clock,
+        clock: DeviceClock,
         entropy: Entropy,
         gap_s: float = 0.0,
     ) -> None:
@@ -271,7 +271,7 @@ class Sender:
         if held is None or held.state is not State.QUEUED:
             self._due.pop(key, None)
             return held
-        if self._clock.now() >= held.expires_s:
+        if self._clock.now() >= held.expires_s and await on(outbox, self._clock.over) >= held.expires_s:
             self._due.pop(key, None)
             return await on(outbox, lambda: self._given_up(key, Kind.WINDOW_CLOSED))
         if ACTION_OF[failure.kind] is Action.REFRESH:

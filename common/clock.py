@@ -1,7 +1,7 @@
 """Time behind a seam: services and agents ask a Clock, so tests set the time instead of sleeping.
 
-Devices and whatever only shows or schedules use ``Clock``. Services decide by a ``SureClock``: what cannot be undone asks
-``decide``, which answers nothing while the wall clock is disputed (``shoal.timekeeper``).
+Whatever only shows or schedules uses ``Clock``. Services decide by a ``SureClock``: what cannot be undone asks ``decide``, which
+answers nothing while the wall clock is disputed (``shoal.timekeeper``). Devices have a ``DeviceClock`` (``shoal.clients.own_clock``).
 """
 
 from __future__ import annotations
@@ -32,6 +32,18 @@ class SureClock(Clock, Protocol):
         ...
 
 
+class DeviceClock(Clock, Protocol):
+    """A device's clock. ``over`` and ``doubt`` may be called from any thread and block for the disk, but never raise."""
+
+    def over(self) -> float:
+        """Unix seconds that are surely over: for ending and deleting, which never rest on one reading. Never ahead of ``now``."""
+        ...
+
+    def doubt(self) -> str:
+        """Why nothing may be measured by this clock now, in a line; "": it may."""
+        ...
+
+
 class SystemClock:
     def now(self) -> float:
         return time.time()
@@ -55,6 +67,12 @@ class FakeClock:
 
     def steady(self) -> float:
         return self.now()
+
+    def over(self) -> float:
+        return self.now()
+
+    def doubt(self) -> str:
+        return "the clock is disputed" if self.disputed else ""
 
     def advance(self, seconds: float) -> None:
         self.time += seconds

@@ -12,17 +12,16 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from shoal.conditions import Condition
 from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
+from shoal.readings import Readings, SystemReadings, in_words
 from shoal.service import fsync_folder
 from shoal.timekeeping import Origin, Reading, Standing, Trouble, Verdict, Word, confirmed, expected, judge, marked, vouches
 
@@ -33,40 +32,7 @@ LOOK_S = 1.0
 KEEP_S = 60.0  # between two writes: a restart of the machine is then known to within a minute
 _MOST_WORDS = 64  # peers whose word is held: an analyzer has a few shufflers
 _MOST_BYTES = 64 * 1024
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FORMAT = 1
-
-
-class Readings(Protocol):
-    """Where readings come from; tests give their own."""
-
-    def read(self) -> Reading: ...
-
-
-class SystemReadings:
-    """This machine's clocks.
-
-    steady = CLOCK_MONOTONIC_RAW, which no time server steers (chrony may slew the others by 8 %), and the seconds asleep, which are
-    CLOCK_BOOTTIME - CLOCK_MONOTONIC (clock_gettime(2), Linux). Elsewhere, or without a boot id, the process is taken for the machine.
-    """
-
-    def __init__(self) -> None:
-        self._linux = hasattr(time, "CLOCK_BOOTTIME") and hasattr(time, "CLOCK_MONOTONIC_RAW")
-        boot_id = ""
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            boot_id = _BOOT_ID.read_text("ascii").strip()
-        self._boot_id, self._began = boot_id, 0.0
-        if not self._linux or not boot_id:
-            self._boot_id, self._began = f"process-{secrets.token_hex(8)}", self._steady()
-
-    def _steady(self) -> float:
-        if not self._linux:
-            return time.monotonic()
-        asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
-        return time.clock_gettime(time.CLOCK_MONOTONIC_RAW) + asleep
-
-    def read(self) -> Reading:
-        return Reading(time.time(), self._steady() - self._began, self._boot_id)
 
 
 def _nothing_over(_: float) -> bool:
@@ -260,15 +226,6 @@ class Report:
         elif self.ahead is not None:
             by = abs(self.ahead)
         return self.trouble.value + (f" by {in_words(by)}" if by else "")
-
-
-def in_words(seconds: float) -> str:
-    """ "10 d 3 h", "4 h 5 min", "12 s"."""
-    whole = round(seconds)
-    for size, name, below, then in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            return f"{whole // size} {name} {whole % size // below} {then}"
-    return f"{whole} s"
 
 
 def inspect(folder: Path, readings: Readings | None = None) -> Report:

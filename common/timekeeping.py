@@ -124,12 +124,12 @@ Words = Mapping[str, Word]
 
 def expected(standing: Standing, reading: Reading) -> float:
     """Unix seconds by the time before: the anchor's and the hardware's since, or after a restart the last known and those since."""
-    if _same_boot(standing, reading):
+    if same_boot(standing, reading):
         return standing.anchor.wall + (reading.steady - standing.anchor.steady)
     return standing.last.wall + max(reading.steady, 0.0)
 
 
-def _same_boot(standing: Standing, reading: Reading) -> bool:
+def same_boot(standing: Standing, reading: Reading) -> bool:
     """A machine that was set back to a snapshot has its boot id and less of its time: that is another boot."""
     return reading.boot_id == standing.anchor.boot_id and reading.steady >= standing.last.steady - _BACK_S
 
@@ -137,7 +137,7 @@ def _same_boot(standing: Standing, reading: Reading) -> bool:
 def own_trouble(standing: Standing, reading: Reading) -> Trouble | None:
     """What speaks against the wall clock without a word of anybody else."""
     ahead = reading.wall - expected(standing, reading)
-    if _same_boot(standing, reading):
+    if same_boot(standing, reading):
         allowed = TOLERANCE_S + DRIFT * (reading.steady - standing.anchor.steady)
         return None if abs(ahead) <= allowed else Trouble.AHEAD if ahead > 0.0 else Trouble.BACK
     if ahead < -TOLERANCE_S:
@@ -166,7 +166,7 @@ def judge(standing: Standing | None, reading: Reading, words: Words, nothing_ove
         return Verdict(None, wanted, anew) if witnessed else Verdict(trouble, wanted)
     if against:
         return Verdict(Trouble.PEER, wanted)
-    if not _same_boot(standing, reading):
+    if not same_boot(standing, reading):
         off = 0.0 if witnessed else standing.off_s + max(reading.wall - expected(standing, reading), 0.0)
         return Verdict(None, wanted, Standing(reading, reading, Origin.BOOT, off, standing.excused))
     if witnessed and standing.off_s:
@@ -181,7 +181,7 @@ def _excused(standing: Standing | None, name: str, word: Word, reading: Reading)
 
 def vouches(standing: Standing | None, reading: Reading) -> bool:
     """Whether this clock may be a witness for another: it went on without a jump, and was not just believed for want of another."""
-    if standing is None or not _same_boot(standing, reading) or own_trouble(standing, reading) is not None:
+    if standing is None or not same_boot(standing, reading) or own_trouble(standing, reading) is not None:
         return False
     return standing.origin is not Origin.FIRST or reading.steady - standing.anchor.steady >= _YOUNG_S
 
@@ -191,7 +191,7 @@ def marked(standing: Standing, reading: Reading) -> Standing:
 
     What the wall clock is ahead of quartz goes to the account of the time off at the next boot: a minute at every boot would add up.
     """
-    if not _same_boot(standing, reading):
+    if not same_boot(standing, reading):
         return standing
     wanted = expected(standing, reading)
     most = wanted + DRIFT * max(reading.steady - standing.anchor.steady, 0.0)

@@ -19,6 +19,7 @@ from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import tag_of
+from shoal.readings import Readings
 from shoal.rpc.admin import Admin
 from shoal.rpc.channel import build_channel
 from shoal.rpc.server import RpcServer
@@ -45,7 +46,7 @@ from shoal.shuffler.sqlite_store import SqliteStore
 from shoal.shuffler.status import StatusPage
 from shoal.shuffler.tasks import TaskBook
 from shoal.shuffler.writer import Writer
-from shoal.timekeeper import Readings, Timekeeper
+from shoal.timekeeper import Timekeeper
 from shoal.watching import watch_certificates, watch_disk
 
 log = get_log("shuffler")

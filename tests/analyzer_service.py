@@ -17,11 +17,11 @@ from shoal.analyzer.store import FILE_NAME, Store
 from shoal.clock import FakeClock
 from shoal.errors import Kind
 from shoal.protos import delivery_pb2
+from shoal.readings import Readings
 from shoal.rpc.channel import build_channel
 from shoal.rpc.status import from_rpc_error
 from shoal.rpc.tls import TlsIdentity
 from shoal.service import DataFolder
-from shoal.timekeeper import Readings
 from shoal.workers import WorkerPool
 from tests.analyzer_world import TLS_CA, Batch, World, identity
 

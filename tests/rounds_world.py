@@ -35,13 +35,13 @@ from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.domain import Norm, Vector
 from shoal.protos import pairwise_pb2
+from shoal.readings import Readings
 from shoal.secagg import Mode, PairwisePlan
 from shoal.service import DataFolder
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.round_driver import WindowRounds
 from shoal.shuffler.service import Shuffler
 from shoal.task import Admission, Aggregator, MechanismSpec, Task
-from shoal.timekeeper import Readings
 from tests.analyzer_service import shared_pool
 from tests.shuffler_world import _ANALYZER as ANALYZER_IDENTITY
 from tests.shuffler_world import CA, LENGTH, SHUFFLER_NAME, START, Published

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shoal import codec
 from shoal.clients.core import expiry
-from shoal.clock import Clock
+from shoal.clock import DeviceClock
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, TrustedTask, read_file, trust_schedule, trust_task
 from shoal.disks import disk_error, told_apart
 from shoal.errors import Kind, ShoalError
@@ -56,7 +56,7 @@ class Shelf:
         self,
         folder: Path,
         authorities: Collection[bytes],
-        clock: Clock,
+        clock: DeviceClock,
         most: int = LIMITS.known_tasks,
         on_conflict: Callable[[TaskId], None] = lambda _: None,
     ) -> None:
@@ -90,7 +90,7 @@ class Shelf:
             known = self._index()
             before = known.get(task_id)
             conflict = before is not None and before.schedule != schedule
-            if before is None and len(known) >= self._most and not self._prune(now):
+            if before is None and len(known) >= self._most and not self._prune():
                 raise ShoalError(Kind.OVERLOADED, f"{self._most} tasks are known already: no more are taken before some of them are over")
             fresh = not conflict and (before is None or not self._path(task_id).is_file())
             if fresh:
@@ -109,10 +109,10 @@ class Shelf:
     def prune(self) -> list[TaskId]:
         """Delete the tasks of which no service can hold anything any more; return their ids. A queued report of one is no use either."""
         with self._lock:
-            return self._prune(self._clock.now())
+            return self._prune()
 
-    def _prune(self, now: float) -> list[TaskId]:
-        known = self._index()
+    def _prune(self) -> list[TaskId]:
+        known, now = self._index(), self._clock.over()
         gone = [task_id for task_id, one in known.items() if now >= one.expires_s]
         for task_id in gone:
             del known[task_id]

@@ -17,7 +17,7 @@ import pytest
 from shoal.cli.main import main
 from shoal.clients.feeds.mqtt_feed import MqttFeed
 from shoal.clients.feeds.shelf import Offered, Shelf
-from shoal.clock import SystemClock
+from shoal.clock import FakeClock
 from shoal.crypto.signing import SigningKey
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
@@ -49,7 +49,7 @@ def arguments(broker: Broker, folder: Path, name: str) -> list[str]:
 
 def learn(broker: Broker, folder: Path) -> tuple[list[Offered], list[str]]:
     """What a device takes from the broker, and what it refuses, by a new feed and shelf."""
-    shelf = Shelf(folder, {AUTHORITY.public}, SystemClock())
+    shelf = Shelf(folder, {AUTHORITY.public}, FakeClock(time.time()))
     taken: list[Offered] = []
     refused: list[str] = []
 

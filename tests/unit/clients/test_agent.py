@@ -18,7 +18,7 @@ from shoal.clients.config import AgentConfig
 from shoal.clients.core import State
 from shoal.clients.outbox_sqlite import SqliteOutbox
 from shoal.clients.policy import Policy
-from shoal.clock import FakeClock
+from shoal.clock import DeviceClock, FakeClock
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
 from shoal.domain import Numeric
@@ -43,12 +43,12 @@ class Device:
         self.policy = Policy(self.world.authorities, 4.0, 2, {self.world.task.purpose: "allowed"})
         self.rows = 100
 
-    def agent(self, *, background: bool = False) -> Agent:
+    def agent(self, *, background: bool = False, clock: DeviceClock | None = None) -> Agent:
         config = AgentConfig(
             self.folder / "tasks", self.folder / "outbox.db", self.policy, retry_first_s=0.01, retry_most_s=0.01, outbox_rows=self.rows
         )
         self.transport.closed = False
-        return Agent(config, background=background, clock=self.clock, transports=self._way)
+        return Agent(config, background=background, clock=clock or self.clock, transports=self._way)
 
     def _way(self, task: Task, insecure: bool) -> DirectTransport:
         return self.transport

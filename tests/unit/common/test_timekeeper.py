@@ -10,7 +10,8 @@ import pytest
 from shoal import timekeeper
 from shoal.conditions import Condition
 from shoal.errors import Kind, ShoalError
-from shoal.timekeeper import CONFIRM_NAME, FILE_NAME, SystemReadings, Timekeeper, confirm, in_words, inspect
+from shoal.readings import SystemReadings, in_words
+from shoal.timekeeper import CONFIRM_NAME, FILE_NAME, Timekeeper, confirm, inspect
 from shoal.timekeeping import FRESH_S, MOST_OFF_S, TOLERANCE_S, Origin, Trouble
 from tests.clock_world import DAY, Machine, keeper
 
