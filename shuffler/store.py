@@ -34,6 +34,10 @@ class Submission(NamedTuple):
     sealed: tuple[bytes, ...]
     device: bytes = b""
 
+    def __repr__(self) -> str:
+        """Without what was sealed, and without whose it is: neither prints."""
+        return f"<Submission of {len(self.sealed)} messages to {self.window}>"
+
 
 @dataclass(frozen=True, slots=True)
 class SealedRows:

@@ -21,7 +21,7 @@ from shoal.accounting.memoized import ALONE, ALONE_KEPT, FORGOTTEN, PROMISE, PRO
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.cumulative import COMPOSED, COMPOSED_MEMOIZED, compose_spendings
 from shoal.analyzer.opening import Opened
-from shoal.analyzer.release import MEMOIZED_UNIT, Prepared, conclude, decode_release, prepare, prepare_expired, to_json
+from shoal.analyzer.release import MEMOIZED_UNIT, OPEN_ADMISSION, Prepared, conclude, decode_release, prepare, prepare_expired, to_json
 from shoal.analyzer.report_page import render_report
 from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
 from shoal.analyzer.tasks import TaskFolder
@@ -106,6 +106,53 @@ def test_a_window_that_expired_unopened_counts_as_a_window() -> None:
     privacy = shown(outcome(1, [first]))["privacy"]
     assert privacy["epsilon_cumulative_upper"] == EPSILON0
     assert privacy["memoized"]["windows"] == 2
+
+
+@pytest.mark.parametrize("n", [0, MIN - 1])
+def test_windows_of_a_fresh_task_that_end_withheld_add_up(n: int, tmp_path: Path) -> None:
+    """Each window drew anew: expired ones (n = 0) and small ones are charged each, as the store has them, not once for all.
+
+    Planted: the lifetime of a task that is not memoized in ``prepare_expired``, or in ``prepare`` -> two windows compose to
+    one epsilon0, and this fails.
+    """
+    store = Store(tmp_path / FILE_NAME)
+    charges: list[Spending] = []
+    for window in range(3):
+        made = FRESH_WORLD.batch([bytes(FRESH_WORLD.row_size())], window=window)
+        batch = store.accept(made.manifest_bytes)
+        store.move(batch.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
+        one = prepared(window, n, FRESH_WORLD) if n else prepare_expired(FRESH_WORLD.served, batch)
+        charges.append(one.charge)
+        assert store.finish(batch, lambda earlier, one=one: conclude(one, earlier, FRESH_WORLD.analyzer))  # type: ignore[misc]
+    privacy = to_json(decode_release(store.releases()[-1].release))["privacy"]
+    assert [spending.lifetime for spending in (*charges, *store.spendings())] == [None] * 6
+    assert privacy["delta_cumulative"] == pytest.approx(3 * FRESH_WORLD.task.delta)
+    together = compose([(pure_law(one.epsilon_upper, one.delta), 1) for one in charges], privacy["delta_cumulative"])
+    wanted = min(sum(one.epsilon_upper for one in charges), together.epsilon_upper)
+    assert privacy["epsilon_cumulative_upper"] == pytest.approx(wanted)
+    assert privacy["epsilon_cumulative_upper"] > 2 * charges[0].epsilon_upper
+    assert "memoized" not in privacy
+    assert COMPOSED_MEMOIZED not in privacy["assumptions"]
+    store.close()
+
+
+@pytest.mark.parametrize("memoized", [True, False])
+@pytest.mark.parametrize("expired", [True, False])
+def test_which_assumptions_a_release_stands_on(memoized: bool, expired: bool) -> None:
+    """All of them, and no others: what is said of a memoized task is said of every window, and of no task that draws anew.
+
+    Planted: any of ALONE, PROMISE, FORGOTTEN or admission left out; FRESH kept beside REPEATED; the certificate's own
+    lines dropped; the memoized lines for every task -> each fails.
+    """
+    world = WORLD if memoized else FRESH_WORLD
+    one = prepare_expired(world.served, batch_of(world, 0)) if expired else prepared(world=world)
+    found = shown(conclude(one, [], world.analyzer))["privacy"]["assumptions"]
+    own = [REPEATED if memoized and line == FRESH else line for line in one.certificate.assumptions]
+    assert expired or {REPEATED, FRESH} & set(own) == {REPEATED if memoized else FRESH}
+    wanted = [*own, OPEN_ADMISSION, COMPOSED]
+    if memoized:
+        wanted += [ALONE, PROMISE, FORGOTTEN, COMPOSED_MEMOIZED]
+    assert sorted(found) == sorted(wanted)
 
 
 def test_across_tasks_epsilon0_enters_once_and_other_tasks_as_ever() -> None:

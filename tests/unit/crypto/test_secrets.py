@@ -20,6 +20,8 @@ from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.tlscerts import make_authority
 from shoal.ids import KeyId, TaskId
+from shoal.shuffler.core import WindowId
+from shoal.shuffler.store import Submission
 
 
 def _hpke(suite: SuiteId) -> Callable[[], tuple[Any, bytes]]:
@@ -45,7 +47,18 @@ def _content() -> tuple[Any, bytes]:
     return HopContent(TaskId(bytes(32)), 1, ack_key, KeyId(bytes(8)), b"", (b"x",)), ack_key
 
 
-SECRETS = [_hpke(suite) for suite in SuiteId] + [_signing, _identity, _content]
+def _admission() -> tuple[Any, bytes]:
+    """A proof is a device's certificate and signature: who sent the report."""
+    proof = bytes(range(60, 220))
+    return HopContent(TaskId(bytes(32)), 1, bytes(32), KeyId(bytes(8)), proof, (b"x",)), proof
+
+
+def _sealed() -> tuple[Any, bytes]:
+    sealed = bytes(range(50, 120))
+    return HopContent(TaskId(bytes(32)), 1, bytes(32), KeyId(bytes(8)), b"", (sealed,)), sealed
+
+
+SECRETS = [_hpke(suite) for suite in SuiteId] + [_signing, _identity, _content, _admission, _sealed]
 
 
 def _forms(secret: bytes) -> list[str]:
@@ -55,7 +68,8 @@ def _forms(secret: bytes) -> list[str]:
 
 @pytest.mark.parametrize("make", SECRETS)
 def test_no_text_shows_the_secret(make: Callable[[], tuple[Any, bytes]], caplog: pytest.LogCaptureFixture) -> None:
-    """Planted: HpkePrivateKey.__repr__ with the secret; repr=False of ack_key removed; Identity.__repr__ removed -> each fails."""
+    """Planted: HpkePrivateKey.__repr__ with the secret; repr=False of ack_key, admission or sealed removed;
+    Identity.__repr__ removed -> each fails."""
     holder, secret = make()
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("test").warning("%s %r", holder, {"key": holder})
@@ -77,7 +91,7 @@ def test_no_dictionary_of_attributes(make: Callable[[], tuple[Any, bytes]]) -> N
     assert not any(form in text for form in _forms(secret))
 
 
-@pytest.mark.parametrize("make", SECRETS[:-1])
+@pytest.mark.parametrize("make", SECRETS[:-3])
 def test_pickling_and_copying_raise(make: Callable[[], tuple[Any, bytes]]) -> None:
     """Planted: ``__reduce__`` removed from HpkePrivateKey, SigningKey, Identity -> each fails."""
     holder, _ = make()
@@ -87,6 +101,15 @@ def test_pickling_and_copying_raise(make: Callable[[], tuple[Any, bytes]]) -> No
     for copier in (copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="on purpose"):
             copier(holder)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_submission_shows_neither_its_reports_nor_its_device(place: int) -> None:
+    """Planted: the representation of a tuple, which shows both -> fails."""
+    sealed, device = bytes(range(70, 130)), bytes(range(130, 162))
+    one = Submission(WindowId(TaskId(bytes(32)), 1), (sealed,), device)
+    for text in (repr(one), str(one), f"{one}", f"{one!r}", repr([one])):
+        assert not any(form in text for form in _forms((sealed, device)[place]))
 
 
 def test_frame_content_pickles_whole() -> None:
