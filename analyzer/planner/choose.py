@@ -45,7 +45,8 @@ def plan_window(request: Request, tell: Tell | None = None) -> Plan:
     every, unsuited = candidates(request)
     comparison = _Comparison(request)
     compare_all(comparison, every, tell)
-    found = sorted(comparison.options, key=lambda option: every.index(option.candidate))
+    places = {candidate: place for place, candidate in enumerate(every)}
+    found = sorted(comparison.options, key=lambda option: places[option.candidate])
     compared = [option for option in found if option.errors is not None]
     if not compared:
         why = every_reason(found)
@@ -68,14 +69,27 @@ class _Comparison:
     near: dict[tuple[str, str], float]  # (family, setting or "") -> the epsilon0 found last, to start the next search from
     seen: dict[tuple[MechanismSpec, Domain], str]  # integers at a common epsilon0 -> whose they were first
 
+    foreseen: dict[tuple[Candidate, float], float]  # errors at epsilon0s that nothing was proven of
+
     def __init__(self, request: Request) -> None:
         self.request, self.options, self.best, self.near, self.seen = request, [], math.inf, {}, {}
+        self.foreseen = {}
 
     @property
     def best_levels(self) -> int:
         """How many cells but "no answer" the best so far has; 16 if there is none."""
+        best = self._best()
+        return best.candidate.domain.size - 1 if best else 16
+
+    @property
+    def best_epsilon0(self) -> float:
+        """That of the best so far; a guess if there is none."""
+        best = self._best()
+        return best.epsilon0 if best else guess(self.request.epsilon or 1.0, self.request.delta, self.request.n_honest)
+
+    def _best(self) -> Option | None:
         seen = [option for option in self.options if option.errors is not None and option.settled]
-        return min(seen, key=partial(_rank, self.request)).candidate.domain.size - 1 if seen else 16
+        return min(seen, key=partial(_rank, self.request)) if seen else None
 
     def promising(self, every: tuple[Candidate, ...]) -> list[Candidate]:
         """In the order of their errors at one and the same guessed epsilon0: an early good one saves the others' searches."""
@@ -91,6 +105,19 @@ class _Comparison:
                 return math.inf
 
         return sorted(every, key=error)
+
+    def expected(self, candidate: Candidate, epsilon0: float) -> float:
+        """Its error at an epsilon0 that nothing was proven of; infinite where there is no mechanism."""
+        key = candidate, epsilon0
+        if key not in self.foreseen:
+            try:
+                mechanism = candidate.build(min(epsilon0, most_epsilon0(self.request, candidate)))
+                self.foreseen[key] = self._error(candidate, mechanism)
+            except ShoalError as error:
+                if error.kind is not Kind.INVALID:
+                    raise
+                self.foreseen[key] = math.inf
+        return self.foreseen[key]
 
     def add(self, candidate: Candidate) -> Option:
         try:

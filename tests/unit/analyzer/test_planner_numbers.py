@@ -14,9 +14,11 @@ from shoal.accounting.accountant import certify
 from shoal.analyzer.planner import Frequencies, Mean, Quantiles, Request, Shape, Standing, Sum, plan, simulate
 from shoal.analyzer.planner.candidates import Candidate, candidates
 from shoal.analyzer.planner.numbers import answer, at_value
+from shoal.analyzer.planner.predict import ranked
 from shoal.analyzer.planner.quantiles import _Mixture, _rows, drawn_cells, predict_quantiles, quantiles_of
 from shoal.analyzer.planner.question import domains
 from shoal.analyzer.planner.repeated import over_windows
+from shoal.analyzer.planner.search import largest
 from shoal.domain import Categories, Numeric, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -193,13 +195,48 @@ def test_no_row_beats_the_choice(question: Sum | Quantiles) -> None:
     assert certify(law, 3_000, DELTA).epsilon_upper == made.certificate.epsilon_upper <= 1.0
 
 
+@pytest.mark.parametrize(("n", "epsilon"), [(300, 1.0), (1_000, 0.5), (15_000, 1.0), (60_000, 2.0)])
+def test_no_number_of_levels_is_passed_over(n: int, epsilon: float) -> None:
+    """k-ary responses with every number of levels from 2 to 64, each at its own largest epsilon0.
+
+    Their epsilon0s differ by little, so that what errs more than the choice at 1.01 times its epsilon0 needs no search.
+    Planted: the numbers between those of the grid left out -> fails (9 levels err 0.4 % less than the grid's at 15,000).
+    """
+    made = plan(Request(Mean(0.0, 1.0), n, 1e-8, epsilon=epsilon, mechanisms=("kmean",)))
+    assert made.choice.errors is not None
+    near = made.choice.epsilon0
+    least = min(option.errors.ranked for option in made.options if option.errors is not None)
+    for levels in range(2, 65):
+        candidate = Candidate("kmean", made.choice.candidate.setting, "", Numeric(0.0, 1.0, levels))
+        if ranked(made.request.question, candidate.build(near * 1.01), candidate.domain, n) > made.choice.errors.ranked:
+            continue
+        found = largest(candidate, epsilon, 1e-8, n, start=near, beaten=lambda _: False).epsilon0
+        error = ranked(made.request.question, candidate.build(found), candidate.domain, n)
+        assert made.choice.errors.ranked <= 1.005 * error * (1 + 5e-4)  # to which an epsilon0 is looked for
+        assert least <= 1.002 * error
+
+
+def test_a_finer_table_is_found_behind_probes_that_lose() -> None:
+    """14 levels of ``piecewise`` err 2 % less than the best k-ary response; 8 err 10 % more, and 16 have a smaller epsilon0.
+
+    Planted: other numbers tried only where a probe comes within 5 % of the best -> 8 levels of kmean, and this fails.
+    """
+    made = plan(Request(Mean(0.0, 1.0), 10_000, 1e-8, epsilon=1.0))
+    best = Candidate("piecewise", "standard", "", Numeric(0.0, 1.0, 14))
+    assert made.choice.errors is not None
+    found = largest(best, 1.0, 1e-8, 10_000, start=made.choice.epsilon0, beaten=lambda _: False).epsilon0
+    assert made.choice.errors.ranked <= 1.005 * ranked(made.request.question, best.build(found), best.domain, 10_000)
+
+
 def test_what_loses_by_far_is_left_out_with_its_number() -> None:
     """One bit errs nine times as much behind a shuffler, at any epsilon0; with many levels to try most are not tried at all."""
     made = plan(Request(Mean(0.0, 1.0), 10_000, DELTA, epsilon=1.0, mechanisms=("kmean", "one_bit_mean")))
     beaten = [option for option in made.others if option.standing is Standing.BEATEN and option.candidate.mechanism == "one_bit_mean"]
-    skipped = [option for option in made.others if option.standing is Standing.NOT_TRIED]
+    rest = [option for option in made.others if option.standing is Standing.NOT_TRIED]
+    skipped = [option for option in rest if option.candidate.mechanism == "one_bit_mean"]
     assert beaten
     assert len(skipped) > 20
+    assert all("numbers near it were tried" in option.reason for option in rest if option not in skipped)
     assert all(option.candidate.mechanism == "one_bit_mean" and option.errors is None for option in (*beaten, *skipped))
     assert all("at least" in option.reason for option in (*beaten, *skipped))
     assert made.choice.errors is not None
