@@ -390,7 +390,8 @@ def test_envelopes_refuse_bad_epsilons() -> None:
 def _exactly(value: mpmath.mpf) -> Fraction:
     """A binary number of any length, as it is."""
     sign, mantissa, exponent, _ = value._mpf_
-    return (-1 if sign else 1) * int(mantissa) * Fraction(2) ** exponent
+    magnitude = int(mantissa) * (Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent))
+    return -magnitude if sign else magnitude
 
 
 def test_the_exponential_is_rounded_to_the_safe_side() -> None:
