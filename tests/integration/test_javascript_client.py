@@ -91,6 +91,23 @@ async def test_the_vectors_are_the_same_in_two_languages(tmp_path: Path) -> None
     assert len(said.splitlines()) == 10
 
 
+async def test_two_schedules_for_one_task_end_it(tmp_path: Path) -> None:
+    """For good, also when the first one comes again, and though the report was sealed for its keys. Planted: the first schedule taken
+    again after the second was seen -> it would be sent, fails. Planted: the hash not kept -> fails."""
+    folder = javascript.client(tmp_path / "client")
+    (tmp_path / "site").mkdir()
+    site = prepare(tmp_path / "site")
+    task = task_of(site, *PLAIN[0][:2], 4)
+    keys = [tmp_path / "first.keys", tmp_path / "second.keys"]
+    for file in keys:
+        file.write_bytes(site.add(task)[2])
+    said = []
+    for file in (keys[0], keys[1], keys[0]):
+        said.append(await javascript.run(folder, *words(site, task.name, 0, "yes", "--keys", str(file), "--patience", "0")))
+    assert said[0][0] == 75, said
+    assert [(status, text.split(":")[0]) for status, text in said[1:]] == [(1, "CONFLICT")] * 2
+
+
 async def test_a_client_in_javascript_is_counted_by_the_real_services(tmp_path: Path) -> None:
     """Answers as people write them land in the cells where our own agent's land, and a report that could not be sent is sent later, byte
     for byte. What the owner or the task does not allow is refused, and leaves nothing behind.

@@ -41,13 +41,16 @@ export class Memory {
     return true;
   }
 
-  /** Throws CONFLICT if another schedule was seen before: it was made to tell devices apart. */
+  /**
+   * Throws CONFLICT if another schedule was ever seen: one of the two was made to tell devices
+   * apart, and nothing of this task is sent any more.
+   */
   checkSchedule(task, schedule) {
     const name = `${task.id.toString("hex")}.schedule`;
     const hash = schedule.hash.toString("hex");
-    if (!this.#write(name, hash, true) && this.#read(name) !== hash) {
-      throw new Refusal("CONFLICT", "a second key schedule for this task: answer it no more");
-    }
+    if (this.#write(name, hash, true) || this.#read(name) === hash) return;
+    this.#write(name, "two schedules");
+    throw new Refusal("CONFLICT", "a second key schedule for this task: answer it no more");
   }
 
   /** {window, state, frame, ackKey, doubtful}; null if nothing was answered in this window. */
