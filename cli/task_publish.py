@@ -26,6 +26,7 @@ from shoal.limits import LIMITS, call_s
 from shoal.mqtt.link import Link
 from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import task_topic
+from shoal.readings import Readings, SystemReadings
 from shoal.task import split_address
 
 _LEAST_EVERY_S = 1.0
@@ -202,9 +203,18 @@ async def _again(settings: BrokerSettings | None, folder: Path | None, signed: S
         return await _rounds(link, folder, signed, every, stop)
 
 
-async def _rounds(link: Link | None, folder: Path | None, signed: Signed, every: float, stop: asyncio.Event) -> None:
-    trouble, warned = None, signed.warning(time.time())
-    while not stop.is_set() and time.time() < signed.ends_s:
+async def _rounds(
+    link: Link | None, folder: Path | None, signed: Signed, every: float, stop: asyncio.Event, readings: Readings | None = None
+) -> None:
+    readings = readings or SystemReadings()
+    began, trouble, warned = readings.read(), None, signed.warning(time.time())
+
+    def over() -> bool:
+        """By the wall clock and by the time that went by: a clock that jumps, or was wrong at the start, ends it late."""
+        now = readings.read()
+        return now.wall >= signed.ends_s and now.steady - began.steady >= signed.ends_s - began.wall
+
+    while not stop.is_set() and not over():
         now = None
         try:
             if folder is not None:

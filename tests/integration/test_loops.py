@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from shoal.analyzer import processing
 from shoal.analyzer import rounds as analyzer_rounds
 from shoal.analyzer.spool import spool_path
+from shoal.cli import task_publish
+from shoal.clients import core, sending
+from shoal.clients.core import State
 from shoal.clock import FakeClock
+from shoal.codec import Bundle
+from shoal.crypto.trust import trust_task
+from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt import link as mqtt_link
 from shoal.mqtt.link import Link
@@ -31,8 +37,11 @@ from tests import rounds_world
 from tests.analyzer_service import running as serving_analyzer
 from tests.analyzer_world import World as AnalyzerWorld
 from tests.analyzer_world import make_task
+from tests.clients_world import WEEK, make_world
+from tests.clock_world import DAY, Machine
 from tests.rounds_world import running as serving_rounds
 from tests.shuffler_world import GRACE, LENGTH, START
+from tests.unit.clients.test_agent import Device
 from tests.unit.shuffler.test_lifecycle import Line
 
 DEADLINE = START + LENGTH + GRACE
@@ -287,3 +296,57 @@ async def test_a_broker_that_is_away_is_tried_less_and_less_often(monkeypatch: p
     async with link:
         await asyncio.wait_for(enough.wait(), 60)
     assert [round(pause, 1) for pause in pauses.asked[:9]] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+# --- the device, and who publishes its tasks ------------------------------------------------------------------------------
+
+
+async def test_a_device_tries_less_and_less_often_and_a_new_report_does_not_wait_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: ``attempts`` not handed to the pause -> it does not grow; no wake-up by a new report -> the last line never comes."""
+    device, waits = Device(tmp_path, make_world()), list[float]()
+
+    def shortened(attempts: int, _: Entropy, first_s: float, most_s: float, asked_s: float) -> float:
+        waits.append(core.pause(attempts, Longest(), 1.0, 3_600.0, asked_s))
+        return waits[-1] / 1e6 if len(waits) < 14 else waits[-1]
+
+    monkeypatch.setattr(sending, "pause", shortened)
+    device.transport.down = True
+    async with device.agent(background=True) as agent:
+        await agent.report("visits", 3, send=False)
+        await until(lambda: len(waits) == 14)
+        device.transport.down = False
+        device.clock.advance(WEEK)
+        await agent.report("visits", 3, send=False)
+        await until(lambda: len(device.far.frames) == 1)
+        assert [one.state for one in await agent.outcomes()].count(State.QUEUED) == 1
+    assert [round(one) for one in waits] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 3_600, 3_600]
+
+
+@pytest.mark.parametrize("wrong", [0.0, 3_000.0], ids=["right", "wrong at the start"])
+async def test_publishing_goes_on_through_a_jump_of_the_clock_and_ends_with_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    """Planted: the end by the wall clock alone, or by steady time alone -> one round less, in one of the cases."""
+    world = make_world(start=START, length=3_600, count=1)
+    signed = task_publish.Signed(trust_task(world.signed_task, world.authorities), Bundle(world.signed_task, b""), "visits")
+    machine, rounds = Machine(START + 60.0), 0
+    machine.jumps(wrong)
+
+    def put(*_: object) -> None:
+        nonlocal rounds
+        rounds += 1
+        match rounds:
+            case 1:
+                machine.jumps(30 * DAY - wrong)
+            case 2:
+                machine.jumps(-30 * DAY)
+                machine.passes(600.0)
+            case 3:
+                machine.passes(3_600.0)
+
+    monkeypatch.setattr(task_publish, "_put", put)
+    async with asyncio.timeout(60):
+        await task_publish._rounds(None, tmp_path, signed, 0.001, asyncio.Event(), machine)
+    assert rounds == 3
