@@ -22,6 +22,8 @@ from shoal.analyzer.spool import spool_path
 from shoal.cli import task_publish
 from shoal.clients import core, sending
 from shoal.clients.core import State
+from shoal.clients.feeds import grpc_feed, mqtt_feed
+from shoal.clients.feeds.feed import Feed
 from shoal.clock import FakeClock
 from shoal.codec import Bundle
 from shoal.crypto.trust import trust_task
@@ -350,3 +352,36 @@ async def test_publishing_goes_on_through_a_jump_of_the_clock_and_ends_with_the_
     async with asyncio.timeout(60):
         await task_publish._rounds(None, tmp_path, signed, 0.001, asyncio.Event(), machine)
     assert rounds == 3
+
+
+@pytest.mark.parametrize("way", [grpc_feed, mqtt_feed], ids=["grpc", "mqtt"])
+async def test_a_feed_that_fails_is_asked_less_and_less_often_and_begins_anew(way: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: failures not counted up, or not set back after a look that went well -> another row of pauses."""
+    stop, pauses, looks = asyncio.Event(), list[float](), 0
+
+    async def waited(_: asyncio.Event, seconds: float) -> bool:
+        pauses.append(seconds)
+        return stop.is_set()
+
+    async def look(*_: object) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 14:
+            stop.set()
+        if looks != 12:
+            raise ShoalError(Kind.UNAVAILABLE, "no")
+
+    monkeypatch.setattr(way, "waited", waited)
+    one: Feed
+    if way is grpc_feed:
+        one = grpc_feed.GrpcFeed("localhost:1", b"", lambda *_: None, every_s=3_600.0, entropy=Longest(), insecure=True)
+        monkeypatch.setattr(one, "once", look)
+    else:
+        one = mqtt_feed.MqttFeed(BrokerSettings("localhost", 1, insecure=True), lambda *_: None, every_s=3_600.0, entropy=Longest())
+        monkeypatch.setattr(one, "_session", look)
+    await one.run(stop)
+    grown = [5, 10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 3_600]
+    between = pauses[11:-2]  # the gRPC feed waits here until its next look, the other one begins it at once
+    assert [round(seconds) for seconds in [*pauses[:11], *pauses[-2:]]] == [*grown, 5, 10]
+    assert len(between) == (way is grpc_feed)
+    assert all(seconds > 3_600 / 2 for seconds in between)
