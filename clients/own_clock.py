@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shoal.clock import DeviceClock
 from shoal.digests import sha256
 from shoal.log import get_log
 from shoal.readings import Readings, SystemReadings, in_words
@@ -98,6 +99,16 @@ def surely(known: Known, reading: Reading) -> float:
     return min(reading.wall, expected(known.kept, reading)) - fresh
 
 
+class Unhurried:
+    """The wall clock for what is under way from now on: no jump ahead ends it. A clock that is set back is followed."""
+
+    def __init__(self, clock: DeviceClock) -> None:
+        self._clock, self._began = clock, clock.now() - clock.steady()
+
+    def now(self) -> float:
+        return min(self._clock.now(), self._began + self._clock.steady())
+
+
 class OwnClock:
     """A ``DeviceClock`` over the record beside an outbox, which other programs of the device read and write too. For any thread."""
 
@@ -110,6 +121,9 @@ class OwnClock:
 
     def now(self) -> float:
         return self._readings.read().wall
+
+    def steady(self) -> float:
+        return self._readings.read().steady
 
     def over(self) -> float:
         return surely(*self._look())

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, State, window_at
 from shoal.clients.exchange import Line, Sleep
+from shoal.clients.own_clock import Unhurried
 from shoal.clients.rounds import Ledger, RoundOutcome, RoundState, take_part
 from shoal.clients.rounds_ledger import Answered, SqliteLedger, Standing
 from shoal.clients.rounds_transport import GrpcRoundTransport, RoundTransport
 from shoal.clients.single import send_single
-from shoal.clock import Clock
+from shoal.clock import DeviceClock
 from shoal.crypto.enrolment import DeviceIdentity
 from shoal.crypto.secagg.device import DeviceRound, DeviceState
 from shoal.crypto.secagg.terms import RoundTerms
@@ -108,7 +109,7 @@ class RoundsAgent:
     def __init__(
         self,
         config: AgentConfig,
-        clock: Clock,
+        clock: DeviceClock,
         entropy: Entropy,
         transports: TransportFactory = grpc_round_transport,
         sleep: Sleep = asyncio.sleep,
@@ -163,7 +164,7 @@ class RoundsAgent:
         line = Line(
             assignment.keys.hop_keys[window],
             self._transport(task),
-            self._clock,
+            Unhurried(self._clock),  # a round that is under way is not given up, with its charge, by one reading
             float(task.windows.deadline_of(window)),
             self._entropy,
             self._sleep,

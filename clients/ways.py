@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from shoal.clients.config import AgentConfig
 from shoal.clients.sending import TransportFactory
 from shoal.clients.transport import Transport
-from shoal.clock import Clock
+from shoal.clock import DeviceClock
 from shoal.entropy import SYSTEM, Entropy
 from shoal.task import Task
 
 if TYPE_CHECKING:
     from shoal.clients.rounds_agent import RoundsAgent
 
-RoundsFactory = Callable[[AgentConfig, Clock, Entropy], "RoundsAgent"]
+RoundsFactory = Callable[[AgentConfig, DeviceClock, Entropy], "RoundsAgent"]
 
 
 def way_to_shuffler(config: AgentConfig, entropy: Entropy = SYSTEM) -> TransportFactory:
@@ -34,7 +34,7 @@ def way_to_shuffler(config: AgentConfig, entropy: Entropy = SYSTEM) -> Transport
     return make
 
 
-def open_rounds(config: AgentConfig, clock: Clock, entropy: Entropy) -> RoundsAgent:
+def open_rounds(config: AgentConfig, clock: DeviceClock, entropy: Entropy) -> RoundsAgent:
     """For sums: always gRPC, a round is a conversation. numpy and gRPC are imported with the first vector."""
     from shoal.clients.rounds_agent import RoundsAgent
 

@@ -39,6 +39,10 @@ class DeviceClock(Clock, Protocol):
         """Unix seconds that are surely over: for ending and deleting, which never rest on one reading. Never ahead of ``now``."""
         ...
 
+    def steady(self) -> float:
+        """Seconds that never jump, those asleep included, from any beginning."""
+        ...
+
     def doubt(self) -> str:
         """Why nothing may be measured by this clock now, in a line; "": it may."""
         ...

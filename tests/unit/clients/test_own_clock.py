@@ -11,7 +11,7 @@ import pytest
 
 from shoal.clients.core import State
 from shoal.clients.feeds.shelf import Shelf
-from shoal.clients.own_clock import CLOCK_SUFFIX, HOLD_S, KEEP_S, SETTLE_S, Known, OwnClock
+from shoal.clients.own_clock import CLOCK_SUFFIX, HOLD_S, KEEP_S, SETTLE_S, Known, OwnClock, Unhurried
 from shoal.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.timekeeping import Reading
@@ -207,6 +207,16 @@ def test_a_clock_that_goes_on_is_written_once_an_hour(box: Path, machine: Machin
         one.doubt()
         machine.passes(60)
     assert len(writes) == 6
+
+
+def test_what_is_under_way_is_not_ended_by_a_jump(box: Path, machine: Machine) -> None:
+    """Such as a round with this device's vector. Planted: the wall clock alone -> ten days pass at once."""
+    one = Unhurried(OwnClock(box, machine))
+    machine.jumps(10 * DAY)
+    machine.passes(60)
+    assert one.now() == machine.true
+    machine.jumps(-11 * DAY)
+    assert one.now() == machine.true - DAY
 
 
 # --- what a device would lose ---------------------------------------------------------------------------------------------
