@@ -20,6 +20,7 @@ from shoal.clients.rounds import RoundState
 from shoal.clients.rounds_agent import TAKEN, RoundsAgent
 from shoal.clients.rounds_ledger import SqliteLedger
 from shoal.clients.rounds_transport import GrpcRoundTransport, RoundTransport
+from shoal.clock import DeviceClock, FakeClock
 from shoal.crypto import keyfiles
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
@@ -48,16 +49,16 @@ def config(one: Running, folder: Path, device: Device, **changes: object) -> Age
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def agent_of(one: Running, made: AgentConfig, wire: RoundTransport | None = None) -> Agent:
+def agent_of(one: Running, made: AgentConfig, wire: RoundTransport | None = None, clock: DeviceClock | None = None) -> Agent:
     """Like an owner's, but on the test's clock, and to the port that was free; or over ``wire``."""
 
-    def rounds(config: AgentConfig, clock: object, entropy: object) -> RoundsAgent:
+    def rounds(config: AgentConfig, _: object, entropy: object) -> RoundsAgent:
         def transport(*_: object) -> RoundTransport:
             return wire or GrpcRoundTransport(f"localhost:{one.shuffler.port}", CA.cert_pem, private_pool=True)
 
-        return RoundsAgent(config, one.clock, entropy, transport, brief)  # type: ignore[arg-type]
+        return RoundsAgent(config, clock or one.clock, entropy, transport, brief)  # type: ignore[arg-type]
 
-    return Agent(made, background=False, clock=one.clock, rounds=rounds)
+    return Agent(made, background=False, clock=clock or one.clock, rounds=rounds)
 
 
 async def test_a_fleet_of_agents_makes_a_sum(one: Running, tmp_path: Path) -> None:
@@ -102,6 +103,35 @@ async def test_a_round_that_is_aborted_is_followed_by_the_next(one: Running, tmp
     await one.until(lambda: one.rounds.ended["too few devices joined"] == 1)
     rest = [asyncio.create_task(agent.report(NAME, None)) for agent in agents[3:]]
     outcomes = await asyncio.gather(*first, *rest)
+    assert {outcome.state for outcome in outcomes} == {State.ACKED}
+    for agent in agents:
+        await agent.__aexit__(None, None, None)
+
+
+class Jumping(FakeClock):
+    """A device's own, which shows the common time and what it jumped."""
+
+    def __init__(self, common: FakeClock) -> None:
+        super().__init__()
+        self.common, self.jumped = common, 0.0
+
+    def now(self) -> float:
+        return self.common.now() + self.jumped
+
+    def steady(self) -> float:
+        return self.common.steady()
+
+
+async def test_a_clock_that_jumps_does_not_end_a_round_under_way(one: Running, tmp_path: Path) -> None:
+    """Planted: a round's end by the wall clock -> the device gives up, and the others wait for it in vain."""
+    clock = Jumping(one.clock)
+    agents = [agent_of(one, config(one, tmp_path / f"{i}", one.world.device()), clock=None if i else clock) for i in range(8)]
+    for agent in agents:
+        await agent.__aenter__()
+    first = asyncio.create_task(agents[0].report(NAME, None))
+    await one.until(lambda: one.counts().get("joined") == 1)
+    clock.jumped = 864_000.0
+    outcomes = await asyncio.gather(first, *(asyncio.create_task(agent.report(NAME, None)) for agent in agents[1:]))
     assert {outcome.state for outcome in outcomes} == {State.ACKED}
     for agent in agents:
         await agent.__aexit__(None, None, None)
