@@ -115,7 +115,7 @@ class LoadSite:
     def add(self, name: str, most: int, root: SigningKey | None = None) -> LoadTask:
         """A yes/no question whose open window closes with ``most`` reports. ``root``: for devices that it enrols alone."""
         site = self.site
-        windows = WindowPlan(start_s=int(time.time()) - HOUR - 120, length_s=HOUR, count=2, grace_s=0, skew_s=60)
+        windows = WindowPlan(start_s=int(time.time()) - 120, length_s=HOUR, count=2, grace_s=0, skew_s=60)
         task = yes_no_task(site, name, windows, 2, most, root)
         signed_task = sign_task(task, site.authority)
         signers = {role: load_signing_key(site.folder / role / "signing.key") for role in Role}
