@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal import timekeeper
 from shoal.cli.counted import Counted, Counter
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
@@ -27,7 +28,9 @@ from shoal.domain import YesNo
 from shoal.ids import TaskId
 from shoal.mechanisms import design
 from shoal.mqtt.settings import BrokerSettings
+from shoal.readings import SystemReadings
 from shoal.task import Admission, Task, WindowPlan
+from shoal.timekeeping import Origin, Standing
 from tests.mqtt_devices import table
 
 HOUR = 3_600
@@ -97,6 +100,13 @@ async def services_of(site: Site, defects: dict[str, str] | None = None) -> Asyn
             one.stop()
 
 
+def _believed(data_dir: Path) -> None:
+    """A data folder of services that ran before: at a first start an operator confirms the clock if a window is over already."""
+    data_dir.mkdir(mode=0o700)
+    now = SystemReadings().read()
+    timekeeper._save(data_dir / timekeeper.FILE_NAME, timekeeper._to_json(Standing(now, now, Origin.OPERATOR), None, {}))
+
+
 @dataclass(frozen=True, slots=True)
 class LoadSite:
     """Two configured services. ``add`` tasks before ``running``."""
@@ -106,7 +116,10 @@ class LoadSite:
     @classmethod
     def at(cls, folder: Path) -> LoadSite:
         folder.mkdir(exist_ok=True)
-        return cls(prepare(folder))
+        made = cls(prepare(folder))
+        for role in Role:
+            _believed(made.site.folder / role / "data")
+        return made
 
     @property
     def authorities(self) -> frozenset[bytes]:
@@ -115,7 +128,7 @@ class LoadSite:
     def add(self, name: str, most: int, root: SigningKey | None = None) -> LoadTask:
         """A yes/no question whose open window closes with ``most`` reports. ``root``: for devices that it enrols alone."""
         site = self.site
-        windows = WindowPlan(start_s=int(time.time()) - 120, length_s=HOUR, count=2, grace_s=0, skew_s=60)
+        windows = WindowPlan(start_s=int(time.time()) - HOUR - 120, length_s=HOUR, count=2, grace_s=0, skew_s=60)
         task = yes_no_task(site, name, windows, 2, most, root)
         signed_task = sign_task(task, site.authority)
         signers = {role: load_signing_key(site.folder / role / "signing.key") for role in Role}

@@ -142,7 +142,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], int]] = {
     "TLS certificate is none": (lambda folder: (folder / "tls.crt").write_text(CERTIFICATE), 2),
     "tasks folder missing": (lambda folder: (folder / "tasks").rename(folder / "elsewhere"), 2),
     "keys folder missing": (lambda folder: (folder / "keys").rename(folder / "elsewhere"), 2),
-    "store is none": (lambda folder: private(folder / "data").joinpath(FILE_NAME).write_bytes(b"x" * 5_000), 2),
     "data folder open to others": (lambda folder: private(folder / "data").chmod(0o755), 2),
 }
 

@@ -223,4 +223,5 @@ def check(asked: Asked, release: dict[str, Any]) -> None:
     assert len(estimates) == len(totals)
     for estimate, total, error in zip(estimates, totals, errors, strict=True):
         assert abs(estimate["value"] - total) < 5 * error, (task.name, estimate, total, error)
-        assert estimate["ci_low"] < estimate["value"] < estimate["ci_high"]
+        assert estimate["ci_low"] <= estimate["value"] <= estimate["ci_high"]
+        assert estimate["ci_low"] < estimate["ci_high"]

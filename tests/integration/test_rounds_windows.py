@@ -374,7 +374,7 @@ async def test_nothing_is_left_behind(tmp_path: Path) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     left = {path.name for folder in (world.shuffler.data_dir, tmp_path / "analyzer" / "data") for path in folder.iterdir()}
-    databases = {f"{name}.db" for name in ("state", "rounds", "analyzer", "singles")}
+    databases = {f"{name}.db" for name in ("state", "rounds", "analyzer", "singles", "counts-rounds", "counts-singles")}
     assert {name for name in left if not name.endswith(("-wal", "-shm"))} <= {".lock", "spool", *databases}
     admissions = Admissions(world.shuffler.data_dir)
     assert admissions.windows() <= {one.window()}
