@@ -117,6 +117,7 @@ async def test_kill_9_in_the_middle_of_rounds(smithy: Smithy, memory_folder: Pat
             sums = [inside for window in range(WINDOWS) for inside in await one_window(services, window, rng)]
         finally:
             await end(guard)
-    assert len(sums) >= WINDOWS  # three of a window if nobody dies
+    # Three of a window if nobody dies. A death before MASK ends a round without a sum, so how many are left is chance.
+    assert len(sums) >= WINDOWS // 2
     assert len(services.deaths) > WINDOWS  # one at the end of each, and others on the way
     assert {"shuffler", "analyzer"} == set(services.deaths)
