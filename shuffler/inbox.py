@@ -65,7 +65,11 @@ class Inbox:
                 failpoints.hit("inbox.secret")
                 found = (secret or os.urandom(_SECRET_SIZE), None)
             if found[1] is None:  # new, or of the version before
-                found = (found[0], hashlib.sha256(found[0]).digest())
+                known = _checked_secret(found)
+                for row in self._connection.execute("SELECT key, sealed FROM inbox LIMIT 1"):
+                    if not _intact(known, row):
+                        raise DamagedError("secret")
+                found = (known, hashlib.sha256(known).digest())
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.execute("DELETE FROM secret")
                 self._connection.execute("INSERT INTO secret VALUES (?, ?)", found)

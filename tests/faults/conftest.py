@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,16 +50,18 @@ class Forge:
         self._process.stdout.close()
 
 
-@pytest.fixture
-def memory_folder(tmp_path: Path) -> Iterator[Path]:
+@contextmanager
+def memory() -> Iterator[Path]:
     """A folder in memory where the system has one: for crashes of the process, which test no fsync, thousands of them cost seconds."""
     shared = Path("/dev/shm")
-    if not os.access(shared, os.W_OK):
-        yield tmp_path
-        return
-    folder = Path(tempfile.mkdtemp(prefix="shoal-faults-", dir=shared))
-    yield folder
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="shoal-faults-", dir=shared if os.access(shared, os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def memory_folder() -> Iterator[Path]:
+    with memory() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

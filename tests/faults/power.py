@@ -2,10 +2,12 @@
 
 ``kill -9`` cannot show this, because the page cache outlives the process. So every sync is observed: SQLite's through a
 VFS of our own around its default one (only xSync differs; the structures are those of sqlite3.h, "OS Interface"), Python's
-through os.fsync. Before each sync, and at the end, the images that a power cut could leave at that moment are kept:
+through os.fsync. What the folder holds before each sync, and at the end, is recorded; from that record come the images that
+a power cut could leave at these moments:
 
 * dropped: of each file what its last sync saw, under the names that the folder's last sync saw;
-* torn: each file by itself is as synced, as written, or as written up to some byte; names as synced or as they are.
+* any: each file by itself is as synced, as written, torn (as written up to some byte) or reordered (each sector as synced
+  or as written); names are as synced, as they are, or each change of a name by itself has happened or has not.
 
 Folders below the folder count too: a name is durable once its own folder was synced. ``drop`` names a place in the code whose
 syncs never happen (as the model sees it): a model that does not notice has no teeth there.
@@ -18,9 +20,7 @@ import ctypes
 import os
 import random
 import re
-import stat
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -54,76 +54,150 @@ class _Vfs(ctypes.Structure):
 
 
 Image = dict[str, bytes]
+SECTOR = 512  # bytes that a disk writes whole
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The folder as the process sees it, ``site`` (a place in the code; "" at the end) being about to sync ``path``.
+
+    ``names`` and ``folders`` are paths from the folder, ``written`` is by inode; ``synced``: whether there is still such a path, and
+    ``parent``: whether the sync is also one of the folder that the file is in.
+    """
+
+    names: dict[str, int]
+    written: dict[int, bytes]
+    folders: frozenset[str]
+    label: Any
+    site: str = ""
+    path: str = ""
+    synced: bool = False
+    parent: bool = False
 
 
 @dataclass
 class Disk:
-    """The folder as a disk would have it. ``moment`` is called for a label of each kept image (what was promised so far).
-
-    ``sites``: how often which place in the code synced. A file below the folder is named by its path from there.
-    """
+    """The folder as a disk would have it. ``label`` is asked at each moment (what was promised so far)."""
 
     folder: Path
-    moment: Callable[[], Any]
-    rng: random.Random
-    images: list[tuple[Image, Any]] = field(default_factory=list)
-    syncs: int = 0
-    drop: str = ""
-    sites: Counter[str] = field(default_factory=Counter)
-    _content: dict[int, bytes] = field(default_factory=dict)  # by inode: at its last sync
+    label: Callable[[], Any]
+    moments: list[Moment] = field(default_factory=list)
+    recording: bool = True
     _held: dict[int, int] = field(default_factory=dict)  # inode -> descriptor: it is not given to another file meanwhile
-    _names: dict[str, int] = field(default_factory=dict)  # at the folder's last sync
-    _folders: set[str] = field(default_factory=lambda: {"."})  # folders whose own name is durable
+    _seen: dict[int, bytes] = field(default_factory=dict)  # by inode: as read last, so that equal contents are kept once
+    _logs: set[int] = field(default_factory=set)  # SQLite's, whose first sync was seen
 
-    def _now(self) -> dict[str, int]:
-        """Names that matter: shared memory files are made anew at every start."""
-        found = {}
-        for path in self.folder.rglob("*"):
-            if path.is_file() and not path.name.endswith("-shm"):
-                found[str(path.relative_to(self.folder))] = path.stat().st_ino
-        return found
+    @property
+    def syncs(self) -> int:
+        return len(self.moments) - 1
 
-    def keep(self) -> None:
-        """Keep what a power cut could leave now."""
-        dropped = {name: self._content.get(inode, b"") for name, inode in self._names.items() if str(Path(name).parent) in self._folders}
-        self.images.append((dropped, self.moment()))
-        names = self._names if self.rng.random() < 0.5 else self._now()
-        torn: Image = {}
-        for name, inode in names.items():
-            synced = self._content.get(inode, b"")
-            path = self.folder / name
-            written = path.read_bytes() if path.exists() and path.stat().st_ino == inode else synced
-            cut = self.rng.choice((0, len(written), self.rng.randrange(len(written) + 1)))
-            torn[name] = written[:cut] + synced[cut:]
-        self.images.append((torn, self.moment()))
+    def sites(self) -> list[str]:
+        """Places in the code that sync."""
+        return list(dict.fromkeys(moment.site for moment in self.moments if moment.site))
 
-    def dropped(self, site: str) -> bool:
-        self.sites[site] += 1
-        return site == self.drop
+    def keep(self, site: str = "", path: Path | None = None, *, by_sqlite: bool = False) -> None:
+        """Record this moment. Shared memory files do not matter: they are made anew at every start."""
+        if not self.recording:
+            return
+        names: dict[str, int] = {}
+        folders = self._walk("", names)
+        where, synced, parent = "", path is not None and path.exists(), False
+        if path is not None and synced:
+            where = str(path.relative_to(self.folder))
+            if by_sqlite and path.name.endswith(("-wal", "-journal")):
+                # SQLite's unix VFS syncs the folder with the first sync of a log that it created, and no later one.
+                parent = names[where] not in self._logs
+                self._logs.add(names[where])
+        written = {inode: self._seen[inode] for inode in names.values()}
+        self.moments.append(Moment(names, written, folders, self.label(), site, where, synced, parent))
 
-    def sync_file(self, path: Path, *, by_sqlite: bool = False) -> None:
-        with path.open("rb") as file:
-            inode = os.fstat(file.fileno()).st_ino
-            first = inode not in self._content
-            self._content[inode] = file.read()
+    def _walk(self, under: str, names: dict[str, int]) -> frozenset[str]:
+        """The folders from here on; ``names`` and what is known of contents are filled in."""
+        found = {under or "."}
+        with os.scandir(self.folder / under) as entries:
+            for entry in entries:
+                name = f"{under}/{entry.name}" if under else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    found |= self._walk(name, names)
+                elif not name.endswith("-shm"):
+                    names[name] = self._read(entry.path)
+        return frozenset(found)
+
+    def _read(self, path: str) -> int:
+        with open(path, "rb", buffering=0) as file:
+            inode, data = os.fstat(file.fileno()).st_ino, file.read()
             if inode not in self._held:
                 self._held[inode] = os.dup(file.fileno())
-        if first and by_sqlite and path.name.endswith(("-wal", "-journal")):
-            self.sync_folder(
-                path.parent
-            )  # SQLite's unix VFS syncs the folder with the first sync of a log that it created, and no later one
-        self.syncs += 1
-
-    def sync_folder(self, folder: Path) -> None:
-        """The names in this folder are durable from here on; those of others are as they were."""
-        under = str(folder.relative_to(self.folder))
-        self._folders |= {str(path.relative_to(self.folder)) for path in folder.iterdir() if path.is_dir()}
-        others = {name: inode for name, inode in self._names.items() if str(Path(name).parent) != under}
-        self._names = others | {name: inode for name, inode in self._now().items() if str(Path(name).parent) == under}
+        if self._seen.get(inode) != data:
+            self._seen[inode] = data
+        return inode
 
     def close(self) -> None:
+        self.recording = False
         for descriptor in self._held.values():
             os.close(descriptor)
+
+    def images(self, rng: random.Random, drop: str = "") -> Iterator[tuple[Image, Any]]:
+        """What a power cut could leave at each moment (two images of each), with its label; the syncs of ``drop`` never happen."""
+        content: dict[int, bytes] = {}
+        names: dict[str, int] = {}
+        durable = {"."}  # folders whose own name is
+        for moment in self.moments:
+            reached = {name: inode for name, inode in names.items() if _parent(name) in durable}
+            yield {name: content.get(inode, b"") for name, inode in reached.items()}, moment.label
+            image: Image = {}
+            for name, inode in _some_names(names, moment.names, rng).items():
+                synced = content.get(inode, b"")
+                image[name] = _some_bytes(synced, moment.written.get(inode, synced), rng)
+            yield image, moment.label
+            if not moment.synced or moment.site == drop:
+                continue
+            if moment.path in moment.folders:
+                self._sync_names(moment, moment.path, names, durable)
+            else:
+                content[moment.names[moment.path]] = moment.written[moment.names[moment.path]]
+                if moment.parent:
+                    self._sync_names(moment, _parent(moment.path), names, durable)
+
+    @staticmethod
+    def _sync_names(moment: Moment, under: str, names: dict[str, int], durable: set[str]) -> None:
+        """The names in this folder are durable from here on; those of others are as they were."""
+        durable |= {folder for folder in moment.folders if _parent(folder) == under}
+        for name in [name for name in names if _parent(name) == under]:
+            del names[name]
+        names |= {name: inode for name, inode in moment.names.items() if _parent(name) == under}
+
+
+def _parent(name: str) -> str:
+    return os.path.dirname(name) or "."
+
+
+def _some_names(synced: dict[str, int], now: dict[str, int], rng: random.Random) -> dict[str, int]:
+    way = rng.randrange(4)
+    if way < 2:
+        return synced
+    if way == 2:
+        return now
+    found: dict[str, int] = {}
+    for name in sorted(synced.keys() | now.keys()):
+        inode = rng.choice((synced, now)).get(name)
+        if inode is not None:
+            found[name] = inode
+    return found
+
+
+def _some_bytes(synced: bytes, written: bytes, rng: random.Random) -> bytes:
+    way = rng.randrange(4)
+    if synced is written or way == 0:
+        return synced
+    if way == 1:
+        return written
+    if way == 2:
+        cut = rng.randrange(len(written) + 1)
+        return written[:cut] + synced[cut:]
+    size = len(rng.choice((synced, written)))
+    sectors = [rng.choice((synced, written))[at : at + SECTOR].ljust(SECTOR, b"\0") for at in range(0, size, SECTOR)]
+    return b"".join(sectors)[:size]
 
 
 def _site(frame: FrameType | None) -> str:
@@ -176,11 +250,8 @@ def watched(disk: Disk, patch: pytest.MonkeyPatch) -> Iterator[None]:
             original = _XSYNC(int.from_bytes(raw.raw[_XSYNC_AT : _XSYNC_AT + 8], "little"))
 
             def sync(file: int, flags: int) -> int:
-                disk.keep()
-                code = int(original(file, flags))
-                if paths[file].exists() and not disk.dropped(f"SQLite: {_plain(paths[file].name)}"):
-                    disk.sync_file(paths[file], by_sqlite=True)
-                return code
+                disk.keep(f"SQLite: {_plain(paths[file].name)}", paths[file], by_sqlite=True)
+                return int(original(file, flags))
 
             callback = _XSYNC(sync)
             ctypes.memmove(ctypes.addressof(raw) + _XSYNC_AT, ctypes.byref(ctypes.cast(callback, ctypes.c_void_p)), 8)
@@ -207,14 +278,8 @@ def watched(disk: Disk, patch: pytest.MonkeyPatch) -> Iterator[None]:
         if disk.folder != path and disk.folder not in path.parents:
             real_fsync(descriptor)
             return
-        disk.keep()
+        disk.keep(_site(sys._getframe(1)), path)
         real_fsync(descriptor)
-        if disk.dropped(_site(sys._getframe(1))):
-            return
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            disk.sync_folder(path)
-        elif path.exists():
-            disk.sync_file(path)
 
     patch.setattr(os, "fsync", fsync)
     assert library.sqlite3_vfs_register(ctypes.addressof(ours), 1) == 0

@@ -3,8 +3,8 @@ was set back. See ``power`` for the model."""
 
 from __future__ import annotations
 
-import gc
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,10 @@ from tests.sizes import size
 WINDOWS, LIVES = size(4, 40), size(1, 12)
 
 
-def live(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
+def lived(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
     """Answers, with restarts on the way; a label is what was answered by then."""
     answered: set[bytes] = set()
-    disk = Disk(folder, lambda: frozenset(answered), rng)
+    disk = Disk(folder, lambda: frozenset(answered))
     with watched(disk, patch):
         device = Device(folder / "outbox.db", rng.choice((0.0, 3_600.0)))
         for window in range(WINDOWS):
@@ -29,21 +29,20 @@ def live(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
                 device.store.close()
                 device = Device(folder / "outbox.db", rng.choice((0.0, 3_600.0)))
         device.store.close()
-        del device
-        gc.collect()
     return disk
 
 
 @pytest.mark.parametrize("seed", range(LIVES))
-def test_what_was_answered_stays_answered_and_paid(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_answered_stays_answered_and_paid(memory_folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: synchronous = OFF -> windows are lost; the head's file or its folder not synced -> a memory that is whole answers nothing;
     the head written before the commit that it names -> the same."""
-    home = tmp_path / "life"
+    home = memory_folder / "life"
     home.mkdir()
-    disk = live(home, random.Random(f"agent {seed}"), monkeypatch)  # noqa: S311 - no secret
+    rng = random.Random(f"agent {seed}")  # noqa: S311 - no secret
+    disk = lived(home, rng, monkeypatch)
     assert disk.syncs >= WINDOWS
-    for number, (image, answered) in enumerate(disk.images):
-        folder = tmp_path / f"cut{number}"
+    for number, (image, answered) in enumerate(disk.images(rng)):
+        folder = memory_folder / f"cut{number}"
         folder.mkdir()
         restore(folder, image)
         device = Device(folder / "outbox.db")
@@ -58,3 +57,4 @@ def test_what_was_answered_stays_answered_and_paid(tmp_path: Path, seed: int, mo
         device.book.verify()
         assert device.claim(999)
         device.store.close()
+        shutil.rmtree(folder)

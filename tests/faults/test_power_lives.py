@@ -1,17 +1,20 @@
 """Power cuts at every sync of what both services keep: nothing that was promised is lost, and nothing that was deleted comes back.
 
 Every life makes promises as the services do (an acknowledgement, a stored sum, "it is deleted") and says afterwards, of a folder
-that a power cut left, which of them are broken. Each is also played once per place in the code that syncs, with the syncs of that
+that a power cut left, which of them are broken. Each is also looked at once per place in the code that syncs, with the syncs of that
 place left out: the model has to notice every one. See ``power`` for the model.
+
+``SHOAL_FULL=1 python -m tests.faults.test_power_lives`` prints how many images there are of each, and how many syncs left out are noticed.
 """
 
 from __future__ import annotations
 
-import gc
 import random
 import secrets
+import shutil
 import sqlite3
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +40,14 @@ from shoal.shuffler.single_store import Arrival, SingleStore
 from shoal.shuffler.sqlite_store import SqliteStore
 from shoal.shuffler.store import Submission
 from tests.analyzer_world import make_world
-from tests.faults.power import Disk, restore, watched
+from tests.faults.conftest import memory
+from tests.faults.power import Disk, Image, restore, watched
 from tests.sizes import size
 
 TASK, ROW = TaskId(bytes(range(32))), 200
 WINDOW, NEXT, LAST = (WindowId(TASK, number) for number in range(3))
-GROUPS, LIVES = size(4, 24), size(1, 6)
+GROUPS, LIVES = size(4, 8), size(1, 10)
+ANSWERING = [number.to_bytes(32, "big") for number in range(4 * GROUPS)]  # devices of two windows
 WORLD = make_world(windows=2)
 
 
@@ -58,6 +63,7 @@ class Promises:
         return Promises(self.kept, self.gone, self.secret)
 
 
+_DAMAGE = b"damage where only the power was cut"
 _UNSEEN = "service.fsync_folder < inbox.__init__"
 Life = Callable[[Path, Promises, random.Random], None]
 Found = Callable[[Path], set[bytes]]
@@ -137,7 +143,7 @@ def windows_found(folder: Path) -> set[bytes]:
             record = store.record(window)
             assert record is not None
             if record.damaged:
-                found.add(b"damage where only the power was cut")
+                found.add(_DAMAGE)
             if record.state in (WindowState.SEALED, WindowState.DELIVERING):
                 data = store.read_rows(window, 0, record.rows)
                 found |= {data[at : at + ROW] for at in range(0, len(data), ROW)}
@@ -189,7 +195,7 @@ def singles_found(folder: Path) -> set[bytes]:
         found = {one.sealed + one.seed for window in store.windows() for one in _singles(store, window)}
         counted = {key[1] for key, count in store._counted().all().items() if count == 2 * GROUPS} if store._held else set()
         if store.damage():
-            found.add(b"damage where only the power was cut")
+            found.add(_DAMAGE)
         return found | ({b"fixed"} if store.is_fixed(NEXT) else set()) | {b"counted" + bytes([one]) for one in counted}
     finally:
         store.close()
@@ -198,8 +204,7 @@ def singles_found(folder: Path) -> set[bytes]:
 def answered(folder: Path, promised: Promises, rng: random.Random) -> None:
     store = Admissions(folder)
     for window in (WINDOW, NEXT):
-        for _ in range(2 * GROUPS):
-            device = rng.randbytes(32)
+        for device in ANSWERING[window.window :: 2]:
             store.remember(window, device)
             promised.kept |= {bytes([window.window]) + device}
         promised.kept |= {bytes([window.window]) + b"counted"}
@@ -213,12 +218,11 @@ def answered(folder: Path, promised: Promises, rng: random.Random) -> None:
 def answered_found(folder: Path) -> set[bytes]:
     store = Admissions(folder)
     try:
-        rng = random.Random("answered")  # noqa: S311 - the devices of the life
-        devices = [bytes([window]) + rng.randbytes(32) for window in (0, 1) for _ in range(2 * GROUPS)]
+        devices = [bytes([window]) + device for window in (0, 1) for device in ANSWERING[window::2]]
         counted = store._counts.all() if store._counts is not None else {}
         found = {bytes([key[1]]) + b"counted" for key, count in counted.items() if count == 2 * GROUPS}
         if store.damage():
-            return {b"damage where only the power was cut"}
+            return {_DAMAGE}
         return found | {one for one in devices if store.answered(WindowId(TASK, one[0]), one[1:])}
     finally:
         store.close()
@@ -276,9 +280,9 @@ def analyzer_found(folder: Path) -> set[bytes]:
             rows = path.read_bytes() if path.exists() else b""
             found |= {rows[at * step : (at + 1) * step] for at in range(spool.received)}
         elif store.ack(batch.manifest_hash) is None:
-            found.add(b"damage where only the power was cut")
+            found.add(_DAMAGE)
     if store.damage() or store.lost:
-        found.add(b"damage where only the power was cut")
+        found.add(_DAMAGE)
     store.close()
     return found
 
@@ -316,58 +320,114 @@ ALL: dict[str, tuple[Life, Found]] = {
 }
 
 
-def play(name: str, folder: Path, number: int, drop: str = "", enough: bool = False) -> tuple[Disk, list[str]]:
-    """Live once, cut the power everywhere, and list the promises that are broken; ``enough``: stop at the first."""
-    life, found = ALL[name]
-    promised = Promises()
-    live = folder / "live"
-    live.mkdir(parents=True)
-    disk = Disk(live, promised.copy, random.Random(number), drop=drop)  # noqa: S311 - which image is no secret
-    with pytest.MonkeyPatch.context() as patch, watched(disk, patch):
-        life(live, promised, random.Random(name))  # noqa: S311
-    gc.collect()
-    bad: list[str] = []
-    images = list(enumerate(disk.images))
-    for index, (image, then) in images:
-        bad += [f"image {index}: {one} is back" for one in then.gone & image.keys()]
-        bad += [f"image {index}: a secret is back" for data in image.values() for one in then.secret if one in data]
-    if enough:
-        disk.rng.shuffle(images)
-    for index, (image, then) in images:
-        if enough and bad:
-            break
-        one = folder / str(index)
-        restore(one, image)
-        one.mkdir(exist_ok=True)
-        try:
-            there = found(one)
-        except (ShoalError, OSError, sqlite3.Error) as error:
-            bad.append(f"image {index}: {type(error).__name__} {error}")
-            continue
+class Played:
+    """A life that was lived, and what any power cut leaves of it. ``looked``: what was found in which image."""
+
+    def __init__(self, name: str, number: int, folder: Path) -> None:
+        self.number, self.folder = number, folder
+        life, self.found = ALL[name]
+        self.promised = Promises()
+        live = folder / "live"
+        live.mkdir(parents=True)
+        self.disk = Disk(live, self.promised.copy)
+        with pytest.MonkeyPatch.context() as patch, watched(self.disk, patch):
+            life(live, self.promised, random.Random(f"{name} {number}"))  # noqa: S311 - which image is no secret
+        self.looked: dict[frozenset[tuple[str, bytes]], set[bytes] | str] = {}
+        self._secrets: dict[bytes, frozenset[bytes]] = {}
+
+    def images(self, drop: str = "") -> list[tuple[Image, Promises]]:
+        return list(self.disk.images(random.Random(f"{self.number} {drop}"), drop))  # noqa: S311
+
+    def broken(self, image: Image, then: Promises) -> str:
+        """Empty if every promise of that moment holds in this image."""
+        if back := sorted(then.gone & image.keys()):
+            return f"{back} are back"
+        if any(self._secrets_in(data) & then.secret for data in image.values()):
+            return "a secret is back"
+        key = frozenset(image.items())
+        if key not in self.looked:
+            self.looked[key] = self._look(image)
+        there = self.looked[key]
+        if isinstance(there, str):
+            return there
         missing = len(then.kept - there)
-        bad += [f"image {index}: {missing} of {len(then.kept)} promises are broken"] if missing else []
-        bad += [f"image {index}: damage is told"] if b"damage where only the power was cut" in there else []
-    return disk, bad
+        return f"{missing} of {len(then.kept)} promises are broken" if missing else "damage is told" if _DAMAGE in there else ""
+
+    def _look(self, image: Image) -> set[bytes] | str:
+        folder = self.folder / str(len(self.looked))
+        folder.mkdir()
+        restore(folder, image)
+        try:
+            return self.found(folder)
+        except (ShoalError, OSError, sqlite3.Error) as error:
+            return f"{type(error).__name__} {error}"
+        finally:
+            shutil.rmtree(folder)
+
+    def _secrets_in(self, data: bytes) -> frozenset[bytes]:
+        if data not in self._secrets:
+            self._secrets[data] = frozenset(one for one in self.promised.secret if one in data)
+        return self._secrets[data]
+
+    def cut(self) -> list[str]:
+        """The promises that power cuts break, where all syncs happen."""
+        told = [(number, self.broken(*image)) for number, image in enumerate(self.images())]
+        return [f"image {number}: {bad}" for number, bad in told if bad]
+
+    def notices(self) -> dict[str, bool]:
+        """By place that syncs: whether an image breaks a promise without its syncs."""
+        found: dict[str, bool] = {}
+        for site in self.disk.sites():
+            if site != _UNSEEN and not site.endswith("-journal"):
+                images = self.images(site)
+                random.Random(site).shuffle(images)  # noqa: S311 - the first one is enough
+                found[site] = any(self.broken(*image) for image in images)
+        return found
 
 
-@pytest.mark.parametrize("name", list(ALL))
-def test_what_was_promised_holds_after_a_power_cut(name: str, memory_folder: Path) -> None:
+@pytest.fixture(scope="module", params=[(name, number) for name in ALL for number in range(LIVES)], ids=lambda one: f"{one[0]}-{one[1]}")
+def played(request: pytest.FixtureRequest) -> Iterator[Played]:
+    with memory() as folder:
+        name, number = request.param
+        yield Played(name, number, folder)
+
+
+def test_what_was_promised_holds_after_a_power_cut(played: Played) -> None:
     """Planted: no sync of the folder when the file of vectors is made, none after its removal, none of an emptied log, none of a new
     spool's name after a start -> each fails.
     """
-    for number in range(LIVES):
-        disk, bad = play(name, memory_folder / str(number), number)
-        assert bad == []
-        assert len(disk.images) >= 2 * disk.syncs
+    assert played.cut() == []
+    assert len(played.images()) >= 4 * GROUPS
+    assert len(played.looked) >= GROUPS
 
 
-@pytest.mark.parametrize("name", list(ALL))
-def test_every_sync_that_is_left_out_is_noticed(name: str, memory_folder: Path) -> None:
+def test_every_sync_that_is_left_out_is_noticed(played: Played) -> None:
     """But two: SQLite's of a rollback journal guards the step of an empty file to a log, when nothing is promised yet; and that of
     ``Inbox`` is for a log that a process made which then died, while the model takes every first sync for its maker's.
     """
-    disk, _ = play(name, memory_folder / "whole", 0)
-    sites = [site for site in disk.sites if site != _UNSEEN and not site.endswith("-journal")]
-    bad = {site: play(name, memory_folder / f"without{i}", 0, site, enough=True)[1] for i, site in enumerate(sites)}
-    assert [site for site in sites if not bad[site]] == []
-    assert len(sites) >= 2
+    noticed = played.notices()
+    assert [site for site, seen in noticed.items() if not seen] == []
+    assert len(noticed) >= 2
+
+
+def main() -> None:
+    """How many images of what, and what was noticed."""
+    write, total = sys.stdout.write, 0
+    write(f"| what | lives | images | distinct | broken promises | places that sync | left out and noticed |\n|{'---|' * 7}\n")
+    for name in ALL:
+        images = distinct = broken = places = noticed = 0
+        for number in range(LIVES):
+            with memory() as folder:
+                one = Played(name, number, folder)
+                broken += len(one.cut())
+                images, distinct = images + 2 * len(one.disk.moments), distinct + len(one.looked)
+                seen = one.notices()
+                places, noticed = places + len(seen), noticed + sum(seen.values())
+        write(f"| {name} | {LIVES} | {images} | {distinct} | {broken} | {places} | {noticed} |\n")
+        sys.stdout.flush()
+        total += images
+    write(f"{total} images\n")
+
+
+if __name__ == "__main__":
+    main()

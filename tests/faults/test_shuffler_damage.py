@@ -207,6 +207,23 @@ def test_two_rows_with_each_other_s_bytes_are_both_damaged(site: Site, tmp_path:
         assert record.damaged == 2
 
 
+@pytest.mark.parametrize("secret", ["7", "zeroblob(3)", "zeroblob(32)", "x''", "'a text of thirty-two characters.'"])
+def test_a_secret_that_is_none_is_not_taken_for_one_of_the_version_before(site: Site, tmp_path: Path, secret: str) -> None:
+    """Without its checksum. Planted: whatever is there gets one -> the start ends in a TypeError, or a report sent again counts twice."""
+    folder = tmp_path / "one"
+    shutil.copytree(site.opened, folder)
+    with closing(sqlite3.connect(folder / INBOX, isolation_level=None)) as box:
+        box.execute(f"UPDATE secret SET secret = {secret}, digest = NULL")  # noqa: S608 - a test's own text
+    with closing(adopted(folder)) as store:
+        assert store.damage()
+        again = sorted(site.acked)[:10]
+        take(store, WINDOW, again)
+        assert delivered(store, WINDOW) == set(again)
+        record = store.record(WINDOW)
+        assert record is not None
+        assert record.damaged == REPORTS
+
+
 def test_tags_that_are_lost_let_no_device_in_twice(tmp_path: Path) -> None:
     """Of a task for enrolled devices. Planted: tags that can't be verified passed over -> the device's second report is taken."""
     who, sent = [secrets.token_bytes(32) for _ in range(20)], [secrets.token_bytes(ROW) for _ in range(20)]

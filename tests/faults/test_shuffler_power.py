@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import secrets
 import sqlite3
@@ -33,7 +32,7 @@ def adopted(folder: Path) -> SqliteStore:
 def live(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
     """A window's life under observation, with restarts on the way."""
     acked: set[bytes] = set()
-    disk = Disk(folder, lambda: frozenset(acked), rng)
+    disk = Disk(folder, lambda: frozenset(acked))
     with watched(disk, patch):
         store = adopted(folder)
         for number in range(GROUPS):
@@ -51,8 +50,6 @@ def live(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
         store.destroy_inbox(WINDOW)
         store.advance(WINDOW, WindowState.SEALED, WindowState.DELIVERING)
         store.close()
-    del store
-    gc.collect()
     return disk
 
 
@@ -78,10 +75,10 @@ def found(folder: Path, image: Image) -> list[bytes]:
     return [data[at : at + ROW] for at in range(0, len(data), ROW)]
 
 
-def losses(folder: Path, disk: Disk) -> list[str]:
+def losses(folder: Path, images: list[tuple[Image, frozenset[bytes]]]) -> list[str]:
     """Images after which an acknowledged report is missing or one is there twice."""
     bad: list[str] = []
-    for number, (image, acked) in enumerate(disk.images):
+    for number, (image, acked) in enumerate(images):
         try:
             rows = found(folder / str(number), image)
         except (ShoalError, sqlite3.Error) as error:
@@ -92,29 +89,28 @@ def losses(folder: Path, disk: Disk) -> list[str]:
     return bad
 
 
-def lives(tmp_path: Path, patch: pytest.MonkeyPatch) -> tuple[int, int, list[str]]:
-    """(images, syncs, losses) of LIVES lives."""
-    images, syncs, bad = 0, 0, list[str]()
-    for number in range(LIVES):
-        folder = tmp_path / f"life{number}"
-        folder.mkdir()
-        disk = live(folder, random.Random(number), patch)  # noqa: S311 - which image is no secret
-        bad += losses(folder, disk)
-        images, syncs = images + len(disk.images), syncs + disk.syncs
-    return images, syncs, bad
-
-
-def test_nothing_acknowledged_is_lost_at_a_power_cut(tmp_path: Path) -> None:
-    """Planted: no fsync of the batch file before its rename, none of the folder after, no state row before the inbox -> fails."""
+def one_life(home: Path, number: int = 0) -> tuple[int, int, list[str]]:
+    """(images, syncs, losses) of one life."""
+    folder = home / f"life{number}"
+    folder.mkdir()
+    rng = random.Random(number)  # noqa: S311 - which image is no secret
     with pytest.MonkeyPatch.context() as patch:
-        images, syncs, bad = lives(tmp_path, patch)
+        disk = live(folder, rng, patch)
+    images = list(disk.images(rng))
+    return len(images), disk.syncs, losses(folder, images)
+
+
+@pytest.mark.parametrize("number", range(LIVES))
+def test_nothing_acknowledged_is_lost_at_a_power_cut(memory_folder: Path, number: int) -> None:
+    """Planted: no fsync of the batch file before its rename, none of the folder after, no state row before the inbox -> fails."""
+    images, syncs, bad = one_life(memory_folder, number)
     assert bad == []
-    assert syncs >= LIVES * (GROUPS + 8)  # one sync per commit at least, so the observer sees them
+    assert syncs >= GROUPS + 8  # one sync per commit at least, so the observer sees them
     assert images >= 2 * syncs
 
 
 @pytest.mark.parametrize("level", ["OFF", "NORMAL"])
-def test_the_model_catches_a_store_that_does_not_sync_its_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+def test_the_model_catches_a_store_that_does_not_sync_its_commits(memory_folder: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     """The negative control. NORMAL syncs at checkpoints only: consistent, but acknowledged commits are lost."""
     real = disk_module.connect
 
@@ -124,8 +120,7 @@ def test_the_model_catches_a_store_that_does_not_sync_its_commits(tmp_path: Path
         return connection
 
     monkeypatch.setattr(disk_module, "connect", careless)
-    with pytest.MonkeyPatch.context() as patch:
-        _, _, bad = lives(tmp_path, patch)
+    _, _, bad = one_life(memory_folder)
     assert bad  # OFF: not even a state file is left, the start is refused
     assert level == "OFF" or any("acknowledged reports lost" in line for line in bad)
 
