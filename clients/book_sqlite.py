@@ -21,8 +21,9 @@ from shoal.clients.book import (
     rounding_of,
     tag,
 )
+from shoal.clients.consent import Answers
 from shoal.clients.ledger import EMPTY, Head, LedgerEntry, Stored, chained, check, missing_head
-from shoal.clients.store_sqlite import AgentStore, damaged, row_mark
+from shoal.clients.store_sqlite import AgentStore
 from shoal.entropy import SYSTEM, Entropy
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -35,7 +36,7 @@ class SqliteBook:
 
     def __init__(self, store: AgentStore, entropy: Entropy = SYSTEM) -> None:
         self._store, self._entropy = store, entropy
-        self._unentered = 0
+        self._unentered, self._marked = 0, store.marked
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -53,46 +54,51 @@ class SqliteBook:
                 return
             check_charge(self.spent(), nano, limit)
             self._store.reserve(nano)
-            row = (task_id.raw, window, nano, int(permanent))
-            db.execute(
-                "INSERT INTO charge (task_id, window, nano, permanent, mark) VALUES (?, ?, ?, ?, ?)", (*row, row_mark("charge", *row))
-            )
+            (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM charge").fetchone()
+            tally = self.tally(task_id)
+            self._marked.add(db, "charge", number, task_id.raw, window, nano, int(permanent))
+            self._marked.put(db, "tally", task_id.raw, tally.windows + 1, tally.nano + nano)
 
     def charged(self, task_id: TaskId, window: int) -> int | None:
-        rows = self._store.read("SELECT nano, permanent, mark FROM charge WHERE task_id = ? AND window = ?", (task_id.raw, window))
-        if rows and rows[0][2] != row_mark("charge", task_id.raw, window, *rows[0][:2]):
-            raise damaged(f"the charge of window {window} of task {task_id.short}")
-        return rows[0][0] if rows else None
+        rows = self._marked.read("charge", "WHERE task_id = ? AND window = ?", (task_id.raw, window))
+        if not rows:
+            self._marked.absent("charge", task_id)
+        return rows[0][3] if rows else None
 
     def charges(self) -> list[Charge]:
-        rows = self._store.read("SELECT task_id, window, nano, permanent FROM charge ORDER BY number")
-        return [Charge(TaskId(task), window, nano, bool(permanent)) for task, window, nano, permanent in rows]
+        rows = self._marked.read("charge", "ORDER BY number")
+        return [Charge(TaskId(task), window, nano, bool(permanent)) for _, task, window, nano, permanent in rows]
 
     def tally(self, task_id: TaskId) -> Tally:
-        rows = self._store.read("SELECT windows, nano FROM tally WHERE task_id = ?", (task_id.raw,))
-        return Tally(*rows[0]) if rows else Tally(0, 0)
+        rows = self._marked.read("tally", "WHERE task_id = ?", (task_id.raw,))
+        if not rows:
+            self._marked.absent("tally", task_id)
+        return Tally(*rows[0][1:]) if rows else Tally(0, 0)
 
     def lose(self, before_s: float, nano: int) -> None:
         check_loss(before_s, nano)
         with self._store.write() as db:
-            db.execute("INSERT INTO lost (before_s, nano) VALUES (?, ?)", (before_s, nano))
+            (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM lost").fetchone()
+            self._marked.add(db, "lost", number, float(before_s), nano)
 
     def lost(self) -> Loss | None:
-        rows = self._store.read("SELECT max(before_s), sum(nano) FROM lost")
-        return None if rows[0][0] is None else Loss(*rows[0])
+        rows = self._marked.read("lost")
+        return Loss(max(row[1] for row in rows), sum(row[2] for row in rows)) if rows else None
 
     # --- memo -----------------------------------------------------------------------------------------------------------
 
     def _secret(self, task_id: TaskId) -> bytes | None:
-        rows = self._store.read("SELECT secret FROM memo_key WHERE task_id = ?", (task_id.raw,))
-        return rows[0][0] if rows else None
+        rows = self._marked.read("memo_key", "WHERE task_id = ?", (task_id.raw,))
+        if not rows:  # another key would find no answer that is kept, and round at another point
+            self._marked.absent("memo_key", task_id)
+        return rows[0][1] if rows else None
 
     def _made_secret(self, task_id: TaskId) -> bytes:
         with self._store.write() as db:
             secret = self._secret(task_id)
             if secret is None:
                 secret = self._entropy.bytes(SECRET_SIZE)
-                db.execute("INSERT INTO memo_key VALUES (?, ?)", (task_id.raw, secret))
+                self._marked.add(db, "memo_key", task_id.raw, secret)
         return secret
 
     def rounding(self, task_id: TaskId) -> bytes:
@@ -100,41 +106,38 @@ class SqliteBook:
 
     def permanent(self, task_id: TaskId, cell: int) -> bytes | None:
         secret = self._secret(task_id)
-        if secret is None:
-            return None
-        return self._kept(task_id, "AND tag = ?", (tag(secret, cell),))
+        return None if secret is None else self._kept(task_id, "AND tag = ?", (tag(secret, cell),))
 
     def _kept(self, task_id: TaskId, where: str, values: tuple[bytes, ...] = ()) -> bytes | None:
-        query = f"SELECT tag, report, mark FROM memo WHERE task_id = ? {where}"  # noqa: S608 - constants
-        rows = self._store.read(query, (task_id.raw, *values))
-        if rows and rows[0][2] != row_mark("memo", task_id.raw, *rows[0][:2]):
-            raise damaged(f"an answer that is kept for task {task_id.short}")
-        return rows[0][1] if rows else None
+        rows = self._marked.read("memo", f"WHERE task_id = ? {where}", (task_id.raw, *values))
+        if not rows:
+            self._marked.absent("memo", task_id)
+        return rows[0][2] if rows else None
 
     def remember(self, task_id: TaskId, cell: int, report: bytes) -> None:
         with self._store.write() as db:
             known = self.permanent(task_id, cell)
             if known not in (None, report):
                 raise another_report()
-            named = tag(self._made_secret(task_id), cell)
-            db.execute(
-                "INSERT INTO memo VALUES (?1, ?2, ?3, (SELECT coalesce(max(used), 0) + 1 FROM memo WHERE task_id = ?1), ?4) "
-                "ON CONFLICT (task_id, tag) DO UPDATE SET used = excluded.used",
-                (task_id.raw, named, report, row_mark("memo", task_id.raw, named, report)),
-            )
+            (used,) = db.execute("SELECT coalesce(max(used), 0) + 1 FROM memo WHERE task_id = ?", (task_id.raw,)).fetchone()
+            self._marked.put(db, "memo", task_id.raw, tag(self._made_secret(task_id), cell), report, used)
 
     def latest(self, task_id: TaskId) -> bytes | None:
         return self._kept(task_id, "ORDER BY used DESC LIMIT 1")
 
     def choice(self, task_id: TaskId) -> bytes | None:
-        rows = self._store.read("SELECT chosen FROM choice WHERE task_id = ?", (task_id.raw,))
-        return rows[0][0] if rows else None
+        rows = self._marked.read("choice", "WHERE task_id = ?", (task_id.raw,))
+        if not rows:
+            self._marked.absent("choice", task_id)
+        return rows[0][1] if rows else None
 
     def choose(self, task_id: TaskId, choice: bytes) -> None:
         with self._store.write() as db:
-            if self.choice(task_id) not in (None, choice):
+            known = self.choice(task_id)
+            if known not in (None, choice):
                 raise another_choice()
-            db.execute("INSERT INTO choice VALUES (?, ?) ON CONFLICT (task_id) DO NOTHING", (task_id.raw, choice))
+            if known is None:
+                self._marked.add(db, "choice", task_id.raw, choice)
 
     def forget(self, task_id: TaskId) -> int:
         with self._store.write() as db:
@@ -146,19 +149,24 @@ class SqliteBook:
     # --- tasks and consent ----------------------------------------------------------------------------------------------
 
     def seen(self, task_id: TaskId) -> SeenTask | None:
-        rows = self._store.read("SELECT * FROM seen WHERE task_id = ?", (task_id.raw,))
+        """None also for what is damaged: it follows from the task's own file, and is entered anew."""
+        rows, _ = self._marked.sift("seen", "WHERE task_id = ?", (task_id.raw,))
         return SeenTask(TaskId(rows[0][0]), *rows[0][1:]) if rows else None
 
     def see(self, task: SeenTask) -> None:
         row = (task.task_id.raw, task.name, task.purpose, task.authority, task.epsilon0_nano, task.verdict)
         with self._store.write() as db:
-            db.execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._marked.put(db, "seen", *row)
 
     def tasks_of(self, purpose: str) -> list[TaskId]:
-        return [TaskId(raw) for (raw,) in self._store.read("SELECT task_id FROM seen WHERE purpose = ? ORDER BY task_id", (purpose,))]
+        """And those whose purpose is damaged: what waits of them goes with a consent that is taken back."""
+        whole, bad = self._marked.sift("seen", "ORDER BY task_id")
+        doubtful = [row[0] for row in bad if len(row[0]) == TaskId.SIZE]
+        return sorted(TaskId(raw) for raw in {*(row[0] for row in whole if row[2] == purpose), *doubtful})
 
-    def consents(self) -> dict[str, str]:
-        return dict(self._store.read("SELECT purpose, answer FROM consent ORDER BY purpose"))
+    def consents(self) -> Answers:
+        whole, bad = self._marked.sift("consent", "ORDER BY purpose")
+        return Answers(whole, damaged=bool(bad))
 
     def set_consent(self, purpose: str, answer: Answer | None) -> None:
         check_answer(answer)
@@ -166,11 +174,12 @@ class SqliteBook:
             if answer is None:
                 db.execute("DELETE FROM consent WHERE purpose = ?", (purpose,))
             else:
-                db.execute("INSERT OR REPLACE INTO consent VALUES (?, ?)", (purpose, answer))
+                self._marked.put(db, "consent", purpose, answer)
 
     def accepted(self, task_id: TaskId) -> float | None:
-        rows = self._store.read("SELECT epsilon0 FROM acceptance WHERE task_id = ?", (task_id.raw,))
-        return rows[0][0] if rows else None
+        """None also for what is damaged: then the owner never said yes."""
+        rows, _ = self._marked.sift("acceptance", "WHERE task_id = ?", (task_id.raw,))
+        return rows[0][1] if rows else None
 
     def accept(self, task_id: TaskId, epsilon0: float | None) -> None:
         check_accepted(epsilon0)
@@ -178,7 +187,7 @@ class SqliteBook:
             if epsilon0 is None:
                 db.execute("DELETE FROM acceptance WHERE task_id = ?", (task_id.raw,))
             else:
-                db.execute("INSERT OR REPLACE INTO acceptance VALUES (?, ?)", (task_id.raw, epsilon0))
+                self._marked.put(db, "acceptance", task_id.raw, float(epsilon0))
 
     # --- ledger ---------------------------------------------------------------------------------------------------------
 
@@ -199,7 +208,7 @@ class SqliteBook:
             if self._problems() >= LIMITS.refusals:
                 self._unentered += 1
                 return None
-            db.execute("INSERT INTO problem VALUES (?)", (digest.raw,))
+            self._marked.add(db, "problem", digest.raw)
             return self.append(entry)
 
     def _entered(self, digest: Digest) -> bool:

@@ -5,7 +5,7 @@ Three states: allowed, denied, not asked. Denied wins wherever it was said; with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal
 
@@ -15,6 +15,17 @@ Consent = Literal["allowed", "denied"]
 ALLOWED: Consent = "allowed"
 DENIED: Consent = "denied"
 NOT_ASKED = "not asked"
+
+
+class Answers(dict[str, str]):
+    """The answers of a device's memory, by purpose. ``damaged``: some answer cannot be read, and nobody knows whose it was: a purpose
+    that is not here was not asked then, whatever the configuration allows."""
+
+    def __init__(self, answers: Iterable[tuple[str, str]] = (), damaged: bool = False) -> None:
+        super().__init__(answers)
+        self.damaged = damaged
+
+
 NOTHING_STORED: Mapping[str, str] = MappingProxyType({})
 
 # The words of the command, and what they put into the device's memory: None takes an answer back.
@@ -30,7 +41,14 @@ def consent_to(purpose: str, written: Mapping[str, str], stored: Mapping[str, st
     answers = [source[purpose] for source in (written, stored) if purpose in source]
     if any(answer != ALLOWED for answer in answers):
         return DENIED
+    if purpose not in stored and unreadable(stored):
+        return NOT_ASKED
     return ALLOWED if answers else NOT_ASKED
+
+
+def unreadable(stored: Mapping[str, str]) -> bool:
+    """Whether some answer of the device's memory is damaged."""
+    return isinstance(stored, Answers) and stored.damaged
 
 
 def answer_of(word: str) -> Consent | None:

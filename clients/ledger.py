@@ -27,6 +27,7 @@ Detail = str | int | float | bool | None
 INFINITE = "infinite"  # the text for an epsilon without bound: JSON has no number for it
 HASH_SIZE = 32
 _CONTEXT = b"shoal/v1/ledger\x00"
+_NOTED = b"shoal/v1/noted\x00"
 _MOST_BODY = 2 * 1024 * 1024  # bytes: the largest report, in hexadecimal, has a quarter of that
 
 
@@ -165,16 +166,24 @@ class Noted:
     spent: int | None
 
     def __str__(self) -> str:
-        return f"{self.head}" if self.spent is None else f"spent {self.spent}\n{self.head}"
+        return f"{self.head}" if self.spent is None else f"spent {self.spent} {self._mark()}\n{self.head}"
+
+    def _mark(self) -> str:
+        """Finds what a disk changed."""
+        return sha256(_NOTED + f"{self.spent}\n{self.head}".encode())[:16].hex()
 
     @classmethod
     def parse(cls, text: str) -> Noted:
         """Of what ``str`` gives: the head is in the last line. Raises INVALID."""
         first, _, last = text.strip().rpartition("\n")
-        word, _, number = first.strip().partition(" ")
+        word, _, rest = first.strip().partition(" ")
+        number, _, mark = rest.partition(" ")
         if first and not (word == "spent" and number.isascii() and number.isdigit() and len(number) <= 19):
             raise _bad("what is noted of a ledger is what was spent, and its head")
-        return cls(Head.parse(last), int(number) if first else None)
+        noted = cls(Head.parse(last), int(number) if first else None)
+        if mark and mark != noted._mark():
+            raise _bad("what is noted of a ledger was changed since")
+        return noted
 
 
 def chained(before: bytes, body: bytes) -> bytes:

@@ -62,22 +62,32 @@ class EnteredOutbox:
             self._book.append(LedgerEntry(Event.OUTCOME, self._clock.now(), task_id, seen.name if seen else "", window, details))
 
     def claim(self, task_id: TaskId, window: int, make: Callable[[], Prepared]) -> tuple[Record, bool]:
-        return self._box.claim(task_id, window, make)
+        return self._whole(task_id, window, lambda: self._box.claim(task_id, window, make))
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
-        return self._box.find(task_id, window)
+        return self._whole(task_id, window, lambda: self._box.find(task_id, window))
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
-        """None also for a report whose bytes are damaged: it ends here, named in the ledger, and is never sent. Its charge stays."""
+        return self._whole(task_id, window, lambda: self._box.load(task_id, window))
+
+    def _whole(self, task_id: TaskId, window: int, step: Callable[[], T]) -> T:
+        """A step on a report that may be damaged: one that waits ends here, named in the ledger, and is never sent. Its charge stays."""
         try:
-            return self._box.load(task_id, window)
+            return step()
         except ShoalError as error:
-            if error.kind is not Kind.MISMATCH:
+            if error.kind is not Kind.MISMATCH or not self.spoil(task_id, window):
                 raise
             log.error("a stored report is damaged: it is never sent", task=task_id, window=window, error=error)
-        record = self._box.find(task_id, window)
-        self.finish(task_id, window, State.UNKNOWN if record is not None and record.doubtful else State.REFUSED, Kind.MISMATCH)
-        return None
+        return step()
+
+    def spoil(self, task_id: TaskId, window: int) -> bool:
+        with self._book.transaction():
+            if not self._box.spoil(task_id, window):
+                return False
+            seen = self._book.seen(task_id)
+            details: dict[str, Detail] = {"state": State.UNKNOWN.value, "kind": Kind.MISMATCH.name, "attempts": None}
+            self._book.append(LedgerEntry(Event.OUTCOME, self._clock.now(), task_id, seen.name if seen else "", window, details))
+        return True
 
     def records(self, *, queued: bool = False) -> list[Record]:
         return self._box.records(queued=queued)

@@ -78,6 +78,10 @@ class Outbox(Protocol):
         """A final answer: the bytes go, the outcome stays. Only the first one counts."""
         ...
 
+    def spoil(self, task_id: TaskId, window: int) -> bool:
+        """End a queued report that ``load`` finds damaged: UNKNOWN, its bytes go. Whether there was one."""
+        ...
+
     def pin(self, task_id: TaskId, schedule: Digest) -> None:
         """Remember the task's key schedule. Raises CONFLICT if another one was remembered: the task is struck before.
 
@@ -171,6 +175,9 @@ class MemoryOutbox:
         if record is not None:
             self._records[task_id.raw, window] = _changed(record, state, kind, record.attempts, record.doubtful)
             del self._bytes[task_id.raw, window]
+
+    def spoil(self, task_id: TaskId, window: int) -> bool:
+        return False  # nothing here is on a disk
 
     def pin(self, task_id: TaskId, schedule: Digest) -> None:
         if self._pins.setdefault(task_id.raw, schedule.raw) != schedule.raw:

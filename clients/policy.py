@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from shoal.clients.book import nano_down
-from shoal.clients.consent import ALLOWED, DENIED, NOTHING_STORED, consent_to
+from shoal.clients.consent import ALLOWED, DENIED, NOTHING_STORED, consent_to, unreadable
+from shoal.clients.marks import COMMAND
 from shoal.crypto.trust import TrustedTask
 from shoal.errors import Kind, ShoalError
 
@@ -122,6 +123,11 @@ def _check_consent(policy: Policy, name: str, purpose: str, stored: Mapping[str,
             if policy.purposes.get(purpose) == DENIED:
                 raise _refused(name, 'its purpose is denied: set it to "allowed" under purposes to change your mind')
             raise _refused(name, f"its purpose is denied: `shoal agent consent {name} allow` if you change your mind")
+        case "not asked" if unreadable(stored):
+            raise _refused(
+                name,
+                f"an answer of yours is damaged on this disk, so none counts that is not whole: `shoal agent consent {name}`, or {COMMAND}",
+            )
         case "not asked":
             raise _refused(
                 name,

@@ -12,10 +12,13 @@ from enum import Enum, unique
 from pathlib import Path
 from typing import Any
 
+from shoal.clients.marks import ROUNDS
 from shoal.clients.store_sqlite import SqliteFile
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
+
+_KEY = ("task_id", "window")
 
 
 @unique
@@ -49,54 +52,62 @@ class SqliteLedger:
 
     def __init__(self, path: Path) -> None:
         unusable = "not a usable ledger: restore it, or this device may answer a window twice"
-        self._file = SqliteFile(path, "ledger", ("rounds_001.sql",), unusable, lambda: hit("ledger.commit"))
+        self._file = SqliteFile(path, "ledger", ("rounds_001.sql", "rounds_002.sql"), unusable, lambda: hit("ledger.commit"), ROUNDS)
+        self._marked = self._file.marked
 
     # --- RoundLedger --------------------------------------------------------------------------------------------------
 
     def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
         """Durable on return. Raises CONFLICT if the window was answered already, in whatever round."""
         with self._file.write() as db:
-            if db.execute("SELECT 1 FROM answer WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone():
+            if self._row(task_id, window) is not None:
                 raise _answered()
-            db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, NULL, 'masked', NULL)", (task_id.raw, window, round_id.raw, sealed.raw))
+            self._marked.add(db, "answer", task_id.raw, window, round_id.raw, sealed.raw, None, Standing.MASKED.value, None)
 
     def released(self, task_id: TaskId, window: int, round_id: Digest, commit: Digest) -> None:
         """Durable on return. Raises CONFLICT unless this round answered the window and no other commit was answered."""
         with self._file.write() as db:
-            row = db.execute("SELECT round_id, released FROM answer WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone()
-            if row is None or row[0] != round_id.raw:
+            row = self._row(task_id, window)
+            if row is None or row[2] != round_id.raw:
                 raise _other_round()
-            if row[1] is not None and row[1] != commit.raw:
+            if row[4] is not None and row[4] != commit.raw:
                 raise _other_commit()
-            db.execute("UPDATE answer SET released = ? WHERE task_id = ? AND window = ?", (commit.raw, task_id.raw, window))
+            self._marked.change(db, "answer", _KEY, row, released=commit.raw)
 
     # --- standing -----------------------------------------------------------------------------------------------------
 
     def settle(self, task_id: TaskId, window: int, standing: Standing, kind: Kind | None = None) -> None:
         """What became of a MASKED answer; anything else stays as it is."""
         with self._file.write() as db:
-            db.execute(
-                "UPDATE answer SET outcome = ?, kind = ? WHERE task_id = ? AND window = ? AND outcome = 'masked'",
-                (standing.value, None if kind is None else kind.value, task_id.raw, window),
-            )
+            row = self._row(task_id, window)
+            if row is not None and row[5] == Standing.MASKED.value:
+                kind_value = None if kind is None else kind.value
+                self._marked.change(db, "answer", _KEY, row, outcome=standing.value, kind=kind_value)
 
     def find(self, task_id: TaskId, window: int) -> Answered | None:
-        found = self._read("WHERE task_id = ? AND window = ?", (task_id.raw, window))
-        return found[0] if found else None
+        """Raises MISMATCH for a damaged entry: the window is answered, and nothing more is known of it."""
+        row = self._row(task_id, window)
+        return None if row is None else _told(row)
+
+    def _row(self, task_id: TaskId, window: int) -> tuple[Any, ...] | None:
+        rows = self._marked.read("answer", "WHERE task_id = ? AND window = ?", (task_id.raw, window))
+        return rows[0] if rows else None
 
     def answers(self) -> list[Answered]:
-        """All of them, by task and window."""
-        return self._read("ORDER BY task_id, window", ())
+        """All that are whole, by task and window."""
+        return [_told(row) for row in self._marked.sift("answer", "ORDER BY task_id, window")[0]]
+
+    @property
+    def file(self) -> SqliteFile:
+        return self._file
 
     def close(self) -> None:
         self._file.close()
 
-    def _read(self, where: str, values: tuple[Any, ...]) -> list[Answered]:
-        rows = self._file.read(f"SELECT task_id, window, round_id, outcome, released, kind FROM answer {where}", values)  # noqa: S608 - constants
-        return [
-            Answered(TaskId(task), window, Digest(one), Standing(outcome), released is not None, None if kind is None else Kind(kind))
-            for task, window, one, outcome, released, kind in rows
-        ]
+
+def _told(row: tuple[Any, ...]) -> Answered:
+    task, window, one, _, released, outcome, kind = row
+    return Answered(TaskId(task), window, Digest(one), Standing(outcome), released is not None, None if kind is None else Kind(kind))
 
 
 class MemoryLedger:

@@ -20,14 +20,14 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from shoal.clients.ledger import EMPTY, Head, Noted
+from shoal.clients.marks import OUTBOX, Damage, Marked, Table, damaged, row_mark
 from shoal.clients.store_thread import StoreThread
-from shoal.digests import sha256
 from shoal.disks import disk_error, told_apart
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
@@ -48,11 +48,20 @@ class SqliteFile:
     """Opens or makes the file. Raises CONFIG (no such folder, no database, written by a newer version, readable by others), OVERLOADED.
 
     ``what``: its name in messages. ``migrations``: SQL files of this package, counted by PRAGMA user_version. ``unusable``: what to do
-    with a file that is none. ``point``: passes the failpoint of a commit.
+    with a file that is none. ``point``: passes the failpoint of a commit. ``tables``: those whose rows have marks.
     """
 
-    def __init__(self, path: Path, what: str, migrations: Sequence[str], unusable: str, point: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        what: str,
+        migrations: Sequence[str],
+        unusable: str,
+        point: Callable[[], None],
+        tables: Mapping[str, Table],
+    ) -> None:
         self.path, self._what, self._unusable, self._point = path, what, unusable, point
+        self.marked = Marked(self, tables)
         self._lock = threading.RLock()  # held through a transaction: other threads of this object wait, and see all of it or nothing
         self._depth = 0
         self._broken = False
@@ -61,6 +70,7 @@ class SqliteFile:
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise self._failure(error) from None
+        self._db.text_factory = _text
         try:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", *_SMALL_LOG):
                 self._db.execute(f"PRAGMA {pragma}")
@@ -168,6 +178,30 @@ class SqliteFile:
             except sqlite3.Error as error:
                 raise self._failure(error) from None
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Several reads of the same state, whatever other processes write meanwhile."""
+        with self._lock:
+            if self._db.in_transaction:
+                yield
+                return
+            try:
+                self._db.execute("BEGIN")
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+            try:
+                yield
+            finally:
+                self._roll_back()
+
+    def each(self, query: str) -> Iterator[_ROW]:
+        """The same, one row after the other: for tables that need not fit into memory. Others wait until it ends."""
+        with self._lock:
+            try:
+                yield from self._db.execute(query)
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+
     def close(self) -> None:
         with self._lock:
             self._db.close()
@@ -204,9 +238,10 @@ class AgentStore(SqliteFile):
         super().__init__(
             path,
             "outbox",
-            ("outbox_001.sql", "outbox_002.sql", "outbox_003.sql", "outbox_004.sql", "outbox_005.sql"),
+            tuple(f"outbox_{number:03}.sql" for number in range(1, 7)),
             unusable,
             lambda: hit("outbox.commit"),
+            OUTBOX,
         )
         try:
             self._begin_head()
@@ -291,15 +326,30 @@ class AgentStore(SqliteFile):
         if noted is None or not self._on_chain(noted.head):
             raise self.why_set_back()
         if nano:
-            self._ahead = nano
+            self._ahead = 0 if self._sums()[1] else nano
         if noted.spent is None or noted.spent < after:
-            self._note(Noted(noted.head, after + (_AHEAD - 1) * nano))
+            self._note(Noted(noted.head, after + (_AHEAD - 1) * self._ahead))
 
     def spent(self) -> int:
-        """Nano-epsilon over everything that was ever charged, and what the owner confirmed as lost."""
+        """Nano-epsilon over everything that was ever charged, and what the owner confirmed as lost. Never too little: where a sum is
+        damaged, what was noted beside the file, which is written ahead. Raises MISMATCH if that is not there either."""
         with self._lock:
-            spent: int = self.read("SELECT (SELECT coalesce(sum(nano), 0) FROM tally) + (SELECT coalesce(sum(nano), 0) FROM lost)")[0][0]
-            return spent
+            spent, damage = self._sums()
+            if damage is None:
+                return spent
+            noted = self.noted()
+            if noted is None or noted.spent is None:
+                raise damaged(damage)
+            return max(spent, noted.spent)
+
+    def _sums(self) -> tuple[int, Damage | None]:
+        """What the intact rows come to, and one that is not."""
+        total, found = 0, None
+        for table in ("tally", "lost"):
+            whole, bad = self.marked.sift(table)
+            total += sum(row[2] for row in whole)
+            found = Damage(self.path.name, table, row=bad[0]) if bad else found
+        return total, found
 
     def accept_head(self) -> None:
         """The chain as it is stands from now on, whatever was noted. After ``book.lose``. Raises OVERLOADED: then it does not."""
@@ -354,20 +404,9 @@ class AgentStore(SqliteFile):
         self.thread.close()
 
 
-def row_mark(*values: bytes | int | str | None) -> bytes:
-    """16 bytes of SHA-256 over what a row must hold, each value with its type and length: finds what a disk or a copy changed."""
-    parts = []
-    for value in values:
-        data = value if isinstance(value, bytes) else repr(value).encode()
-        parts.append(type(value).__name__[:1].encode() + len(data).to_bytes(8, "big") + data)
-    return sha256(b"shoal/v1/row\x00" + b"".join(parts))[:16]
-
-
-def damaged(what: str) -> ShoalError:
-    return ShoalError(
-        Kind.MISMATCH,
-        f"{what} is damaged on this device's disk: it is not used; `shoal agent ledger` says what was there. Look at the disk",
-    )
+def _text(raw: bytes) -> str:
+    """A text that a disk changed is read all the same: its mark tells."""
+    return raw.decode("utf-8", "replace")
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -64,8 +64,8 @@ class TaskBook:
             found = one.found
             if isinstance(found, Unusable):
                 unusable.append(found)
-            elif self._outbox.struck(found.task_id):
-                unusable.append(Unusable(path.name, _named(path, two_schedules()), found.keys.digest, found.trusted))
+            elif (error := self._stopped(found)) is not None:
+                unusable.append(Unusable(path.name, _named(path, error), found.keys.digest, found.trusted))
             elif found.task_id not in tasks:
                 tasks[found.task_id] = found
             elif path in paths:  # a feed may well bring what the owner put there
@@ -73,6 +73,15 @@ class TaskBook:
                 unusable.append(Unusable(path.name, _named(path, twice), found.keys.digest, None))
         self._tasks, self._read, self.unusable = tasks, read, unusable
         self.problems = {Path(one.file).stem: one.error for one in unusable}
+
+    def _stopped(self, found: Assignment) -> ShoalError | None:
+        """Why nothing of a task is sent any more: it has two schedules, or whether it has can't be read."""
+        try:
+            return two_schedules() if self._outbox.struck(found.task_id) else None
+        except ShoalError as error:
+            if error.kind is not Kind.MISMATCH:
+                raise
+            return error
 
     def _look(self, path: Path) -> _Read:
         stamp = (_stamp(path), _stamp(path.with_suffix(SCHEDULE_SUFFIX)))

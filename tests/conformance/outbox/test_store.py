@@ -296,7 +296,8 @@ def test_an_older_file_is_taken_over(path: Path) -> None:
     assert not device.claim(0)
     device.outbox.pin(TASK, Digest(b"1" * 32))
     assert device.store.read("PRAGMA integrity_check") == [("ok",)]
-    assert device.store.read("PRAGMA user_version") == [(5,)]
+    assert device.store.marked.damages() == []
+    assert device.store.read("PRAGMA user_version") == [(6,)]
     assert "queued" in str(device.store.read("EXPLAIN QUERY PLAN SELECT count(*) FROM report WHERE state = 'queued'"))
     assert [record.state for record in device.outbox.withdraw(TASK)] == [State.WITHDRAWN]
     assert (device.book.verify(), device.store.noted_head()) == (EMPTY, EMPTY)

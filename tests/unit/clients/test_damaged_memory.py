@@ -6,30 +6,57 @@ import logging
 import random
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
-from shoal.clients.core import State
+from shoal.clients.book import SeenTask
+from shoal.clients.consent import DENIED, NOT_ASKED, consent_to
+from shoal.clients.core import Prepared, State
 from shoal.clients.ledger import Event
+from shoal.clients.marks import OUTBOX, ROUNDS
+from shoal.clients.rounds_ledger import SqliteLedger, Standing
+from shoal.clients.store_sqlite import AgentStore
 from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
 from tests.conformance.outbox import device as memories
 from tests.owner_world import Owner, owner_at
 from tests.runner_world import HOUR, Place
 from tests.sizes import size
 
 
-def flipped(path: Path, table: str, column: str) -> None:
-    """One bit in the middle of a stored value, as a disk would: no trigger sees it."""
+def flipped(path: Path, table: str, column: str, chosen: str = "true") -> None:
+    """One bit in the middle of a stored value, as a disk would: no trigger and no check sees it. ``chosen``: which row."""
     database = sqlite3.connect(path)
+    database.execute("PRAGMA ignore_check_constraints = ON")
     for (trigger,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         database.execute(f"DROP TRIGGER {trigger}")
-    key = "used" if table == "memo" else "rowid"
-    rowid, value = database.execute(f"SELECT {key}, {column} FROM {table} LIMIT 1").fetchone()  # noqa: S608 - constants
-    changed = value ^ 1 if isinstance(value, int) else value[:30] + bytes([value[30] ^ 4]) + value[31:]
-    database.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (changed, rowid))  # noqa: S608 - constants
+    columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+    row = database.execute(f"SELECT * FROM {table} WHERE {chosen} LIMIT 1").fetchone()  # noqa: S608 - names of the schema
+    this = " AND ".join(f"{name} IS ?" for name in columns)
+    changed = with_a_flipped_bit(row[columns.index(column)])
+    database.execute(f"UPDATE {table} SET {column} = ? WHERE {this}", (changed, *row))  # noqa: S608 - the same
+    assert database.total_changes == 1
     database.commit()
     database.close()
+
+
+def with_a_flipped_bit(value: object) -> object:
+    match value:
+        case None:
+            return 3
+        case int():
+            return value ^ 1
+        case float():
+            return value * (1 + 2**-40)
+        case bytes():
+            at = len(value) // 2
+            return value[:at] + bytes([value[at] ^ 4]) + value[at + 1 :]
+        case _:
+            text = str(value)
+            return text[:2] + chr(ord(text[2]) ^ 1) + text[3:]
 
 
 @pytest.mark.parametrize("column", ["frame", "ack_key", "expires_s"])
@@ -56,28 +83,201 @@ async def test_a_damaged_report_is_never_sent(place: Place, caplog: pytest.LogCa
     assert len(place.entries(Event.REPORTED)) == 3
 
 
-DEVICE: dict[str, tuple[str, str, Callable[[memories.Device], object]]] = {
-    "a charge": ("charge", "nano", lambda device: device.book.charged(memories.TASK, 0)),
-    "a charge, in the next answer": ("charge", "nano", lambda device: device.outbox.claim(memories.TASK, 0, lambda: device.make(0))),
-    "a kept answer": ("memo", "report", lambda device: device.book.permanent(memories.TASK, 0)),
-    "the last answer": ("memo", "report", lambda device: device.book.latest(memories.TASK)),
+# --- every column of every table ------------------------------------------------------------------------------------------
+
+ONE, OTHER, PURPOSE, ROUND = memories.TASK, TaskId(b"o" * 32), "health research", Digest(b"r" * 32)
+SPENT = 17
+STRUCK = TaskId(b"s" * 32)
+MINE = {"task_id": f"x'{ONE.raw.hex()}'", "purpose": f"'{PURPOSE}'"}  # how its rows are chosen
+
+
+def lived(path: Path) -> memories.Device:
+    """A memory with rows in every table: of ``ONE``, all that may be damaged comes first; and ``OTHER``, which goes on."""
+    device = memories.Device(path)
+    book, outbox = device.book, device.outbox
+    with book.transaction():
+        for task in (ONE, OTHER):
+            book.see(SeenTask(task, "visits", PURPOSE if task == ONE else "other", b"a" * 32, 5, "accepted"))
+            outbox.pin(task, Digest(b"1" * 32))
+            outbox.claim(task, 0, lambda task=task: Prepared(task, 0, b"f" * 512, b"k" * 32, 1_000))  # type: ignore[misc]
+            book.charge(task, 0, 5, None)
+            book.remember(task, 0, bytes(64))
+            book.choose(task, b"chosen")
+            book.accept(task, 4.0)
+        book.set_consent(PURPOSE, "denied")
+        book.set_consent("other", "allowed")
+        book.lose(1_000.0, 7)
+        book.problem(Digest(b"2" * 32), memories.entry())
+        book.see(SeenTask(STRUCK, "struck", "other", b"a" * 32, 5, "refused"))
+        outbox.strike(STRUCK)
+        outbox.claim(OTHER, 1, lambda: Prepared(OTHER, 1, b"f" * 512, b"k" * 32, 1_000))
+        outbox.sending(OTHER, 1)
+        device.store.longer()
+    assert device.store.marked.damages() == []
+    return device
+
+
+def refuses(*steps: Callable[[], object]) -> None:
+    for step in steps:
+        assert "damaged" in memories.error_of(Kind.MISMATCH, step)
+
+
+def spends_enough(device: memories.Device) -> None:
+    assert device.book.spent() >= SPENT
+
+
+def is_not_asked(device: memories.Device) -> None:
+    stored = device.book.consents()
+    assert consent_to(PURPOSE, {PURPOSE: "allowed"}, stored) in (DENIED, NOT_ASKED)
+    assert consent_to("never answered here", {"never answered here": "allowed"}, stored) == NOT_ASKED
+
+
+def is_never_accepted(device: memories.Device) -> None:
+    assert device.book.accepted(ONE) is None
+
+
+def is_never_lost_sight_of(device: memories.Device) -> None:
+    book = device.book
+    assert book.seen(ONE) is None
+    assert ONE in book.tasks_of(PURPOSE) or ONE not in {*book.tasks_of("other"), *book.tasks_of(PURPOSE)}
+
+
+# What a device does, by the table in which a row of ``ONE`` is damaged. A table that is not here fails below.
+SAFE: dict[str, Callable[[memories.Device], object]] = {
+    "report": lambda d: refuses(lambda: d.outbox.claim(ONE, 0, never)),
+    "schedule": lambda d: refuses(lambda: d.outbox.pin(ONE, Digest(b"3" * 32))),
+    "struck": lambda d: refuses(lambda: d.outbox.struck(STRUCK)),
+    "charge": lambda d: refuses(lambda: d.book.charged(ONE, 0), lambda: d.book.charge(ONE, 0, 5, None)),
+    "tally": lambda d: (refuses(lambda: d.book.tally(ONE), lambda: d.book.charge(ONE, 3, 5, None)), spends_enough(d)),
+    "memo_key": lambda d: refuses(lambda: d.book.rounding(ONE), lambda: d.book.permanent(ONE, 0), lambda: d.book.remember(ONE, 0, b"")),
+    "memo": lambda d: refuses(lambda: d.book.permanent(ONE, 0), lambda: d.book.latest(ONE)),
+    "seen": is_never_lost_sight_of,
+    "consent": is_not_asked,
+    "acceptance": is_never_accepted,
+    "choice": lambda d: refuses(lambda: d.book.choice(ONE)),
+    "lost": lambda d: (refuses(d.book.lost), spends_enough(d)),
+    "problem": spends_enough,
+    "ledger": lambda d: memories.error_of(Kind.MISMATCH, d.book.verify),
 }
 
 
-@pytest.mark.parametrize("how", DEVICE)
-def test_a_damaged_row_is_not_used(tmp_path: Path, how: str) -> None:
-    """Neither a charge nor an answer that is kept. Planted: rows read without their mark -> it counts as it stands."""
-    path = tmp_path / "outbox.db"
-    device = memories.Device(path)
-    with device.book.transaction():
-        device.book.charge(memories.TASK, 0, 5, None)
-        device.book.remember(memories.TASK, 0, bytes(64))
-        device.book.append(memories.entry(0))
+def never() -> Prepared:
+    raise AssertionError("a window is not answered again")
+
+
+def columns_of(path: Path, opened: Callable[[Path], Closable]) -> list[tuple[str, str]]:
+    """Every column of every table, as the schema has them."""
+    opened(path).close()
+    database = sqlite3.connect(path)
+    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    found = [(table, row[1]) for table in tables for row in database.execute(f"PRAGMA table_info({table})")]
+    database.close()
+    return found
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def living(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a device that has rows in every table."""
+    folder = tmp_path_factory.mktemp("living")
+    lived(folder / "outbox.db").store.close()
+    ledger = SqliteLedger(folder / "rounds.db")
+    ledger.masked(ONE, 0, ROUND, Digest(b"s" * 32))
+    ledger.released(ONE, 0, ROUND, Digest(b"c" * 32))
+    assert ledger.file.marked.damages() == []
+    ledger.close()
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def restored(folder: Path, living: dict[str, bytes]) -> None:
+    for old in folder.iterdir():
+        old.unlink()
+    for name, data in living.items():
+        (folder / name).write_bytes(data)
+        (folder / name).chmod(0o600)
+
+
+def test_every_column_has_a_mark_and_is_read_by_it(tmp_path: Path, living: dict[str, bytes]) -> None:
+    """A flipped bit anywhere is named, and what the device then does is safe; another task goes on.
+
+    Planted: ``sift`` that takes every row, a mark that leaves out its last column, ``absent`` that never looks: each is seen.
+    """
+    columns = columns_of(tmp_path / "new.db", AgentStore)
+    assert {table for table, _ in columns} == set(SAFE) == {*OUTBOX, "ledger"}
+    assert all(("mark" in [name for of, name in columns if of == table]) for table in OUTBOX)
+    for table, column in columns:
+        restored(tmp_path, living)
+        chosen = [f"{name} = {value}" for name, value in MINE.items() if (table, name) in columns and table != "struck"]
+        flipped(tmp_path / "outbox.db", table, column, " AND ".join(chosen) or "true")
+        device = memories.Device(tmp_path / "outbox.db")
+        found = device.store.marked.damages()
+        if table != "ledger":
+            assert [one.table for one in found] == [table], (table, column)
+            assert "\n" not in str(found[0])
+        SAFE[table](device)
+        if column not in ("task_id", "number") and table not in ("lost", "ledger"):
+            assert device.book.charged(OTHER, 9) is None
+            device.book.charge(OTHER, 9, 1, None)
+            assert device.book.spent() >= SPENT + 1
+        device.store.close()
+
+
+def test_every_column_of_the_rounds_has_a_mark_and_is_read_by_it(tmp_path: Path, living: dict[str, bytes]) -> None:
+    """The window is not answered again, no shares are given for another set. Planted: ``read`` without marks -> a second commit."""
+    columns = columns_of(tmp_path / "new.db", SqliteLedger)
+    assert {table for table, _ in columns} == set(ROUNDS)
+    for table, column in columns:
+        restored(tmp_path, living)
+        flipped(tmp_path / "rounds.db", table, column)
+        ledger = SqliteLedger(tmp_path / "rounds.db")
+        assert [one.table for one in ledger.file.marked.damages()] == [table], column
+        if column in ("task_id", "window"):  # the charge says that the window was answered: test_setback.py
+            assert ledger.find(ONE, 0) is None
+        else:
+            refuses(partial(ledger.find, ONE, 0), partial(ledger.masked, ONE, 0, ROUND, ROUND))
+            refuses(partial(ledger.released, ONE, 0, ROUND, Digest(b"d" * 32)), partial(ledger.settle, ONE, 0, Standing.LOST))
+        ledger.close()
+
+
+def test_a_charge_that_is_gone_is_missed(tmp_path: Path) -> None:
+    """The row, or its entry in the index alone: its window is not answered again. Planted: sums not compared, indices not checked."""
+    for statement in (
+        "DELETE FROM charge WHERE window = 0",
+        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'queued') "
+        "WHERE name = 'sqlite_autoindex_charge_1'",
+    ):
+        path = tmp_path / f"{len(statement)}.db"
+        device = memories.Device(path)
+        for window in range(2):
+            device.book.charge(ONE, window, 5, None)
+        device.store.close()
+        database = sqlite3.connect(path)
+        for (trigger,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f"DROP TRIGGER {trigger}")
+        database.executescript(statement)
+        database.commit()
+        database.close()
+        device = memories.Device(path)
+        refuses(partial(device.book.charge, ONE, 0, 5, None))
+        assert device.book.spent() == 10
+        device.store.close()
+
+
+def test_what_is_noted_beside_is_marked(tmp_path: Path) -> None:
+    """What may have been spent is not trusted either. Planted: the mark not compared -> less was spent than was."""
+    device = memories.Device(tmp_path / "outbox.db")
+    device.book.charge(ONE, 0, 5, None)
     device.store.close()
-    table, column, read = DEVICE[how]
-    flipped(path, table, column)
-    device = memories.Device(path)
-    assert "damaged" in memories.error_of(Kind.MISMATCH, lambda: read(device))
+    head = tmp_path / "outbox.db.head"
+    words = head.read_text()
+    assert words.startswith("spent 40 ")
+    head.write_text(words.replace("spent 40 ", "spent 10 "))
+    device = memories.Device(tmp_path / "outbox.db")
+    assert device.store.noted() is None
+    memories.error_of(Kind.MISMATCH, lambda: device.book.charge(ONE, 1, 5, None))
     device.store.close()
 
 
