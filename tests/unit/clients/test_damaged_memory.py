@@ -126,6 +126,16 @@ def spends_enough(device: memories.Device) -> None:
     assert device.book.spent() >= SPENT
 
 
+def counts_as_spent(device: memories.Device) -> None:
+    refuses(lambda: device.book.tally(ONE), lambda: device.book.charge(ONE, 3, 5, None))
+    spends_enough(device)
+
+
+def counts_as_lost(device: memories.Device) -> None:
+    refuses(device.book.lost)
+    spends_enough(device)
+
+
 def is_not_asked(device: memories.Device) -> None:
     stored = device.book.consents()
     assert consent_to(PURPOSE, {PURPOSE: "allowed"}, stored) in (DENIED, NOT_ASKED)
@@ -148,14 +158,14 @@ SAFE: dict[str, Callable[[memories.Device], object]] = {
     "schedule": lambda d: refuses(lambda: d.outbox.pin(ONE, Digest(b"3" * 32))),
     "struck": lambda d: refuses(lambda: d.outbox.struck(STRUCK)),
     "charge": lambda d: refuses(lambda: d.book.charged(ONE, 0), lambda: d.book.charge(ONE, 0, 5, None)),
-    "tally": lambda d: (refuses(lambda: d.book.tally(ONE), lambda: d.book.charge(ONE, 3, 5, None)), spends_enough(d)),
+    "tally": counts_as_spent,
     "memo_key": lambda d: refuses(lambda: d.book.rounding(ONE), lambda: d.book.permanent(ONE, 0), lambda: d.book.remember(ONE, 0, b"")),
     "memo": lambda d: refuses(lambda: d.book.permanent(ONE, 0), lambda: d.book.latest(ONE)),
     "seen": is_never_lost_sight_of,
     "consent": is_not_asked,
     "acceptance": is_never_accepted,
     "choice": lambda d: refuses(lambda: d.book.choice(ONE)),
-    "lost": lambda d: (refuses(d.book.lost), spends_enough(d)),
+    "lost": counts_as_lost,
     "problem": spends_enough,
     "ledger": lambda d: memories.error_of(Kind.MISMATCH, d.book.verify),
 }
