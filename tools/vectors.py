@@ -17,11 +17,22 @@ from vectors_enrolment import admissions, bad_admissions
 from vectors_replies import bad_replies, replies
 from vectors_tasks import Json, bad_documents, documents, domains, fixed, hpke_key, mechanisms, signing_key
 
-from shoal.crypto.envelope import HEADER_SIZE, HopContent, hop_info, receipt_mac, report_info, seal_frame, seal_report
+from shoal.crypto.envelope import (
+    HEADER_SIZE,
+    HopContent,
+    frame_size,
+    hop_info,
+    receipt_mac,
+    report_info,
+    seal_frame,
+    seal_report,
+    sealed_size,
+)
 from shoal.crypto.hpke import seal
 from shoal.crypto.signing import SigningContext, signed_input
 from shoal.crypto.suites import PublicKeyConfig, SuiteId
 from shoal.ids import TaskId
+from shoal.limits import LIMITS
 from shoal.protos.submit_pb2 import HopPayload
 
 PATH = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "shoal_wire_v1.json"
@@ -158,24 +169,69 @@ def frames() -> list[Json]:
     for suite in SuiteId:
         config = hpke_key(suite, "hop").config
         for window, messages, admission, hop in shapes:
-            content = content_for(suite, window, messages, admission)
-            frame = seal_frame(config, content, hop)
-            entries.append(
-                {
-                    "suite": suite.value,
-                    "hop": hop,
-                    "info": hop_info(hop, config.key_id).hex(),
-                    "task_id": content.task_id.hex,
-                    "window": window,
-                    "ack_key": content.ack_key.hex(),
-                    "analyzer_key_id": content.analyzer_key_id.hex,
-                    "admission": admission.hex(),
-                    "sealed": [message.hex() for message in content.sealed],
-                    "frame": frame.hex(),
-                    "receipts": [{"status": status, "mac": receipt_mac(ACK_KEY, status, frame).hex()} for status in (0, 7, 255)],
-                }
-            )
+            entries.append(_frame_entry(config, content_for(suite, window, messages, admission), hop))
     return entries
+
+
+def _frame_entry(config: PublicKeyConfig, content: HopContent, hop: int = 0) -> Json:
+    frame = seal_frame(config, content, hop)
+    return {
+        "suite": config.suite.value,
+        "hop": hop,
+        "info": hop_info(hop, config.key_id).hex(),
+        "task_id": content.task_id.hex,
+        "window": content.window,
+        "ack_key": content.ack_key.hex(),
+        "analyzer_key_id": content.analyzer_key_id.hex,
+        "admission": content.admission.hex(),
+        "sealed": [message.hex() for message in content.sealed],
+        "frame": frame.hex(),
+        "receipts": [{"status": status, "mac": receipt_mac(ACK_KEY, status, frame).hex()} for status in (0, 7, 255)],
+    }
+
+
+BORDER_SUITE = SuiteId.X25519_AES128
+
+
+def _largest() -> int:
+    """Bytes of the largest report whose frames have the smallest size, in every window."""
+
+    def fits(report_size: int) -> bool:
+        return frame_size(BORDER_SUITE, 1, sealed_size(BORDER_SUITE, report_size)) == LIMITS.frame_sizes[0]
+
+    return max(size for size in range(1, LIMITS.frame_sizes[0]) if fits(size))
+
+
+def borders() -> list[Json]:
+    """The last report of one size and the first of the next, in window 0, whose number is not written, and in another one."""
+    config, largest = hpke_key(BORDER_SUITE, "hop").config, _largest()
+    return [
+        {"report_size": size, "size": wanted, **_frame_entry(config, content_for(BORDER_SUITE, window, 1, b"", b"\x01" * size))}
+        for size, wanted in zip((largest, largest + 1), LIMITS.frame_sizes, strict=False)
+        for window in (0, WINDOW)
+    ]
+
+
+def bad_borders() -> list[Json]:
+    """Sealed correctly, but of another size than every frame of a task with reports of that size."""
+    config, (small, middle, _), largest = hpke_key(BORDER_SUITE, "hop").config, LIMITS.frame_sizes, _largest()
+    cases = {
+        "window 0, as small as what it holds": (0, largest + 1, small),
+        "window 0, one size too large": (0, largest, middle),
+        "another window, one size too large": (WINDOW, largest, middle),
+    }
+    return [
+        {
+            "suite": BORDER_SUITE.value,
+            "hop": 0,
+            "name": name,
+            "report_size": report_size,
+            "window": window,
+            "frame": _frame_of(config, _with_length(_payload(window, b"\x01" * report_size)), size=size).hex(),
+            "kind": "INVALID",
+        }
+        for name, (window, report_size, size) in cases.items()
+    ]
 
 
 def _frame_of(config: PublicKeyConfig, plaintext: bytes, *, hop: int = 0, info: bytes | None = None, size: int = 512) -> bytes:
@@ -185,8 +241,8 @@ def _frame_of(config: PublicKeyConfig, plaintext: bytes, *, hop: int = 0, info: 
     return bytes((1, config.suite, hop)) + config.key_id.raw + sealed
 
 
-def _payload(**changed: Any) -> bytes:
-    content = content_for(SuiteId.X25519_AES128, WINDOW, 1, b"")
+def _payload(window: int = WINDOW, report: bytes = b"\x01", **changed: Any) -> bytes:
+    content = content_for(SuiteId.X25519_AES128, window, 1, b"", report)
     fields: dict[str, Any] = {
         "task_id": content.task_id.raw,
         "window": content.window,
@@ -339,6 +395,7 @@ def make() -> Json:
         "keys": keys(),
         "reports": reports(),
         "frames": good_frames,
+        "borders": borders(),
         "signatures": signatures(),
         "admissions": admissions(),
         "replies": replies(),
@@ -349,6 +406,7 @@ def make() -> Json:
             "configurations": bad_configurations(),
             "reports": bad_reports(),
             "frames": bad_frames(),
+            "borders": bad_borders(),
             "receipts": bad_receipts(bytes.fromhex(good_frames[0]["frame"])),
             "signatures": bad_signatures(),
             "admissions": bad_admissions(),

@@ -11,6 +11,7 @@ import json
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,13 @@ from shoal.crypto.brokered import read_reply, reply_name
 from shoal.crypto.enrolment import ADMISSION_SIZE, Certificate, DeviceIdentity, issue, prove, verify_certificate, verify_proof
 from shoal.crypto.envelope import (
     frame_header,
+    frame_size,
     hop_info,
     open_frame,
     open_report,
     receipt_mac,
     report_info,
+    seal_frame,
     sealed_size,
     verify_receipt,
 )
@@ -42,7 +45,8 @@ from shoal.ids import KeyId, TaskId
 from shoal.mechanisms.registry import create
 from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.protos import task_pb2
-from shoal.task import MechanismSpec
+from shoal.shuffler.core import check_size
+from shoal.task import MechanismSpec, Task
 
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS: dict[str, Any] = json.loads((ROOT / "tests" / "vectors" / "shoal_wire_v1.json").read_text())
@@ -81,7 +85,7 @@ def test_reports(entry: dict[str, Any]) -> None:
     assert len(raw(entry, "sealed")) == sealed_size(SuiteId(entry["suite"]), len(raw(entry, "report")))
 
 
-@pytest.mark.parametrize("entry", VECTORS["frames"])
+@pytest.mark.parametrize("entry", VECTORS["frames"] + VECTORS["borders"])
 def test_frames(entry: dict[str, Any]) -> None:
     key, frame = private(entry["suite"], "hop"), raw(entry, "frame")
     header = frame_header(frame)
@@ -93,10 +97,26 @@ def test_frames(entry: dict[str, Any]) -> None:
     assert (content.admission.hex(), [message.hex() for message in content.sealed]) == (entry["admission"], entry["sealed"])
     analyzer = private(entry["suite"], "analyzer")
     for message in content.sealed:
-        assert open_report(analyzer, report_info(content.task_id, content.window, analyzer.config.key_id), message)[16:] == b"\x01"
+        report = open_report(analyzer, report_info(content.task_id, content.window, analyzer.config.key_id), message)[16:]
+        assert report == b"\x01" * entry.get("report_size", 1)
     for receipt in entry["receipts"]:
         assert receipt_mac(content.ack_key, receipt["status"], frame).hex() == receipt["mac"]
         verify_receipt(content.ack_key, receipt["status"], frame, raw(receipt, "mac"))
+
+
+def with_reports_of(report_size: int) -> Task:
+    """The task of the documents, open to all, with a report of that size."""
+    documents = VECTORS["documents"]
+    return replace(trust_task(raw(documents, "signed_task"), {raw(documents, "authority")}).task, report_size=report_size)
+
+
+@pytest.mark.parametrize("entry", VECTORS["borders"], ids=lambda e: f"{e['report_size']}-{e['window']}")
+def test_borders(entry: dict[str, Any]) -> None:
+    """Planted: ``seal_frame`` without its look at window 0 -> a frame of another size than the task's, fails."""
+    key, frame = private(entry["suite"], "hop"), raw(entry, "frame")
+    assert len(frame) == entry["size"] == frame_size(SuiteId(entry["suite"]), 1, sealed_size(SuiteId(entry["suite"]), entry["report_size"]))
+    assert len(seal_frame(key.config, open_frame(key, frame))) == entry["size"]
+    check_size(with_reports_of(entry["report_size"]), len(frame))
 
 
 @pytest.mark.parametrize("entry", VECTORS["signatures"], ids=lambda e: e["context"])
@@ -233,6 +253,17 @@ def test_refused_reports(entry: dict[str, Any]) -> None:
 def test_refused_frames(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
         open_frame(private(entry["suite"], "hop"), raw(entry, "frame"), entry["hop"])
+    kind_of(entry, caught.value)
+
+
+@pytest.mark.parametrize("entry", REFUSE["borders"], ids=named)
+def test_refused_borders(entry: dict[str, Any]) -> None:
+    """They open: the size alone is another than the task's. Planted: ``check_size`` that takes any of the three -> fails."""
+    frame = raw(entry, "frame")
+    content = open_frame(private(entry["suite"], "hop"), frame)
+    assert [len(one) for one in content.sealed] == [sealed_size(SuiteId(entry["suite"]), entry["report_size"])]
+    with pytest.raises(ShoalError) as caught:
+        check_size(with_reports_of(entry["report_size"]), len(frame))
     kind_of(entry, caught.value)
 
 

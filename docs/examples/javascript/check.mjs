@@ -61,7 +61,7 @@ const CHECKS = {
   },
 
   async frames() {
-    const alone = vectors.frames.filter(
+    const alone = [...vectors.frames, ...vectors.borders].filter(
       ({ hop, sealed, admission }) => !hop && sealed.length === 1 && !admission,
     );
     for (const entry of alone) {
