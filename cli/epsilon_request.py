@@ -87,37 +87,35 @@ class Request:
 
         ``rounds``: the target is of so many releases about the same devices together; None: of one.
         """
-        subject, epsilon0, n, delta = self.subject, self.epsilon0, self.n, self.delta
+        subject, epsilon0, n, delta, share = self.subject, self.epsilon0, self.n, self.delta, self.share
         found: float | int
-        if rounds is not None and isinstance(subject, Pure):
-            return self._solved_together(subject, solve, target, rounds)
         if isinstance(subject, Dummies) and n is not None and delta is not None:
-            honest = max(1, count_honest(n, self.share))
-            subject, found = subject.solved(honest, target, delta)
+            subject, found = subject.solved(max(1, count_honest(n, share)), target, delta)
         elif not isinstance(subject, Pure):
             raise ShoalError(Kind.INVALID, "a mechanism that nothing can be solved for")
         elif solve is Solved.epsilon0 and n is not None and delta is not None:
-            found = epsilon0 = largest_epsilon0(subject.family, target, delta, n, honest_fraction=self.share)[0]
+            found = epsilon0 = (
+                largest_epsilon0(subject.family, target, delta, n, honest_fraction=share)[0]
+                if rounds is None
+                else largest_epsilon0_of_rounds(subject.family, target, delta, n, rounds, honest_fraction=share)
+            )
         elif solve is Solved.n and epsilon0 is not None and delta is not None:
-            found = n = smallest_n(subject.family(epsilon0), target, delta, honest_fraction=self.share)
+            law = subject.family(epsilon0)
+            found = n = (
+                smallest_n(law, target, delta, honest_fraction=share)
+                if rounds is None
+                else smallest_n_of_rounds(law, target, delta, rounds, honest_fraction=share)
+            )
         elif epsilon0 is not None and n is not None:
-            found = delta = smallest_delta(subject.family(epsilon0), target, n, honest_fraction=self.share)
+            law = subject.family(epsilon0)
+            found = delta = (
+                smallest_delta(law, target, n, honest_fraction=share)
+                if rounds is None
+                else smallest_delta_of_rounds(law, target, n, rounds, honest_fraction=share)
+            )
         else:
             raise ShoalError(Kind.INVALID, "a request lacks more than the number that is solved for")
-        return Request(self.mechanism, subject, epsilon0, n, delta, self.share), {solve.replace("-", "_"): found}
-
-    def _solved_together(self, subject: Pure, solve: Solved, target: float, rounds: int) -> tuple[Request, dict[str, float | int]]:
-        epsilon0, n, delta = self.epsilon0, self.n, self.delta
-        found: float | int
-        if solve is Solved.epsilon0 and n is not None and delta is not None:
-            found = epsilon0 = largest_epsilon0_of_rounds(subject.family, target, delta, n, rounds, honest_fraction=self.share)
-        elif solve is Solved.n and epsilon0 is not None and delta is not None:
-            found = n = smallest_n_of_rounds(subject.family(epsilon0), target, delta, rounds, honest_fraction=self.share)
-        elif epsilon0 is not None and n is not None:
-            found = delta = smallest_delta_of_rounds(subject.family(epsilon0), target, n, rounds, honest_fraction=self.share)
-        else:
-            raise ShoalError(Kind.INVALID, "a request lacks more than the number that is solved for")
-        return replace(self, epsilon0=epsilon0, n=n, delta=delta), {solve.replace("-", "_"): found}
+        return replace(self, subject=subject, epsilon0=epsilon0, n=n, delta=delta), {solve.replace("-", "_"): found}
 
     def bound(self) -> Bound:
         """The certificate. A delta of 0 (solved: the target is epsilon0 or more) is certified at the smallest that is computed with."""
