@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal import timekeeper
@@ -24,12 +24,12 @@ from shoal.codec import encode_task
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
-from shoal.domain import YesNo
+from shoal.domain import Domain, YesNo
 from shoal.ids import TaskId
-from shoal.mechanisms import design
+from shoal.mechanisms import create, design
 from shoal.mqtt.settings import BrokerSettings
 from shoal.readings import SystemReadings
-from shoal.task import Admission, Task, WindowPlan
+from shoal.task import Admission, MechanismSpec, Task, WindowPlan
 from shoal.timekeeping import Origin, Standing
 from tests.mqtt_devices import table
 
@@ -52,16 +52,15 @@ class LoadTask:
         return SimulatedTask(self.signed_task, self.signed_schedule, tuple(index % 2 for index in range(devices)), WINDOW)
 
 
-def yes_no_task(site: Site, name: str, windows: WindowPlan, least: int, most: int, root: SigningKey | None = None) -> Task:
-    """A yes/no question to whoever reaches ``site``'s services; a window holds ``least`` to ``most`` reports. ``root``: for devices that
-    it enrols alone."""
+def task_of(site: Site, name: str, domain: Domain, mechanism: MechanismSpec, windows: WindowPlan, least: int, most: int) -> Task:
+    """A question to whoever reaches ``site``'s services; a window holds ``least`` to ``most`` reports."""
     return Task(
         salt=os.urandom(16),
         name=name,
         purpose="load tests",
         question="Is this a test?",
-        domain=YesNo(),
-        mechanism=design("binary_rr", YesNo(), 2.0),
+        domain=domain,
+        mechanism=mechanism,
         windows=windows,
         min_batch=least,
         max_batch=most,
@@ -74,10 +73,14 @@ def yes_no_task(site: Site, name: str, windows: WindowPlan, least: int, most: in
         shuffler_address=site.shuffler_address,
         shuffler_ca=site.ca,
         retention_s=3 * HOUR,
-        report_size=1,
-        admission=Admission.OPEN if root is None else Admission.ENROLLED,
-        enrolment_key=b"" if root is None else root.public,
+        report_size=create(mechanism, domain).report_size,
     )
+
+
+def yes_no_task(site: Site, name: str, windows: WindowPlan, least: int, most: int, root: SigningKey | None = None) -> Task:
+    """A yes/no question. ``root``: for devices that it enrols alone."""
+    task = task_of(site, name, YesNo(), design("binary_rr", YesNo(), 2.0), windows, least, most)
+    return task if root is None else replace(task, admission=Admission.ENROLLED, enrolment_key=root.public)
 
 
 @asynccontextmanager

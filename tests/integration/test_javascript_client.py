@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,11 @@ from shoal.clients import Agent, AgentConfig
 from shoal.clients.core import State
 from shoal.clients.policy import Policy
 from shoal.domain import Categories, Domain, YesNo
-from shoal.mechanisms import create
 from shoal.task import MechanismSpec, Task, WindowPlan
 from tests import javascript
-from tests.load_world import services_of
+from tests.load_world import HOUR, services_of, task_of
 
 ROOT = Path(__file__).resolve().parents[2]
-HOUR = 3_600
-PURPOSE = "tests of another language"
 VISITS = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
 # So little noise that a report is its cell, but for one in 2^64.
 PLAIN = (
@@ -32,34 +29,17 @@ PLAIN = (
 )
 
 
-def task_of(site: Site, domain: Domain, spec: MechanismSpec, reports: int) -> Task:
-    return Task(
-        salt=os.urandom(16),
-        name=spec.name.replace("_", "-"),
-        purpose=PURPOSE,
-        question="What do you say?",
-        domain=domain,
-        mechanism=spec,
-        windows=WindowPlan(start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60),
-        min_batch=reports,
-        max_batch=reports,
-        honest_fraction_ppm=1_000_000,
-        delta=1e-6,
-        target_epsilon=100.0,
-        key_authority=site.authority.public,
-        shuffler_key=site.shuffler,
-        analyzer_key=site.analyzer,
-        shuffler_address=site.shuffler_address,
-        shuffler_ca=site.ca,
-        retention_s=3 * HOUR,
-        report_size=create(spec, domain).report_size,
-    )
+def asked(site: Site, domain: Domain, spec: MechanismSpec, reports: int) -> Task:
+    """Of that many reports, whose tasks' epsilon nobody minds."""
+    windows = WindowPlan(start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60)
+    task = task_of(site, spec.name.replace("_", "-"), domain, spec, windows, reports, reports)
+    return replace(task, honest_fraction_ppm=1_000_000, target_epsilon=100.0)
 
 
 def words(site: Site, name: str, device: int, answer: str, *more: str) -> list[str]:
     """A command line of the client."""
     task = site.folder / "tasks" / f"{name}.task"
-    owner = ["--authority", site.authority.public.hex(), "--allow", PURPOSE, "--most-epsilon0", "100", "--least-batch", "4"]
+    owner = ["--authority", site.authority.public.hex(), "--allow", "load tests", "--most-epsilon0", "100", "--least-batch", "4"]
     files = ["--task", str(task), "--keys", str(task.with_suffix(".keys")), "--memory", f"memory-{device}"]
     return ["report.mjs", *files, *owner, *more, answer]
 
@@ -97,7 +77,7 @@ async def test_two_schedules_for_one_task_end_it(tmp_path: Path) -> None:
     folder = javascript.client(tmp_path / "client")
     (tmp_path / "site").mkdir()
     site = prepare(tmp_path / "site")
-    task = task_of(site, *PLAIN[0][:2], 4)
+    task = asked(site, *PLAIN[0][:2], 4)
     keys = [tmp_path / "first.keys", tmp_path / "second.keys"]
     for file in keys:
         file.write_bytes(site.add(task)[2])
@@ -118,7 +98,7 @@ async def test_a_client_in_javascript_is_counted_by_the_real_services(tmp_path: 
     folder = javascript.client(tmp_path / "client")
     (tmp_path / "site").mkdir()
     site = prepare(tmp_path / "site")
-    tasks = {spec.name.replace("_", "-"): task_of(site, domain, spec, len(answers) + 1) for domain, spec, answers in PLAIN}
+    tasks = {spec.name.replace("_", "-"): asked(site, domain, spec, len(answers) + 1) for domain, spec, answers in PLAIN}
     ids = {name: site.add(task)[0] for name, task in tasks.items()}
     answers = {spec.name.replace("_", "-"): said for _, spec, said in PLAIN}
 
@@ -144,7 +124,7 @@ async def test_a_client_in_javascript_is_counted_by_the_real_services(tmp_path: 
             assert outcome[0] == 0, outcome
             assert "delivered, the shuffler has it on disk" in outcome[1]
         assert json.loads(kept.read_text()) | {"frame": frame, "state": "stored"} == json.loads(kept.read_text())
-        policy = Policy(frozenset({site.authority.public}), 100.0, 4, {PURPOSE: "allowed"})
+        policy = Policy(frozenset({site.authority.public}), 100.0, 4, {"load tests": "allowed"})
         async with Agent(AgentConfig(site.folder / "tasks", tmp_path / "outbox.db", policy)) as agent:
             for name, answer in (("binary-rr", "Yes"), ("krr", "4")):
                 assert (await agent.report(name, answer)).state is State.ACKED
