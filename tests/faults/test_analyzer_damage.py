@@ -26,6 +26,7 @@ from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.protos import release_pb2
+from shoal.stored import teach
 from tests.analyzer_world import make_world
 from tests.faults import corrupt
 from tests.sizes import size
@@ -93,9 +94,7 @@ def verdict(path: Path, originals: list[bytes]) -> str:
 
 
 def test_whatever_is_damaged_is_told_and_nothing_is_understated(folder: Path, memory_folder: Path) -> None:
-    """Planted: no look at the whole file when it is opened, or no head beside it -> releases gone silently. Planted: rows read
-    without their digests -> a batch, a sum or a charge that was never written. Each fails (in the full size at the latest).
-    """
+    """Planted: no look at the whole file when it is opened, or no head beside it -> releases gone silently."""
     with closing(Store(folder / FILE_NAME)) as store:
         originals = [stored.release for stored in store.releases()]
     assert len(originals) == WINDOWS
@@ -126,6 +125,7 @@ def together(store: Store) -> float:
 def change(path: Path, statement: str) -> None:
     """As a disk would: past the triggers."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        teach(db)
         for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             db.execute(f"DROP TRIGGER {name}")
         db.execute(statement)
@@ -150,6 +150,33 @@ def test_a_changed_row_is_not_believed(folder: Path, tmp_path: Path, statement: 
         assert store.damage()
 
 
+def own(store: Store) -> TaskId:
+    return store.batches()[3].manifest.task_id
+
+
+def refused(read: Callable[[], object]) -> bool:
+    with pytest.raises(ShoalError) as caught:
+        read()
+    return caught.value.kind is Kind.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("statement", "seen"),
+    [
+        ("UPDATE sums SET vector = zeroblob(24) WHERE window = 3", lambda s: SumStore(s).of(TASK, 3) == []),
+        ("UPDATE sums SET survivors = 8 WHERE window = 3", lambda s: SumStore(s).reasons(TASK, 3) == {DAMAGED: 1}),
+        ("UPDATE tallies SET tally = zeroblob(500) WHERE window = 3", lambda s: refused(lambda: s.tally(own(s), 3))),
+        ("UPDATE acks SET ack = zeroblob(30) WHERE window = 3", lambda s: refused(lambda: s.ack(s.batches()[3].manifest_hash))),
+    ],
+)  # fmt: skip
+def test_what_else_changed_is_told(folder: Path, tmp_path: Path, statement: str, seen: Callable[[Store], bool]) -> None:
+    """To whoever reads it. Planted: sums, tallies or acknowledgements read without their digest -> the changed one is read, fails."""
+    shutil.copytree(folder, tmp_path / "one")
+    change(tmp_path / "one" / FILE_NAME, statement)
+    with closing(Store(tmp_path / "one" / FILE_NAME)) as store:
+        assert seen(store)
+
+
 def test_an_older_copy_is_found_out(folder: Path, tmp_path: Path) -> None:
     """Planted: no head beside the store -> fewer releases, as if there had never been more; fails."""
     shutil.copytree(folder, tmp_path / "one")
@@ -167,12 +194,20 @@ def test_an_older_copy_is_found_out(folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "one" / HEAD_NAME).exists()
 
 
-def test_a_damaged_release_is_named_and_the_others_are_shown(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line with window and file, exit status 1. Planted: releases read without their signature -> half of a count, exit 0."""
+@pytest.mark.parametrize("digest", ["as it was", "that fits"])
+def test_a_damaged_release_is_named_and_the_others_are_shown(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], digest: str
+) -> None:
+    """One line with window and file, exit status 1; also of a row whose digest was made anew. Planted: releases read without their
+    signature -> half of a count, exit 0.
+    """
     shutil.copytree(folder, tmp_path / "one")
     with closing(Store(tmp_path / "one" / FILE_NAME)):
         pass
     change(tmp_path / "one" / FILE_NAME, "UPDATE releases SET release = CAST(replace(release, x'65', x'64') AS BLOB) WHERE window = 3")
+    if digest == "that fits":
+        row = "task_id, window, release, signature, epsilon, delta, loss_law, lifetime"
+        change(tmp_path / "one" / FILE_NAME, f"UPDATE releases SET digest = row_digest({row}) WHERE window = 3")  # noqa: S608 - constants
     data = str(tmp_path / "one")
     assert main(["results", "show", "answers:3", "--data", data]) == 1
     said = capsys.readouterr().err.strip().splitlines()

@@ -225,7 +225,9 @@ def test_a_secret_that_is_none_is_not_taken_for_one_of_the_version_before(site: 
 
 
 def test_tags_that_are_lost_let_no_device_in_twice(tmp_path: Path) -> None:
-    """Of a task for enrolled devices. Planted: tags that can't be verified passed over -> the device's second report is taken."""
+    """Of a task for enrolled devices. Planted: a bad tag believed, or passed over without counting those
+    that are left -> the device's second report is taken.
+    """
     who, sent = [secrets.token_bytes(32) for _ in range(20)], [secrets.token_bytes(ROW) for _ in range(20)]
     store = adopted(tmp_path)
     assert store.append([Submission(WINDOW, (one,), device) for one, device in zip(sent, who, strict=True)]) == [None] * 20
@@ -246,7 +248,7 @@ def test_tags_that_are_lost_let_no_device_in_twice(tmp_path: Path) -> None:
     "change", ["state = 2", "state = 8", "outcome = 5", "acked = 1", "damaged = 7", "window = 5", "manifest = x'00'", "digest = NULL"]
 )
 def test_a_row_of_state_that_is_not_what_was_written_is_not_believed(site: Site, tmp_path: Path, change: str) -> None:
-    """Its window goes on from its files. Planted: no digest, or one over some of the columns -> fails."""
+    """Its window goes on from its files. Planted: no digest, or one without any of these columns -> fails."""
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     with closing(sqlite3.connect(folder / STATE, isolation_level=None)) as state:
@@ -255,3 +257,6 @@ def test_a_row_of_state_that_is_not_what_was_written_is_not_believed(site: Site,
         assert store.damage()
         assert delivered(store, WINDOW) == site.acked
         assert delivered(store, OTHER) == site.other
+        record = store.record(WINDOW)
+        assert record is not None
+        assert record.damaged == 0

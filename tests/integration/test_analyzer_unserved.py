@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from shoal.analyzer.core import BatchState
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.clock import FakeClock
+from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
 from shoal.rpc.channel import call
 from tests.analyzer_service import Running, running
@@ -111,6 +113,10 @@ async def test_one_bad_task_stops_no_other_and_is_named_everywhere(tmp_path: Pat
     assert Store(tmp_path / "data" / FILE_NAME, read_only=True).over() >= {(WORLD.task_id, 0)}
 
 
+async def not_yet(*_: object) -> None:
+    raise ShoalError(Kind.OVERLOADED, "not yet")
+
+
 async def test_a_task_under_another_schedule_is_not_served(tmp_path: Path) -> None:
     """Its batches would be refused when they come. Planted: the digest not compared -> nothing is told, fails."""
     twin = World(WORLD.task, WORLD.authority, WORLD.shuffler, WORLD.analyzer, list(WORLD.keys[::-1]), WORLD.hop)
@@ -120,22 +126,31 @@ async def test_a_task_under_another_schedule_is_not_served(tmp_path: Path) -> No
         assert (await pages(run))[0] == 200
 
 
-async def test_unfinished_work_of_a_missing_task_is_named_and_waits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("complete", [False, True])
+async def test_unfinished_work_of_a_missing_task_is_named_and_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool
+) -> None:
     """Complete, or under way; retention is nobody's to judge without the task. Planted: the sweep looks the task up -> it never
     starts, fails. Planted: orphans not looked for -> "ready", fails.
     """
     OTHER.write(tmp_path)
     async with running(WORLD, tmp_path) as run:
         await run.caller.offer(LATE)
+        if complete:
+            monkeypatch.setattr(run.service._processor, "_open", not_yet)
+            await run.caller.deliver([LATE.chunk(0, 50)])
+            assert [batch.state for batch in run.store.batches()] == [BatchState.PROCESSING]
     for path in (tmp_path / "tasks").glob("second.*"):
         path.unlink()
     clock = FakeClock(WORLD.after)
     async with running(WORLD, tmp_path, clock=clock) as run:
-        status, ready, conditions, _ = await pages(run)
-        assert (status, [(one["code"], one["subject"]) for one in conditions]) == (503, [("task", OTHER.task_id.short)])
-        assert "put its .task and .keys files back" in ready
+        status, _, conditions, _ = await pages(run)
+        (missing,) = [one for one in conditions if one["code"] != "stuck"]  # a complete one can't be released either
+        assert (status, missing["code"], missing["subject"]) == (503, "task", OTHER.task_id.short)
+        assert "put its .task and .keys files back" in str(missing["message"])
+        assert complete or len(conditions) == 1
         await run.caller.done(BATCH)
         OTHER.write(tmp_path)
         await run.service.reload()
-        assert (await pages(run))[0] == 200
         assert (await run.caller.done(LATE)).ack
+        assert (await pages(run))[0] == 200

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -296,6 +297,18 @@ def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
     return owner_at(tmp_path, capsys)
 
 
+def spoiled(whole: bytes) -> Iterator[bytes]:
+    """The state of the report in every place where it may be stored, then one to forty bits anywhere."""
+    for found in re.finditer(b"queued", whole):
+        yield whole[: found.start()] + b"quaued" + whole[found.end() :]
+    rng = random.Random("pages")  # noqa: S311 - no secret
+    for _ in range(size(5, 300)):
+        data = bytearray(whole)
+        for _ in range(rng.randrange(1, 40)):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        yield bytes(data)
+
+
 def test_damaged_pages_are_one_line_and_never_a_second_answer(owner: Owner) -> None:
     """Bytes changed anywhere in the file: every command ends in one line or works, and no window is charged twice.
 
@@ -303,12 +316,8 @@ def test_damaged_pages_are_one_line_and_never_a_second_answer(owner: Owner) -> N
     """
     owner.write(consent="allowed")
     assert owner.run("report", "visits", "3", "--queue")[0] == 0
-    whole, rng = owner.outbox.read_bytes(), random.Random("pages")  # noqa: S311 - no secret
-    for _ in range(size(5, 300)):
-        data = bytearray(whole)
-        for _ in range(rng.randrange(1, 40)):
-            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        owner.outbox.write_bytes(bytes(data))
+    for data in spoiled(owner.outbox.read_bytes()):
+        owner.outbox.write_bytes(data)
         for suffix in ("-wal", "-shm"):
             owner.outbox.with_name(owner.outbox.name + suffix).unlink(missing_ok=True)
         for command in (("ledger",), ("status",), ("report", "visits", "3", "--queue")):

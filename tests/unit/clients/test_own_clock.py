@@ -313,7 +313,8 @@ class Driven(FakeClock):
 async def test_a_running_agent_measures_nothing_by_a_clock_that_jumped(
     place: Place, logged: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two windows ahead and back, twice; then a time that stays is measured by. One line at each change.
+    """Into the next window, for which a moment is drawn already, and back, then two ahead and back; then a time that stays is measured
+    by. One line at each change.
 
     Planted: doubt not asked before a measurement -> a window ahead is answered, and charged.
     """
@@ -322,12 +323,13 @@ async def test_a_running_agent_measures_nothing_by_a_clock_that_jumped(
     place.clock = clock = Driven(START + 10.0, place.folder / "outbox.db")
     async with place.running():
         await place.until(lambda: place.windows() == [0])
-        for _ in range(2):
-            clock.jumps(place, 2.0 * HOUR)
+        for landing in (START + 2 * HOUR - 2 * HOLD_S, START + 3 * HOUR):
+            ahead = landing - clock.time
+            clock.jumps(place, ahead)
             back = clock.time + HOLD_S / 2
             await place.until(lambda back=back: clock.time >= back)  # type: ignore[misc] # mypy knows no default there
             assert place.windows() == [0]
-            clock.jumps(place, -2.0 * HOUR)
+            clock.jumps(place, -ahead)
             back = clock.time + HOLD_S / 2
             await place.until(lambda back=back: clock.time >= back)  # type: ignore[misc] # the same
         await place.until(lambda: place.windows() == [0, 1])

@@ -44,12 +44,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_calls_without_a_message_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("calls", "size"), [(32, 32_000_000), (32_000, 32_000)], ids=["calls", "bytes"])
+async def test_calls_without_a_message_make_way(monkeypatch: pytest.MonkeyPatch, calls: int, size: int) -> None:
     """One connection after the other takes half of what is left, until nothing is: who comes then is served all the same.
 
-    Planted: no ``make_room`` -> the last one is refused for as long as the others like, and this fails.
+    Planted: no ``make_room``, for calls or for bytes -> the last one is refused for as long as the others like, and this fails.
     """
-    monkeypatch.setattr("shoal.rpc.admission.LIMITS", replace(LIMITS, concurrent_calls=32, call_bytes=32_000))
+    monkeypatch.setattr("shoal.rpc.admission.LIMITS", replace(LIMITS, concurrent_calls=calls, call_bytes=size))
     async with served() as address, AsyncExitStack() as stack:
         held = list[asyncio.Task[grpc.StatusCode]]()
         for _ in range(8):
