@@ -21,7 +21,7 @@ from shoal.analyzer.singles import Singles
 from shoal.analyzer.store import Outcome, Spending, Store
 from shoal.analyzer.sums import StoredSum, SumStore
 from shoal.analyzer.tasks import TaskFolder
-from shoal.clock import SureClock
+from shoal.clock import UNKNOWN_TIME, Moment, SureClock
 from shoal.crypto.secagg.collector import Collector
 from shoal.crypto.secagg.records import NONCE_SIZE, Reason
 from shoal.crypto.secagg.terms import RoundTerms
@@ -41,6 +41,7 @@ log = get_log("analyzer")
 SERVICE = "shoal.v1.Collection"
 MOST_OPEN = 64  # rounds at once: each holds a running sum, and the shares of its devices
 _SWEEP_S = 60.0
+_OVER = "the window is over: no round is opened in it any more"
 _FORGET_S = 600.0  # of silence, and two rounds: then a round is forgotten that its shuffler did not end
 _MOST_KEPT = 1_024  # ended rounds whose answers are remembered: about 0.5 MiB each of a large one
 _START_BYTES = LIMITS.cohort * 96 + 4 * KIB
@@ -154,13 +155,16 @@ class Rounds:
         return known.collector.offered.SerializeToString()
 
     async def _open(self, served: ServedTask, window: int, commitment: bytes) -> _Round:
-        now, plan = self._sure(), served.task.windows
+        moment, plan = Moment.of(self._clock), served.task.windows
         if served.task.pairwise is not None and served.task.pairwise.mode is Mode.HELPER:
             raise ShoalError(Kind.INVALID, "this task is summed in helper mode: it has no rounds")
-        if now < plan.start_of(window) - plan.skew_s:
-            raise ShoalError(Kind.TOO_EARLY, "the window has not begun: open rounds when it has, and check the clock")
-        if now >= plan.deadline_of(window) + plan.skew_s or await asyncio.to_thread(self._store.released, served.task_id, window):
-            raise ShoalError(Kind.WINDOW_CLOSED, "the window is over: no round is opened in it any more")
+        with moment.refusing():
+            if moment.now < plan.start_of(window) - plan.skew_s:
+                raise ShoalError(Kind.TOO_EARLY, "the window has not begun: open rounds when it has, and check the clock")
+            if moment.now >= plan.deadline_of(window) + plan.skew_s:
+                raise ShoalError(Kind.WINDOW_CLOSED, _OVER)
+        if await asyncio.to_thread(self._store.released, served.task_id, window):
+            raise ShoalError(Kind.WINDOW_CLOSED, _OVER)
         await self._drop_forgotten()
         if self.open_rounds >= MOST_OPEN:
             raise ShoalError(Kind.OVERLOADED, f"{MOST_OPEN} rounds are open: try again when one has ended")
@@ -335,7 +339,7 @@ class Rounds:
         """Unix seconds. Raises UNAVAILABLE while the clock is disputed: no window is opened, refused or released by it then."""
         now = self._clock.decide()
         if now is None:
-            raise ShoalError(Kind.UNAVAILABLE, "the analyzer does not know what time it is: try again later")
+            raise ShoalError(Kind.UNAVAILABLE, UNKNOWN_TIME)
         return now
 
     async def _window(self, task_id: bytes, window: int) -> tuple[ServedTask, int]:

@@ -69,6 +69,10 @@ class Timekeeper:
         reading = self._readings.read()
         return reading.wall if self._judge(reading).sure else None
 
+    def letting(self) -> float | None:
+        reading = self._readings.read()
+        return reading.wall if self._judge(reading).trouble in (None, Trouble.FIRST) else None
+
     def earliest(self) -> float:
         reading = self._readings.read()
         standing = self._standing
@@ -159,14 +163,16 @@ class Timekeeper:
             log.error("the clock is disputed: nothing is closed or deleted", reason=verdict.trouble.value, seconds=ahead)
 
     def conditions(self) -> Iterator[Condition]:
-        """One of the code "clock" while nothing is decided."""
+        """One of the code "clock" while nothing is decided. At a first start it stops nothing: what is open is open."""
         reading = self._readings.read()
         verdict = self._judge(reading)
         if not verdict.sure:  # what a look will adopt, within a second, is not decided by yet
             verdict = replace(verdict, trouble=verdict.trouble or self._told)
         if verdict.trouble is not None:
             found = Report.of(self._standing, reading, verdict, self._words)
-            yield Condition("clock", "", f"{found.say}: nothing is closed or deleted; set the clock right, or run `{self._command}`")
+            first = verdict.trouble is Trouble.FIRST
+            mend = f"see whether it is right, then run `{self._command}`" if first else f"set the clock right, or run `{self._command}`"
+            yield Condition("clock", "", f"{found.say}: nothing is closed or deleted; {mend}", stops=not first)
 
     # --- an operator's word -------------------------------------------------------------------------------------------
 

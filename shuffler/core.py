@@ -135,9 +135,11 @@ def distinct_reports(rows: int, messages: int) -> int:
     return rows // messages
 
 
-def due(task: Task, window: int, now: float, distinct: int) -> bool:
-    """Whether an open window closes now: at end + grace, or when it holds max_batch distinct reports."""
-    return now >= task.windows.deadline_of(window) or (task.max_batch > 0 and distinct >= task.max_batch)
+def due(task: Task, window: int, now: float | None, distinct: int) -> bool:
+    """Whether an open window closes now: at end + grace, or when it holds max_batch distinct reports. ``now`` None: the clock is
+    disputed, only a full window closes."""
+    over = now is not None and now >= task.windows.deadline_of(window)
+    return over or (task.max_batch > 0 and distinct >= task.max_batch)
 
 
 def expired(task: Task, window: int, now: float) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shoal import codec
-from shoal.clock import SureClock
+from shoal.clock import Moment, SureClock
 from shoal.crypto.envelope import HEADER_SIZE, HopContent, frame_header, open_frame, receipt_mac
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
@@ -29,7 +29,6 @@ from shoal.shuffler.writer import Writer
 
 SERVICE = "shoal.v1.Ingress"
 _ACCEPTED = 0
-CLOCK = "the shuffler does not know what time it is: try again later"
 _TURNS = 4  # batches for each worker that are parsed, opened and written at a time; others wait as the bytes that came
 _LEAST_TURNS = 8
 
@@ -94,9 +93,11 @@ class Ingress:
             frame = codec.parse(submit_pb2.SubmitRequest, request, "submission").frame
             key_id = self._key_of(frame)
             content = open_frame(self._book.keys[key_id], frame)
-            window = self._admit(content, key_id)
-            # Last, because it costs most: two signatures. On the event loop like the opening, which costs as much.
-            device = core.identify(self._book.roots.get(content.task_id.raw, b""), content, self._now())
+            moment = Moment.of(self._clock)
+            with moment.refusing():
+                window = self._admit(content, key_id, moment.now)
+                # Last, because it costs most: two signatures. On the event loop like the opening, which costs as much.
+                device = core.identify(self._book.roots.get(content.task_id.raw, b""), content, moment.now)
             core.check_size(self._book.served[content.task_id].task, len(frame))
             (kind,) = await self._writer.submit([Submission(window, content.sealed, device)])
             if kind is not None:
@@ -138,7 +139,8 @@ class Ingress:
             else:
                 header = frame[:HEADER_SIZE]
                 statuses[index] = refusals.get(header) or refusals.setdefault(header, self._refusal_of(frame))
-        enrolment = Enrolment(dict(self._book.roots), self._now())
+        moment = Moment.of(self._clock)
+        enrolment = Enrolment(dict(self._book.roots), moment.now)
         opened = await self._opener.open_many(known, [frames[index] for index in held], enrolment)
         ack_keys: dict[int, bytes] = {}
         submissions: dict[int, Submission] = {}
@@ -169,6 +171,8 @@ class Ingress:
             outcomes = await self._writer.submit(list(submissions.values()))
             for index, outcome in zip(submissions, outcomes, strict=True):
                 statuses[index] = outcome
+        if not moment.sure:
+            statuses = [None if kind is None else moment.kind(kind) for kind in statuses]
         self.refused.update(kind for kind in statuses if kind is not None)
         return [
             Answer(kind, ack_keys[index]) if index in ack_keys else _MISSHAPEN if kind is Kind.INVALID else Answer(kind, None)
@@ -179,7 +183,7 @@ class Ingress:
         task, window, ack_key, analyzer_key, who, sealed = opened
         try:
             content = HopContent(TaskId(task), window, ack_key, KeyId(analyzer_key), b"", sealed)
-            admitted = self._admit(content, KeyId(key_id_of(frame)))
+            admitted = self._admit(content, KeyId(key_id_of(frame)), enrolment.now)
         except ShoalError as error:
             return error.kind
         if task in self._book.roots and task not in enrolment.roots:
@@ -208,7 +212,7 @@ class Ingress:
             raise ShoalError(Kind.WINDOW_CLOSED, "the windows of this frame's key are over: drop the report")
         raise ShoalError(Kind.UNKNOWN_KEY, "this shuffler does not hold the key that the frame is sealed for: fetch the key schedule again")
 
-    def _admit(self, content: HopContent, key_id: KeyId) -> WindowId:
+    def _admit(self, content: HopContent, key_id: KeyId, now: float) -> WindowId:
         served = self._book.served.get(content.task_id)
         if served is None:
             raise ShoalError(
@@ -219,17 +223,10 @@ class Ingress:
         window = WindowId(content.task_id, content.window)
         record = self._store.record(window)
         state, reports = (record.state, record.reports) if record else (None, 0)
-        core.admit(served, state, content, key_id, self._now(), reports)
+        core.admit(served, state, content, key_id, now, reports)
         if self._paused(window):
             raise ShoalError(Kind.UNAVAILABLE, "the analyzer can't open this window now: try again later, its operator knows")
         return window
-
-    def _now(self) -> float:
-        """Raises UNAVAILABLE while the clock is disputed: a refusal by it would make a device drop its report."""
-        now = self._clock.decide()
-        if now is None:
-            raise ShoalError(Kind.UNAVAILABLE, CLOCK)
-        return now
 
 
 def _receipt(answer: Answer, frame: bytes) -> submit_pb2.Receipt:

@@ -7,6 +7,7 @@ failure is logged and tried again with jittered backoff, at a later tick; nothin
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -118,9 +119,7 @@ class Lifecycle:
             await self._tick()
 
     async def _tick(self) -> None:
-        sure = self._clock.decide()
-        if sure is not None:  # else no window closes: what was decided before goes on
-            await self._close_due(sure)
+        await self._close_due(self._clock.decide())
         now = self._clock.steady()
         try:
             if self._book.retire():
@@ -140,9 +139,10 @@ class Lifecycle:
                 task = asyncio.create_task(self._guard(window, pending, self._work(window, pending)))
                 self._working[window] = task
 
-    async def _close_due(self, now: float) -> None:
+    async def _close_due(self, now: float | None) -> None:
+        """``now`` None: the clock is disputed. Only what is full closes then, whenever it began by whatever clock."""
         empty: list[WindowId] = []
-        for served, window in list(self._book.running(now)):
+        for served, window in list(self._book.running(math.inf if now is None else now)):
             if served.task.pairwise is not None:  # summed in rounds: the round driver decides its windows
                 continue
             if not core.due(served.task, window.window, now, self._store.distinct(window)):

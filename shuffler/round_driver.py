@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from shoal.clock import SureClock
+from shoal.clock import Moment, SureClock
 from shoal.crypto.secagg.coordinator import GUILTY, Coordinator, countersign, open_request
 from shoal.crypto.secagg.records import NONCE_SIZE, Reason
 from shoal.crypto.secagg.terms import RoundTerms
@@ -30,7 +30,6 @@ from shoal.shuffler import core
 from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.collection import Collection
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.ingress import CLOCK
 from shoal.shuffler.live_round import TICK_S, GaveUpError, LiveRound, ask, fraction
 from shoal.shuffler.singles import Singles
 from shoal.shuffler.tasks import TaskBook
@@ -79,10 +78,14 @@ class WindowRounds:
 
     # --- what devices' steps ask --------------------------------------------------------------------------------------
 
+    @property
+    def _deadline(self) -> float:
+        return self.served.task.windows.deadline_of(self.window.window)
+
     def opens_rounds(self, now: float) -> bool:
         """Whether a round that begins now can end within the window."""
         plan = self.served.task.windows
-        return plan.start_of(self.window.window) - plan.skew_s <= now <= plan.deadline_of(self.window.window) - self.terms.plan.seconds
+        return plan.start_of(self.window.window) - plan.skew_s <= now <= self._deadline - self.terms.plan.seconds
 
     def opens_now(self, now: float) -> bool:
         """Whether a round that somebody asked for may begin."""
@@ -91,22 +94,21 @@ class WindowRounds:
     def takes_singles(self, now: float) -> bool:
         """Helper mode: whether the window takes vectors now."""
         plan = self.served.task.windows
-        return plan.start_of(self.window.window) - plan.skew_s <= now < plan.deadline_of(self.window.window)
+        return plan.start_of(self.window.window) - plan.skew_s <= now < self._deadline
 
-    def invite(self, now: float | None) -> pairwise_pb2.Answer:
-        """To Ask: the offer that takes devices, or when to ask again. Raises TOO_EARLY, WINDOW_CLOSED; UNAVAILABLE for a disputed clock
-        (None), by which no round is opened."""
+    def invite(self) -> pairwise_pb2.Answer:
+        """To Ask: the offer that takes devices, or when to ask again. Raises TOO_EARLY, WINDOW_CLOSED; UNAVAILABLE for a disputed clock,
+        by which no round is opened."""
         if self._joining is not None:
             answer = self._joining.coordinator.invite(self._joining.now())
             if answer.phase == pairwise_pb2.PHASE_JOIN:
                 return answer
-        plan = self.served.task.windows
-        if now is None:
-            raise ShoalError(Kind.UNAVAILABLE, CLOCK)
-        if now < plan.start_of(self.window.window) - plan.skew_s:
-            raise ShoalError(Kind.TOO_EARLY, "the window has not begun: ask when it has, and check the clock")
-        if not self.opens_rounds(now):
-            raise ShoalError(Kind.WINDOW_CLOSED, "the window opens no more rounds: wait for the next window")
+        plan, moment = self.served.task.windows, Moment.of(self._clock)
+        with moment.refusing():
+            if moment.now < plan.start_of(self.window.window) - plan.skew_s:
+                raise ShoalError(Kind.TOO_EARLY, "the window has not begun: ask when it has, and check the clock")
+            if not self.opens_rounds(moment.now):
+                raise ShoalError(Kind.WINDOW_CLOSED, "the window opens no more rounds: wait for the next window")
         self._wanted = True
         self._woken.set()
         return pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_NONE, wait_ms=_NONE_WAIT_MS)
@@ -171,12 +173,12 @@ class WindowRounds:
             while True:
                 self._woken.clear()
                 self._reap()
-                now = self._clock.decide()  # None: rounds go on, none is opened, and the window does not end
-                if now is not None:
-                    if not self._rounds and not self.opens_rounds(now) and now >= self.served.task.windows.deadline_of(self.window.window):
-                        return
-                    if self._wanted and self.opens_now(now):
-                        await self._open(now)
+                now = self._clock.decide()  # None: rounds go on, and the window does not end
+                if now is not None and not self._rounds and not self.opens_rounds(now) and now >= self._deadline:
+                    return
+                now = self._clock.letting()  # None: none is opened
+                if now is not None and self._wanted and self.opens_now(now):
+                    await self._open(now)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), self._tick_s)
         finally:
@@ -309,10 +311,12 @@ class RoundDriver:
 
     def tick(self) -> None:
         """Begin the windows whose time has come."""
-        now = self._clock.decide()
+        sure, now = self._clock.decide(), self._clock.letting()
         if now is None:
             return
         for served, window in list(self._book.running(now)):
+            if sure is None and now >= served.task.windows.deadline_of(window.window):
+                continue  # it would only be ended
             if served.task.pairwise is not None and window not in self._tasks:
                 self._windows[window] = WindowRounds(
                     served,

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from shoal import codec
-from shoal.clock import SureClock
+from shoal.clock import UNKNOWN_TIME, Moment, SureClock
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.secagg.coordinator import SESSION_SIZE
 from shoal.crypto.secagg.exchange import open_request, request_key_id, seal_reply
@@ -26,7 +26,6 @@ from shoal.protos import pairwise_pb2
 from shoal.rpc.server import Call, Method, Service
 from shoal.secagg import Mode
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.ingress import CLOCK
 from shoal.shuffler.live_round import LiveRound
 from shoal.shuffler.round_driver import RoundDriver, WindowRounds
 from shoal.shuffler.singles import Singles
@@ -91,11 +90,12 @@ class Rounds:
             raise ShoalError(Kind.INVALID, f"a session is {SESSION_SIZE} random bytes")
         rounds = self._rounds_of(step, key_id)
         if rounds.terms.plan.mode is Mode.HELPER:
-            now = self._sure()
-            return await self._singles.step(rounds.terms, step, now, open_=rounds.takes_singles(now))
+            moment = Moment.of(self._clock)
+            with moment.refusing():
+                return await self._singles.step(rounds.terms, step, moment.now, open_=rounds.takes_singles(moment.now))
         match step.WhichOneof("step"):
             case "ask":
-                return rounds.invite(self._clock.decide())
+                return rounds.invite()
             case "join":
                 live = await rounds.join(step.session, step.join)
             case "poll" | "shares" | "check" | "upload" | "endorse" | "unmask":
@@ -132,7 +132,7 @@ class Rounds:
         """Raises UNAVAILABLE while the clock is disputed: a device must not take its word that a window is over."""
         now = self._clock.decide()
         if now is None:
-            raise ShoalError(Kind.UNAVAILABLE, CLOCK)
+            raise ShoalError(Kind.UNAVAILABLE, UNKNOWN_TIME)
         return now
 
     def _seat(self, rounds: WindowRounds, session: bytes) -> LiveRound:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,10 @@ from tests.slowest import in_turns
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # gRPC's core writes to stderr by itself; set before the first test module imports it, as the command line does.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+# A shell starts what runs in its background deaf to Ctrl-C, and children inherit that: tests that send it to theirs would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # derandomize: a failure is a failure for everybody; no deadline: a busy machine is no defect.
 settings.register_profile("shoal", derandomize=True, database=None, deadline=None, max_examples=size(60, 2_000), print_blob=True)

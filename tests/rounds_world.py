@@ -149,6 +149,7 @@ class Running:
 
     def __init__(self, world: World) -> None:
         self.world, self.clock = world, FakeClock(START + 1.0)
+        self.clocks: dict[str, FakeClock] = {}  # of services that have one of their own, by name
         self.machines: dict[str, Readings] = {}  # of services that keep the time of a machine, by name
         self._ends: dict[str, contextlib.AsyncExitStack] = {}
         self._transports: list[RoundTransport] = []
@@ -179,7 +180,7 @@ class Running:
         self.shuffler = await stack.enter_async_context(made)
 
     def _clock_of(self, name: str) -> FakeClock | None:
-        return None if name in self.machines else self.clock
+        return None if name in self.machines else self.clocks.get(name, self.clock)
 
     async def stop(self, name: str) -> None:
         stack = self._ends.pop(name, None)

@@ -65,6 +65,9 @@ class SharedClock:
     def decide(self) -> float:
         return self.now()
 
+    def letting(self) -> float:
+        return self.now()
+
     def earliest(self) -> float:
         return self.now()
 

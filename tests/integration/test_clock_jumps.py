@@ -276,18 +276,21 @@ async def test_a_clock_that_goes_back_holds_nothing_up_for_longer_than_that(benc
 
 
 async def test_a_first_start_with_windows_that_are_over_waits_for_a_word(bench: Bench, loops: Loops) -> None:
-    """A clock that is a day ahead when there is nothing to compare it with.
+    """A clock that is a day ahead when there is nothing to compare it with. The service is ready, and turns nobody away.
 
-    Planted: believed -> the windows are closed, the key is gone.
+    Planted: believed -> the windows are closed, the key is gone; refusals by ``letting`` alone -> WINDOW_CLOSED.
     """
     published = bench.world.publish(count=2)
     bench.machine.jumps(DAY)
     await bench.start()
     await loops.passed("tick", "look")
     assert bench.states(published) == {}
+    assert [one.code for one in bench.shuffler.conditions.current() if not one.stops] == ["clock"]
+    assert bench.shuffler.conditions.ready() is None
     assert await bench.submit(published) is Kind.UNAVAILABLE
+    assert await bench.batch(published) == [Kind.UNAVAILABLE.value] * 2
     bench.machine.jumps(-DAY)
-    await until(lambda: bench.shuffler.conditions.ready() is None)
+    await until(lambda: bench.shuffler.conditions.current() == ())
     assert await bench.submit(published) is None
     await bench.stop()
     bench.machine.reboots(off=30)
@@ -298,6 +301,27 @@ async def test_a_first_start_with_windows_that_are_over_waits_for_a_word(bench: 
     assert bench.states(published) == {0: WindowState.OPEN}
     confirm(bench.world.data_dir, bench.machine)
     await until(lambda: bench.states(published).get(1) is not None)
+
+
+async def test_a_first_start_in_mid_task_takes_reports(bench: Bench, loops: Loops) -> None:
+    """A shuffler that moved to another machine: its first window is over, and nobody vouches for its clock.
+
+    Planted: admission by ``decide`` alone (as it was) -> UNAVAILABLE; a full window closed by ``decide`` alone -> waits for ever.
+    """
+    published = bench.world.publish(count=3, max_batch=3)
+    plan = published.task.windows
+    bench.machine.passes(plan.length_s + plan.grace_s)
+    await bench.start()
+    await loops.passed("tick", "look")
+    assert await bench.submit(published, window=1) is None
+    assert await bench.batch(published, window=1) == [0, 0]
+    assert await bench.submit(published, window=0) is Kind.UNAVAILABLE
+    assert await bench.submit(published, window=2) is Kind.UNAVAILABLE
+    await loops.passed("tick")
+    assert bench.states(published) == {1: WindowState.OPEN}
+    assert await bench.submit(published, window=1) is None
+    await until(lambda: bench.states(published).get(1) is WindowState.SHREDDED)
+    assert bench.states(published) == {1: WindowState.SHREDDED}
 
 
 async def test_an_analyzers_first_start_with_keys_that_are_over_waits_for_a_word(tmp_path: Path, loops: Loops) -> None:

@@ -14,6 +14,8 @@ from google.protobuf.message import Message
 
 from shoal.analyzer.release import decode_release
 from shoal.clients.rounds import RoundState
+from shoal.clients.single import send_single
+from shoal.clock import FakeClock
 from shoal.crypto.secagg.exchange import open_reply, seal_request
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.crypto.tlscerts import issue, make_authority
@@ -22,11 +24,12 @@ from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.rpc.channel import build_channel, call, call_stream
 from shoal.rpc.tls import TlsIdentity
+from shoal.secagg import Mode
 from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.core import WindowState
 from shoal.shuffler.round_driver import lonely_pause
 from tests.rounds_world import TICK_S, Running, Wire, World, running, total
-from tests.shuffler_world import CA, LENGTH, submit
+from tests.shuffler_world import CA, GRACE, LENGTH, submit
 from tests.sizes import size
 
 COLLECTION = "/shoal.v1.Collection"
@@ -103,6 +106,40 @@ async def test_frames_of_shuffled_tasks_have_no_place_here(one: Running) -> None
         await call(channel, "/shoal.v1.Ingress/Submit", submit(one.world.published.frame()), 5.0)
     assert refused.value.kind is Kind.INVALID
     assert "summed in rounds" in refused.value.message
+
+
+@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.HELPER])
+async def test_a_clock_without_a_witness_holds_rounds_and_ends_no_window(tmp_path: Path, mode: Mode) -> None:
+    """Services that moved to new machines in mid-task; then the analyzer has found a witness. Nobody is sent away for good.
+
+    Planted: rounds opened, or vectors taken, by ``decide`` alone -> nobody is counted; refusals by ``letting`` -> WINDOW_CLOSED; the
+    window ended by it -> a release.
+    """
+    helper = {"dimension": 3, "devices": 8, "cohort_min": 4, "survivors_min": 4, "target_epsilon": 1e9} if mode is Mode.HELPER else {}
+    world = World(tmp_path, mode=mode, **helper)
+    devices = world.devices(8 if helper else 12)
+    async with running(world) as both:
+        await both.stop("shuffler")
+        lonely = both.clocks["shuffler"] = FakeClock(both.clock.time)
+        lonely.alone = both.clock.alone = True
+        await both.start_shuffler()
+        await both.until(lambda: both.shuffler.rounds.window(both.window()) is not None)
+        if mode is Mode.HELPER:
+            sends = [send_single(world.terms, one.identity, one.vector, one.ledger, both.line()) for one in devices]
+            outcomes = await asyncio.gather(*sends)
+        else:
+            outcomes = await asyncio.gather(*both.begin(devices))
+        assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
+        both.clock.alone = False
+        both.clock.advance(LENGTH + GRACE + 1)
+        lonely.advance(LENGTH + GRACE + 1)
+        first = {"poll": pairwise_pb2.Poll()} if mode is Mode.HELPER else {"ask": pairwise_pb2.Ask()}
+        for _ in range(5):
+            assert (await ask(both, step(both, **first))).kind == Kind.UNAVAILABLE.value
+            await asyncio.sleep(2 * TICK_S)
+        assert not both.store.released(world.published.task_id, 0)
+        lonely.alone = False
+        await both.until(lambda: both.store.released(world.published.task_id, 0))
 
 
 # --- hostile bytes ----------------------------------------------------------------------------------------------------

@@ -194,6 +194,30 @@ def test_a_first_start_believes_a_clock_that_leads_to_nothing(tmp_path: Path, ma
     assert one.decide() == NOW
 
 
+def test_a_first_start_without_a_witness_lets_in(tmp_path: Path, machine: Machine) -> None:
+    """Ready, and shown. Not once anything speaks against the clock. Planted: ``letting`` by the wall clock, whatever speaks against it
+    -> the last assertions fail; the condition stops as any other -> the first do."""
+    one = keeper(tmp_path, machine, over=NOW)
+    one.look()
+    assert (one.decide(), one.letting()) == (None, NOW)
+    (condition,) = one.conditions()
+    assert (condition.code, condition.stops) == ("clock", False)
+    one.hear("analyzer", NOW + DAY, 1.0, vouched=True)
+    assert (one.decide(), one.letting()) == (None, None)
+    (condition,) = one.conditions()
+    assert condition.stops
+    assert one.look() is Trouble.PEER
+
+
+def test_a_jump_lets_nobody_in(tmp_path: Path, machine: Machine) -> None:
+    """Planted: as above."""
+    one = keeper(tmp_path, machine)
+    machine.jumps(DAY)
+    assert (one.decide(), one.letting()) == (None, None)
+    machine.jumps(-DAY)
+    assert one.letting() == one.decide() == machine.true
+
+
 def test_who_may_be_a_witness(tmp_path: Path, machine: Machine) -> None:
     """Not a clock that was just believed for want of another, nor one in dispute. Planted: always -> fails twice."""
     one = keeper(tmp_path, machine)

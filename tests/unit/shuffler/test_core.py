@@ -93,7 +93,9 @@ def test_a_window_is_due_at_the_end_of_its_grace_or_when_full(world: World) -> N
     times = (deadline - 1, deadline - 0.001, deadline, deadline + 1)
     assert [core.due(without, 0, now, 10**9) for now in times] == [False, False, True, True]
     assert core.due(without, 1, deadline, 0) is False
-    assert [core.due(limited, 0, START, distinct) for distinct in (0, 9, 10, 11)] == [False, False, True, True]
+    for now in (START, None):
+        assert [core.due(limited, 0, now, distinct) for distinct in (0, 9, 10, 11)] == [False, False, True, True]
+    assert core.due(without, 0, None, 10**9) is False
 
 
 def test_retention_runs_from_the_start_of_the_window(world: World) -> None:
