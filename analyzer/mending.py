@@ -68,8 +68,8 @@ def rescue(path: Path) -> Rescued:
 
 
 def _sound(table: str, rows: list[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
-    """Releases also if something of them changed: that there was one must not be forgotten."""
-    return [row for row in rows if table in ("releases", "loss_laws") or fits(row)]
+    """Releases and sums also if something of them changed: that there was one must not be forgotten."""
+    return [row for row in rows if table in ("releases", "loss_laws", "sums") or fits(row)]
 
 
 def take_over(db: sqlite3.Connection, rescued: Rescued) -> None:

@@ -19,6 +19,7 @@ from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.release import decode_release
 from shoal.analyzer.singles import Singles
 from shoal.analyzer.store import Outcome, Spending, Store
+from shoal.analyzer.sums import Conclude as SumsConclude
 from shoal.analyzer.sums import StoredSum, SumStore
 from shoal.analyzer.tasks import TaskFolder
 from shoal.clock import UNKNOWN_TIME, Moment, SureClock
@@ -49,6 +50,7 @@ _COMMIT_BYTES = LIMITS.cohort * (32 + 1 + 4) + 4 * KIB
 _UNMASK_BYTES = 2 * MIB  # shares of many devices: the shuffler sends about 1 MiB at a time
 _CHUNK_BYTES = LIMITS.chunk_bytes + KIB
 _AT_ONCE = 4 * MIB  # of vectors that are opened in one go
+_MOST_VECTORS = 1 << 40  # of a window, as the shuffler counts them
 _UNKNOWN = "this analyzer knows no such round: it restarted, or the round is long over"
 T = TypeVar("T")
 
@@ -64,6 +66,7 @@ class Conclude(Protocol):
         aborted: Mapping[str, int],
         earlier: Sequence[Spending],
         key: SigningKey,
+        damaged: int,
     ) -> Outcome: ...
 
 
@@ -277,16 +280,23 @@ class Rounds:
         served, window = await self._window(message.task_id, message.window)
         if self._sure() < served.task.windows.deadline_of(window) - served.task.windows.skew_s:
             raise ShoalError(Kind.TOO_EARLY, f"window {window} still takes devices: finish it when it is over")
-        await self.finish(served, window)
+        if max(message.damaged, message.summed) > _MOST_VECTORS:
+            raise ShoalError(Kind.INVALID, f"end of a window: at most {_MOST_VECTORS} vectors are damaged, or in sums")
+        await self.finish(served, window, message.damaged, message.summed)
         return pairwise_pb2.FinishWindowReply(released=True).SerializeToString()
 
-    async def finish(self, served: ServedTask, window: int) -> None:
-        """Release a window once, abort what is open of it, and delete what could open its vectors. May be repeated."""
+    async def finish(self, served: ServedTask, window: int, damaged: int = 0, summed: int = 0) -> None:
+        """Release a window once, abort what is open of it, and delete what could open its vectors. May be repeated.
+
+        ``damaged``: acknowledged vectors that the shuffler lost. ``summed``: devices in this window's sums, as far as it knows.
+        """
         async with self._finishing:
             for one in [one for one in self._by_offer.values() if (one.served.task_id, one.window) == (served.task_id, window)]:
                 await self._abort(one, Reason.WINDOW_OVER)
                 self._drop(one)
-            fresh = await asyncio.to_thread(self._sums.finish, served.task_id, window, self._concluding(served, window))
+            least = served.task.pairwise.survivors_min if served.task.pairwise else 0
+            concluding = self._concluding(served, window, damaged, summed)
+            fresh = await asyncio.to_thread(self._sums.finish, served.task_id, window, concluding, least)
             if fresh:
                 log.info("window of rounds finished", task=served.task_id, window=window)
             try:
@@ -297,11 +307,13 @@ class Rounds:
                     Kind.UNAVAILABLE, "the analyzer can't delete what it released: its operator finds the reason in its log"
                 ) from None
 
-    def _concluding(
-        self, served: ServedTask, window: int
-    ) -> Callable[[Sequence[StoredSum], Mapping[str, int], list[Spending]], tuple[Outcome, bool]]:
-        def conclude(sums: Sequence[StoredSum], aborted: Mapping[str, int], earlier: list[Spending]) -> tuple[Outcome, bool]:
-            outcome = self._conclude(served, window, sums, aborted, earlier, self._signing_key)
+    def _concluding(self, served: ServedTask, window: int, damaged: int, summed: int) -> SumsConclude:
+        def conclude(sums: Sequence[StoredSum], aborted: Mapping[str, int], earlier: list[Spending], lost: int) -> tuple[Outcome, bool]:
+            """Sums whose row is gone are missed by what the shuffler knows; a damaged one is told by its head too."""
+            here = max(lost, summed - sum(one.survivors for one in sums))
+            if here:
+                log.error("devices of sums are lost", task=served.task_id, window=window, count=here)
+            outcome = self._conclude(served, window, sums, aborted, earlier, self._signing_key, damaged + here)
             return outcome, not decode_release(outcome.release).withheld
 
         return conclude

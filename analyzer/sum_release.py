@@ -62,9 +62,16 @@ def sums_hash(task_id: TaskId, window: int, sums: Sequence[Sum]) -> Digest:
 
 
 def conclude_sums(
-    served: ServedTask, window: int, sums: Sequence[Sum], aborted: Mapping[str, int], earlier: Sequence[Spending], key: SigningKey
+    served: ServedTask,
+    window: int,
+    sums: Sequence[Sum],
+    aborted: Mapping[str, int],
+    earlier: Sequence[Spending],
+    key: SigningKey,
+    damaged: int = 0,
 ) -> Outcome:
-    """The signed bytes of the release of a window. ``aborted``: rounds that ended without a sum, by reason.
+    """The signed bytes of the release of a window. ``aborted``: rounds that ended without a sum, by reason. ``damaged``: devices whose
+    vectors were acknowledged, or summed, and are in none of ``sums`` because a disk lost or changed them.
 
     ``earlier``: what every batch and window before this one cost. Withheld when fewer than min_batch survivors were summed, the
     certificate is above the target, or a sum has fewer survivors than the certificate is about (no honest party makes one), or more
@@ -89,6 +96,7 @@ def conclude_sums(
         manifest_hash=digest,
         withheld=withheld or "",
         rounds=_rounds(task, certificate, charge.epsilon_upper, sums, aborted),
+        damaged=damaged,
     ).SerializeToString(deterministic=True)
     ack = delivery_pb2.Ack(version=VERSION, manifest_hash=digest).SerializeToString(deterministic=True)
     return Outcome(

@@ -32,8 +32,9 @@ class StoredSum:
     vector: NDArray[np.int64]
 
 
-# (sums, rounds that were aborted by reason, what every window and batch before this one cost) -> what is published, and whether it is
-Conclude = Callable[[Sequence[StoredSum], Mapping[str, int], list[Spending]], tuple[Outcome, bool]]
+# (sums, rounds that were aborted by reason, what every window and batch before this one cost, devices of sums that are damaged) -> what is
+# published, and whether it is
+Conclude = Callable[[Sequence[StoredSum], Mapping[str, int], list[Spending], int], tuple[Outcome, bool]]
 
 
 class SumStore:
@@ -58,8 +59,8 @@ class SumStore:
             if db.execute("SELECT 1 FROM releases WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone():
                 raise ShoalError(Kind.WINDOW_CLOSED, "the window is released: no sum is added to it any more")
             db.execute(
-                "INSERT INTO sums (task_id, window, round_id, survivors, vector, digest) VALUES (?, ?, ?, ?, ?, ?)",
-                (*row, row_digest(*row)),
+                "INSERT INTO sums (task_id, window, round_id, survivors, vector, digest, head) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*row, row_digest(*row), row_digest(*row[:4])),
             )
             hit("analyzer.sums.add")
         hit("analyzer.sums.add.done")
@@ -103,21 +104,30 @@ class SumStore:
         damaged = sum(not fits(row) for row in [*counts, *sums])
         return {**found, DAMAGED: damaged} if damaged else found
 
+    def lost(self, task_id: TaskId, window: int, least: int) -> int:
+        """Devices of a window's sums that the disk changed. ``least``: how many a sum has at least, where that is damaged too."""
+        with self._store.reading() as db:
+            query = f"SELECT {_SUM}, head FROM sums WHERE task_id = ? AND window = ?"  # noqa: S608 - constant text
+            rows = db.execute(query, (task_id.raw, window)).fetchall()
+        bad = [row for row in rows if not fits(row[:-1])]
+        return sum(row[3] if row[-1] == row_digest(*row[:4]) else least for row in bad)
+
     def unreleased(self) -> set[tuple[TaskId, int]]:
         """Windows that have a sum and no release."""
         with self._store.reading() as db:
             rows = db.execute("SELECT DISTINCT task_id, window FROM sums EXCEPT SELECT task_id, window FROM releases").fetchall()
         return {(TaskId(task_id), window) for task_id, window in rows}
 
-    def finish(self, task_id: TaskId, window: int, conclude: Conclude) -> bool:
-        """Release a window, in one transaction; False, and nothing changes, if it is released already.
+    def finish(self, task_id: TaskId, window: int, conclude: Conclude, least: int = 0) -> bool:
+        """Release a window, in one transaction; False, and nothing changes, if it is released already. ``least``: as for ``lost``.
 
         The sums of a window that is not published are deleted in the same transaction: none is kept of what is withheld.
         """
         with self._store.transaction() as db:
             if self._store.released(task_id, window):
                 return False
-            outcome, published = conclude(self.of(task_id, window), self.reasons(task_id, window), self._store.spendings())
+            lost = self.lost(task_id, window, least)
+            outcome, published = conclude(self.of(task_id, window), self.reasons(task_id, window), self._store.spendings(), lost)
             self._store.write_release(task_id, window, outcome)
             if not published:
                 db.execute("DELETE FROM sums WHERE task_id = ? AND window = ?", (task_id.raw, window))

@@ -1220,17 +1220,25 @@ class FinishWindowRequest(_message.Message):
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     WINDOW_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
+    SUMMED_FIELD_NUMBER: _builtins.int
     task_id: _builtins.bytes
     window: _builtins.int
+    damaged: _builtins.int
+    """vectors that were acknowledged and are in no sum, because the shuffler's disk lost or changed them"""
+    summed: _builtins.int
+    """devices in the sums that this analyzer said it has, as far as the shuffler knows; 0 if it does not"""
     def __init__(
         self,
         *,
         task_id: _builtins.bytes = ...,
         window: _builtins.int = ...,
+        damaged: _builtins.int = ...,
+        summed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged", b"damaged", "summed", b"summed", "task_id", b"task_id", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -38,7 +38,7 @@ class Collection(Protocol):
 
     async def end(self, request: pairwise_pb2.EndRoundRequest) -> None: ...
 
-    async def finish(self, window: WindowId) -> bool: ...
+    async def finish(self, window: WindowId, damaged: int = 0, summed: int = 0) -> bool: ...
 
     async def stream(self, method: str, messages: AsyncIterator[bytes]) -> bytes: ...
 
@@ -65,9 +65,9 @@ class GrpcCollection:
     async def end(self, request: pairwise_pb2.EndRoundRequest) -> None:
         await self._unary("EndRound", request, pairwise_pb2.EndRoundReply)
 
-    async def finish(self, window: WindowId) -> bool:
-        """Whether the window is released."""
-        request = pairwise_pb2.FinishWindowRequest(task_id=window.task_id.raw, window=window.window)
+    async def finish(self, window: WindowId, damaged: int = 0, summed: int = 0) -> bool:
+        """Whether the window is released. ``damaged``: acknowledged vectors that are lost; ``summed``: those in sums, 0: unknown."""
+        request = pairwise_pb2.FinishWindowRequest(task_id=window.task_id.raw, window=window.window, damaged=damaged, summed=summed)
         return (await self._unary("FinishWindow", request, pairwise_pb2.FinishWindowReply, LIMITS.stream_deadline_s)).released
 
     async def stream(self, method: str, messages: AsyncIterator[bytes]) -> bytes:

@@ -356,7 +356,8 @@ class RoundDriver:
 
     async def _finish(self, served: ServedTask, window: WindowId) -> None:
         """Ask the analyzer to release until it has, or the task's retention is over; then decide the window here."""
-        await self._until_done(served, window, lambda: self._collection.finish(window))
+        damaged, summed = await self._singles.fate(window)
+        await self._until_done(served, window, lambda: self._collection.finish(window, damaged, summed))
         await asyncio.to_thread(self._admissions.forget, window)
         await asyncio.to_thread(self._singles.forget, window)
         await self._decide(window)

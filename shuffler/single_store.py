@@ -26,18 +26,25 @@ from shoal.shuffler import disk
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.counts import Counts
 from shoal.shuffler.mended import Table, open_mended
-from shoal.stored import row_digest
+from shoal.stored import fits, row_digest
 
 FILE_NAME, COUNTS_NAME = "singles.db", "counts-singles.db"
 _SECRET_SIZE = 32  # bytes
 _TABLES = {
-    "single_window": Table("task_id, window, secret, fixed, count, row_check", "task_id, window"),
+    "single_window": Table("task_id, window, secret, fixed, count, decided, row_check", "task_id, window"),
     "single": Table("task_id, window, device, place, digest, seed, left_out, row_check", "task_id, window, device"),
 }
 _HOW_MANY = "SELECT count FROM single_window WHERE task_id = ? AND window = ?"
 _WHERE = "WHERE task_id = ? AND window = ?"
-_ONE_MORE = f"UPDATE single_window SET count = count + 1, row_check = row_digest(task_id, window, secret, fixed, count + 1) {_WHERE}"  # noqa: S608 - constant text
-_FIX = f"UPDATE single_window SET fixed = 1, row_check = row_digest(task_id, window, secret, 1, count) {_WHERE} AND fixed = 0"  # noqa: S608 - constant text
+_ONE_MORE = (
+    f"UPDATE single_window SET count = count + 1, row_check = row_digest(task_id, window, secret, fixed, count + 1, decided) {_WHERE}"  # noqa: S608 - constant text
+)
+_FIX = (
+    "UPDATE single_window SET fixed = 1, decided = ?3, row_check = row_digest(task_id, window, secret, 1, count, ?3) "
+    "WHERE task_id = ?1 AND window = ?2 AND fixed = 0"
+)
+_WINDOW = f"SELECT {_TABLES['single_window'].columns} FROM single_window {_WHERE}"  # noqa: S608 - constant text
+_SINGLES = f"SELECT {_TABLES['single'].columns} FROM single {_WHERE} ORDER BY device"  # noqa: S608 - constant text
 _LEAVE_OUT = "UPDATE single SET left_out = 1, row_check = row_digest(task_id, window, device, place, digest, seed, 1)"
 log = get_log("shuffler")
 
@@ -71,7 +78,6 @@ class SingleStore:
         self._lock = threading.Lock()
         self._held: sqlite3.Connection | None = None
         self._counts: Counts | None = None
-        self._missing: dict[WindowId, int] = {}
         self._damage: dict[str, Condition] = {}
         self._named: set[WindowId] = set()  # windows whose file's name is on disk for certain
         if (folder / FILE_NAME).exists() or (folder / COUNTS_NAME).exists() or any(folder.glob("singles-*.vectors")):
@@ -105,8 +111,7 @@ class SingleStore:
         for (task_id, window), count in acknowledged.items():
             (held,) = self._db.execute("SELECT count(*) FROM single WHERE task_id = ? AND window = ?", (task_id, window)).fetchone()
             if held < count:
-                self._missing[WindowId(TaskId(task_id), window)] = count - held
-                self._tell_window(WindowId(TaskId(task_id), window))
+                self._tell_window(WindowId(TaskId(task_id), window), count - held)
         for path in self._folder.glob("singles-*.vectors"):
             if path.name not in known:  # of a commit that never was, or a window that is over
                 disk.unlink(path)
@@ -116,8 +121,7 @@ class SingleStore:
         assert self._counts is not None  # noqa: S101 - opened with the file
         return self._counts
 
-    def _tell_window(self, window: WindowId) -> None:
-        lost = self._missing.get(window, 0)
+    def _tell_window(self, window: WindowId, lost: int) -> None:
         log.error("acknowledged vectors are lost", task=window.task_id, window=window.window, count=lost)
         self._tell(
             f"{window.task_id.short}:{window.window}",
@@ -132,8 +136,13 @@ class SingleStore:
         return list(self._damage.values())
 
     def missing(self, window: WindowId) -> int:
-        """Acknowledged vectors of a window that the disk lost or changed, as far as is known."""
-        return self._missing.get(window, 0)
+        """Acknowledged vectors of a window that the disk lost or changed: after ``leave_out_damaged``, those that are in no sum."""
+        with self._lock, self._typed():
+            if self._held is None:
+                return 0
+            known = self._db.execute(_WINDOW, _key(window)).fetchone()
+            acknowledged = max(self._counted().all().get(_key(window), 0), known[4] if known is not None and fits(known) else 0)
+            return max(acknowledged - sum(map(fits, self._db.execute(_SINGLES, _key(window)))), 0)
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -164,7 +173,11 @@ class SingleStore:
         known = self._db.execute("SELECT secret, fixed, count FROM single_window WHERE task_id = ? AND window = ?", key).fetchone()
         if known is None:
             known = (self._entropy.bytes(_SECRET_SIZE), 0, 0)
-            self._db.execute("INSERT INTO single_window VALUES (?, ?, ?, ?, ?, ?)", (*key, *known, row_digest(*key, *known)))
+            row = (*key, *known, 0)
+            self._db.execute(
+                "INSERT INTO single_window (task_id, window, secret, fixed, count, decided, row_check) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*row, row_digest(*row)),
+            )
         secret, fixed, _ = known
         device, digest = hmac.digest(secret, one.device_key, "sha256"), Digest.of(one.sealed).raw
         held = self._db.execute("SELECT digest FROM single WHERE task_id = ? AND window = ? AND device = ?", (*key, device)).fetchone()
@@ -179,8 +192,8 @@ class SingleStore:
             file.truncate(place * len(one.sealed))  # what a crash left behind the last committed row
             file.seek(place * len(one.sealed))
             file.write(one.sealed)
-        row = (*key, device, place, digest, one.seed, 0)
-        self._db.execute("INSERT INTO single VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, row_digest(*row)))
+        entry = (*key, device, place, digest, one.seed, 0)
+        self._db.execute("INSERT INTO single VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*entry, row_digest(*entry)))
         self._db.execute(_ONE_MORE, key)
         return None
 
@@ -205,24 +218,31 @@ class SingleStore:
             return int(count)
 
     def rows(self, window: WindowId) -> list[Row]:
-        """Those that are (to be) in the sum, in order of the devices' hashes."""
+        """Those that are (to be) in the sum, in order of the devices' hashes.
+
+        Raises MISMATCH if the set is decided and one of its rows is lost or damaged: no other set is ever summed.
+        """
         with self._lock, self._typed():
             if self._held is None:
                 return []
-            found = self._db.execute(
-                "SELECT place, seed, digest FROM single WHERE task_id = ? AND window = ? AND NOT left_out ORDER BY device", _key(window)
-            ).fetchall()
-            return [Row(place, seed, digest) for place, seed, digest in found]
+            known = self._db.execute(_WINDOW, _key(window)).fetchone()
+            found = [row for row in self._db.execute(_SINGLES, _key(window)).fetchall() if fits(row) and not row[6]]
+            if known is not None and (not fits(known) or (known[3] and known[5] != len(found))):
+                raise ShoalError(Kind.MISMATCH, f"the rows of a decided sum are damaged on disk: restore {FILE_NAME} from a copy")
+            return [Row(place, seed, digest) for _, _, _, place, digest, seed, _, _ in found]
 
     def leave_out_damaged(self, window: WindowId, size: int) -> None:
-        """Before the set of rows is decided: take out those whose vector is not what came, and count them. Reads all vectors."""
-        damaged = [row for row in self.rows(window) if not self._intact(window, row, size)]
-        if not damaged:
-            return
+        """Before the set of rows is decided: delete those that are not what came, and count them. Reads all vectors."""
+        before = self.missing(window)
+        whole = {row.place for row in self.rows(window) if self._intact(window, row, size)}
         with self._lock, self._typed():
-            self._db.executemany(f"{_LEAVE_OUT} {_WHERE} AND place = ?", [(*_key(window), row.place) for row in damaged])
-        self._missing[window] = self._missing.get(window, 0) + len(damaged)
-        self._tell_window(window)
+            if self._held is None:
+                return
+            held = self._db.execute(_SINGLES, _key(window)).fetchall()
+            gone = [(*_key(window), row[2]) for row in held if not fits(row) or row[3] not in whole]
+            self._db.executemany(f"DELETE FROM single {_WHERE} AND device = ?", gone)  # noqa: S608 - constant text
+        if gone:
+            self._tell_window(window, max(self.missing(window), before))
 
     def _intact(self, window: WindowId, row: Row, size: int) -> bool:
         try:
@@ -231,17 +251,21 @@ class SingleStore:
             return False
 
     def is_fixed(self, window: WindowId) -> bool:
+        """Raises MISMATCH if that is damaged."""
         with self._lock, self._typed():
             if self._held is None:
                 return False
-            row = self._db.execute("SELECT fixed FROM single_window WHERE task_id = ? AND window = ?", _key(window)).fetchone()
-            return row is not None and row[0] == 1
+            row = self._db.execute(_WINDOW, _key(window)).fetchone()
+            if row is not None and not fits(row):
+                raise ShoalError(Kind.MISMATCH, f"whether a sum is decided is damaged on disk: restore {FILE_NAME} from a copy")
+            return row is not None and row[3] == 1
 
     def fix(self, window: WindowId, left_out: Sequence[int]) -> None:
         """Decide the set of rows, once: all but those at these places. Durable on return. Raises CONFLICT if it was decided before."""
         with self._lock, self._typed():
             self._db.execute("BEGIN IMMEDIATE")
-            done = self._db.execute(_FIX, _key(window))
+            (held,) = self._db.execute(f"SELECT count(*) FROM single {_WHERE} AND NOT left_out", _key(window)).fetchone()  # noqa: S608 - constant text
+            done = self._db.execute(_FIX, (*_key(window), held - len(set(left_out))))
             if done.rowcount != 1:
                 raise ShoalError(Kind.CONFLICT, "the rows of this window's sum were decided before: no other set is ever summed")
             self._db.executemany(

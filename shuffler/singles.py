@@ -56,6 +56,7 @@ class Singles:
         self._store, self._entropy = store, entropy
         self._uploads: dict[bytes, _Upload] = {}
         self._sessions: dict[tuple[WindowId, bytes], bytes] = {}  # of a device's upload
+        self._summed: dict[WindowId, int] = {}  # vectors of windows whose sum the analyzer has
         self._staged = 0
         self._waiting: list[tuple[Arrival, asyncio.Future[Kind | None]]] = []
         self._flush: asyncio.Task[None] | None = None
@@ -168,6 +169,7 @@ class Singles:
     def forget(self, window: WindowId) -> None:
         """The window is over and released: destroy what is kept of it. Blocks; may be repeated."""
         self._store.forget(window)
+        self._summed.pop(window, None)
 
     async def close(self) -> None:
         """Commit what waits. The store is closed by whoever opened it."""
@@ -206,7 +208,13 @@ class Singles:
             await asyncio.to_thread(self._store.fix, window, [order[index].place for index in sorted(unusable)])
         pads = await asyncio.to_thread(sum_pads, terms, [row.seed for row in used])
         done = codec.parse(pairwise_pb2.UnmaskRoundReply, await send("SumSingles", _pads(terms, pads, len(used))), "reply")
+        if done.done:
+            self._summed[window] = len(used)
         return done.reason if not done.done else ""
+
+    async def fate(self, window: WindowId) -> tuple[int, int]:
+        """After ``conclude``: acknowledged vectors that this disk lost or changed, and how many are in the analyzer's sum."""
+        return await asyncio.to_thread(self._store.missing, window), self._summed.get(window, 0)
 
     async def _vectors(self, terms: RoundTerms, window: WindowId, rows: list[Row]) -> AsyncIterator[bytes]:
         pending, offset, size = bytearray(), 0, terms.sealed_vector_bytes

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from shoal import failpoints
 from shoal.analyzer.release import decode_release, to_json
 from shoal.clients.rounds import RoundOutcome, RoundState
 from shoal.clients.single import send_single
+from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind
 from shoal.secagg import Mode
 from tests.rounds_world import Device, Running, World, running, total
-from tests.shuffler_world import GRACE, LENGTH
+from tests.shuffler_world import GRACE, LENGTH, START
 
 DIMENSION = 70_000  # an upload of two pieces
 
@@ -28,8 +30,10 @@ def world_of(folder: Path, **changes: float) -> World:
     )
 
 
-async def send(one: Running, device: Device) -> RoundOutcome:
-    return await send_single(one.world.terms, device.identity, device.vector, device.ledger, one.line())
+async def send(one: Running, device: Device, window: int = 0) -> RoundOutcome:
+    terms = RoundTerms.served(one.world.published.served, window)
+    line = one.line(window=window, deadline=START + LENGTH * 9.0)
+    return await send_single(terms, device.identity, device.vector, device.ledger, line)
 
 
 async def end_of_window(one: Running) -> dict[str, object]:
@@ -81,6 +85,42 @@ async def test_strangers_and_late_vectors_are_refused(tmp_path: Path) -> None:
         await end_of_window(one)
         late = await send(one, world.device())
         assert (late.state, late.kind) == (RoundState.ABORTED, Kind.WINDOW_CLOSED)
+
+
+async def test_what_disks_lost_is_counted_in_the_release(tmp_path: Path) -> None:
+    """Vectors at the shuffler; then the sum at the analyzer, changed or gone: never a wrong total, and every device of it is counted.
+
+    Planted: FinishWindow without its counts -> 0 damaged; ``summed`` not compared -> the lost sum of window 1 is nobody's.
+    """
+    world = world_of(tmp_path, count=3)
+    async with running(world) as one:
+        devices = world.devices(6)
+        for device in devices:
+            assert (await send(one, device)).state is RoundState.COUNTED
+        await one.stop("shuffler")
+        (vectors,) = (tmp_path / "shuffler").rglob("singles-*.vectors")
+        data = bytearray(vectors.read_bytes())
+        data[-7] ^= 1  # of the last that came
+        vectors.write_bytes(data)
+        await one.start_shuffler()
+        release = await end_of_window(one)
+        assert (release["damaged"], release["n"], release["withheld"]) == (1, 5, None)
+        assert one.sums()[0].vector.tolist() == total(devices[:5])
+        for window, statement in ((1, "DELETE FROM sums WHERE window = 1"), (2, "UPDATE sums SET vector = zeroblob(8) WHERE window = 2")):
+            await one.until(lambda window=window: one.shuffler.rounds.window(one.window(window)) is not None)  # type: ignore[misc]
+            for device in world.devices(5):
+                assert (await send(one, device, window)).state is RoundState.COUNTED
+            failpoints.arm("analyzer.sums.finish=enospc")
+            one.clock.advance(LENGTH)
+            await one.until(lambda window=window: bool(one.sums(window)))  # type: ignore[misc]
+            with one.store.transaction() as db:
+                db.execute("DROP TRIGGER IF EXISTS sums_never_change")
+                db.execute(statement)
+            failpoints.arm("")
+            await one.until(lambda window=window: one.store.released(world.published.task_id, window))  # type: ignore[misc]
+            (stored,) = [stored for stored in one.store.releases() if stored.window == window]
+            release = to_json(decode_release(stored.release))
+            assert (release["damaged"], release["n"], release["withheld"]) == (5, 0, "no round of this window ended with a sum")
 
 
 @pytest.mark.parametrize("service", ["analyzer", "shuffler"])

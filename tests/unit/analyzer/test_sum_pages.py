@@ -57,8 +57,8 @@ def data(tmp_path: Path) -> str:
     sums.aborted(served.task_id, 0, "too few joined")
     for window in (0, 1):
 
-        def conclude(found: Any, aborted: Any, earlier: Any, window: int = window) -> Any:
-            made = conclude_sums(served, window, found, aborted, earlier, ANALYZER)
+        def conclude(found: Any, aborted: Any, earlier: Any, lost: int, window: int = window) -> Any:
+            made = conclude_sums(served, window, found, aborted, earlier, ANALYZER, lost)
             return made, bool(found)
 
         assert sums.finish(served.task_id, window, conclude)

@@ -26,7 +26,7 @@ def one(number: int, survivors: int = 5, values: Sequence[int] = (1, -(2**62), 2
 
 
 def conclude(published: bool) -> Conclude:
-    def made(_: Sequence[StoredSum], __: Mapping[str, int], ___: list[Spending]) -> tuple[Outcome, bool]:
+    def made(_: Sequence[StoredSum], __: Mapping[str, int], ___: list[Spending], ____: int) -> tuple[Outcome, bool]:
         return OUTCOME, published
 
     return made
@@ -78,14 +78,14 @@ def test_a_window_is_finished_once_with_all_that_belongs_to_it(sums: SumStore, s
     sums.aborted(TASK, 0, "too few vectors came")
     seen: list[object] = []
 
-    def made(found: Sequence[StoredSum], reasons: Mapping[str, int], earlier: list[Spending]) -> tuple[Outcome, bool]:
-        seen.extend((len(found), dict(reasons), len(earlier)))
+    def made(found: Sequence[StoredSum], reasons: Mapping[str, int], earlier: list[Spending], lost: int) -> tuple[Outcome, bool]:
+        seen.extend((len(found), dict(reasons), len(earlier), lost))
         return OUTCOME, True
 
     assert sums.finish(TASK, 0, made)
-    assert seen == [1, {"too few vectors came": 2}, 0]
+    assert seen == [1, {"too few vectors came": 2}, 0, 0]
     assert not sums.finish(TASK, 0, made)
-    assert len(seen) == 3
+    assert len(seen) == 4
     assert [release.release for release in store.releases()] == [b"release"]
     assert [spending.epsilon_upper for spending in store.spendings()] == [0.25]
     assert (store.released(TASK, 0), store.released(TASK, 1), store.over()) == (True, False, {(TASK, 0)})
@@ -102,7 +102,7 @@ def test_nothing_is_added_after_the_release(sums: SumStore, store: Store) -> Non
     sums.aborted(TASK, 0, "the window is over")
     assert sums.reasons(TASK, 0) == {}
     with pytest.raises(sqlite3.IntegrityError), store.transaction() as db:
-        db.execute("INSERT INTO sums VALUES (?, 0, ?, 5, ?, NULL)", (TASK.raw, bytes(32), bytes(8)))
+        db.execute("INSERT INTO sums VALUES (?, 0, ?, 5, ?, NULL, NULL)", (TASK.raw, bytes(32), bytes(8)))
     with pytest.raises(sqlite3.IntegrityError), store.transaction() as db:
         db.execute("DELETE FROM releases")
 
@@ -114,6 +114,33 @@ def test_none_is_kept_of_a_window_that_is_withheld(sums: SumStore) -> None:
     assert sums.finish(TASK, 0, conclude(False))
     assert shown(sums) == []
     assert len(shown(sums, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        ("vector = zeroblob(24)", 7),  # what its head says
+        ("digest = zeroblob(16)", 7),
+        ("head = zeroblob(16)", 0),  # the sum itself is whole
+        ("survivors = 1000", 4),  # not believed: the least that a sum has
+        ("round_id = zeroblob(32)", 4),
+    ],
+)
+def test_a_damaged_sum_is_left_out_and_its_devices_are_counted(sums: SumStore, store: Store, change: str, lost: int) -> None:
+    """Planted: devices of damaged sums not counted, or counted by what the damaged row says of itself: each is seen."""
+    sums.add(TASK, 0, one(1, 7))
+    sums.add(TASK, 0, one(2, 9))
+    with store.transaction() as db:
+        db.execute("DROP TRIGGER sums_never_change")
+        db.execute(f"UPDATE sums SET {change} WHERE survivors = 7")  # noqa: S608 - constants
+    seen: list[int] = []
+
+    def made(found: Sequence[StoredSum], _: Mapping[str, int], __: list[Spending], missing: int) -> tuple[Outcome, bool]:
+        seen.extend((sum(each.survivors for each in found), missing))
+        return OUTCOME, True
+
+    assert sums.finish(TASK, 0, made, 4)
+    assert seen == [9 if lost else 16, lost]
 
 
 @pytest.mark.parametrize("point", ["analyzer.store.release", "analyzer.sums.finish", "analyzer.store.commit"])
