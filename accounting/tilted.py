@@ -37,6 +37,10 @@ frequencies are all that matters, whatever n is. No array over outcomes is ever 
 - each |phi_k| to 32 u absolutely (n v^(n/2) is bounded), as far as frequencies are summed.
 - the factor in front: 16 u of the magnitude of the logarithms added up.
 
+What is cut off, the factor in front and what is below all floats are seen by tests that make them large. The phases' part and that of
+|phi_k| are bounds for the worst case alone: phases are next to 0 where terms are large, so what rounding really adds
+is below what the others leave, and no test can tell whether these two are there.
+
 The upper value is also at most d, the divergence of the victim's bit alone (data processing).
 """
 
@@ -129,7 +133,8 @@ def divergences(tilt: Tilts, which: Ints, counts: Ints) -> tuple[Floats, Floats]
     lower, upper = np.zeros(len(which)), np.zeros(len(which))
     alive = np.flatnonzero(tilt.gap[which] > 0.0)
     variance = np.einsum("ij,ij->i", counts[alive].astype(np.float64), tilt.spread[which[alive]])
-    # Bernstein for sums of independent bits: exp(-t^2 / (2 (variance + t / 3))). T is within 1.6 of the mean.
+    # Bernstein for sums of independent bits: exp(-t^2 / (2 (variance + t / 3))). T is within 1.6 of the mean, and 3 is added: which way
+    # the rest is rounded makes no difference.
     half = np.ceil(_TAIL / 3.0 + np.sqrt(_TAIL * _TAIL / 9.0 + 2.0 * _TAIL * variance)) + 3.0
     sine = np.sqrt(np.minimum(_CUT / (2.0 * np.maximum(variance, 1e-30)), 1.0))
     need = np.minimum(np.ceil(2.0 * half / math.pi * np.arcsin(sine)) + 1.0, half).astype(np.int64)
