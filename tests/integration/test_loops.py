@@ -9,7 +9,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -299,13 +299,24 @@ async def test_a_window_that_cannot_be_finished_is_tried_less_and_less_often_unt
 
 
 async def test_a_broker_that_is_away_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the attempt not counted, or never set back -> another row of pauses."""
-    enough = asyncio.Event()
-    pauses = replaced(monkeypatch, mqtt_link, lambda count: enough.set() if count >= 9 else None)
+    """And anew after a connection that lasted. Planted: the attempt not counted, or never set back -> another row of pauses."""
+    enough, now = asyncio.Event(), 0.0
+    pauses = replaced(monkeypatch, mqtt_link, lambda count: enough.set() if count >= 11 else None)
     link = Link(BrokerSettings(host="127.0.0.1", port=1, insecure=True), entropy=Longest(), client_id="one")
+    whole = link._once
+
+    async def once() -> None:
+        nonlocal now
+        if len(pauses.asked) == 9:
+            now += LIMITS.mqtt_retry_most_s + 1.0
+        else:
+            await whole()
+
+    monkeypatch.setattr(link, "_once", once)
     async with link:
+        monkeypatch.setattr(pauses, "get_running_loop", lambda: SimpleNamespace(time=lambda: now), raising=False)
         await asyncio.wait_for(enough.wait(), 60)
-    assert [round(pause, 1) for pause in pauses.asked[:9]] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert [round(pause, 1) for pause in pauses.asked[:11]] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 0.5, 1]
 
 
 # --- the device, and who publishes its tasks ------------------------------------------------------------------------------
