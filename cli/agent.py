@@ -76,10 +76,12 @@ _BUDGET = """Examples:
 _MEMORY = """examples:
   shoal agent memory --config agent.toml
   shoal agent memory --config agent.toml --confirm-set-back         say what is lost, ask, then go on without it
-  shoal agent memory --config agent.toml --confirm-set-back --yes   the same without asking
+  shoal agent memory --config agent.toml --confirm-damage           say what is damaged, ask, then put what is safe in its place
+  shoal agent memory --config agent.toml --confirm-set-back --yes   without asking
 
+Of what the disk damaged only the tasks concerned get no answer. What is put in its place never gives budget back.
 A memory that is older than the head beside it (restored, replaced, cut, or removed) answers and sends nothing until its owner confirms.
-Exit status: 0 it is whole, or confirmed now; 1 it was set back, or its ledger does not hold.
+Exit status: 0 it is whole, or confirmed now; 1 it is damaged or was set back, or its ledger does not hold.
 """
 
 
@@ -154,7 +156,8 @@ def _parser() -> argparse.ArgumentParser:
 
     memory = _command(commands, "memory", _memory, "whether what this device remembers is whole; the owner's word if it is not", _MEMORY)
     memory.add_argument("--confirm-set-back", action="store_true", help="go on with a memory that was set back: over-counts what is lost")
-    memory.add_argument("--yes", action="store_true", help="with --confirm-set-back: don't ask")
+    memory.add_argument("--confirm-damage", action="store_true", help="put what is safe in the place of what the disk damaged")
+    memory.add_argument("--yes", action="store_true", help="with either of them: don't ask")
     parser.set_defaults(names=list(commands.choices))
     return parser
 
@@ -236,7 +239,7 @@ async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    from shoal.cli.agent_memory import budget_json, budget_line, memory
+    from shoal.cli.agent_memory import budget_json, budget_line, found_damaged, memory
     from shoal.cli.agent_output import outcome_json, outcome_line, print_json, print_lines, task_json, task_lines
     from shoal.clients.measuring import unmatched
 
@@ -247,6 +250,7 @@ async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
     with memory(config) as book:
         budget = budget_json(config, book)
         paid = {one.assignment.task_id: _paid(config, book, one.assignment) for one in tasks}
+        notes += found_damaged(book)
     if arguments.json:
         print_json(
             {
@@ -283,7 +287,12 @@ def _paid(config: AgentConfig, book: Book | None, assignment: Assignment) -> boo
 
     if book is None:
         return pays(assignment, config.effective_policy, 0, kept=False)
-    return pays(assignment, config.effective_policy, book.spent(), kept=book.latest(assignment.task_id) is not None)
+    from shoal.errors import ShoalError
+
+    try:
+        return pays(assignment, config.effective_policy, book.spent(), kept=book.latest(assignment.task_id) is not None)
+    except ShoalError:  # damaged: said beside
+        return False
 
 
 async def _explain(arguments: argparse.Namespace, config: AgentConfig) -> int:

@@ -87,14 +87,16 @@ def _store(config: AgentConfig) -> Iterator[AgentStore | None]:
 def budget(arguments: argparse.Namespace, config: AgentConfig) -> int:
     """What all answers may cost, have cost, and cost by task."""
     with memory(config) as book:
-        found = budget_json(config, book)
+        found, damaged = budget_json(config, book), found_damaged(book)
     if arguments.json:
-        print_json(found)
+        print_json({**found, "damaged": damaged} if damaged else found)
         return 0
     print_lines(budget_line(found))
     for task in found["tasks"]:
         windows = "1 window" if task["windows"] == 1 else f"{task['windows']:,} windows"
         print_lines(f"  task {task['task']} ({task['task_id'][:8]}): epsilon {up(task['epsilon'])} for {windows}")
+    for line in damaged:
+        print_lines(line)
     return 0
 
 
@@ -104,16 +106,35 @@ def budget_line(found: Mapping[str, Any]) -> str:
     return f"budget: epsilon {up(found['spent'])} of {found['limit']:g} spent, {down(found['left'])} left"
 
 
+def found_damaged(book: Book | None) -> list[str]:
+    """A line for every row that the disk damaged."""
+    from shoal.clients.book_sqlite import SqliteBook
+    from shoal.clients.marks import COMMAND
+
+    found = book.damages() if isinstance(book, SqliteBook) else []
+    return [f"damaged: {damage}; {COMMAND}" for damage in found]
+
+
 def budget_json(config: AgentConfig, book: Book | None) -> dict[str, Any]:
-    """limit, spent and left (None: no limit) in epsilon, and per task what its answered windows were charged."""
+    """limit, spent and left (None: no limit) in epsilon, and per task what its answered windows were charged.
+
+    Where sums are damaged ``spent`` is never too little, and the tasks are left out.
+    """
+    from shoal.errors import Kind, ShoalError
+
     limit = config.effective_policy.limit_nano
     spent = book.spent() if book is not None else 0
     tasks = []
-    for task_id in dict.fromkeys(charge.task_id for charge in book.charges()) if book is not None else ():
-        tally = book.tally(task_id) if book is not None else None
-        if tally is not None:
-            row = {"task": _name(book, task_id), "task_id": task_id.hex, "windows": tally.windows, "epsilon": tally.nano / NANO}
-            tasks.append(row)
+    try:
+        for task_id in dict.fromkeys(charge.task_id for charge in book.charges()) if book is not None else ():
+            tally = book.tally(task_id) if book is not None else None
+            if tally is not None:
+                row = {"task": _name(book, task_id), "task_id": task_id.hex, "windows": tally.windows, "epsilon": tally.nano / NANO}
+                tasks.append(row)
+    except ShoalError as error:
+        if error.kind is not Kind.MISMATCH:
+            raise
+        tasks = []
     return {
         "limit": None if limit is None else config.effective_policy.lifetime_epsilon,
         "spent": spent / NANO,

@@ -1,4 +1,4 @@
-"""``shoal agent memory``: whether a device's memory is whole, and the owner's word where it was set back."""
+"""``shoal agent memory``: whether a device's memory is whole, and the owner's word where it is damaged or was set back."""
 
 from __future__ import annotations
 
@@ -16,47 +16,79 @@ if TYPE_CHECKING:
     from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
     from shoal.clients.memory import Memory
+    from shoal.clients.rounds_ledger import SqliteLedger
     from shoal.clients.setback import SetBack
 
 
 def memory(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    """0: it is whole, or the owner confirmed that it was set back; 1: it was, and nobody confirmed. Raises MISMATCH for a ledger that does
-    not hold, CONFIG, OVERLOADED."""
+    """0: it is whole, or the owner confirmed what is wrong with it; 1: nobody confirmed. Raises MISMATCH for a ledger that does not hold,
+    CONFIG, OVERLOADED. What is damaged comes before what was set back."""
     from shoal.clients.memory import Memory
-    from shoal.clients.setback import confirm, examine
+    from shoal.clients.rounds_ledger import SqliteLedger
     from shoal.clock import SystemClock
     from shoal.entropy import SYSTEM
-    from shoal.errors import Kind, ShoalError
 
     clock = SystemClock()
     held = Memory(config, clock, SYSTEM)
+    rounds = SqliteLedger(config.ledger) if config.ledger.exists() else None
     try:
-        found = examine(held, lambda: _tasks(config, held), clock.now())
-        if found is None:
-            head = verified(held.store)
-            if arguments.json:
-                print_json({"set_back": False, "confirmed": False, "entries": head.count, "verified": True})
-            else:
-                print_lines(f"this memory is whole, as far as it can be seen: {head.count:,} entries, verified, and the tables fit them")
-            return 0
-        words = found.words(held.head_name)
-        if not arguments.json:
-            print_lines("\n".join(words))
-        confirmed = arguments.confirm_set_back and (arguments.yes or _asked(arguments.json))
-        if confirmed:
-            confirm(held, found, clock.now())
-        if arguments.json:
-            print_json(_json(found, words, confirmed))
-        elif confirmed:
-            print_lines("confirmed, and entered in the ledger: the device answers again, from the next windows on")
-        else:
-            raise ShoalError(Kind.MISMATCH, "nothing was changed, and nothing is answered or sent until you run: " + _COMMAND)
-        return 0 if confirmed else 1
+        mended = _damage(arguments, held, rounds, clock.now())
+        return _set_back(arguments, config, held, clock.now(), mended)
     finally:
+        if rounds is not None:
+            rounds.close()
         held.close()
 
 
+def _damage(arguments: argparse.Namespace, held: Memory, rounds: SqliteLedger | None, now: float) -> list[str]:
+    """What was damaged and is mended. Raises MISMATCH if anything is damaged and its owner did not confirm."""
+    from shoal.clients.mending import examine, mend
+    from shoal.errors import Kind, ShoalError
+
+    found = examine(held, rounds)
+    if found is None:
+        return []
+    if not arguments.json:
+        print_lines("\n".join(found.words()))
+    if arguments.confirm_damage and (arguments.yes or _asked(arguments.json)) and mend(held, rounds, now) is not None:
+        if not arguments.json:
+            print_lines("confirmed, and entered in the ledger: what was damaged is replaced by what is safe")
+        return [str(damage) for damage in found.damages]
+    if arguments.json:
+        damages = [str(damage) for damage in found.damages]
+        print_json({"set_back": False, "confirmed": False, "damaged": damages, "explanation": found.words()})
+    raise ShoalError(Kind.MISMATCH, "nothing was changed: tasks that are concerned get no answer until you run: " + _DAMAGED)
+
+
+def _set_back(arguments: argparse.Namespace, config: AgentConfig, held: Memory, now: float, mended: list[str]) -> int:
+    from shoal.clients.setback import confirm, examine
+    from shoal.errors import Kind, ShoalError
+
+    found = examine(held, lambda: _tasks(config, held), now)
+    if found is None:
+        head = verified(held.store)
+        if arguments.json:
+            print_json({"set_back": False, "confirmed": bool(mended), "damaged": mended, "entries": head.count, "verified": True})
+        else:
+            print_lines(f"this memory is whole, as far as it can be seen: {head.count:,} entries, verified, and the tables fit them")
+        return 0
+    words = found.words(held.head_name)
+    if not arguments.json:
+        print_lines("\n".join(words))
+    confirmed = arguments.confirm_set_back and (arguments.yes or _asked(arguments.json))
+    if confirmed:
+        confirm(held, found, now)
+    if arguments.json:
+        print_json(_json(found, words, confirmed))
+    elif confirmed:
+        print_lines("confirmed, and entered in the ledger: the device answers again, from the next windows on")
+    else:
+        raise ShoalError(Kind.MISMATCH, "nothing was changed, and nothing is answered or sent until you run: " + _COMMAND)
+    return 0 if confirmed else 1
+
+
 _COMMAND = "shoal agent memory --confirm-set-back"
+_DAMAGED = "shoal agent memory --confirm-damage"
 
 
 def _tasks(config: AgentConfig, held: Memory) -> Sequence[Assignment]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 from shoal.clients.answering import Terms, answer, charge_sum, check_affordable, forgotten
 from shoal.clients.book import Answer
 from shoal.clients.config import AgentConfig
+from shoal.clients.consent import not_agreed
 from shoal.clients.core import Assignment, State, chosen_window, identity_for, window_at
 from shoal.clients.guarantees import Guarantees
 from shoal.clients.ledger import Head, Stored
@@ -204,7 +205,7 @@ class Agent:
         answers = self.memory.book.consents()
         known = {*answers, *self._policy.purposes, *(one.task.purpose for one in self.tasks.all())}
         for purpose in sorted(known):
-            if self._policy.consent(purpose, answers) != "allowed":
+            if not_agreed(self._policy.consent(purpose, answers), answers):
                 self.memory.retract(purpose)
 
     def status(self) -> list[TaskStatus]:

@@ -23,6 +23,7 @@ from shoal.clients.book import (
 )
 from shoal.clients.consent import Answers
 from shoal.clients.ledger import EMPTY, Head, LedgerEntry, Stored, chained, check, missing_head
+from shoal.clients.marks import Damage
 from shoal.clients.store_sqlite import AgentStore
 from shoal.entropy import SYSTEM, Entropy
 from shoal.ids import Digest, TaskId
@@ -42,6 +43,10 @@ class SqliteBook:
     def transaction(self) -> Iterator[None]:
         with self._store.write():
             yield
+
+    def damages(self) -> list[Damage]:
+        """Everything of this device's file that is not as it was written."""
+        return self._marked.damages()
 
     # --- budget -------------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,11 @@ def unreadable(stored: Mapping[str, str]) -> bool:
     return isinstance(stored, Answers) and stored.damaged
 
 
+def not_agreed(consent: str, stored: Mapping[str, str]) -> bool:
+    """Whether what waits, and what is kept, goes: not while nobody can read whether it was agreed to. Nothing is sent then, that is all."""
+    return consent == DENIED or (consent == NOT_ASKED and not unreadable(stored))
+
+
 def answer_of(word: str) -> Consent | None:
     """What "allow", "deny" and "ask" mean for the device's memory. Raises CONFIG for any other word."""
     if word not in _WORDS:

@@ -45,6 +45,7 @@ class Event(Enum):
     FORGOTTEN = "forgotten"  # memoized reports were deleted
     STRUCK = "struck"  # a second key schedule was seen for a task: nothing of it is sent any more
     PROBLEM = "problem"  # something that does not verify was offered, or a file can't be read
+    MENDED = "mended"  # the owner had what the disk damaged replaced by what is safe
     SET_BACK = "set_back"  # the owner confirmed that this memory is an older one: what is taken as answered and as spent from now on
 
 

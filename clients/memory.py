@@ -184,7 +184,7 @@ class Memory:
         """
         task, task_id = trusted.task, trusted.task_id
         known = self.book.seen(task_id)
-        struck = self.outbox.struck(task_id)
+        struck = self._struck(task_id)
         if known is not None and known.verdict == verdict:
             return False
         nano = nano_up(epsilon0) if epsilon0 is not None and math.isfinite(epsilon0) else None
@@ -201,6 +201,15 @@ class Memory:
             self.enter(event, task_id, task.name, details=details)
             self.book.see(SeenTask(task_id, task.name, task.purpose, trusted.authority, nano, verdict))
         return True
+
+    def _struck(self, task_id: TaskId) -> bool:
+        """What can't be read is no event of the ledger: the verdict says it."""
+        try:
+            return self.outbox.struck(task_id)
+        except ShoalError as error:
+            if error.kind is not Kind.MISMATCH:
+                raise
+            return False
 
     def refused(self, assignment: Assignment, window: int | None, error: ShoalError) -> None:
         """One answer was refused, not the task: the budget did not pay."""

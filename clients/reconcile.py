@@ -27,7 +27,7 @@ _NOTHING = "nothing"
 
 
 @dataclass
-class _Told:
+class Told:
     """What the chain says, entry by entry, and at which entry it said so."""
 
     charges: dict[tuple[TaskId, int], tuple[int, int]] = field(default_factory=dict)  # nano-epsilon, entry
@@ -35,13 +35,16 @@ class _Told:
     ends: dict[tuple[TaskId, int], tuple[str, int]] = field(default_factory=dict)  # state, entry
     consents: dict[str, tuple[str, int]] = field(default_factory=dict)
     accepted: dict[TaskId, tuple[float | None, int]] = field(default_factory=dict)
+    losses: list[tuple[float, int]] = field(default_factory=list)  # Unix seconds before which windows are answered, nano-epsilon
+    permanent: set[tuple[TaskId, int]] = field(default_factory=set)  # charges of memoized tasks
+    struck: set[TaskId] = field(default_factory=set)
     lost: int = 0  # nano-epsilon
     lost_at: int = 0
 
 
 def reconcile(rows: Iterable[Stored], book: Book, outbox: Outbox) -> None:
     """``rows``: the whole chain, verified. In one transaction, or while nobody writes. Raises MISMATCH naming the first difference."""
-    told = _read(rows)
+    told = read_chain(rows)
     charges = {(one.task_id, one.window): one.nano for one in book.charges()}
     _budget(told, charges, book)
     _reports(told, outbox)
@@ -56,16 +59,20 @@ def reconcile(rows: Iterable[Stored], book: Book, outbox: Outbox) -> None:
             raise _differs(number, f"what was accepted of task {task_id.short}", "the table says otherwise")
 
 
-def _read(rows: Iterable[Stored]) -> _Told:
-    told, spent = _Told(), 0
+def read_chain(rows: Iterable[Stored]) -> Told:
+    """What a verified chain says. Raises MISMATCH if its entries contradict one another."""
+    told, spent = Told(), 0
     for row in rows:
         entry = row.entry
         match entry.event:
             case Event.REPORTED:
                 spent += _reported(told, row.number, entry, spent)
-            case Event.SET_BACK:
-                nano = _nano(entry.details, "epsilon_lost")
-                told.lost, told.lost_at, spent = told.lost + (nano or 0), row.number, spent + (nano or 0)
+            case Event.SET_BACK | Event.MENDED if "epsilon_lost" in entry.details:
+                nano = _nano(entry.details, "epsilon_lost") or 0
+                told.lost, told.lost_at, spent = told.lost + nano, row.number, spent + nano
+                told.losses.append((_seconds(entry.details.get("answered_before_s")), nano))
+            case Event.STRUCK if entry.task_id is not None:
+                told.struck.add(entry.task_id)
             case Event.OUTCOME | Event.WITHDRAWN if entry.task_id is not None and entry.window is not None:
                 state = str(entry.details.get("state", State.WITHDRAWN.value))
                 told.ends[entry.task_id, entry.window] = state, row.number
@@ -77,7 +84,7 @@ def _read(rows: Iterable[Stored]) -> _Told:
     return told
 
 
-def _reported(told: _Told, number: int, entry: LedgerEntry, spent: int) -> int:
+def _reported(told: Told, number: int, entry: LedgerEntry, spent: int) -> int:
     """Nano-epsilon that an entry charged, after ``spent`` before it."""
     nano, after = _nano(entry.details, "epsilon_charged"), _nano(entry.details, "epsilon_spent_after")
     if entry.task_id is None or entry.window is None or nano is None or after is None:
@@ -88,10 +95,17 @@ def _reported(told: _Told, number: int, entry: LedgerEntry, spent: int) -> int:
     if after != spent + nano:
         raise _differs(number, f"that epsilon {after / NANO:g} was spent", f"the entries before it come to {(spent + nano) / NANO:g}")
     told.charges[key] = nano, number
+    if "memoized" in entry.details:
+        told.permanent.add(key)
     frame = entry.details.get("frame_sha256")
     if isinstance(frame, str):
         told.frames[key] = frame, number
     return nano
+
+
+def _seconds(value: Detail) -> float:
+    """Where it is no number: of the whole past and future."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.inf
 
 
 def _nano(details: Mapping[str, Detail], name: str) -> int | None:
@@ -99,7 +113,7 @@ def _nano(details: Mapping[str, Detail], name: str) -> int | None:
     return round(value * NANO) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _budget(told: _Told, charges: dict[tuple[TaskId, int], int], book: Book) -> None:
+def _budget(told: Told, charges: dict[tuple[TaskId, int], int], book: Book) -> None:
     for key, (nano, number) in told.charges.items():
         charged = charges.pop(key, None)
         if charged != nano:
@@ -126,7 +140,7 @@ def _budget(told: _Told, charges: dict[tuple[TaskId, int], int], book: Book) -> 
             )
 
 
-def _reports(told: _Told, outbox: Outbox) -> None:
+def _reports(told: Told, outbox: Outbox) -> None:
     for key, (digest, number) in told.frames.items():
         record = outbox.find(*key)
         if record is None:

@@ -97,6 +97,13 @@ class SqliteLedger:
         """All that are whole, by task and window."""
         return [_told(row) for row in self._marked.sift("answer", "ORDER BY task_id, window")[0]]
 
+    def drop_damaged(self) -> None:
+        """The owner's word: that a window was answered is then what its charge says."""
+        with self._file.write() as db:
+            for row in self._marked.sift("answer")[1]:
+                db.execute("DELETE FROM answer WHERE task_id IS ? AND window IS ?", row[:2])
+        self._marked.forget_looks()
+
     @property
     def file(self) -> SqliteFile:
         return self._file

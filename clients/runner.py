@@ -300,18 +300,25 @@ class Runner:
             await agent.__aexit__(None, None, None)
 
     async def _answered(self, agent: Agent) -> ShoalError | None:
-        """Answer what is due, and return what failed: the disk. The other tasks are not tried after that."""
+        """Answer what is due, and return what failed: the disk. The other tasks are not tried after that, but where rows of one task are
+        damaged."""
+        failed: ShoalError | None = None
         measuring = Measuring(agent, self._entropy, self._sleep, self.tell)
         try:
             for one in [] if await measuring.doubted() else await asyncio.to_thread(agent.status):
                 spec, window = source_of(agent, one.assignment), one.window
                 if spec is None or one.refusal or window is None or one.assignment.task.pairwise is not None:
                     continue
-                if not await asyncio.to_thread(agent.answered, one.assignment.task_id, window):
-                    await measuring.measure(one.assignment, spec, window)
+                try:
+                    if not await asyncio.to_thread(agent.answered, one.assignment.task_id, window):
+                        await measuring.measure(one.assignment, spec, window)
+                except ShoalError as error:
+                    if error.kind is not Kind.MISMATCH:
+                        raise
+                    failed = failed or error
         except ShoalError as error:
             return error
-        return None
+        return failed
 
     async def _fed(self, feed: Feed) -> None:
         try:

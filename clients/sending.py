@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shoal.clients.consent import not_agreed
 from shoal.clients.core import ACTION_OF, Action, Assignment, State, pause
 from shoal.clients.delivery import deliver, give_up, on
 from shoal.clients.gate import Gates
@@ -284,9 +285,11 @@ class Sender:
 
     def _refused(self, assignment: Assignment, key: Key) -> Record | None:
         """The owner does not stand behind the task any more: without consent everything of it goes, else this report ends."""
-        if self._permit.consent(assignment.task.purpose) == _ALLOWED:
+        consent = self._permit.consent(assignment.task.purpose)
+        if consent == _ALLOWED:
             return self._given_up(key, Kind.REFUSED)
-        self._memory.retract(assignment.task.purpose, [assignment.task_id])
+        if not_agreed(consent, self._memory.book.consents()):
+            self._memory.retract(assignment.task.purpose, [assignment.task_id])
         return self._memory.outbox.find(*key)
 
     def _given_up(self, key: Key, kind: Kind) -> Record | None:

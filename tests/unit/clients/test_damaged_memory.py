@@ -49,7 +49,7 @@ def with_a_flipped_bit(value: object) -> object:
         case None:
             return 3
         case int():
-            return value ^ 1
+            return value ^ 64
         case float():
             return value * (1 + 2**-40)
         case bytes():

@@ -330,7 +330,7 @@ def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
 
 def test_the_owners_word(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Explained first; asked for unless --yes; nobody at the terminal is a no. Planted: confirmed without being asked -> fails."""
-    assert owner.json("memory") == {"set_back": False, "confirmed": False, "entries": 0, "verified": True}
+    assert owner.json("memory") == {"set_back": False, "confirmed": False, "damaged": [], "entries": 0, "verified": True}
     kept = owner.outbox.read_bytes()
     owner.remember()
     assert owner.json("memory")["entries"] == 3
