@@ -62,7 +62,11 @@ async def lived(folder: Path) -> tuple[Device, dict[str, bytes], int]:
     assert verified(memory.store).count > 8
     memory.close()
     device.config = replace(device.config, policy=replace(device.config.policy, purposes=purposes))
-    return device, {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}, spent
+    return device, files_of(folder), spent
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def restored(device: Device, files: dict[str, bytes]) -> None:
