@@ -231,7 +231,7 @@ def test_who_may_be_a_witness(tmp_path: Path, machine: Machine) -> None:
 
 
 def test_an_operator_confirms_what_is_seen_and_nothing_else(tmp_path: Path, machine: Machine) -> None:
-    """On a running service, once. Planted: the file not deleted, or its reading not compared -> the second jump is believed."""
+    """On a running service, once. Planted: the file not deleted, or its anchor not compared -> a later jump is believed."""
     one = keeper(tmp_path, machine)
     machine.jumps(10 * DAY)
     one.look()
@@ -254,6 +254,7 @@ def test_an_operator_confirms_what_is_seen_and_nothing_else(tmp_path: Path, mach
 
 
 def test_a_confirmation_of_a_clock_that_moved_since_counts_for_nothing(tmp_path: Path, machine: Machine) -> None:
+    """Planted: its reading not compared -> believed, fails."""
     one = keeper(tmp_path, machine)
     machine.jumps(DAY)
     one.look()
