@@ -80,8 +80,8 @@ def answered_verdict(folder: Path) -> str:
 
 @pytest.mark.parametrize("name", ["singles", "answered"])
 def test_whatever_is_damaged_is_told(name: str, memory_folder: Path, request: pytest.FixtureRequest) -> None:
-    """Planted: vectors read without their digest -> a flipped one is summed. Planted: no count beside the rows, nor a look at
-    the whole file -> rows gone silently. Each fails.
+    """Planted: vectors read without their digest -> a flipped one is summed. Planted: no count beside the rows -> rows gone
+    silently. Each fails.
     """
     source: Path = request.getfixturevalue(name)
     verdict: Callable[[Path], str] = {"singles": singles_verdict, "answered": answered_verdict}[name]
