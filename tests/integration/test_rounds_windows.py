@@ -357,7 +357,7 @@ async def test_an_analyzer_that_will_not_finish_a_window_makes_the_shuffler_unre
     """It answers, and refuses: somebody has to look. Planted: failures not counted -> ready."""
     monkeypatch.setattr("shoal.shuffler.round_driver._FINISH_PAUSE_S", 0.001)
 
-    async def refuse(_: object) -> bool:
+    async def refuse(*_: object) -> bool:
         raise ShoalError(Kind.INTERNAL, "internal error, incident 1")
 
     monkeypatch.setattr(one.shuffler.rounds._collection, "finish", refuse)

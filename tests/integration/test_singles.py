@@ -84,7 +84,7 @@ async def test_strangers_and_late_vectors_are_refused(tmp_path: Path) -> None:
         await asyncio.gather(*(send(one, device) for device in world.devices(4)))
         await end_of_window(one)
         late = await send(one, world.device())
-        assert (late.state, late.kind) == (RoundState.ABORTED, Kind.WINDOW_CLOSED)
+        assert (late.state, late.kind, late.charged) == (RoundState.NONE, Kind.WINDOW_CLOSED, False)
 
 
 async def test_what_disks_lost_is_counted_in_the_release(tmp_path: Path) -> None:

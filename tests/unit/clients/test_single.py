@@ -66,7 +66,8 @@ class Shuffler:
         self.folder, self.lose, self.away, self.calls, self.frames = folder, lose, away, 0, list[bytes]()
         self.store = SingleStore(folder)
         self.singles = Singles(self.store)
-        self.open = True
+        self.open, self.closes_at = True, 1 << 30  # a call
+        self.paused = 0  # polls that are still told so
 
     async def exchange(self, frame: bytes, deadline_s: float) -> bytes:
         number, self.calls = self.calls, self.calls + 1
@@ -78,7 +79,10 @@ class Shuffler:
         data, reply_key = open_request(HOP, frame)
         step = pairwise_pb2.Step.FromString(data)
         try:
-            answer = await self.singles.step(TERMS, step, NOW, open_=self.open)
+            if self.paused and step.WhichOneof("step") == "poll":
+                self.paused -= 1
+                raise ShoalError(Kind.UNAVAILABLE, "the analyzer can't open this window now")
+            answer = await self.singles.step(TERMS, step, NOW, open_=self.open and number < self.closes_at)
         except ShoalError as error:
             answer = refusal(error)
         if number in self.lose:
@@ -127,20 +131,45 @@ async def test_a_retry_is_the_same_bytes(tmp_path: Path) -> None:
     assert clock.time > NOW
 
 
-async def test_time_runs_out(tmp_path: Path) -> None:
-    """Planted: no look at the clock -> this never ends."""
-    shuffler, clock, ledger = Shuffler(tmp_path, away=set(range(1_000))), Clock(), MemoryLedger()
+@pytest.mark.parametrize("first", [0, 1])
+async def test_time_runs_out(tmp_path: Path, first: int) -> None:
+    """Before the shuffler was heard nothing is charged. Planted: no look at the clock -> this never ends."""
+    shuffler, clock, ledger = Shuffler(tmp_path, away=set(range(first, 1_000))), Clock(), MemoryLedger()
     outcome = await send_single(TERMS, identity(), np.ones(DIMENSION, np.int64), ledger, line(shuffler, clock))
-    assert (outcome.state, outcome.kind, outcome.charged) == (RoundState.LOST, Kind.DEADLINE, True)
-    assert ledger.answers()[0].standing is Standing.LOST
+    state = RoundState.LOST if first else RoundState.NONE
+    assert (outcome.state, outcome.kind, outcome.charged) == (state, Kind.DEADLINE, first == 1)
+    assert [entry.standing for entry in ledger.answers()] == [Standing.LOST] * first
 
 
-async def test_a_refusal_is_final(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", [0, 1])
+async def test_a_refusal_is_final(tmp_path: Path, call: int) -> None:
+    """One that comes before the vector is made costs nothing. Planted: the vector made first -> it is charged."""
     shuffler, clock, ledger = Shuffler(tmp_path), Clock(), MemoryLedger()
-    shuffler.open = False
+    shuffler.closes_at = call
     outcome = await send_single(TERMS, identity(), np.ones(DIMENSION, np.int64), ledger, line(shuffler, clock))
-    assert (outcome.state, outcome.kind) == (RoundState.ABORTED, Kind.WINDOW_CLOSED)
-    assert ledger.answers()[0].standing is Standing.ABORTED
+    state = RoundState.ABORTED if call else RoundState.NONE
+    assert (outcome.state, outcome.kind, outcome.charged) == (state, Kind.WINDOW_CLOSED, call == 1)
+    assert [entry.standing for entry in ledger.answers()] == [Standing.ABORTED] * call
+
+
+@pytest.mark.parametrize("polls", [3, 1 << 30])
+async def test_a_window_that_is_paused_costs_nothing(tmp_path: Path, polls: int) -> None:
+    """It is waited for, until the window is over. Planted: no question before the vector is made -> it is charged while paused."""
+    shuffler, clock, ledger = Shuffler(tmp_path), Clock(), MemoryLedger()
+    shuffler.paused = polls
+    seen: list[int] = []
+
+    async def sleep(seconds: float) -> None:
+        seen.append(len(ledger.answers()))
+        await clock.sleep(seconds)
+
+    way = Line(HOP.config, shuffler, clock, NOW + 300, SeededEntropy(1), sleep)
+    outcome = await send_single(TERMS, identity(), np.ones(DIMENSION, np.int64), ledger, way)
+    assert set(seen) == {0}
+    if polls == 3:
+        assert (outcome.state, len(seen), shuffler.store.count(WINDOW)) == (RoundState.COUNTED, 3, 1)
+    else:
+        assert (outcome.state, outcome.charged, ledger.answers()) == (RoundState.NONE, False, [])
 
 
 async def test_a_window_is_answered_once(tmp_path: Path) -> None:
