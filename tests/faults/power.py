@@ -278,7 +278,7 @@ def watched(disk: Disk, patch: pytest.MonkeyPatch) -> Iterator[None]:
         if disk.folder != path and disk.folder not in path.parents:
             real_fsync(descriptor)
             return
-        disk.keep(_site(sys._getframe(1)), path)
+        disk.keep(_site(sys._getframe(1)) + (", the folder" if path.is_dir() else ""), path)
         real_fsync(descriptor)
 
     patch.setattr(os, "fsync", fsync)

@@ -65,7 +65,9 @@ def test_syncs_that_are_left_out_change_nothing(tmp_path: Path) -> None:
     disk = Disk(tmp_path, lambda: None)
     with pytest.MonkeyPatch.context() as patch, watched(disk, patch):
         written_over(tmp_path)
-    assert disk.sites() == ["test_power_model.sync"]
-    without = [image for image, _ in disk.images(random.Random(1), drop="test_power_model.sync")]  # noqa: S311 - as above
-    assert without[-2] == {}
+    file, names = disk.sites()
+    assert (file, names) == ("test_power_model.sync", "test_power_model.sync, the folder")
+    assert list(disk.images(random.Random(1), drop=names))[-2] == ({}, None)  # noqa: S311 - as above
+    without = list(disk.images(random.Random(1), drop=file))  # noqa: S311
+    assert without[-2] == ({"file": b""}, None)
     assert len(without) == 2 * (disk.syncs + 1) == 8
