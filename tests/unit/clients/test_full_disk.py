@@ -73,7 +73,7 @@ async def test_a_disk_that_fills_up_during_the_pass(device: Place, disk: SmallDi
 
 
 async def test_a_read_only_disk_is_called_that(device: Place, disk: SmallDisk) -> None:
-    """Planted: SQLITE_READONLY among what a full disk says -> "make room"."""
+    """Planted: EROFS among what a full disk says -> "make room"."""
     await device.runner().once(device.config)
     device.clock.advance(HOUR)
     disk.read_only()
