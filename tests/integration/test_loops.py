@@ -203,7 +203,7 @@ async def test_sums_are_released_at_the_end_of_retention_without_a_word_of_the_s
 async def test_rows_that_are_gone_are_delivered_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shuffler has delivered everything and asks for its acknowledgement; the rows vanish before they were opened.
 
-    Planted: such a batch left PROCESSING, or taken back with its old count of rows -> never done.
+    Planted: such a batch left PROCESSING, or its old count of rows neither forgotten nor deleted -> never done.
     """
     monkeypatch.setattr(processing, "_FIRST_PAUSE_S", QUICK_S)
     monkeypatch.setattr(processing, "_LONGEST_PAUSE_S", QUICK_S)
