@@ -58,6 +58,8 @@ class Processor:
     def conditions(self) -> Iterator[Condition]:
         """The batches that can't be finished, for ``Conditions.watch``."""
         for batch in list(self._failing.values()):
+            if not self._tasks.serves(batch.manifest.task_id):  # ``MissingKeys`` says what to do about it
+                continue
             window, task = batch.manifest.window, batch.manifest.task_id.short
             yield Condition("stuck", f"{task}/{window}", f"window {window} of task {task} can't be released yet: see the log")
 

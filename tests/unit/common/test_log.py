@@ -8,6 +8,7 @@ import math
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import grpc
@@ -88,8 +89,19 @@ def test_a_service_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line["event"] for line in lines(capsys.readouterr().err)] == ["b"]
 
 
+@pytest.fixture
+def far_east() -> Iterator[None]:
+    """This process somewhere else than at UTC."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC-9:30")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_east")
 def test_the_time_is_that_of_the_record() -> None:
-    """In UTC, in whole seconds. Planted: the time of formatting, or local time -> this fails."""
+    """In UTC, in whole seconds, wherever that is. Planted: the time of formatting, or local time -> this fails."""
     record = logging.LogRecord("shoal.shuffler", logging.INFO, "", 0, "sealed", (), None)
     record.created, record.shoal = 1_800_000_000.9, {"event": "sealed"}
     shown = json.loads(logs._Lines().format(record))
