@@ -29,6 +29,7 @@ from shoal.clients.ledger import Head, Stored
 from shoal.clients.memory import ACCEPTED, Budget, Memory
 from shoal.clients.outbox import Record
 from shoal.clients.own_clock import OwnClock
+from shoal.clients.pauses import Pauses
 from shoal.clients.rules import settle
 from shoal.clients.sending import Permit, Sender, TransportFactory
 from shoal.clients.taskbook import TaskBook
@@ -97,6 +98,7 @@ class Agent:
         self._background, self._gap_s = background, gap_s
         self.clock, self._entropy = clock or OwnClock(config.outbox), entropy
         self._make_transport = transports or way_to_shuffler(config, entropy)
+        self._asks = transports is None and not config.uplink
         self._running: asyncio.Task[None] | None = None
         self._open: tuple[Memory, Permit, Sender] | None = None
         self._identity: DeviceIdentity | None = None
@@ -114,6 +116,7 @@ class Agent:
         try:
             self.tasks = TaskBook(self.config.tasks, self._policy, memory.outbox, self.config.shelf)
             permit = Permit(self._policy, memory)
+            self.pauses = Pauses(self.config, memory, self.tasks, permit, self.clock, asks=self._asks)
             sender = Sender(self.config, memory, self.tasks, permit, self._make_transport, self.clock, self._entropy, self._gap_s)
             self._open = memory, permit, sender
             if (forgetful := await memory.run(memory.forgetful)) is not None:
@@ -248,8 +251,9 @@ class Agent:
         of the first. Raises INVALID for a value that is no answer to the question, unless ``otherwise`` says what it then is (NO_ANSWER,
         or a text that is an answer; a program that measures by itself gives one, so that no value keeps it away); UNKNOWN_TASK or what
         is wrong with the task's files; REFUSED by the owner's policy or budget; CONFIG if the task wants an enrolled device and this one
-        is not; CONFLICT for a task with two schedules; TOO_EARLY, WINDOW_CLOSED by the clock; OVERLOADED when the outbox or the disk is
-        full. Nothing is stored or sent then, and a refusal is in the ledger.
+        is not; CONFLICT for a task with two schedules; UNAVAILABLE while the task's shuffler says that it can't take the window; TOO_EARLY,
+        WINDOW_CLOSED by the clock; OVERLOADED when the outbox or the disk is full. Nothing is stored or sent then, and a refusal is in
+        the ledger.
 
         A task that is summed in rounds wants a vector, and this device until the round has ended: the call returns then, and ``tell``
         gets a line for people at every stage, each once. A window without enough devices keeps the call waiting until it is over.
@@ -291,6 +295,7 @@ class Agent:
         except ShoalError:
             await self._ask(assignment)  # the owner's refusal is named before any other
             raise
+        await self.pauses.check(assignment, chosen, self.answered, ask=send)
         if task_id in self._guarantees:
             terms = self._terms(assignment, source)
         else:
@@ -322,14 +327,8 @@ class Agent:
     def _terms(self, assignment: Assignment, source: str) -> Terms:
         """Under which this device answers. The certificate is looked up once per task, which may take seconds."""
         central, policy = self._guarantees.epsilon(assignment), self._policy
-        return Terms(
-            policy.limit_nano,
-            self.config.keep_values,
-            source,
-            None if central is None else lambda: central,
-            policy.max_epsilon0,
-            policy.sums_if_apart,
-        )
+        exact = None if central is None else lambda: central
+        return Terms(policy.limit_nano, self.config.keep_values, source, exact, policy.max_epsilon0, policy.sums_if_apart)
 
     def _enter_refusal(self, assignment: Assignment, window: int | None, error: ShoalError) -> None:
         """Why nothing was sent: the task's own verdict if that changed, else that of this one answer, once for each window."""

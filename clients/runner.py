@@ -81,6 +81,11 @@ class _Open:
     news: News
     feeds: list[Feed]
 
+    @property
+    def heard(self) -> set[str]:
+        """Addresses of shufflers whose catalogue a feed reads."""
+        return {one.address for one in self.agent.config.feeds.shufflers}
+
 
 class Runner:
     """The service behind its seams. clock, entropy, sleep and agents: for tests."""
@@ -213,6 +218,7 @@ class Runner:
         self._told = {where: said for where, said in self._told.items() if not where.startswith("feed ")}
         measuring = Measuring(opened.agent, self._entropy, self._sleep, self.tell)
         feeding = [asyncio.create_task(feed.run(over)) for feed in opened.feeds]
+        feeding.append(asyncio.create_task(opened.agent.pauses.run(over, opened.news.pause, opened.heard, self._entropy)))
         try:
             while not (self._stop.is_set() or self._reload.is_set()):
                 await self._look(opened, measuring)
@@ -288,6 +294,7 @@ class Runner:
         try:
             await asyncio.gather(*(self._fed(feed) for feed in opened.feeds))
             await asyncio.to_thread(agent.look)
+            await agent.pauses.look(LIMITS.feed_once_s, opened.news.pause, opened.heard)
             self._sources(agent)
             failures = [one for one in (await agent.memory.run(agent.memory.forgetful), await self._answered(agent)) if one is not None]
             for outcome in await agent.flush():

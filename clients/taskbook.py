@@ -114,10 +114,10 @@ class TaskBook:
         self._paused[address] = dict(paused)
         return before != self._paused[address]
 
-    def check_open(self, assignment: Assignment, now: float) -> None:
-        """Raises UNAVAILABLE while the task's shuffler says that an answer to the current window could not be released."""
+    def check_open(self, assignment: Assignment, now: float, window: int | None = None) -> None:
+        """Raises UNAVAILABLE while the task's shuffler says that an answer to the window (None: the current one) could not be released."""
         windows = self._paused.get(assignment.task.shuffler_address, {}).get(assignment.task_id)
-        if windows is not None and (not windows or assignment.task.windows.current(now) in windows):
+        if windows is not None and (not windows or (assignment.task.windows.current(now) if window is None else window) in windows):
             raise ShoalError(
                 Kind.UNAVAILABLE, f"task {assignment.task.name}: its services can't take this window now: nothing is answered or charged"
             )

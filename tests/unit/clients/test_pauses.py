@@ -1,0 +1,166 @@
+"""A device that has its task from a folder hears before it is charged that its shuffler can't take a window."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from shoal.clients.agent import Agent
+from shoal.clients.config import AgentConfig
+from shoal.clients.core import State
+from shoal.clients.pauses import FRESH_S, SUFFIX
+from shoal.clients.policy import Policy
+from shoal.clock import FakeClock
+from shoal.crypto.signing import SigningKey
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
+from shoal.mqtt.settings import BrokerSettings
+from shoal.protos import directory_pb2
+from shoal.rpc.server import Call, Method, RpcServer, Service
+from tests.clients_world import START, TLS, make_world
+
+AUTHORITY = SigningKey.generate()
+
+
+@dataclass
+class Far:
+    """A shuffler's directory, and nothing else of it."""
+
+    address: str = ""
+    paused: dict[TaskId, list[int]] = field(default_factory=dict)
+    asked: list[directory_pb2.PageRequest] = field(default_factory=list)
+
+    async def page(self, request: bytes, _: Call) -> bytes:
+        asked = directory_pb2.PageRequest.FromString(request)
+        self.asked.append(asked)
+        paused = [directory_pb2.Paused(task_id=task.raw, windows=windows) for task, windows in self.paused.items()]
+        data = directory_pb2.Catalogue(paused=paused).SerializeToString()
+        digest = Digest.of(data).raw
+        offset = asked.offset if asked.digest == digest else 0
+        return directory_pb2.PageReply(digest=digest, total=len(data), offset=offset, data=data[offset:]).SerializeToString()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Far]:
+    far = Far()
+    server = RpcServer("127.0.0.1:0", [Service("shoal.v1.Directory", {"Page": Method(1024, handler=far.page)})], TLS)
+    far.address = f"localhost:{await server.start()}"
+    try:
+        yield far
+    finally:
+        await server.stop(0.0)
+
+
+@dataclass
+class Home:
+    """A device's folder with one task, from a file."""
+
+    config: AgentConfig
+    clock: FakeClock
+    task_id: TaskId
+
+    @classmethod
+    def at(cls, folder: Path, address: str, consent: str = "allowed") -> Home:
+        world = make_world(address, authority=AUTHORITY)
+        world.write(folder / "tasks")
+        policy = Policy(world.authorities, 4.0, 2, {world.task.purpose: consent})
+        config = AgentConfig(folder / "tasks", folder / "outbox.db", policy, deadline_s=5.0, retry_first_s=0.01, retry_most_s=0.01)
+        return cls(config, FakeClock(START + 100.0), world.task_id)
+
+    async def report(self, *, send: bool = True) -> State:
+        async with Agent(self.config, background=False, clock=self.clock) as agent:
+            return (await agent.report("visits", 3, send=send)).state
+
+    async def charged(self) -> int:
+        async with Agent(self.config, background=False, clock=self.clock) as agent:
+            return len(agent.memory.book.charges())
+
+
+async def test_a_paused_window_is_not_charged(tmp_path: Path) -> None:
+    """Nor answered; asked once for all programs of a device in a while, and for no task by name; and answered when it is taken again.
+
+    Planted: no look before the claim -> it is charged; what was read not kept -> asked again.
+    """
+    async with serving() as far:
+        home = Home.at(tmp_path, far.address)
+        far.paused = {home.task_id: [0]}
+        for _ in range(3):
+            with pytest.raises(ShoalError) as refused:
+                await home.report()
+            assert refused.value.kind is Kind.UNAVAILABLE
+        assert await home.charged() == 0
+        assert [(one.digest, one.offset) for one in far.asked] == [(b"", 0)]
+        far.paused = {home.task_id: [1]}
+        home.clock.advance(FRESH_S)
+        assert await home.report() is State.QUEUED  # nobody takes submissions there
+        assert (await home.charged(), len(far.asked)) == (1, 2)
+        home.clock.advance(FRESH_S)
+        far.paused = {home.task_id: []}
+        assert await home.report() is State.QUEUED  # it has its answer: nobody is asked
+        assert (await home.charged(), len(far.asked)) == (1, 2)
+
+
+async def test_who_can_not_be_asked_keeps_nobody_away(tmp_path: Path) -> None:
+    """Planted: the failure of the look let through -> no report without a network."""
+    home = Home.at(tmp_path, "127.0.0.1:1")
+    assert await home.report() is State.QUEUED
+    assert await home.charged() == 1
+
+
+@pytest.mark.parametrize("how", ["denied", "queued", "uplink"])
+async def test_nobody_is_asked_needlessly(tmp_path: Path, how: str) -> None:
+    """Without consent, with --queue, or where reports go through a broker. Planted: each of the three conditions left out."""
+    async with serving() as far:
+        home = Home.at(tmp_path, far.address, "denied" if how == "denied" else "allowed")
+        if how == "uplink":
+            home.config = replace(home.config, mqtt=BrokerSettings("127.0.0.1", 1, insecure=True), uplink=True)
+        async with Agent(home.config, background=False, clock=home.clock) as agent:
+            if how == "denied":
+                with pytest.raises(ShoalError):
+                    await agent.report("visits", 3)
+            else:
+                await agent.pauses.check(agent.tasks.all()[0], 0, agent.answered, ask=how == "uplink")
+        assert far.asked == []
+
+
+async def test_the_service_looks_at_moments_of_its_own(tmp_path: Path) -> None:
+    """At every shuffler that it answers to, but those that a feed reads; what it said is told. Planted: ``but`` ignored -> asked."""
+    async with serving() as far:
+        home = Home.at(tmp_path, far.address)
+        far.paused = {home.task_id: [0]}
+        told: list[tuple[str, dict[TaskId, frozenset[int]]]] = []
+        async with Agent(home.config, background=False, clock=home.clock) as agent:
+            await agent.pauses.look(5.0, lambda *one: told.append((one[0], dict(one[1]))), {far.address})
+            assert (told, far.asked) == ([], [])
+            stop = asyncio.Event()
+
+            def hear(address: str, paused: object) -> None:
+                agent.tasks.pause(address, paused)  # type: ignore[arg-type]
+                stop.set()
+
+            await agent.pauses.run(stop, hear, (), agent._entropy)
+            (status,) = agent.status()
+            assert "can't take this window now" in status.refusal
+        assert len(far.asked) == 1
+
+
+async def test_what_is_kept_is_not_trusted(tmp_path: Path) -> None:
+    """A changed file is as none: the shuffler is asked again. Planted: no seal -> a window paused for ever, or never."""
+    async with serving() as far:
+        home = Home.at(tmp_path, far.address)
+        far.paused = {home.task_id: [0]}
+        with pytest.raises(ShoalError):
+            await home.report()
+        kept = Path(f"{home.config.outbox}{SUFFIX}")
+        for data in (kept.read_bytes().replace(b"[0]", b"[1]"), b"", b"{}\n", b"\xff" * 99):  # noqa: ASYNC240 - one small file
+            asked = len(far.asked)
+            kept.write_bytes(data)  # noqa: ASYNC240 - one small file
+            with pytest.raises(ShoalError):
+                await home.report()
+            assert len(far.asked) == asked + 1
+        assert kept.stat().st_mode & 0o777 == 0o600  # noqa: ASYNC240 - one small file
