@@ -104,8 +104,7 @@ class Agent:
         self._identity: DeviceIdentity | None = None
         self._make_rounds = rounds
         self._rounds: RoundsAgent | None = None
-        self._opening = asyncio.Lock()
-        self._guarantees = Guarantees(config.certificates)
+        self._opening, self._guarantees = asyncio.Lock(), Guarantees(config.certificates)
         self._unpaid: set[tuple[TaskId, int]] = set()  # windows whose refusal was entered
 
     async def __aenter__(self) -> Self:
@@ -295,7 +294,11 @@ class Agent:
         except ShoalError:
             await self._ask(assignment)  # the owner's refusal is named before any other
             raise
-        await self.pauses.check(assignment, chosen, self.answered, ask=send)
+        try:
+            await self.pauses.check(assignment, chosen, self.answered, ask=send)
+        except asyncio.CancelledError:  # who gives up waiting for the network has answered all the same
+            await self._report(assignment, value, False, tell, window, source, otherwise)
+            raise
         if task_id in self._guarantees:
             terms = self._terms(assignment, source)
         else:

@@ -34,10 +34,15 @@ class Far:
     address: str = ""
     paused: dict[TaskId, list[int]] = field(default_factory=dict)
     asked: list[directory_pb2.PageRequest] = field(default_factory=list)
+    silent: bool = False
+    met: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def page(self, request: bytes, _: Call) -> bytes:
         asked = directory_pb2.PageRequest.FromString(request)
         self.asked.append(asked)
+        self.met.set()
+        if self.silent:
+            await asyncio.Event().wait()
         paused = [directory_pb2.Paused(task_id=task.raw, windows=windows) for task, windows in self.paused.items()]
         data = directory_pb2.Catalogue(paused=paused).SerializeToString()
         digest = Digest.of(data).raw
@@ -110,6 +115,21 @@ async def test_who_can_not_be_asked_keeps_nobody_away(tmp_path: Path) -> None:
     home = Home.at(tmp_path, "127.0.0.1:1")
     assert await home.report() is State.QUEUED
     assert await home.charged() == 1
+
+
+async def test_who_gives_up_waiting_has_answered(tmp_path: Path) -> None:
+    """The shuffler says nothing, and its owner ends the command: the answer waits on disk. Planted: cancelled as a whole -> none."""
+    async with serving() as far:
+        far.silent = True
+        home = Home.at(tmp_path, far.address)
+        async with Agent(home.config, background=False, clock=home.clock) as agent:
+            reporting = asyncio.create_task(agent.report("visits", 3))
+            await far.met.wait()
+            reporting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reporting
+            (held,) = await agent.outcomes()
+            assert (held.state, held.attempts) == (State.QUEUED, 0)
 
 
 @pytest.mark.parametrize("how", ["denied", "queued", "uplink"])
