@@ -23,7 +23,7 @@ from shoal.secagg import Mode
 from tests.faults.rounds_services import Part, Services, Smithy, serving
 from tests.sizes import size
 
-WINDOWS = size(4, 60)
+WINDOWS = size(3, 60)
 DEVICES, SEATS = 24, 8  # the last SEATS of them are spared
 STEPS = 250  # between two kills, at most
 FIRST = 60  # before the first one of a window, at most: no 16 devices have answered after as few
@@ -106,8 +106,7 @@ async def one_window(services: Services, window: int, rng: random.Random) -> lis
     services.begin(window)
     parts = services.parts(range(DEVICES))
     await hunted(services, parts[:-SEATS], window, rng)
-    for role in ("analyzer", "shuffler"):  # no round is left that others have joined
-        await kill(services, role)
+    await asyncio.gather(kill(services, "analyzer"), kill(services, "shuffler"))  # no round is left that others have joined
     await services.together(parts[-SEATS:], window)
     for part in parts:
         if part.charged:
