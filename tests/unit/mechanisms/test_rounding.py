@@ -65,13 +65,14 @@ def test_noise_in_the_levels_errs_upward() -> None:
     assert bound(told, np.full(4, 1e9), 1_000) == 250
 
 
-def test_outputs_that_tell_levels_count_them() -> None:
+@pytest.mark.parametrize("epsilon0", [3.0, 1.0], ids=["as many outputs as cells", "more outputs"])
+def test_outputs_that_tell_levels_count_them(epsilon0: float) -> None:
     """From expected counts of 10^6 reports the numbers of devices are exact. One bit tells no levels.
 
-    Planted: the transpose of the inverse -> fails.
+    Planted: the inverse's rows in another order (where there are as many outputs as cells, the table is its own transpose) -> fails.
     """
     domain = Numeric(0, 1, 6)
-    mechanism = create(design("square_wave", domain, 3.0), domain)
+    mechanism = create(design("square_wave", domain, epsilon0), domain)
     assert isinstance(mechanism, SquareWave)
     table = mechanism.response.table
     scores = level_scores(table)
