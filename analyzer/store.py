@@ -33,7 +33,7 @@ from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
 from shoal.log import get_log
 from shoal.protos import release_pb2
-from shoal.stored import DamagedError, Value, fits, is_damaged, is_whole, readable, row_digest, set_aside, teach
+from shoal.stored import DamagedError, Value, fits, is_damaged, is_whole, legible, readable, row_digest, set_aside, teach
 
 log = get_log("analyzer")
 
@@ -166,7 +166,8 @@ class Store:
         self._db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         self._path.chmod(0o600)
         teach(self._db)
-        self._db.execute("PRAGMA journal_mode = WAL")
+        with legible():
+            self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA foreign_keys = ON")
         self._db.execute("PRAGMA secure_delete = ON")
@@ -454,7 +455,8 @@ def _open_beside(path: Path) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode=ro"
     db = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
     try:
-        db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        with legible():
+            db.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
         # A WAL file is missing and can't be made, because the folder may only be read: then nobody is writing.
         db.close()

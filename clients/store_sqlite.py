@@ -79,6 +79,9 @@ class SqliteFile:
         except sqlite3.Error as error:
             self._db.close()
             raise self._failure(error) from None
+        except UnicodeDecodeError:  # SQLite's message quotes a damaged schema
+            self._db.close()
+            raise ShoalError(Kind.CONFIG, f"{self._name}: {self._unusable}") from None
         except BaseException:
             self._db.close()
             raise

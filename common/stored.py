@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 DIGEST_SIZE = 16  # bytes
@@ -29,6 +30,17 @@ Value = bytes | int | float | str | None
 
 class DamagedError(sqlite3.DatabaseError):
     """What was read is not what was written."""
+
+
+@contextmanager
+def legible() -> Iterator[None]:
+    """Around the statements that make SQLite read a file's schema. Of a damaged one it quotes bytes in its message, and where they are no
+    UTF-8 Python raises UnicodeDecodeError in place of what SQLite says: DamagedError here.
+    """
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise DamagedError("schema") from None
 
 
 def row_digest(*values: Value) -> bytes:
@@ -63,7 +75,8 @@ def is_damaged(error: Exception) -> bool:
 def is_whole(connection: sqlite3.Connection) -> bool:
     """Whether SQLite finds the whole file in order, its indices too. Reads all of it."""
     try:
-        return connection.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)]
+        with legible():
+            return connection.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)]
     except sqlite3.Error as error:
         if not is_damaged(error):
             raise
@@ -95,12 +108,13 @@ def readable(connection: sqlite3.Connection, table: str, columns: str, order: st
     for direction in ("ASC", "DESC"):
         by = ", ".join(f"{name.strip()} {direction}" for name in order.split(","))
         try:
-            cursor = connection.execute(f"SELECT {columns} FROM {table} ORDER BY {by}")  # noqa: S608 - constant names
-            while True:
-                row = cursor.fetchone()
-                if row is None:
-                    break
-                found[row] = None
+            with legible():
+                cursor = connection.execute(f"SELECT {columns} FROM {table} ORDER BY {by}")  # noqa: S608 - constant names
+                while True:
+                    row = cursor.fetchone()
+                    if row is None:
+                        break
+                    found[row] = None
         except sqlite3.Error:
             continue
     return list(found)

@@ -10,7 +10,7 @@ from pathlib import Path
 from shoal import failpoints
 from shoal.disks import Trouble, trouble_of
 from shoal.errors import Kind, ShoalError
-from shoal.stored import DamagedError, teach
+from shoal.stored import DamagedError, legible, teach
 
 _FAR = 127  # versions: a file that says it is further ahead was damaged
 
@@ -22,7 +22,8 @@ def connect(path: Path) -> sqlite3.Connection:
     """
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
+        with legible():
+            connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA busy_timeout = 5000")
         teach(connection)

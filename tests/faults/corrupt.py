@@ -47,15 +47,22 @@ def garbage(path: Path, rng: random.Random) -> None:
     path.write_bytes(rng.randbytes(path.stat().st_size))
 
 
+def schema(path: Path, _: random.Random) -> None:
+    """A table's statement that is no text any more: SQLite quotes it."""
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE\xdfTABLE", 1))
+
+
 def remove(path: Path, _: random.Random) -> None:
     path.unlink()
 
 
+ONCE = frozenset({"schema", "remove"})  # they leave nothing to a seed
 ALL: dict[str, Corruption] = {
     "flip": flip,
     "truncate": truncate,
     "zero page": zero_page,
     "swap": swap_pages,
     "garbage": garbage,
+    "schema": schema,
     "remove": remove,
 }

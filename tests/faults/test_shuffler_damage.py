@@ -138,7 +138,7 @@ def play(site: Site, source: Path, work: Path) -> tuple[int, list[str]]:
         if not (source / name).stat().st_size:
             continue
         for how, corruption in corrupt.ALL.items():
-            for seed in range(1 if how == "remove" else SEEDS):
+            for seed in range(1 if how in corrupt.ONCE else SEEDS):
                 folder = work / f"{count}"
                 shutil.copytree(source, folder)
                 corruption(folder / name, random.Random(f"{name} {how} {seed}"))  # noqa: S311 - which byte is no secret

@@ -424,8 +424,8 @@ async def test_rows_that_changed_on_the_disk_are_delivered_again(run: Running) -
 
 
 async def test_what_is_left_of_a_damaged_batch_takes_its_place_while_it_comes(run: Running) -> None:
-    """Planted: any other manifest is a CONFLICT -> the window is lost, fails. Planted: taken in any state, or without fewer rows and
-    more damage -> the last offers are accepted, fails.
+    """Planted: any other manifest is a CONFLICT -> the window is lost, fails. Planted: taken in any state (``supersedes``, and the
+    store), or without fewer rows and more damage -> the last offers are accepted, fails.
     """
     left = WORLD.batch(GOOD.rows[:40], damaged=10)
     await run.caller.offer(GOOD)

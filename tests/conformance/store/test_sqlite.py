@@ -52,7 +52,8 @@ class TestSqliteStore(StoreSuite):
         assert one != other
 
     def test_no_file_of_a_sealed_window_shows_arrival(self, tmp_path: Path) -> None:
-        """After SEALED only state.db and the batch are left (no inbox, no log of it), without keys, secret or row numbers.
+        """After SEALED only state.db and the batch are left (no inbox, no log of it), without keys, secret or row numbers. Also where
+        somebody else has the inbox open, so that SQLite leaves its log.
 
         Planted: leaving the -wal file, or writing keys into the batch -> fails.
         """
@@ -63,7 +64,9 @@ class TestSqliteStore(StoreSuite):
         box = store._inbox(WindowId(TASK, 0))
         keys, secret = [box.key(report) for report in sent], box._secret
         assert all(key in self.remains(tmp_path) for key in [*keys, secret])  # the scan finds what it looks for
-        seal(store)
+        with closing(sqlite3.connect(tmp_path / f"inbox-{TASK.hex}-0.db")) as other:
+            assert other.execute("SELECT count(*) FROM inbox").fetchone() == (50,)
+            seal(store)
         remains = self.remains(tmp_path)
         assert not any(key in remains or key[:8] in remains for key in [*keys, secret])
         batch = f"batch-{TASK.hex}-0.rows"
