@@ -16,7 +16,6 @@ from shoal.clients.book import (
     another_report,
     check_accepted,
     check_answer,
-    check_charge,
     check_loss,
     rounding_of,
     tag,
@@ -57,8 +56,7 @@ class SqliteBook:
         with self._store.write() as db:
             if self.charged(task_id, window) is not None:
                 return
-            check_charge(self.spent(), nano, limit)
-            self._store.reserve(nano)
+            self._store.reserve(nano, limit)
             (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM charge").fetchone()
             tally = self.tally(task_id)
             self._marked.add(db, "charge", number, task_id.raw, window, nano, int(permanent))

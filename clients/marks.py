@@ -70,13 +70,19 @@ OUTBOX: Mapping[str, Table] = {
 ROUNDS: Mapping[str, Table] = {"answer": _table("an answer in a round", "task_id window round_id sealed released outcome kind")}
 
 
+_INITIAL = {int: b"i", str: b"s", float: b"f", type(None): b"N"}  # of all that SQLite gives
+
+
 def row_mark(*values: bytes | int | float | str | None) -> bytes:
     """16 bytes of SHA-256 over what a row must hold, each value with its type and length. The table's name comes first."""
-    parts = []
+    parts = [b"shoal/v1/row\x00"]
     for value in values:
-        data = value if isinstance(value, bytes) else repr(value).encode()
-        parts.append(type(value).__name__[:1].encode() + len(data).to_bytes(8, "big") + data)
-    return sha256(b"shoal/v1/row\x00" + b"".join(parts))[:16]
+        if type(value) is bytes:
+            parts += b"b", len(value).to_bytes(8, "big"), value
+        else:
+            data = repr(value).encode()
+            parts += _INITIAL[type(value)], len(data).to_bytes(8, "big"), data
+    return sha256(b"".join(parts))[:16]
 
 
 @dataclass(frozen=True, slots=True)

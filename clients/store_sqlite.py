@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from shoal.clients.book import check_charge
 from shoal.clients.ledger import EMPTY, Head, Noted
 from shoal.clients.marks import OUTBOX, Damage, Marked, Table, damaged, row_mark
 from shoal.clients.store_thread import StoreThread
@@ -320,16 +321,19 @@ class AgentStore(SqliteFile):
             "until `shoal agent memory --confirm-set-back`, which says what is lost",
         )
 
-    def reserve(self, nano: int) -> None:
+    def reserve(self, nano: int, limit: int | None) -> None:
         """Before a charge of ``nano``, in its transaction: what is spent after it is noted beside the file, durably.
 
-        Raises MISMATCH if this file may be an older copy: then nothing is charged, because too little would be.
+        Raises REFUSED, INVALID as ``check_charge`` does; MISMATCH if this file may be an older copy: then nothing is charged, because too
+        little would be.
         """
-        noted, after = self.noted(), self.spent() + nano
+        spent, damage = self._spent()
+        check_charge(spent, nano, limit)
+        noted, after = self.noted(), spent + nano
         if noted is None or not self._on_chain(noted.head):
             raise self.why_set_back()
         if nano:
-            self._ahead = 0 if self._sums()[1] else nano
+            self._ahead = 0 if damage is not None else nano
         if noted.spent is None or noted.spent < after:
             self._note(Noted(noted.head, after + (_AHEAD - 1) * self._ahead))
 
@@ -337,13 +341,17 @@ class AgentStore(SqliteFile):
         """Nano-epsilon over everything that was ever charged, and what the owner confirmed as lost. Never too little: where a sum is
         damaged, what was noted beside the file, which is written ahead. Raises MISMATCH if that is not there either."""
         with self._lock:
-            spent, damage = self._sums()
-            if damage is None:
-                return spent
+            return self._spent()[0]
+
+    def _spent(self) -> tuple[int, Damage | None]:
+        """And a sum that is damaged."""
+        spent, damage = self._sums()
+        if damage is not None:
             noted = self.noted()
             if noted is None or noted.spent is None:
                 raise damaged(damage)
-            return max(spent, noted.spent)
+            spent = max(spent, noted.spent)
+        return spent, damage
 
     def _sums(self) -> tuple[int, Damage | None]:
         """What the intact rows come to, and one that is not."""
