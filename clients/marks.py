@@ -126,6 +126,7 @@ class Marked:
     def __init__(self, file: SqliteFile, tables: Mapping[str, Table]) -> None:
         self._file, self._tables = file, tables
         self._looks: dict[str, _Look] = {}
+        self._last: dict[str, _ROW] = {}  # by table, a row with its mark that fits: the same again fits too
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
@@ -142,8 +143,13 @@ class Marked:
         query = f"SELECT {columns}, mark FROM {table} {where}"  # noqa: S608 - constants
         whole: list[_ROW] = []
         bad: list[_ROW] = []
+        last = self._last.get(table)
         for row in self._file.read(query, tuple(values)):
-            (whole if row[-1] == row_mark(table, *row[:-1]) else bad).append(row[:-1])
+            if row == last or row[-1] == row_mark(table, *row[:-1]):
+                self._last[table] = row
+                whole.append(row[:-1])
+            else:
+                bad.append(row[:-1])
         return whole, bad
 
     def put(self, db: sqlite3.Connection, table: str, *row: Any) -> None:
@@ -151,14 +157,16 @@ class Marked:
         columns = (*self._tables[table].columns, "mark")
         holes = ", ".join("?" * len(columns))
         statement = f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}) VALUES ({holes})"  # noqa: S608 - constants
-        db.execute(statement, (*row, row_mark(table, *row)))
+        self._last[table] = marked = (*row, row_mark(table, *row))
+        db.execute(statement, marked)
 
     def add(self, db: sqlite3.Connection, table: str, *row: Any) -> None:
         """Where nothing has its key. Raises sqlite3.IntegrityError."""
         columns = (*self._tables[table].columns, "mark")
         holes = ", ".join("?" * len(columns))
         statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({holes})"  # noqa: S608 - constants
-        db.execute(statement, (*row, row_mark(table, *row)))
+        self._last[table] = marked = (*row, row_mark(table, *row))
+        db.execute(statement, marked)
 
     def change(self, db: sqlite3.Connection, table: str, key: Sequence[str], row: Sequence[Any], **values: Any) -> None:
         """Give a row, which was read and verified in this transaction, new values."""
@@ -166,6 +174,7 @@ class Marked:
         change = ", ".join(f"{name} = ?" for name in (*values, "mark"))
         where = " AND ".join(f"{name} = ?" for name in key)
         mark = row_mark(table, *now.values())
+        self._last[table] = (*now.values(), mark)
         db.execute(f"UPDATE {table} SET {change} WHERE {where}", (*values.values(), mark, *(now[name] for name in key)))  # noqa: S608 - constants
 
     # --- tables -----------------------------------------------------------------------------------------------------
