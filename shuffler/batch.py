@@ -31,15 +31,17 @@ _END = struct.Struct(">8sQI32s")  # magic, rows, row size, SHA-256 of the rows
 _MAGIC = b"SHOALBAT"
 
 
-def write(path: Path, messages: Iterable[bytes], row_size: int) -> SealedRows:
+def write(path: Path, blocks: Iterable[bytes | memoryview], row_size: int) -> SealedRows:
     """Write the rows under a temporary name, make them durable, then give them their name. May be repeated after a crash.
+
+    ``blocks``: rows one after the other, any number of them in each.
 
     Raises OSError, and INTERNAL for a row of another size. A failure leaves no unfinished file: on a full disk it would keep
     the space that the next attempt wants.
     """
     temporary = path.with_name(path.name + _TEMPORARY)
     try:
-        sealed = _write(temporary, messages, row_size)
+        sealed = _write(temporary, blocks, row_size)
         failpoints.hit("seal.rename")
         temporary.rename(path)
     except BaseException:
@@ -51,37 +53,49 @@ def write(path: Path, messages: Iterable[bytes], row_size: int) -> SealedRows:
     return sealed
 
 
-def _write(temporary: Path, messages: Iterable[bytes], row_size: int) -> SealedRows:
-    rows, digest, group, held = 0, hashlib.sha256(), list[bytes](), 0
+def _write(temporary: Path, blocks: Iterable[bytes | memoryview], row_size: int) -> SealedRows:
+    digest, groups = hashlib.sha256(), 0
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(handle, "wb", buffering=_BUFFER) as file:
         failpoints.hit("seal.write")
-        for message in messages:
-            if len(message) != row_size:
-                raise ShoalError(Kind.INTERNAL, "a batch is to have a row of a wrong size")
-            group.append(message)
-            held += 1
-            if held == GROUP:
-                data = b"".join(group)
-                file.write(data + _check(rows // GROUP, data))
-                digest.update(data)
-                rows, held = rows + GROUP, 0
-                group.clear()
-        if group:
-            data = b"".join(group)
-            file.write(data + _check(rows // GROUP, data))
-            digest.update(data)
-            rows += held
-        end = _END.pack(_MAGIC, rows, row_size, digest.digest())
-        file.write(end + hashlib.sha256(end).digest()[:_CHECK])
+        length = 0
+        for group in _regrouped(blocks, row_size):
+            file.write(group)
+            file.write(_check(groups, group))
+            digest.update(group)
+            groups, length = groups + 1, length + len(group)
+        rows = length // row_size
+        last = _END.pack(_MAGIC, rows, row_size, digest.digest())
+        file.write(last + hashlib.sha256(last).digest()[:_CHECK])
         failpoints.hit("seal.flush")
         file.flush()
         os.fsync(file.fileno())
     return SealedRows(rows, row_size, Digest(digest.digest()))
 
 
-def _check(number: int, data: bytes) -> bytes:
-    return hashlib.sha256(struct.pack(">Q", number) + data).digest()[:_CHECK]
+def _regrouped(blocks: Iterable[bytes | memoryview], row_size: int) -> Iterator[bytes | memoryview]:
+    """The same rows, ``GROUP`` at a time; the last ones may be fewer. Raises INTERNAL for a part of a row."""
+    size, rest = GROUP * row_size, b""
+    for block in blocks:
+        view = memoryview(block)
+        if len(view) % row_size:
+            raise ShoalError(Kind.INTERNAL, "a batch is to have a row of a wrong size")
+        begin = min(size - len(rest), len(view)) if rest else 0
+        rest += view[:begin]
+        if len(rest) == size:
+            yield rest
+            rest = b""
+        end = len(view) - (len(view) - begin) % size
+        yield from (view[at : at + size] for at in range(begin, end, size))
+        rest += view[end:]
+    if rest:
+        yield rest
+
+
+def _check(number: int, data: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256(number.to_bytes(8, "big"))
+    digest.update(data)
+    return digest.digest()[:_CHECK]
 
 
 def read(path: Path, total: int, row_size: int, first: int, count: int) -> bytes:
@@ -147,7 +161,7 @@ def mend(path: Path, sealed: SealedRows) -> SealedRows:
     def rows() -> Iterator[bytes]:
         for data in _groups(path, sealed.rows, row_size, 0, -(-sealed.rows // GROUP)):
             if data is not None:
-                yield from (data[at : at + row_size] for at in range(0, len(data), row_size))
+                yield data
 
     return write(path, rows(), row_size)
 

@@ -20,17 +20,17 @@ import hashlib
 import hmac
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
 from shoal import failpoints
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 from shoal.ids import StorageKey
 from shoal.service import fsync_folder
-from shoal.shuffler import disk
+from shoal.shuffler import disk, sorting
 from shoal.shuffler.distinct import KeySet
 from shoal.stored import DamagedError, is_damaged, readable
 
@@ -38,9 +38,28 @@ SUFFIXES = ("", "-wal", "-shm", "-journal")
 _SECRET_SIZE = 32  # bytes
 _ADMITTED = b"shoal/v1/admitted\x00"
 _CHUNK = 16_384  # rows per step of a scan
+_STEP = 256  # rows that sealing looks at together
 _SALVAGE = 1_024  # rows that are read together from a damaged file; halved where that fails
 _TAG_CHECK = 4  # bytes after a tag: found before a device is admitted a second time
-_CACHE_KIB = 8_192  # of a sealing connection: SQLite sorts in runs of this size and merges them in its temporary file
+
+
+class KeyedHash:
+    """HMAC-SHA256 (RFC 2104) under one key, for many messages: the two blocks of the key are hashed once."""
+
+    def __init__(self, secret: bytes) -> None:
+        """``secret``: at most 64 bytes."""
+        block = secret.ljust(hashlib.sha256().block_size, b"\0")
+        self._inner, self._outer = (hashlib.sha256(bytes(one ^ pad for one in block)) for pad in (0x36, 0x5C))
+
+    def digests(self, messages: Iterable[bytes]) -> list[bytes]:
+        """32 bytes for each."""
+        inner, outer, found = self._inner.copy, self._outer.copy, list[bytes]()
+        for message in messages:
+            one, other = inner(), outer()
+            one.update(message)
+            other.update(one.digest())
+            found.append(other.digest())
+        return found
 
 
 class Inbox:
@@ -78,6 +97,7 @@ class Inbox:
             failpoints.hit("inbox.folder")
             fsync_folder(path.parent)
             self._secret: bytes = _checked_secret(found)
+            self._keyed = KeyedHash(self._secret)
             (self.rows,) = self._connection.execute("SELECT coalesce(max(rowid), 0) FROM inbox").fetchone()
         except BaseException:
             self._connection.close()
@@ -90,6 +110,11 @@ class Inbox:
         """HMAC-SHA256(secret of this window, SHA-256(sealed))[:16]: the same bytes get the same key, nobody can choose one."""
         return _key(self._secret, sealed)
 
+    def keys_of(self, sealed: Sequence[bytes]) -> list[bytes]:
+        """``key`` of each, in less time."""
+        sha256 = hashlib.sha256
+        return [digest[: StorageKey.SIZE] for digest in self._keyed.digests([sha256(one).digest() for one in sealed])]
+
     def tag(self, device: bytes) -> bytes:
         """HMAC-SHA256(secret of this window, "shoal/v1/admitted" 0x00 device's public key)[:16]. Without the secret nobody can tell
         whose it is; with it, everybody who has a list of devices can.
@@ -100,13 +125,17 @@ class Inbox:
         """One transaction: on return the (key, sealed) rows and the tags would survive a power cut. On an exception none was
         acknowledged.
         """
+        # One by one in Python, a row would cost more here than SQLite's insertion of it: map and zip go through them in C.
         ordered = sorted(rows)
+        keys, sealed = zip(*ordered, strict=True) if ordered else ((), ())
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             failpoints.hit("inbox.insert")
-            checked = ((key, sealed, crc32(sealed, crc32(key))) for key, sealed in ordered)
+            checked = zip(keys, sealed, map(crc32, sealed, map(crc32, keys)), strict=True)
             self._connection.executemany("INSERT INTO inbox (key, sealed, crc) VALUES (?, ?, ?)", checked)
-            self._connection.executemany("INSERT INTO admitted (tag) VALUES (?)", [(tag + _tag_check(tag),) for tag in sorted(tags)])
+            entering = [(tag + _tag_check(tag),) for tag in sorted(tags)]
+            if entering:
+                self._connection.executemany("INSERT INTO admitted (tag) VALUES (?)", entering)
             failpoints.hit("inbox.commit")
             self._connection.execute("COMMIT")
         except (OSError, sqlite3.Error):
@@ -156,44 +185,59 @@ class Tally:
     damaged: int = 0
 
 
-def distinct_sorted(path: Path, spill: Path, tally: Tally | None = None) -> Iterator[bytes]:
-    """The distinct sealed messages of a closed inbox, in storage key order: sorted and without repeats in one pass.
+def distinct_sorted(path: Path, spill: Path, tally: Tally | None = None) -> Iterator[memoryview]:
+    """The distinct sealed messages of a closed inbox, in storage key order, in blocks of many.
 
-    Equal keys are equal bytes (a collision of 128-bit keyed hashes aside), so a row is dropped if the row before it has
-    its key. A row that does not fit its checksum is damaged: counted, and never yielded. Memory stays flat: SQLite sorts
-    runs of a few MiB and merges them from temporary files in ``spill``, which it unlinks the moment it opens them, so a crash
-    leaves none.
+    Equal keys are equal bytes (a collision of 128-bit keyed hashes aside), so one row of each key is taken. A row that does not
+    fit its checksum is damaged: counted, and never yielded. Memory stays flat, with temporary files in ``spill`` (a small /tmp would
+    fail large windows, and ciphertexts stay on one volume): see ``sorting``. Raises INTERNAL if messages differ in length.
     """
     tally = Tally() if tally is None else tally
     connection = disk.connect(path)
     try:
         connection.text_factory = bytes
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        # Deprecated by SQLite but without a successor that works once the library is initialized; where it is compiled out,
-        # TMPDIR decides. The folder matters: a small /tmp would fail large sorts, and ciphertexts stay on one volume.
-        connection.execute("PRAGMA temp_store_directory = '{}'".format(str(spill).replace("'", "''")))
-        connection.execute("PRAGMA temp_store = FILE")
         found = connection.execute("SELECT secret, digest FROM secret").fetchone()
         if found is None and connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
             return  # interrupted in its making
-        secret = _checked_secret(found)
-        last, rows, damaged = None, 0, 0
-        for key, sealed, crc in connection.execute("SELECT key, sealed, crc FROM inbox ORDER BY key"):
-            rows += 1
-            if key == last:
-                continue
-            try:
-                whole = crc32(sealed, crc32(key)) == crc or (crc is None and _intact(secret, (key, sealed)))
-            except TypeError:  # not even bytes
-                whole = False
-            if not whole:
-                damaged += 1
-                continue
-            yield sealed
-            last = key
-        tally.rows, tally.damaged = tally.rows + rows, tally.damaged + damaged
+        here = Tally()
+        yield from sorting.distinct_sorted(_steps(connection, _checked_secret(found), here), spill, sorting.RUN_BYTES)
+        tally.rows, tally.damaged = tally.rows + here.rows, tally.damaged + here.damaged
     finally:
         connection.close()
+
+
+def _steps(connection: sqlite3.Connection, secret: bytes, tally: Tally) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and messages of the rows that are whole, in the order of the file, each joined."""
+    width = 0
+    cursor = connection.execute("SELECT key, sealed, crc FROM inbox")
+    while step := cursor.fetchmany(_STEP):
+        tally.rows += len(step)
+        keys, messages, checks = zip(*step, strict=True)
+        if not _all_whole(keys, messages, checks):
+            whole = [(key, sealed) for key, sealed, crc in step if _whole(secret, key, sealed, crc)]
+            tally.damaged += len(step) - len(whole)
+            if not whole:
+                continue
+            keys, messages = zip(*whole, strict=True)
+        width = width or len(messages[0])
+        if set(map(len, messages)) != {width}:
+            raise ShoalError(Kind.INTERNAL, "an inbox has messages of several sizes")
+        yield b"".join(keys), b"".join(messages)
+
+
+def _all_whole(keys: Sequence[bytes], messages: Sequence[bytes], checks: Sequence[int | None]) -> bool:
+    """Whether every row fits its checksum. False also where one has none yet."""
+    try:
+        return tuple(map(crc32, messages, map(crc32, keys))) == checks and set(map(len, keys)) == {StorageKey.SIZE}
+    except TypeError:  # not even bytes
+        return False
+
+
+def _whole(secret: bytes, key: bytes, sealed: bytes, crc: int | None) -> bool:
+    try:
+        return len(key) == StorageKey.SIZE and (crc32(sealed, crc32(key)) == crc or (crc is None and _intact(secret, (key, sealed))))
+    except TypeError:
+        return False
 
 
 def salvage(path: Path, most: int) -> bool:

@@ -1,10 +1,12 @@
 """The embedded store: SQLite files in one folder, for one shuffler process.
 
-    state.db                         windows, their states, how much of them was acknowledged; tiny, one row per window (``records``)
+    state.db                         windows and their states; tiny, one row per window (``records``)
+    acknowledged                     how many rows of every open window were acknowledged (``acknowledged``)
     inbox-<task>-<window>.db         an open window: reports in arrival groups, its secret, tags of admitted devices (``inbox``)
     batch-<task>-<window>.rows       a sealed window's reports in storage key order (``batch``)
 
-The order of durable steps is what makes a crash harmless: the state row OPEN before the first inbox row; CLOSING before
+The order of durable steps is what makes a crash harmless: the entry in ``acknowledged`` before the state row OPEN; that before the
+first inbox row; inbox rows before they are counted, and the count before anybody hears of it; CLOSING, with the count, before
 sealing; the batch file, complete and synced, before SEALED; SEALED before the inbox is unlinked; ACKNOWLEDGED before
 the batch is unlinked; SHREDDED last. Sealing again from the same inbox writes the same bytes.
 
@@ -20,6 +22,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from shoal import failpoints
@@ -29,6 +32,7 @@ from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.shuffler import batch, core, disk, inbox
+from shoal.shuffler.acknowledged import Acknowledged
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.distinct import KeySet, place
 from shoal.shuffler.inbox import Inbox
@@ -53,8 +57,9 @@ class SqliteStore:
         self._inboxes: dict[WindowId, Inbox] = {}
         self._keys: dict[WindowId, KeySet] = {}  # what open windows hold; changed by the writer's thread alone
         self._admitted: dict[WindowId, KeySet] = {}  # tags of the devices that they admitted, likewise
+        self._confirming = threading.Lock()  # one at a time: who comes second knows that the first one's counts are durable
         self._counting = threading.Lock()
-        self._unconfirmed: dict[WindowId, int] = {}  # rows of windows that state.db doesn't count yet
+        self._unconfirmed: dict[WindowId, int] = {}  # rows of windows that are not counted durably yet
         self._unsure: set[WindowId] = set()  # their tags are lost: nobody new is admitted
         self._checked: set[WindowId] = set()  # batches that were read whole and found intact
         self._gone: set[WindowId] = set()  # inboxes that are unlinked, durably
@@ -62,6 +67,7 @@ class SqliteStore:
         try:
             self._state = Records(folder)
             self._records, suspect = self._state.load()
+            self._acknowledged = Acknowledged(folder)
             self._recover(suspect)
         except (OSError, sqlite3.Error) as error:
             raise ShoalError(
@@ -108,17 +114,20 @@ class SqliteStore:
             group.append(index)
         for window, indices in groups.items():
             try:
-                kinds = self._append(window, [submissions[index] for index in indices])
+                kinds = self._append(window, submissions if len(groups) == 1 else [submissions[index] for index in indices])
             except (OSError, sqlite3.Error) as error:
                 self._forget(window)  # what is on disk is uncertain: read it anew
                 kinds = [self._refused(window, error, len(indices))] * len(indices)
+            if len(groups) == 1:
+                return kinds
             for index, one in zip(indices, kinds, strict=True):
                 outcome[index] = one
         return outcome
 
-    def _append(self, window: WindowId, reports: list[Submission]) -> list[Kind | None]:
+    def _append(self, window: WindowId, reports: Sequence[Submission]) -> list[Kind | None]:
         record = self._records.get(window)
         if record is None:
+            self._acknowledged.begin(window)
             failpoints.hit("state.open")
             self._put(window, WindowRecord(WindowState.OPEN))
         elif record.state is not WindowState.OPEN:
@@ -126,15 +135,19 @@ class SqliteStore:
             return [Kind.WINDOW_FULL if full else Kind.WINDOW_CLOSED] * len(reports)
         box = self._inbox(window)
         capacity = self._tasks[window.task_id][0]
-        keyed = [[(box.key(sealed), sealed) for sealed in report.sealed] for report in reports]
+        sealed = [message for report in reports for message in report.sealed]
+        keys = box.keys_of(sealed)
+        left, several = iter(keys), capacity.messages > 1 or len(keys) != len(reports)
+        keyed = [tuple(islice(left, len(report.sealed))) for report in reports] if several else list(zip(keys, strict=True))
         held, admitted = self._held(window), self._admitted[window]
         tags = [box.tag(report.device) for report in reports] if reports[0].device else []
         if tags and window in self._unsure:
-            return [None if all(held.known([key for key, _ in report])) else Kind.OVERLOADED for report in keyed]
-        kinds, fresh, entering = place([[key for key, _ in report] for report in keyed], held, capacity, tags, admitted)
+            return [None if all(held.known(report)) else Kind.OVERLOADED for report in keyed]
+        kinds, fresh, entering = place(keyed, held, capacity, tags, admitted)
         if fresh:
             try:
-                box.append({key: sealed for report in keyed for key, sealed in report if key in fresh}.items(), entering)
+                rows = zip(keys, sealed, strict=True)
+                box.append(rows if len(fresh) == len(keys) else {key: one for key, one in rows if key in fresh}.items(), entering)
             except sqlite3.Error as error:
                 if not disk.is_full(error):
                     raise
@@ -142,33 +155,30 @@ class SqliteStore:
                 # that would have been admitted was not: another report of it in this group is no conflict.
                 self._refused(window, error, len(fresh))
                 return [
-                    Kind.OVERLOADED
-                    if any(key in fresh for key, _ in report) or (kind is Kind.CONFLICT and tags[index] in entering)
-                    else kind
+                    Kind.OVERLOADED if any(key in fresh for key in report) or (kind is Kind.CONFLICT and tags[index] in entering) else kind
                     for index, (report, kind) in enumerate(zip(keyed, kinds, strict=True))
                 ]
             held.add(fresh)  # only what is on disk counts
             admitted.add(entering)
             with self._counting:
-                self._unconfirmed[window] = len(held)
+                self._unconfirmed[window] = len(held) + self._records[window].damaged
         return kinds
 
     def confirm(self) -> None:
-        with self._lock, _typed(self._folder):
+        with self._confirming, _typed(self._folder):
             with self._counting:
                 counts, self._unconfirmed = self._unconfirmed, {}
-            records = {window: replace(self._records[window], acked=rows) for window, rows in counts.items()}
-            if not records:
+            if not counts:
                 return
             try:
-                failpoints.hit("state.confirm")
-                self._state.write_all(records, "state.confirm.commit")
-            except (OSError, sqlite3.Error):
+                self._acknowledged.put(counts)
+            except OSError:
                 with self._counting:
                     self._unconfirmed = {**counts, **self._unconfirmed}
                 raise
-            self._records.update(records)
-            failpoints.hit("state.confirm.done")
+            with self._lock:
+                for window, rows in counts.items():
+                    self._records[window] = replace(self._records[window], acked=rows)
 
     def _refused(self, window: WindowId, error: OSError | sqlite3.Error, count: int) -> Kind:
         failure = ShoalError(disk.kind_of(error, self._folder), disk.reason_of(error, self._folder))
@@ -205,12 +215,15 @@ class SqliteStore:
         box = self._inbox(window)
         keys, tags = box.keys(), box.tags()
         record = self._records[window]
-        if box.rows < record.acked:
-            self._lost(window, record.acked - box.rows, f"{self._inbox_path(window).name} lost rows")
+        missing = record.acked - record.damaged - box.rows
+        if missing > 0:
+            self._lost(window, missing, f"{self._inbox_path(window).name} lost rows")
         if len(tags) and len(tags) * self._tasks[window.task_id][0].messages < len(keys):
             self._unsure.add(window)
             self._tell_window(window, "the devices that reported are not all known any more: it takes no new report")
         self._admitted[window] = tags
+        with self._counting:  # also what came before a crash and was not counted any more, and all of it where the count was lost
+            self._unconfirmed[window] = len(keys) + self._records[window].damaged
         return keys
 
     def _salvage(self, window: WindowId) -> None:
@@ -224,7 +237,7 @@ class SqliteStore:
     def _lost(self, window: WindowId, rows: int, what: str) -> None:
         """Count acknowledged rows that are gone, durably: they are not looked for any more."""
         record = self._records[window]
-        self._put(window, replace(record, acked=record.acked - rows, damaged=record.damaged + rows))
+        self._put(window, replace(record, damaged=record.damaged + rows))
         log.error("acknowledged reports are lost", task=window.task_id, window=window.window, count=rows)
         self._tell_window(window, what)
 
@@ -280,6 +293,8 @@ class SqliteStore:
             failpoints.hit(f"state.{after.name.lower()}")
             self._state.write(window, record)
             self._records[window] = record
+        if before is WindowState.OPEN:
+            self._acknowledged.forget(window)
         failpoints.hit(f"state.{after.name.lower()}.done")
 
     def lapse(self, windows: Iterable[WindowId]) -> None:
@@ -310,7 +325,7 @@ class SqliteStore:
             if finished is not None:
                 return finished
             sealed, tally = self._seal(window)
-        missing = max(0, record.acked - tally.rows)
+        missing = max(0, record.acked - record.damaged - tally.rows)
         if missing or tally.damaged:
             log.error("reports of a window are damaged", task=window.task_id, window=window.window, count=missing + tally.damaged)
             self._tell_window(window, f"{path.name}: {missing} rows are missing, {tally.damaged} damaged")
@@ -379,6 +394,7 @@ class SqliteStore:
     def close(self) -> None:
         for window in list(self._inboxes):
             self._forget(window)
+        self._acknowledged.close()
         self._state.close()
 
     # --- files ----------------------------------------------------------------------------------------------------
@@ -397,13 +413,15 @@ class SqliteStore:
         if self._state.aside is not None:
             self._tell("state.db", f"state.db was damaged and is now {self._state.aside.name}: what could be read of it was taken over")
         files = self._files()
+        counted = self._acknowledged.all()
         for window, kinds in files.items():
             if window not in self._records:
                 # A batch gets its name when it is complete; an inbox beside it may have lost its log already.
                 self._put(window, WindowRecord(WindowState.CLOSING if "batch" in kinds else WindowState.OPEN))
                 if "batch" in kinds:
                     inbox.destroy(self._inbox_path(window))
-                self._tell_window(window, "state.db lost it: it goes on from its files, and nobody knows whether they lost anything")
+                unknown = "" if window in counted else ", and nobody knows whether they lost anything"
+                self._tell_window(window, f"state.db lost it: it goes on from its files{unknown}")
         for window in suspect - self._records.keys():
             self._put(window, WindowRecord(WindowState.SHREDDED, WindowState.EXPIRED))
             log.error("a window's state is lost and it has no files: it is closed", task=window.task_id, window=window.window)
@@ -421,6 +439,21 @@ class SqliteStore:
                 self._put(window, replace(record, state=WindowState.CLOSING))
             if record.damaged and record.state is not WindowState.SHREDDED:
                 self._tell_window(window, "its files were damaged")
+        self._recover_counts(counted)
+
+    def _recover_counts(self, counted: dict[WindowId, int]) -> None:
+        """Take up what was acknowledged of every open window, and forget the others."""
+        for window, record in self._records.items():
+            if record.state is not WindowState.OPEN:
+                self._acknowledged.forget(window)
+            elif window in counted:
+                self._records[window] = replace(record, acked=counted[window])
+            else:
+                self._acknowledged.begin(window, record.acked)
+                log.error("how many reports were acknowledged is lost", task=window.task_id, window=window.window)
+                self._tell_window(window, "its count of acknowledged reports is lost: nobody knows whether its inbox lost any")
+        for window in counted.keys() - self._records.keys():
+            self._acknowledged.forget(window)
 
     def _files(self) -> dict[WindowId, set[str]]:
         """Windows that have files, and of which kinds."""

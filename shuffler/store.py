@@ -58,7 +58,7 @@ class WindowRecord:
 
     ``outcome``: ACKNOWLEDGED, WITHHELD or EXPIRED once it is known; stays when the state has become SHREDDED.
     ``manifest``: the bytes that are signed and offered; empty before SEALED and after SHREDDED.
-    ``acked``: rows that were acknowledged, while the window is open or being sealed. ``damaged``: those of them that the disk lost.
+    ``acked``: rows that were acknowledged, while the window is open or being sealed; of these ``damaged`` were lost by the disk.
     """
 
     state: WindowState

@@ -4,14 +4,16 @@ A group commit costs one fsync per window for hundreds of reports. The caller aw
 (its deadline passed, its connection broke) the write goes on, because what is half done must not depend on a peer. The
 queue is bounded in rows: beyond it calls are refused at once, nothing waits without limit.
 
-A second thread has the store count, outside of where the reports are, how many are there, and answers after that. It works while
-the first one commits the next group, and counts once for all groups that wait, so that counting costs a caller one sync of
-waiting but the throughput nothing to speak of.
+Then the store counts, outside of where the reports are, how many are there, and only after that is anybody answered: one more
+sync. Where a whole group waits already, a second thread does that and answers, once for all groups that are committed
+meanwhile, so that the disk has both to do at once. Otherwise the first thread does it: who waits for an answer sends nothing
+new, so going on meanwhile would only make two small groups of one, and each group has its price in CPU.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import deque
@@ -38,6 +40,10 @@ class _Call:
     work: Callable[[], Any] | None = None
 
 
+_Result = tuple[asyncio.Future[Any], Any]
+_Done = tuple[list[_Call], list[_Result]]  # a group that is on disk, and what is to be answered
+
+
 class Writer:
     """Belongs to the event loop that starts it. ``commit_rows``, ``commit_ms``, ``queue_rows``: see ``LIMITS``."""
 
@@ -59,7 +65,7 @@ class Writer:
         self._stopping = False
         self._loop = asyncio.get_running_loop()
         self._counted = threading.Condition()
-        self._done: deque[tuple[list[_Call], list[tuple[asyncio.Future[Any], Any]]] | None] = deque()  # None: the end
+        self._done: deque[_Done | None] = deque()  # None: the end
         self._thread = threading.Thread(target=self._run, name="shuffler-writer", daemon=True)
         self._counter = threading.Thread(target=self._confirm, name="shuffler-counter", daemon=True)
         self._thread.start()
@@ -102,12 +108,21 @@ class Writer:
     def _run(self) -> None:
         while True:
             calls = self._gather()
-            done = (calls, self._carry_out(calls)) if calls else None
-            with self._counted:
-                self._done.append(done)
-                self._counted.notify()
             if not calls:
+                self._hand_over(None)
                 return
+            done = (calls, self._carry_out(calls))
+            with self._wake:
+                another = self._queued >= self._commit_rows
+            if another:
+                self._hand_over(done)
+            else:
+                self._finish([done])
+
+    def _hand_over(self, done: _Done | None) -> None:
+        with self._counted:
+            self._done.append(done)
+            self._counted.notify()
 
     def _confirm(self) -> None:
         """The second thread: count what is on disk, then answer."""
@@ -118,17 +133,18 @@ class Writer:
                 groups = [one for one in self._done if one is not None]
                 ended = len(groups) < len(self._done)
                 self._done.clear()
-            results = self._confirmed(groups)
-            with self._wake:
-                self._rows -= sum(len(call.reports) for calls, _ in groups for call in calls)
-            try:
-                self._loop.call_soon_threadsafe(_answer, results)
-            except RuntimeError:  # the loop is gone: nobody waits for an answer
-                return
+            self._finish(groups)
             if ended:
                 return
 
-    def _confirmed(self, groups: list[tuple[list[_Call], list[tuple[asyncio.Future[Any], Any]]]]) -> list[tuple[asyncio.Future[Any], Any]]:
+    def _finish(self, groups: list[_Done]) -> None:
+        results = self._confirmed(groups)
+        with self._wake:
+            self._rows -= sum(len(call.reports) for calls, _ in groups for call in calls)
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits for an answer
+            self._loop.call_soon_threadsafe(_answer, results)
+
+    def _confirmed(self, groups: list[_Done]) -> list[_Result]:
         """The results, or a failure for every report of which it is not certain that its loss would be noticed."""
         results = [result for _, group in groups for result in group]
         if all(call.work is not None for calls, _ in groups for call in calls):
@@ -165,7 +181,7 @@ class Writer:
             self._queued -= sum(len(call.reports) for call in calls)
             return calls
 
-    def _carry_out(self, calls: list[_Call]) -> list[tuple[asyncio.Future[Any], Any]]:
+    def _carry_out(self, calls: list[_Call]) -> list[_Result]:
         """(future, result or exception) per call. No exception leaves the thread: it would end all writing."""
         try:
             work = calls[0].work
@@ -179,7 +195,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - the boundary of the thread
             log.error("the writer failed", error=error)
             return [(call.future, ShoalError(Kind.INTERNAL, "the report could not be stored: try again later")) for call in calls]
-        results: list[tuple[asyncio.Future[Any], Any]] = []
+        results: list[_Result] = []
         at = 0
         for call in calls:
             results.append((call.future, outcomes[at : at + len(call.reports)]))
@@ -187,7 +203,7 @@ class Writer:
         return results
 
 
-def _answer(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
+def _answer(results: list[_Result]) -> None:
     for future, result in results:
         if future.done():  # cancelled by its caller; the write stands
             continue

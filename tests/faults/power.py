@@ -2,7 +2,8 @@
 
 ``kill -9`` cannot show this, because the page cache outlives the process. So every sync is observed: SQLite's through a
 VFS of our own around its default one (only xSync differs; the structures are those of sqlite3.h, "OS Interface"), Python's
-through os.fsync. What the folder holds before each sync, and at the end, is recorded; from that record come the images that
+through os.fsync and os.fdatasync. What the folder holds before each sync, and at the end, is recorded; from that record come the
+images that
 a power cut could leave at these moments:
 
 * dropped: of each file what its last sync saw, under the names that the folder's last sync saw;
@@ -273,7 +274,7 @@ def watched(disk: Disk, patch: pytest.MonkeyPatch) -> Iterator[None]:
     _ALIVE.append((ours, callback, tables))  # a connection may be closed later than this block
     real_fsync = os.fsync
 
-    def fsync(descriptor: int) -> None:
+    def fsync(descriptor: int) -> None:  # and fdatasync: a size is data too
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
         if disk.folder != path and disk.folder not in path.parents:
             real_fsync(descriptor)
@@ -282,6 +283,7 @@ def watched(disk: Disk, patch: pytest.MonkeyPatch) -> Iterator[None]:
         real_fsync(descriptor)
 
     patch.setattr(os, "fsync", fsync)
+    patch.setattr(os, "fdatasync", fsync)
     assert library.sqlite3_vfs_register(ctypes.addressof(ours), 1) == 0
     try:
         yield

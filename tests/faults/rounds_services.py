@@ -45,6 +45,7 @@ PATIENCE_S = 120.0  # real seconds that only a failing test waits
 SIGKILL = -9
 LEFT = {
     ".lock",
+    "acknowledged",
     "state.db",
     "rounds.db",
     "singles.db",

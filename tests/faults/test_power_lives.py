@@ -86,13 +86,14 @@ def windows(folder: Path, promised: Promises, rng: random.Random) -> None:
             reports = [secrets.token_bytes(ROW) for _ in range(rng.randrange(1, 20))]
             assert store.append([Submission(window, (one,)) for one in reports]) == [None] * len(reports)
             store.confirm()
-            promised.kept |= set(reports)
+            promised.kept |= {*reports, *_counted(window, len(_rows_of(store, window)))}
         if number % 3 == 2:
             store.close()
             store = _store(folder)
     for window in (WINDOW, LAST):
         inbox, batch = (f"{kind}-{TASK.hex}-{window.window}.{end}" for kind, end in (("inbox", "db"), ("batch", "rows")))
         delivered = _rows_of(store, window)
+        promised.kept -= _counted(window, len(delivered))  # it is not open any more
         store.close_intake(window)
         sealed = store.seal(window)
         store.advance(window, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest")
@@ -120,6 +121,11 @@ def windows(folder: Path, promised: Promises, rng: random.Random) -> None:
     store.close()
 
 
+def _counted(window: WindowId, rows: int) -> set[bytes]:
+    """That so many rows of a window, or more, are known to have been acknowledged."""
+    return {b"%d: %d rows" % (window.window, number) for number in range(1, rows + 1)}
+
+
 def _rows_of(store: SqliteStore, window: WindowId) -> set[bytes]:
     return {sealed for (sealed,) in store._inbox(window)._connection.execute("SELECT sealed FROM inbox")}
 
@@ -136,13 +142,14 @@ def windows_found(folder: Path) -> set[bytes]:
                 found.add(b"shredded" + bytes([window.window]))
                 continue
             if record.state is WindowState.OPEN:
+                found |= _counted(window, record.acked)
                 store.close_intake(window)
             if record.state in (WindowState.OPEN, WindowState.CLOSING):
                 sealed = store.seal(window)
                 store.advance(window, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest")
             record = store.record(window)
             assert record is not None
-            if record.damaged:
+            if record.damaged or store.damage():
                 found.add(_DAMAGE)
             if record.state in (WindowState.SEALED, WindowState.DELIVERING):
                 data = store.read_rows(window, 0, record.rows)

@@ -37,7 +37,7 @@ ROUNDS = {
     "shuffler": {
         *(f"{call}{end}" for call in CALLS for end in ("", ".done")),
         *("rounds.chunk", "rounds.admitted", "rounds.admitted.done", "rounds.forgotten", "rounds.forgotten.done", "rounds.migrate"),
-        *("vectors.write", "vectors.read"),
+        *("vectors.write", "vectors.read", "counts.commit", "counts.migrate"),
     },
     "analyzer": {
         *("analyzer.rounds.delivered", "analyzer.rounds.unmasked", "analyzer.sums.add", "analyzer.sums.add.done"),
@@ -48,6 +48,8 @@ HELPER = {
     "shuffler": {
         *(f"{call}{end}" for call in SINGLES_CALLS for end in ("", ".done")),
         *(
+            "counts.commit",
+            "counts.migrate",
             "singles.migrate",
             "singles.sync",
             "singles.commit",
@@ -61,7 +63,7 @@ HELPER = {
     "analyzer": {"analyzer.sums.add", "analyzer.sums.add.done", "analyzer.sums.finish", "analyzer.sums.finish.done"},
 }
 POINTS = {Mode.DEFAULT: ROUNDS, Mode.STRICT: ROUNDS, Mode.HELPER: HELPER}
-OWN = ("rounds.", "singles.", "vectors.", "analyzer.rounds.", "analyzer.sums.", "client.round.", "ledger.")
+OWN = ("counts.", "rounds.", "singles.", "vectors.", "analyzer.rounds.", "analyzer.sums.", "client.round.", "ledger.")
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +181,7 @@ async def live(services: Services, window: int, mode: Mode, strike: Strike | Non
     services.begin(window)
     services.deaths.clear()
     if strike is not None and strike.point.endswith(".migrate"):
-        await services.forget_database("shuffler", f"{strike.point.removesuffix('.migrate')}.db")
+        await services.forget_database("shuffler", "singles.db" if mode is Mode.HELPER else "rounds.db")
     if strike is not None:
         await services.arm(strike.role, f"{strike.point}={strike.way}@{strike.at}")
     guard = asyncio.create_task(services.guard())
@@ -209,7 +211,8 @@ def strikes(passed: dict[str, dict[str, int]], points: dict[str, set[str]]) -> I
     """
     for role, names in points.items():
         for point in sorted(names):
-            count = 1 if point.startswith("singles.") else passed[role][point]  # how many vectors share a commit is a matter of time
+            # How many vectors share a commit is a matter of time.
+            count = 1 if point.startswith(("counts.", "singles.")) else passed[role][point]
             for at in range(1, count + 1) if FULL else sorted({1, count}):
                 yield Strike(role, point, "exit", at)
             for way in ("eio", "enospc"):

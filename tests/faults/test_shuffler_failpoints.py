@@ -60,7 +60,7 @@ def check(folder: Path, sent: dict[str, list[str]]) -> None:
     assert not (folder / "delivered-1").exists()
     assert not (folder / "delivered-2").exists()
     left = {path.name for path in (folder / "data").iterdir()}
-    assert left <= {".lock", "state.db", "state.db-wal", "state.db-shm"}
+    assert left <= {".lock", "acknowledged", "state.db", "state.db-wal", "state.db-shm"}
     assert not list((folder / "keys").iterdir())
 
 

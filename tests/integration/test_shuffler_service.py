@@ -92,7 +92,7 @@ async def test_reports_travel_from_ingress_to_the_analyzer_and_leave_nothing(run
     assert record is not None
     assert (record.state, record.outcome, record.reports) == (WindowState.SHREDDED, WindowState.ACKNOWLEDGED, 5)
     left = {path.name for path in running.world.data_dir.iterdir()}
-    assert left <= {".lock", "state.db", "state.db-wal", "state.db-shm"}
+    assert left <= {".lock", "acknowledged", "state.db", "state.db-wal", "state.db-shm"}
     with pytest.raises(ShoalError) as refused:
         await running.submit(published.frame())
     assert refused.value.kind is Kind.WINDOW_FULL

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import Kind, ShoalError
-from shoal.shuffler import inbox
+from shoal.shuffler import inbox, sorting
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.sqlite_store import SqliteStore
 from tests.conformance.store.suite import TASK, StoreSuite, devices, of, reports, seal, submissions
@@ -70,7 +70,7 @@ class TestSqliteStore(StoreSuite):
         remains = self.remains(tmp_path)
         assert not any(key in remains or key[:8] in remains for key in [*keys, secret])
         batch = f"batch-{TASK.hex}-0.rows"
-        assert {path.name for path in tmp_path.iterdir()} <= {"state.db", "state.db-wal", "state.db-shm", batch}
+        assert {path.name for path in tmp_path.iterdir()} <= {"acknowledged", "state.db", "state.db-wal", "state.db-shm", batch}
         data = store.read_rows(WindowId(TASK, 0), 0, 50)
         assert (tmp_path / batch).read_bytes().startswith(data)
         assert [data[at : at + 60] for at in range(0, len(data), 60)] == sorted(sent, key=lambda report: keys[sent.index(report)])
@@ -95,16 +95,16 @@ class TestSqliteStore(StoreSuite):
         assert found == sorted(box.key(report) for report in sent)
 
     def test_a_sort_that_does_not_fit_memory_spills_into_the_data_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Planted: without temp_store_directory the file is in /tmp -> fails."""
+        """Planted: temporary files without the folder -> they are in /tmp, fails."""
         store = self.sqlite(tmp_path)
-        monkeypatch.setattr(inbox, "_CACHE_KIB", 256)
+        monkeypatch.setattr(sorting, "RUN_BYTES", 1 << 18)
         store.append(submissions(reports(20_000)))
         store.close_intake(WindowId(TASK, 0))
+        before = _opened()
         rows = inbox.distinct_sorted(tmp_path / f"inbox-{TASK.hex}-0.db", tmp_path)
         next(rows)
-        opened = [os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if _is_open(number)]
-        spilled = [name for name in opened if "etilqs" in name]
-        assert spilled
+        spilled = [name for name in _opened() - before if "/inbox-" not in name]
+        assert len(spilled) > 3
         assert all(name.startswith(str(tmp_path)) and name.endswith("(deleted)") for name in spilled)
         rows.close()  # type: ignore[attr-defined]  # a generator
 
@@ -239,5 +239,7 @@ class TestSqliteStore(StoreSuite):
         assert record.state is WindowState.CLOSING
 
 
-def _is_open(number: str) -> bool:
-    return os.path.lexists(f"/proc/self/fd/{number}")
+def _opened() -> set[str]:
+    """Files that this process has open."""
+    here = "/proc/self/fd"
+    return {os.readlink(f"{here}/{number}") for number in os.listdir(here) if os.path.lexists(f"{here}/{number}")}

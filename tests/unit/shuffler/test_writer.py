@@ -196,3 +196,37 @@ async def test_nothing_is_acknowledged_before_it_is_counted(
     assert memory.confirmed == 0
     assert await writer.submit([report(b"c")]) == [None]
     assert memory.confirmed == 2
+
+
+async def test_a_group_that_waits_is_committed_while_the_one_before_is_counted(
+    memory: Memory, make: Callable[..., Writer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And neither is answered before that. Planted: one thread for both -> the second group waits for the first one's count, fails."""
+    counting, go_on, both = threading.Event(), threading.Event(), threading.Event()
+    real = memory.append
+
+    def slow() -> None:
+        counting.set()
+        assert go_on.wait(30)
+
+    def append(submissions: Sequence[Submission]) -> list[Kind | None]:
+        outcomes = real(submissions)
+        if len(memory.groups) == 2:
+            both.set()
+        return outcomes
+
+    monkeypatch.setattr(memory, "confirm", slow)
+    monkeypatch.setattr(memory, "append", append)
+    memory.gate.clear()
+    writer = make(commit_ms=0.0, commit_rows=1)
+    first = asyncio.ensure_future(writer.submit([report(b"a")]))
+    await until(memory.entered)
+    second = asyncio.ensure_future(writer.submit([report(b"b")]))
+    await asyncio.sleep(0)
+    memory.gate.set()
+    await until(counting)
+    await until(both)
+    assert not first.done()
+    assert not second.done()
+    go_on.set()
+    assert await asyncio.gather(first, second) == [[None], [None]]
