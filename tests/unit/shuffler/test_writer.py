@@ -229,4 +229,4 @@ async def test_a_group_that_waits_is_committed_while_the_one_before_is_counted(
     assert not first.done()
     assert not second.done()
     go_on.set()
-    assert await asyncio.gather(first, second) == [[None], [None]]
+    assert [*await first, *await second] == [None, None]
