@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.cli import main as entry
-from shoal.cli.output import say_table
+from shoal.cli.output import say_table, write_new
+from shoal.errors import ShoalError
 
 Capture = pytest.CaptureFixture[str]
 
@@ -69,6 +70,8 @@ def test_a_dash_is_stdout_or_refused(tmp_path: Path, capsys: Capture, monkeypatc
     ):
         assert entry.main(command) == 2, command
         assert "not to stdout" in capsys.readouterr().err
+    with pytest.raises(ShoalError, match="not to stdout"):  # for a command that does not look before
+        write_new(Path("-"), b"")
     assert not (tmp_path / "-").exists()
 
 

@@ -183,7 +183,8 @@ def test_another_offer_or_start_for_one_round_is_a_conflict() -> None:
 
 
 def test_keys_are_forgotten_as_soon_as_they_are_not_needed() -> None:
-    """Planted: ``_Shared`` keeps the private pad key; ``_Masked`` keeps the stream keys; ``end`` keeps the stage -> this fails."""
+    """Planted: ``_Shared`` keeps the private pad key; ``_Masked`` keeps the stream keys; ``unmask`` keeps the stage, or ``end``
+    the answers -> this fails."""
     relay = make()
     relay.join()
     device = relay.devices[0]
