@@ -146,7 +146,7 @@ async def test_a_window_closes_at_its_deadline_and_is_decided_by_its_distinct_re
 
 
 async def test_max_batch_closes_before_the_deadline_and_duplicates_do_not(line: Line) -> None:
-    """Planted: ``due`` given the number of rows -> fails at the duplicates."""
+    """Planted: ``due`` told of every submission, repeats among them -> closed at the duplicates, fails."""
     published = line.world.publish(max_batch=5)
     line.start()
     sent = [Submission(WindowId(published.task_id, 0), (published.sealed(),)) for _ in range(4)]
