@@ -5,11 +5,11 @@ metadata, and two system calls are all that a commit costs here. (A transaction 
 CPU of a commit of 64 reports.)
 
 The file is blocks of 4 KiB, each there twice. A write goes to the older copy, so whatever a power cut leaves of it the other
-one says what was synced before. A copy has a generation (the larger one counts) and ends with 16 bytes of SHA-256. When a
-window opens it is entered into both copies, before anything else knows of it: an open window that is in neither was
-lost, and is not one that was never counted.
+one says what was synced before. A copy has a generation (the larger one counts); after its entries stand 16 bytes of SHA-256,
+and what is behind them means nothing. When a window opens it is entered into both copies, before anything else knows of it: an
+open window that is in neither was lost, and is not one that was never counted.
 
-    copy     "SHOALACK", block number u32, entries u32, generation u64, entries, zeros, check (16 bytes)       numbers big endian
+    copy     "SHOALACK", block number u32, entries u32, generation u64, entries, check (16 bytes)       numbers big endian
     entry    task id (32 bytes), window u64, rows acknowledged u64, of all times: also those that were lost later
 """
 
@@ -51,8 +51,7 @@ class _Block:
         """The next generation."""
         entries = b"".join(_ENTRY.pack(one.task_id.raw, one.window, rows) for one, rows in self.counts.items())
         head = _HEAD.pack(_MAGIC, self.number, len(self.counts), self.generation + 1)
-        data = (head + entries).ljust(BLOCK - _CHECK, b"\0")
-        return data + hashlib.sha256(data).digest()[:_CHECK]
+        return head + entries + hashlib.sha256(head + entries).digest()[:_CHECK]
 
 
 class Acknowledged:
@@ -83,7 +82,7 @@ class Acknowledged:
             self._where[window] = block
             for _ in range(2):
                 failpoints.hit("acknowledged.begin")
-                self._write([block])
+                self._write([block], BLOCK)
 
     def put(self, counts: Mapping[WindowId, int]) -> None:
         """Durable on return; of windows that are forgotten, nothing. After a failure the counts are on disk or not: put them again."""
@@ -115,11 +114,11 @@ class Acknowledged:
         self._blocks.append(_Block(len(self._blocks)))
         return self._blocks[-1]
 
-    def _write(self, blocks: list[_Block]) -> None:
-        """The copies that are older; they are the latest once they are on disk."""
+    def _write(self, blocks: list[_Block], size: int = 0) -> None:
+        """The copies that are older, ``size`` bytes or more; they are the latest once they are on disk."""
         for block in blocks:
-            data, at = block.image(), (2 * block.number + 1 - block.latest) * BLOCK
-            if os.pwrite(self._file.fileno(), data, at) != BLOCK:
+            data, at = block.image().ljust(size, b"\0"), (2 * block.number + 1 - block.latest) * BLOCK
+            if os.pwrite(self._file.fileno(), data, at) != len(data):
                 raise OSError("a block was not written whole")
         failpoints.hit("acknowledged.sync")
         os.fdatasync(self._file.fileno())
@@ -140,10 +139,11 @@ def _read(data: bytes, number: int) -> _Block:
 
 def _copy(data: bytes, number: int) -> _Block | None:
     """None: not what was written."""
-    if len(data) != BLOCK or hashlib.sha256(data[:-_CHECK]).digest()[:_CHECK] != data[-_CHECK:]:
+    if len(data) != BLOCK:
         return None
     magic, stored, entries, generation = _HEAD.unpack_from(data)
-    if (magic, stored) != (_MAGIC, number) or entries > ENTRIES:
+    end = _HEAD.size + entries * _ENTRY.size
+    if (magic, stored) != (_MAGIC, number) or entries > ENTRIES or hashlib.sha256(data[:end]).digest()[:_CHECK] != data[end : end + _CHECK]:
         return None
     counts: dict[WindowId, int] = {}
     for index in range(entries):
