@@ -46,6 +46,7 @@ _FIX = (
 _WINDOW = f"SELECT {_TABLES['single_window'].columns} FROM single_window {_WHERE}"  # noqa: S608 - constant text
 _SINGLES = f"SELECT {_TABLES['single'].columns} FROM single {_WHERE} ORDER BY device"  # noqa: S608 - constant text
 _LEAVE_OUT = "UPDATE single SET left_out = 1, row_check = row_digest(task_id, window, device, place, digest, seed, 1)"
+_DAMAGED_WINDOW = f"the row of a window is damaged on disk: restore {FILE_NAME} from a copy, or start again without what it held"
 log = get_log("shuffler")
 
 
@@ -170,15 +171,17 @@ class SingleStore:
 
     def _add(self, one: Arrival) -> Kind | None:
         key = _key(one.window)
-        known = self._db.execute("SELECT secret, fixed, count FROM single_window WHERE task_id = ? AND window = ?", key).fetchone()
+        known = self._db.execute(_WINDOW, key).fetchone()
         if known is None:
-            known = (self._entropy.bytes(_SECRET_SIZE), 0, 0)
-            row = (*key, *known, 0)
+            row = (*key, self._entropy.bytes(_SECRET_SIZE), 0, 0, 0)
+            known = (*row, row_digest(*row))
             self._db.execute(
-                "INSERT INTO single_window (task_id, window, secret, fixed, count, decided, row_check) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (*row, row_digest(*row)),
+                "INSERT INTO single_window (task_id, window, secret, fixed, count, decided, row_check) VALUES (?, ?, ?, ?, ?, ?, ?)", known
             )
-        secret, fixed, _ = known
+        elif not fits(known):  # under another secret every device would be another one, and come in twice
+            log.error(_DAMAGED_WINDOW, task=one.window.task_id, window=one.window.window)
+            return Kind.INTERNAL
+        secret, fixed = known[2], known[3]
         device, digest = hmac.digest(secret, one.device_key, "sha256"), Digest.of(one.sealed).raw
         held = self._db.execute("SELECT digest FROM single WHERE task_id = ? AND window = ? AND device = ?", (*key, device)).fetchone()
         if held is not None:
@@ -265,6 +268,9 @@ class SingleStore:
         with self._lock, self._typed():
             self._db.execute("BEGIN IMMEDIATE")
             (held,) = self._db.execute(f"SELECT count(*) FROM single {_WHERE} AND NOT left_out", _key(window)).fetchone()  # noqa: S608 - constant text
+            known = self._db.execute(_WINDOW, _key(window)).fetchone()
+            if known is not None and not fits(known):
+                raise ShoalError(Kind.MISMATCH, _DAMAGED_WINDOW)
             done = self._db.execute(_FIX, (*_key(window), held - len(set(left_out))))
             if done.rowcount != 1:
                 raise ShoalError(Kind.CONFLICT, "the rows of this window's sum were decided before: no other set is ever summed")

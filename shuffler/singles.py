@@ -32,6 +32,7 @@ _TEXTS = {
     Kind.CONFLICT: "this device has another vector in this window: a vector is sealed once",
     Kind.WINDOW_CLOSED: "the window is over: drop the vector",
     Kind.WINDOW_FULL: "the window holds as many vectors as its sum is made for: wait for the next window",
+    Kind.INTERNAL: "the vector could not be stored: try again later",
 }
 # Streams messages to the analyzer's method of that name and returns the reply's bytes.
 Send = Callable[[str, AsyncIterator[bytes]], Awaitable[bytes]]

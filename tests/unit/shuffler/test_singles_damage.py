@@ -92,3 +92,21 @@ async def test_a_decided_set_that_lost_a_row_is_not_summed_again(world: World, s
     world.restart_shuffler()
     assert await world.singles.conclude(TERMS, world.send) == ""
     assert set(world.sums.of(TERMS.task_id, 0)[0].vector.tolist()) == {10}
+
+
+@pytest.mark.parametrize("change", ["secret = zeroblob(32)", "fixed = 0", "count = 9"])
+async def test_a_window_that_changed_on_disk_takes_and_decides_nothing(world: World, change: str) -> None:
+    """While the service runs. Planted: the row not looked at -> under another secret the device comes in twice, and the row, checked
+    anew with its next count, looks whole at every start."""
+    for number in (1, 2, 3, 4):
+        await world.arrive(device(number)[0])
+    with closing(sqlite3.connect(world.folder / "singles.db", isolation_level=None)) as db:
+        db.execute(f"UPDATE single_window SET {change}, row_check = zeroblob(16)")  # noqa: S608 - constants
+    for number in (4, 5):
+        with pytest.raises(ShoalError) as refused:
+            await world.arrive(device(number)[0])
+        assert refused.value.kind is Kind.INTERNAL
+    with pytest.raises(ShoalError) as error:
+        world.store.fix(WINDOW, ())
+    assert error.value.kind is Kind.MISMATCH
+    assert world.store.count(WINDOW) == 4
