@@ -13,7 +13,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shoal import timekeeper
 from shoal.cli.counted import Counted, Counter
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
@@ -28,9 +27,8 @@ from shoal.domain import Domain, YesNo
 from shoal.ids import TaskId
 from shoal.mechanisms import create, design
 from shoal.mqtt.settings import BrokerSettings
-from shoal.readings import SystemReadings
 from shoal.task import Admission, MechanismSpec, Task, WindowPlan
-from shoal.timekeeping import Origin, Standing
+from shoal.timekeeper import Timekeeper
 from tests.mqtt_devices import table
 
 HOUR = 3_600
@@ -106,8 +104,9 @@ async def services_of(site: Site, defects: dict[str, str] | None = None) -> Asyn
 def _believed(data_dir: Path) -> None:
     """A data folder of services that ran before: without a witness of their clock they tell late devices to try again, for ever."""
     data_dir.mkdir(mode=0o700)
-    now = SystemReadings().read()
-    timekeeper._save(data_dir / timekeeper.FILE_NAME, timekeeper._to_json(Standing(now, now, Origin.OPERATOR), None, {}))
+    keeper = Timekeeper(data_dir, "nobody is asked")
+    keeper.watch(lambda _: True)
+    keeper.look()
 
 
 @dataclass(frozen=True, slots=True)
