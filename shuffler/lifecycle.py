@@ -7,7 +7,6 @@ failure is logged and tried again with jittered backoff, at a later tick; nothin
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -142,7 +141,7 @@ class Lifecycle:
     async def _close_due(self, now: float | None) -> None:
         """``now`` None: the clock is disputed. Only what is full closes then, whenever it began by whatever clock."""
         empty: list[WindowId] = []
-        for served, window in list(self._book.running(math.inf if now is None else now)):
+        for served, window in self._held_open() if now is None else list(self._book.running(now)):
             if served.task.pairwise is not None:  # summed in rounds: the round driver decides its windows
                 continue
             if not core.due(served.task, window.window, now, self._store.distinct(window)):
@@ -159,6 +158,14 @@ class Lifecycle:
                 await self._lapse(empty)
             except ShoalError as error:
                 log.error("empty windows could not be recorded: will be tried again", windows=len(empty), error=error)
+
+    def _held_open(self) -> list[tuple[ServedTask, WindowId]]:
+        """Windows that hold something: a look at all that may have begun by any clock would cost too much each second."""
+        return [
+            (self._book.served[window.task_id], window)
+            for window, record in self._store.records().items()
+            if record.state is WindowState.OPEN and window.task_id in self._book.served
+        ]
 
     async def _lapse(self, empty: list[WindowId]) -> None:
         # In the writer's thread, so that no report opens a window between the look and the record.
