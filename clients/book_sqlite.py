@@ -22,7 +22,7 @@ from shoal.clients.book import (
 )
 from shoal.clients.consent import Answers
 from shoal.clients.ledger import EMPTY, Head, LedgerEntry, Stored, chained, check, missing_head
-from shoal.clients.marks import Damage
+from shoal.clients.marks import Damage, damaged
 from shoal.clients.store_sqlite import AgentStore
 from shoal.entropy import SYSTEM, Entropy
 from shoal.ids import Digest, TaskId
@@ -76,6 +76,8 @@ class SqliteBook:
         rows = self._marked.read("tally", "WHERE task_id = ?", (task_id.raw,))
         if not rows:
             self._marked.absent("tally", task_id)
+            if self._store.read("SELECT 1 FROM charge WHERE task_id = ? LIMIT 1", (task_id.raw,)):
+                raise damaged(Damage(self._store.path.name, "tally", task_id))
         return Tally(*rows[0][1:]) if rows else Tally(0, 0)
 
     def lose(self, before_s: float, nano: int) -> None:

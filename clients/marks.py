@@ -208,7 +208,7 @@ class Marked:
             elif table == "charge" and made.task_at is not None:
                 counts[row[made.task_at]] += 1
         damages = [self._damage(table, row) for row in bad]
-        if self._broken(table):
+        if self.broken(table):
             return _Look(time.monotonic(), (*damages, Damage(self._name, table)), None)
         if table == "charge" and "tally" in self._tables:
             return self._charges(damages, counts)
@@ -225,7 +225,7 @@ class Marked:
         tasks = frozenset(task for task in {*sums, *counts} if sums.get(task, 0) != counts[task])
         short = sum(max(windows - counts[task], 0) for task, windows in sums.items())
         if tasks and not damages:
-            lost = [Damage(self._name, "charge", _task(task)) for task in sorted(tasks)]
+            lost = [Damage(self._name, "tally" if counts[task] > sums.get(task, 0) else "charge", _task(task)) for task in sorted(tasks)]
             damages = [self._damage("tally", row) for row in bad] or lost
         return _Look(time.monotonic(), tuple(damages), tasks if len(damages) <= max(short, len(tasks)) else None)
 
@@ -234,7 +234,7 @@ class Marked:
         beside = [name for name in ("seen", "tally") if name in self._tables and name != table]
         return frozenset(row[0] for name in beside for row in self.sift(name)[0])
 
-    def _broken(self, table: str) -> bool:
+    def broken(self, table: str) -> bool:
         """Whether an index and its table differ, or SQLite finds the table's pages out of order."""
         told = [str(row[0]) for row in self._file.read(f"PRAGMA integrity_check({table})")]
         return any(line != "ok" and not line.startswith("CHECK") and " value in " not in line for line in told)

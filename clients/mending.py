@@ -121,6 +121,7 @@ def mend(memory: Memory, rounds: SqliteLedger | None, now: float) -> Found | Non
             raise ShoalError(Kind.MISMATCH, "this memory can't be mended: restore the outbox file from a copy, and keep its .head")
     if rounds is not None and "answer" in tables:
         rounds.drop_damaged()
+    memory.store.sums.forget()
     memory.settle()
     return found
 

@@ -8,7 +8,8 @@ the ledger's last head, written anew after a commit that made the ledger longer,
 cut off, which no chain shows by itself. Two synced writes for each report would cost a device more than the report. What was not noted
 is noted at the next commit, ``settle``, closing or start: until then the head lags behind, as after a process that died. A head that
 does not lie on the chain is left as it is, for ``verify`` to find; until the owner confirms (``shoal.clients.setback``) nothing is charged.
-What was spent is noted there too, and that ahead: a charge beyond the noted sum writes a larger one first.
+What was spent is noted there too, and that ahead: a charge beyond the noted sum writes a larger one first. Only the owner's word makes
+it smaller again, but for what the same process had noted beyond the charge it was about to make.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from shoal.clients.book import check_charge
 from shoal.clients.ledger import EMPTY, Head, Noted
 from shoal.clients.marks import OUTBOX, Damage, Marked, Table, damaged, row_mark
 from shoal.clients.store_thread import StoreThread
+from shoal.clients.sums import Sums
 from shoal.disks import disk_error, told_apart
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
@@ -174,6 +176,11 @@ class SqliteFile:
         with contextlib.suppress(sqlite3.Error):  # SQLite may have done it already
             self._db.execute("ROLLBACK")
 
+    @property
+    def writing(self) -> bool:
+        """Whether a transaction is under way that may be undone yet. Under the lock of the file."""
+        return bool(self._depth)
+
     def read(self, query: str, values: _ROW = ()) -> list[_ROW]:
         """Committed rows, and those of this thread's own transaction."""
         with self._lock:
@@ -233,6 +240,8 @@ class AgentStore(SqliteFile):
         self._head_pause_s, self.thread = head_pause_s, StoreThread()
         self._longer = False  # the ledger, by the transaction under way or by one whose head was not noted yet
         self._ahead = 0  # nano-epsilon of the last charge: noted beyond what was spent, so that the next one needn't
+        self._padded = (-1, 0)  # what ``reserve`` noted last, and how much of it is of charges that are made
+        self.sums = Sums(self)
         self._again = -math.inf  # from when on, by the monotonic clock, a head is noted after a commit
         self.head_path = path.with_name(path.name + HEAD_SUFFIX)
         unusable = (
@@ -270,19 +279,24 @@ class AgentStore(SqliteFile):
     def note_head(self) -> None:
         """Write the ledger's head beside the file. Never raises: what was committed stands, and a head may lag behind.
 
-        Under the lock of the file, so that of two processes none writes an older head over a newer one.
+        Under the lock of the file, so that of two processes none writes an older head over a newer one. What is noted as spent is
+        never made smaller: it may be the only thing left that knows.
         """
-        with self._lock, contextlib.suppress(sqlite3.Error, OSError):
+        with self._lock, contextlib.suppress(sqlite3.Error, OSError, ShoalError):
             self._again = time.monotonic() + self._head_pause_s
             hit("outbox.head")  # committed, and not noted yet
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 noted, head = self.noted(), self._head()
                 if noted is not None and head is not None and noted.head != head and self._on_chain(noted.head):
-                    self._note(Noted(head, self.spent() + self._ahead))
+                    self._note(Noted(head, max(self.spent() + self._ahead, self._surely(noted))))
                 self._longer = False
             finally:
                 self._roll_back()
+
+    def _surely(self, noted: Noted) -> int:
+        """What was noted, without what this process itself added for charges that it has not made yet."""
+        return self._padded[1] if noted.spent == self._padded[0] else noted.spent or 0
 
     def _note(self, noted: Noted) -> None:
         _replace(self.head_path, f"{noted}\n".encode())
@@ -335,32 +349,25 @@ class AgentStore(SqliteFile):
         if nano:
             self._ahead = 0 if damage is not None else nano
         if noted.spent is None or noted.spent < after:
-            self._note(Noted(noted.head, after + (_AHEAD - 1) * self._ahead))
+            self._padded = (after + (_AHEAD - 1) * self._ahead, after)
+            self._note(Noted(noted.head, self._padded[0]))
 
     def spent(self) -> int:
-        """Nano-epsilon over everything that was ever charged, and what the owner confirmed as lost. Never too little: where a sum is
-        damaged, what was noted beside the file, which is written ahead. Raises MISMATCH if that is not there either."""
+        """Nano-epsilon over everything that was ever charged, and what the owner confirmed as lost. Where a sum is damaged, or less
+        than its charges, at least what was noted beside the file, which is written ahead; MISMATCH if that is not there either. Too
+        little only where a sum is gone together with its charges, or a loss: the noted sum still has it then."""
         with self._lock:
             return self._spent()[0]
 
     def _spent(self) -> tuple[int, Damage | None]:
-        """And a sum that is damaged."""
-        spent, damage = self._sums()
+        """And a sum that is damaged or too small."""
+        spent, damage = self.sums.look()
         if damage is not None:
             noted = self.noted()
             if noted is None or noted.spent is None:
                 raise damaged(damage)
             spent = max(spent, noted.spent)
         return spent, damage
-
-    def _sums(self) -> tuple[int, Damage | None]:
-        """What the intact rows come to, and one that is not."""
-        total, found = 0, None
-        for table in ("tally", "lost"):
-            whole, bad = self.marked.sift(table)
-            total += sum(row[2] for row in whole)
-            found = Damage(self.path.name, table, row=bad[0]) if bad else found
-        return total, found
 
     def accept_head(self) -> None:
         """The chain as it is stands from now on, whatever was noted. After ``book.lose``. Raises OVERLOADED: then it does not."""
