@@ -30,9 +30,12 @@ class News:
         if offered.fresh:
             self.fresh.set()
 
-    def pause(self, address: str, paused: Mapping[TaskId, frozenset[int]]) -> None:
-        """What a shuffler says that it can't take now, by task: until it says something else, these windows get no answer."""
-        if self._agent.tasks.pause(address, paused):
+    def pause(self, address: str, paused: Mapping[TaskId, frozenset[int]], ca: bytes | None = None) -> None:
+        """What a shuffler says that it can't take now, by task: until it says something else, these windows get no answer.
+
+        ``ca``: as ``TaskBook.pause``.
+        """
+        if self._agent.tasks.pause(address, paused, ca):
             self.fresh.set()
 
     def _strike(self, task_id: TaskId) -> None:

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 SUFFIX = ".pauses"
 FRESH_S = 300.0  # what a shuffler said counts so long: it asks its analyzer every minute or two
 _MOST_BYTES = 1 << 20
-Tell = Callable[[str, Mapping[TaskId, frozenset[int]]], object]
-"""(a shuffler's address; windows of its tasks that it can't take now, none named: all)."""
-_Told = dict[str, tuple[float, dict[TaskId, frozenset[int]]]]  # by address: when it was read (Unix seconds), and what it said
+Tell = Callable[[str, Mapping[TaskId, frozenset[int]], bytes], object]
+"""(a shuffler's address; windows of its tasks that it can't take now, none named: all; the CA that vouched for who said so)."""
+_Place = tuple[str, bytes]  # address and CA of a shuffler: under another CA somebody else may answer there
+_Told = dict[str, tuple[float, dict[TaskId, frozenset[int]]]]  # by ``_label``: when it was read (Unix seconds), and what it said
 
 
 class Pauses:
@@ -50,8 +51,8 @@ class Pauses:
     def __init__(self, config: AgentConfig, memory: Memory, tasks: TaskBook, permit: Permit, clock: Clock, *, asks: bool) -> None:
         self._config, self._memory, self._tasks, self._permit, self._clock, self._asks = config, memory, tasks, permit, clock, asks
         self._path = config.outbox.with_name(config.outbox.name + SUFFIX)
-        self._feeds: dict[str, GrpcFeed] = {}
-        self._said: dict[str, Mapping[TaskId, frozenset[int]]] = {}
+        self._feeds: dict[_Place, GrpcFeed] = {}
+        self._said: dict[_Place, Mapping[TaskId, frozenset[int]]] = {}
 
     async def check(self, assignment: Assignment, window: int, answered: Callable[[TaskId, int], bool], *, ask: bool) -> None:
         """Raises UNAVAILABLE if an answer to that window could not be released, and it has none yet. ``ask``: unless that was done
@@ -71,12 +72,9 @@ class Pauses:
 
     async def look(self, deadline_s: float, tell: Tell, but: Collection[str] = ()) -> None:
         """At all shufflers that matter, each unless that was done lately; never raises. ``but``: those whose catalogue is read anyway."""
-        wanted = {one.task.shuffler_address: one for one in self._tasks.all() if self._concerns(one)}
-        for address, one in wanted.items():
-            if address not in but:
-                with contextlib.suppress(ShoalError):
-                    await self._memory.run(partial(self._permit.check, one))
-                    await self._look(one, deadline_s, tell)
+        for ones in self._places(but).values():
+            if await self._wanted(ones):
+                await self._look(ones[0], deadline_s, tell)
 
     async def run(self, stop: asyncio.Event, tell: Tell, but: Collection[str], entropy: Entropy) -> None:
         """As often as a feed would, until ``stop``: at moments that say nothing about when this device measures."""
@@ -84,6 +82,22 @@ class Pauses:
             await self.look(LIMITS.feed_pass_s, tell, but)
             if await waited(stop, jittered(self._config.feeds.every_s, entropy)):
                 return
+
+    def _places(self, but: Collection[str]) -> dict[_Place, list[Assignment]]:
+        """Whom answers of this device may go to, with their tasks."""
+        found: dict[_Place, list[Assignment]] = {}
+        for one in self._tasks.all():
+            if self._concerns(one) and one.task.shuffler_address not in but:
+                found.setdefault(_place(one), []).append(one)
+        return found
+
+    async def _wanted(self, ones: Collection[Assignment]) -> bool:
+        """Whether any of them would be answered: one that would not must not hide the others."""
+        for one in ones:
+            with contextlib.suppress(ShoalError):
+                await self._memory.run(partial(self._permit.check, one))
+                return True
+        return False
 
     def _concerns(self, assignment: Assignment) -> bool:
         """Rounds ask before they charge."""
@@ -93,25 +107,27 @@ class Pauses:
         """What can't be read changes nothing."""
         from shoal.clients.feeds.grpc_feed import GrpcFeed
 
-        address, config = assignment.task.shuffler_address, self._config
+        place, config = _place(assignment), self._config
+        (address, ca), label = place, _label(place)
         kept, now = await asyncio.to_thread(self._load), self._clock.now()
-        if address in kept and 0.0 <= now - kept[address][0] < FRESH_S:
-            tell(address, kept[address][1])
+        if label in kept and 0.0 <= now - kept[label][0] < FRESH_S:
+            self._said[place] = kept[label][1]
+            tell(address, kept[label][1], ca)
             return
-        if address not in self._feeds:
-            self._feeds[address] = GrpcFeed(
+        if place not in self._feeds:
+            self._feeds[place] = GrpcFeed(
                 address,
-                assignment.task.shuffler_ca,
+                ca,
                 lambda *_: None,  # tasks come from where the owner said
                 every_s=config.feeds.every_s,
                 insecure=config.insecure,
-                pause=self._said.__setitem__,
+                pause=lambda _, paused: self._said.__setitem__(place, paused),
             )
         with contextlib.suppress(ShoalError):
-            await self._feeds[address].once(deadline_s)
-            said = dict(self._said.get(address, {}))
-            tell(address, said)
-            await asyncio.to_thread(self._save, {**kept, address: (now, said)})
+            await self._feeds[place].once(deadline_s)
+            said = dict(self._said.get(place, {}))
+            tell(address, said, ca)
+            await asyncio.to_thread(self._save, {**kept, label: (now, said)})
 
     def _load(self) -> _Told:
         """Nothing where it is missing, damaged or not ours."""
@@ -141,6 +157,15 @@ class Pauses:
                 beside.replace(self._path)
             finally:
                 beside.unlink(missing_ok=True)
+
+
+def _place(assignment: Assignment) -> _Place:
+    return assignment.task.shuffler_address, assignment.task.shuffler_ca
+
+
+def _label(place: _Place) -> str:
+    """Of a place, in the file."""
+    return f"{place[0]} {sha256(place[1]).hex()}"
 
 
 def _private(path: str, flags: int) -> int:

@@ -47,7 +47,7 @@ class TaskBook:
         self._folder, self._shelf, self._policy, self._outbox = folder, shelf, policy, outbox
         self._tasks: dict[TaskId, Assignment] = {}
         self._read: dict[Path, _Read] = {}  # signatures are checked once per file, not at every look
-        self._paused: dict[str, dict[TaskId, frozenset[int]]] = {}  # by the shuffler that said so
+        self._paused: dict[tuple[str, bytes | None], dict[TaskId, frozenset[int]]] = {}  # by the shuffler that said so
         self.problems: dict[str, ShoalError] = {}  # by file name without suffix
         self.unusable: list[Unusable] = []
 
@@ -105,22 +105,25 @@ class TaskBook:
         except ShoalError as error:
             return Unusable(path.name, _named(path, error), Digest.of(data), trusted)
 
-    def pause(self, address: str, paused: Mapping[TaskId, frozenset[int]]) -> bool:
+    def pause(self, address: str, paused: Mapping[TaskId, frozenset[int]], ca: bytes | None = None) -> bool:
         """What a shuffler says that it can't take now: windows by task, none of them named: all. Whether anything changed.
 
-        It counts for the tasks that name this very address: for those alone it could refuse every answer as well.
+        It counts for the tasks that name this very address, and ``ca`` (None: whom the owner's feed asks): for those alone it could
+        refuse every answer as well.
         """
-        before = self._paused.get(address, {})
-        self._paused[address] = dict(paused)
-        return before != self._paused[address]
+        before = self._paused.get((address, ca), {})
+        self._paused[address, ca] = dict(paused)
+        return before != self._paused[address, ca]
 
     def check_open(self, assignment: Assignment, now: float, window: int | None = None) -> None:
         """Raises UNAVAILABLE while the task's shuffler says that an answer to the window (None: the current one) could not be released."""
-        windows = self._paused.get(assignment.task.shuffler_address, {}).get(assignment.task_id)
-        if windows is not None and (not windows or (assignment.task.windows.current(now) if window is None else window) in windows):
-            raise ShoalError(
-                Kind.UNAVAILABLE, f"task {assignment.task.name}: its services can't take this window now: nothing is answered or charged"
-            )
+        task = assignment.task
+        for ca in (None, task.shuffler_ca):
+            windows = self._paused.get((task.shuffler_address, ca), {}).get(assignment.task_id)
+            if windows is not None and (not windows or (task.windows.current(now) if window is None else window) in windows):
+                raise ShoalError(
+                    Kind.UNAVAILABLE, f"task {task.name}: its services can't take this window now: nothing is answered or charged"
+                )
 
     def all(self) -> list[Assignment]:
         return sorted(self._tasks.values(), key=lambda one: (one.task.name, one.task_id))

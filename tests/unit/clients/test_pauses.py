@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from shoal.clients.pauses import FRESH_S, SUFFIX
 from shoal.clients.policy import Policy
 from shoal.clock import FakeClock
 from shoal.crypto.signing import SigningKey
+from shoal.crypto.tlscerts import make_authority
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.mqtt.settings import BrokerSettings
@@ -68,6 +69,17 @@ class Home:
     config: AgentConfig
     clock: FakeClock
     task_id: TaskId
+
+    def more(self, address: str, name: str, consent: str, ca: bytes | None = None) -> TaskId:
+        """Another task of that shuffler, with its own purpose."""
+        world = make_world(address, authority=AUTHORITY, name=name, purpose=f"to plan {name}")
+        if ca is not None:
+            world.task = replace(world.task, shuffler_ca=ca)
+            world.sign()
+        world.write(self.config.tasks)
+        purposes = {**self.config.policy.purposes, world.task.purpose: consent}
+        self.config = replace(self.config, policy=replace(self.config.policy, purposes=purposes))
+        return world.task_id
 
     @classmethod
     def at(cls, folder: Path, address: str, consent: str = "allowed") -> Home:
@@ -159,13 +171,45 @@ async def test_the_service_looks_at_moments_of_its_own(tmp_path: Path) -> None:
             assert (told, far.asked) == ([], [])
             stop = asyncio.Event()
 
-            def hear(address: str, paused: object) -> None:
-                agent.tasks.pause(address, paused)  # type: ignore[arg-type]
+            def hear(address: str, paused: Mapping[TaskId, frozenset[int]], ca: bytes) -> None:
+                agent.tasks.pause(address, paused, ca)
                 stop.set()
 
             await agent.pauses.run(stop, hear, (), agent._entropy)
             (status,) = agent.status()
             assert "can't take this window now" in status.refusal
+        assert len(far.asked) == 1
+
+
+@pytest.mark.parametrize("name", ["aaa", "zzz"])
+async def test_a_task_that_is_denied_hides_no_other_of_its_shuffler(tmp_path: Path, name: str) -> None:
+    """Wherever it stands in the list. Planted: the last, or the first, task of an address decides -> nobody is asked."""
+    async with serving() as far:
+        home = Home.at(tmp_path, far.address)
+        home.more(far.address, name, "denied")
+        far.paused = {home.task_id: [0]}
+        async with Agent(home.config, background=False, clock=home.clock) as agent:
+            await agent.pauses.look(5.0, agent.tasks.pause)
+            refusals = {one.assignment.task.name: one.refusal for one in agent.status()}
+        assert "can't take this window now" in refusals["visits"]
+        assert len(far.asked) == 1
+
+
+@pytest.mark.parametrize("name", ["aaa", "zzz"])
+async def test_each_ca_of_an_address_is_asked_for_its_own_tasks(tmp_path: Path, name: str) -> None:
+    """A task under a CA that nobody there has does not keep the others from being told, and is told nothing by them, by what is kept
+    neither. Planted: one CA for an address -> nobody can be asked; what was said kept by address alone -> the stranger's task is paused.
+    """
+    async with serving() as far:
+        home = Home.at(tmp_path, far.address)
+        other = home.more(far.address, name, "allowed", make_authority("another authority").cert_pem)
+        far.paused = {home.task_id: [0], other: [0]}
+        for _ in range(2):
+            async with Agent(home.config, background=False, clock=home.clock) as agent:
+                await agent.pauses.look(5.0, agent.tasks.pause)
+                refusals = {one.assignment.task_id: one.refusal for one in agent.status()}
+            assert "can't take this window now" in refusals[home.task_id]
+            assert refusals[other] == ""
         assert len(far.asked) == 1
 
 
