@@ -397,7 +397,7 @@ async def test_a_round_that_is_under_way_at_the_deadline_ends_first(tmp_path: Pa
 
 
 async def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    """Stopped in the middle of a round: no task, no file of a vector, no seat; the data folders hold databases alone."""
+    """Stopped in the middle of a round: no task, no file of a vector, no seat; the data folders hold databases and counts alone."""
     world = World(tmp_path, devices=8, survivors_min=6, dimension=1_000)
     devices = world.devices(8)
     async with running(world) as one:
@@ -412,7 +412,7 @@ async def test_nothing_is_left_behind(tmp_path: Path) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     left = {path.name for folder in (world.shuffler.data_dir, tmp_path / "analyzer" / "data") for path in folder.iterdir()}
     databases = {f"{name}.db" for name in ("state", "rounds", "analyzer", "singles", "counts-rounds", "counts-singles")}
-    assert {name for name in left if not name.endswith(("-wal", "-shm"))} <= {".lock", "spool", *databases}
+    assert {name for name in left if not name.endswith(("-wal", "-shm"))} <= {".lock", "spool", "acknowledged", *databases}
     admissions = Admissions(world.shuffler.data_dir)
     assert admissions.windows() <= {one.window()}
     admissions.close()

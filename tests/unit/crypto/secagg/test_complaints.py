@@ -69,9 +69,10 @@ def charged(play: Play) -> set[int]:
 
 
 @pytest.mark.parametrize("world", [WORLD, STRICT], ids=["default", "strict"])
-@pytest.mark.parametrize("bad", [{0: 11}, {4: 1}, {7: THRESHOLD - 1}, {0: 11, 5: 1, 11: 11}], ids=["all", "one", "few", "three"])
+@pytest.mark.parametrize("bad", [{0: 11}, {4: 1}, {7: THRESHOLD - 1}, {0: 11, 5: 3, 11: 11}], ids=["all", "one", "few", "three"])
 def test_whoever_deals_what_does_not_open_is_left_out(world: World, bad: dict[int, int]) -> None:
-    """To all its neighbours, to one, to fewer than t, and several dealers: the exact sum of all others, who alone are charged.
+    """To all its neighbours, to one, to fewer than t, and several dealers: the exact sum of all others, who alone are charged. (Of three
+    dealers one deals badly to three: two of them may be guilty themselves, and theirs is no complaint.)
 
     Planted: ``judged`` that lets nobody go -> the devices complain for ever, or the round ends; no CHECK before MASK -> no sum.
     """
