@@ -1,7 +1,7 @@
 """How many of a window were acknowledged, kept in another file than what was: a file that lost rows does not fit its count.
 
 For files that are written rarely (vectors of helper mode, who answered rounds): one more sync per commit. Reports are counted by
-``records``, beside the commits.
+``acknowledged``, which every commit writes.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ the table doesn't repeat in which commit a device came. (The log does, until SQL
 
 Nothing in it is believed: every row has a CRC-32 of its key and bytes, which costs little enough to be looked at for every row at
 sealing, and behind it the key, which is a MAC of the bytes; the secret and every tag carry a checksum; how many rows were
-acknowledged is counted in another file (``records``).
+acknowledged is counted in another file (``acknowledged``).
 """
 
 from __future__ import annotations
@@ -238,6 +238,12 @@ def _whole(secret: bytes, key: bytes, sealed: bytes, crc: int | None) -> bool:
         return len(key) == StorageKey.SIZE and (crc32(sealed, crc32(key)) == crc or (crc is None and _intact(secret, (key, sealed))))
     except TypeError:
         return False
+
+
+def most_rows(path: Path, row_size: int) -> int:
+    """No row number of this file is larger: each row takes more than its ``row_size`` bytes, here or in the log."""
+    both = (path, path.with_name(path.name + "-wal"))
+    return sum(one.stat().st_size for one in both if one.exists()) // row_size
 
 
 def salvage(path: Path, most: int) -> bool:

@@ -80,7 +80,9 @@ class Records:
         return found, named
 
     def write(self, window: WindowId, record: WindowRecord) -> None:
-        """Insert or replace. Durable on return, unless a transaction is open."""
+        """Insert or replace. Durable on return, unless a transaction is open. ``acked`` of an open window is kept elsewhere
+        (``acknowledged``) and grows there, so here it would only be an older figure: 0 is written.
+        """
         row = (
             window.task_id.raw,
             window.window,
@@ -91,7 +93,7 @@ class Records:
             record.row_size,
             record.rows_hash.raw if record.rows_hash else None,
             record.manifest,
-            record.acked,
+            0 if record.state is WindowState.OPEN else record.acked,
             record.damaged,
         )
         self._db.execute(

@@ -63,7 +63,9 @@ class SqliteStore:
         self._unsure: set[WindowId] = set()  # their tags are lost: nobody new is admitted
         self._checked: set[WindowId] = set()  # batches that were read whole and found intact
         self._gone: set[WindowId] = set()  # inboxes that are unlinked, durably
+        self._uncounted: set[WindowId] = set()  # nobody knows how many of their reports were acknowledged
         self._damage: dict[str, Condition] = {}
+        self._said: dict[str, list[str]] = {}  # of windows: all that was found wrong with them
         try:
             self._state = Records(folder)
             self._records, suspect = self._state.load()
@@ -230,7 +232,8 @@ class SqliteStore:
         """Go on with what can be read of a damaged inbox: what it lost is counted when it is read again."""
         self._forget(window)
         path, record = self._inbox_path(window), self._records[window]
-        some = inbox.salvage(path, max(record.acked, self._unconfirmed.get(window, 0)) + LIMITS.writer_queue_rows)
+        counted = max(record.acked, self._unconfirmed.get(window, 0)) + LIMITS.writer_queue_rows
+        some = inbox.salvage(path, max(counted, inbox.most_rows(path, self._tasks[window.task_id][1])))
         log.error("an inbox is damaged", task=window.task_id, window=window.window, reason="salvaged" if some else "lost")
         self._tell_window(window, f"{path.name} is damaged: {'what can be read of it is kept' if some else 'nothing of it can be read'}")
 
@@ -243,8 +246,11 @@ class SqliteStore:
 
     def _tell_window(self, window: WindowId, what: str) -> None:
         subject = f"{window.task_id.short}:{window.window}"
-        lost = self._records[window].damaged
-        text = f"window {window.window} of task {window.task_id.short}: {what}; acknowledged rows lost: {lost}, its release says so"
+        said, lost = self._said.setdefault(subject, []), self._records[window].damaged
+        if what not in said:
+            said.append(what)
+        lost_text = f"unknown, its release says {lost}" if window in self._uncounted else f"{lost}, its release says so"
+        text = f"window {window.window} of task {window.task_id.short}: {'; '.join(said)}; acknowledged rows lost: {lost_text}"
         self._tell(subject, f"{text}; check the disk")
 
     def _tell(self, subject: str, text: str) -> None:
@@ -420,8 +426,9 @@ class SqliteStore:
                 self._put(window, WindowRecord(WindowState.CLOSING if "batch" in kinds else WindowState.OPEN))
                 if "batch" in kinds:
                     inbox.destroy(self._inbox_path(window))
-                unknown = "" if window in counted else ", and nobody knows whether they lost anything"
-                self._tell_window(window, f"state.db lost it: it goes on from its files{unknown}")
+                if "batch" in kinds or window not in counted:
+                    self._uncounted.add(window)
+                self._tell_window(window, "state.db lost it: it goes on from its files")
         for window in suspect - self._records.keys():
             self._put(window, WindowRecord(WindowState.SHREDDED, WindowState.EXPIRED))
             log.error("a window's state is lost and it has no files: it is closed", task=window.task_id, window=window.window)
@@ -442,16 +449,23 @@ class SqliteStore:
         self._recover_counts(counted)
 
     def _recover_counts(self, counted: dict[WindowId, int]) -> None:
-        """Take up what was acknowledged of every open window, and forget the others."""
+        """Take up what was acknowledged of every open window, and forget the others.
+
+        A count of an open window in state.db is of the version before, which kept them there: it is taken once, and removed there.
+        """
         for window, record in self._records.items():
             if record.state is not WindowState.OPEN:
                 self._acknowledged.forget(window)
-            elif window in counted:
-                self._records[window] = replace(record, acked=counted[window])
-            else:
+                continue
+            if window not in counted:
                 self._acknowledged.begin(window, record.acked)
-                log.error("how many reports were acknowledged is lost", task=window.task_id, window=window.window)
-                self._tell_window(window, "its count of acknowledged reports is lost: nobody knows whether its inbox lost any")
+                if not record.acked:
+                    log.error("how many reports were acknowledged is lost", task=window.task_id, window=window.window)
+                    self._uncounted.add(window)
+                    self._tell_window(window, "its count of acknowledged reports is lost: nobody knows whether its inbox lost any")
+            if record.acked:
+                self._put(window, record)
+            self._records[window] = replace(record, acked=counted.get(window, record.acked))
         for window in counted.keys() - self._records.keys():
             self._acknowledged.forget(window)
 

@@ -11,16 +11,19 @@ import secrets
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
+from shoal.limits import LIMITS
+from shoal.shuffler import sqlite_store
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.sqlite_store import SqliteStore
 from shoal.shuffler.store import Submission
+from shoal.stored import teach
 from tests.faults import corrupt
 from tests.sizes import size
 
@@ -294,3 +297,49 @@ def test_a_row_of_state_that_is_not_what_was_written_is_not_believed(site: Site,
         record = store.record(WINDOW)
         assert record is not None
         assert record.damaged == 0
+
+
+def test_a_damaged_inbox_whose_count_is_lost_too_keeps_all_that_can_be_read(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: rows looked for up to the count and what the writer may hold alone -> 64 are left, fails. Planted: one text per
+    window -> that the count is lost is told no more, fails.
+    """
+    monkeypatch.setattr(sqlite_store, "LIMITS", replace(LIMITS, writer_queue_rows=64))
+    folder = tmp_path / "one"
+    shutil.copytree(site.opened, folder)
+    adopted(folder).close()  # its log is in the file now
+    (folder / "acknowledged").unlink()
+    data = bytearray((folder / INBOX).read_bytes())
+    at = data.rindex(sorted(site.acked)[7]) // corrupt.PAGE * corrupt.PAGE
+    assert at
+    data[at : at + corrupt.PAGE] = b"\xff" * corrupt.PAGE
+    (folder / INBOX).write_bytes(data)
+    with closing(adopted(folder)) as store:
+        rows = delivered(store, WINDOW)
+        assert rows < site.acked
+        assert len(rows) >= REPORTS - 2 * corrupt.PAGE // ROW
+        (told,) = [one.message for one in store.damage() if one.subject == f"{TASK.short}:0"]
+        assert "count of acknowledged reports is lost" in told
+        assert "is damaged" in told
+        assert "rows lost: unknown" in told
+
+
+def test_counts_of_the_version_before_are_taken_from_state_db_once(site: Site, tmp_path: Path) -> None:
+    """Planted: told as lost -> fails. Planted: the figure left in state.db -> a count that is lost later is not told, fails."""
+    folder = tmp_path / "one"
+    shutil.copytree(site.opened, folder)
+    with closing(sqlite3.connect(folder / STATE, isolation_level=None)) as state:
+        teach(state)
+        state.execute(f"UPDATE window SET acked = {REPORTS}")  # noqa: S608 - a test's own text
+        columns = "task_id, window, state, outcome, reports, rows, row_size, rows_hash, manifest, acked, damaged"
+        state.execute(f"UPDATE window SET digest = row_digest({columns})")  # noqa: S608 - likewise
+    (folder / "acknowledged").unlink()
+    with closing(sqlite3.connect(folder / INBOX, isolation_level=None)) as box:
+        box.execute("DELETE FROM inbox WHERE rowid > 250")
+    with closing(adopted(folder)) as store:
+        assert [one.subject for one in store.damage()] == [f"{TASK.short}:0"]
+        record = store.record(WINDOW)
+        assert record is not None
+        assert record.damaged == REPORTS - 250
+    (folder / "acknowledged").unlink()
+    with closing(adopted(folder)) as store:
+        assert {one.subject for one in store.damage()} == {f"{TASK.short}:0", f"{TASK.short}:1"}
