@@ -420,15 +420,7 @@ class SqliteStore:
             self._tell("state.db", f"state.db was damaged and is now {self._state.aside.name}: what could be read of it was taken over")
         files = self._files()
         counted = self._acknowledged.all()
-        for window, kinds in files.items():
-            if window not in self._records:
-                # A batch gets its name when it is complete; an inbox beside it may have lost its log already.
-                self._put(window, WindowRecord(WindowState.CLOSING if "batch" in kinds else WindowState.OPEN))
-                if "batch" in kinds:
-                    inbox.destroy(self._inbox_path(window))
-                if "batch" in kinds or window not in counted:
-                    self._uncounted.add(window)
-                self._tell_window(window, "state.db lost it: it goes on from its files")
+        self._recover_unknown(files, counted)
         for window in suspect - self._records.keys():
             self._put(window, WindowRecord(WindowState.SHREDDED, WindowState.EXPIRED))
             log.error("a window's state is lost and it has no files: it is closed", task=window.task_id, window=window.window)
@@ -447,6 +439,18 @@ class SqliteStore:
             if record.damaged and record.state is not WindowState.SHREDDED:
                 self._tell_window(window, "its files were damaged")
         self._recover_counts(counted)
+
+    def _recover_unknown(self, files: dict[WindowId, set[str]], counted: dict[WindowId, int]) -> None:
+        """Windows that have files and no row in state.db."""
+        for window in files.keys() - self._records.keys():
+            kinds = files[window]
+            # A batch gets its name when it is complete; an inbox beside it may have lost its log already.
+            self._put(window, WindowRecord(WindowState.CLOSING if "batch" in kinds else WindowState.OPEN))
+            if "batch" in kinds:
+                inbox.destroy(self._inbox_path(window))
+            if "batch" in kinds or window not in counted:
+                self._uncounted.add(window)
+            self._tell_window(window, "state.db lost it: it goes on from its files")
 
     def _recover_counts(self, counted: dict[WindowId, int]) -> None:
         """Take up what was acknowledged of every open window, and forget the others.

@@ -299,7 +299,7 @@ def test_a_row_of_state_that_is_not_what_was_written_is_not_believed(site: Site,
         assert record.damaged == 0
 
 
-def test_a_damaged_inbox_whose_count_is_lost_too_keeps_all_that_can_be_read(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_inbox_without_a_count_keeps_what_can_be_read(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: rows looked for up to the count and what the writer may hold alone -> 64 are left, fails. Planted: one text per
     window -> that the count is lost is told no more, fails.
     """
