@@ -2,6 +2,11 @@
 
 A vector counts once file and transaction are on disk, in this order, so that a row never points at bytes that a power cut took. Seeds open
 nothing here: the vectors are sealed to the analyzer. Everything goes with the window.
+
+What becomes of a window, each step once and durable: it takes no more vectors (``take_no_more``), before the analyzer is
+shown one; damaged ones are left out; the set that was shown is decided (``fix``), before a pad is given. So a vector joins
+no set after it was shown, pads are given for one set alone, and a retry before ``fix`` shows the same one, but for what
+the disk damaged meanwhile.
 """
 
 from __future__ import annotations
@@ -31,18 +36,25 @@ from shoal.stored import fits, row_digest
 FILE_NAME, COUNTS_NAME = "singles.db", "counts-singles.db"
 _SECRET_SIZE = 32  # bytes
 _TABLES = {
-    "single_window": Table("task_id, window, secret, fixed, count, decided, row_check", "task_id, window"),
+    "single_window": Table("task_id, window, secret, fixed, count, decided, closed, row_check", "task_id, window"),
     "single": Table("task_id, window, device, place, digest, seed, left_out, row_check", "task_id, window, device"),
 }
 _HOW_MANY = "SELECT count FROM single_window WHERE task_id = ? AND window = ?"
 _WHERE = "WHERE task_id = ? AND window = ?"
 _ONE_MORE = (
-    f"UPDATE single_window SET count = count + 1, row_check = row_digest(task_id, window, secret, fixed, count + 1, decided) {_WHERE}"  # noqa: S608 - constant text
+    "UPDATE single_window SET count = count + 1, "
+    "row_check = row_digest(task_id, window, secret, fixed, count + 1, decided, closed) WHERE task_id = ? AND window = ?"
 )
 _FIX = (
-    "UPDATE single_window SET fixed = 1, decided = ?3, row_check = row_digest(task_id, window, secret, 1, count, ?3) "
-    "WHERE task_id = ?1 AND window = ?2 AND fixed = 0"
+    "UPDATE single_window SET fixed = 1, decided = ?3, row_check = row_digest(task_id, window, secret, 1, count, ?3, closed) "
+    "WHERE task_id = ?1 AND window = ?2 AND fixed = 0 AND closed = 1"
 )
+_CLOSE = (
+    "UPDATE single_window SET closed = 1, row_check = row_digest(task_id, window, secret, fixed, count, decided, 1) "
+    "WHERE task_id = ? AND window = ?"
+)
+_BEGIN = f"INSERT INTO single_window ({_TABLES['single_window'].columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant text
+_REMEMBERED = 1_000  # windows that are over and forgotten
 _WINDOW = f"SELECT {_TABLES['single_window'].columns} FROM single_window {_WHERE}"  # noqa: S608 - constant text
 _SINGLES = f"SELECT {_TABLES['single'].columns} FROM single {_WHERE} ORDER BY device"  # noqa: S608 - constant text
 _LEAVE_OUT = "UPDATE single SET left_out = 1, row_check = row_digest(task_id, window, device, place, digest, seed, 1)"
@@ -81,6 +93,7 @@ class SingleStore:
         self._counts: Counts | None = None
         self._damage: dict[str, Condition] = {}
         self._named: set[WindowId] = set()  # windows whose file's name is on disk for certain
+        self._over: dict[WindowId, None] = {}  # forgotten, the last ones: a vector that is still on its way is late
         if (folder / FILE_NAME).exists() or (folder / COUNTS_NAME).exists() or any(folder.glob("singles-*.vectors")):
             try:
                 self._open()
@@ -153,7 +166,7 @@ class SingleStore:
     def add(self, arrivals: Sequence[Arrival]) -> list[Kind | None]:
         """Store them in one commit; per arrival None = on disk, now or before, or why not.
 
-        CONFLICT: the device has another vector in this window. WINDOW_CLOSED: the set of rows is decided. WINDOW_FULL: it has as many as
+        CONFLICT: the device has another vector in this window. WINDOW_CLOSED: it takes no more. WINDOW_FULL: it has as many as
         its words are made for. Raises OVERLOADED or INTERNAL
         for all of them; nothing was stored then.
         """
@@ -164,29 +177,28 @@ class SingleStore:
                 self._sync(window)
             failpoints.hit("singles.commit")
             self._db.execute("COMMIT")
-            counts = {_key(one): self._db.execute(_HOW_MANY, _key(one)).fetchone()[0] for one in {one.window for one in arrivals}}
+            keys = [_key(window) for window in {one.window for one in arrivals}]
+            counts = {key: row[0] for key in keys if (row := self._db.execute(_HOW_MANY, key).fetchone()) is not None}
             self._counted().put(counts)
             failpoints.hit("singles.commit.done")
             return outcomes
 
     def _add(self, one: Arrival) -> Kind | None:
+        if one.window in self._over:
+            return Kind.WINDOW_CLOSED
         key = _key(one.window)
         known = self._db.execute(_WINDOW, key).fetchone()
         if known is None:
-            row = (*key, self._entropy.bytes(_SECRET_SIZE), 0, 0, 0)
-            known = (*row, row_digest(*row))
-            self._db.execute(
-                "INSERT INTO single_window (task_id, window, secret, fixed, count, decided, row_check) VALUES (?, ?, ?, ?, ?, ?, ?)", known
-            )
+            known = self._begin(key)
         elif not fits(known):  # under another secret every device would be another one, and come in twice
             log.error(_DAMAGED_WINDOW, task=one.window.task_id, window=one.window.window)
             return Kind.INTERNAL
-        secret, fixed = known[2], known[3]
+        secret, closed = known[2], known[6]
         device, digest = hmac.digest(secret, one.device_key, "sha256"), Digest.of(one.sealed).raw
         held = self._db.execute("SELECT digest FROM single WHERE task_id = ? AND window = ? AND device = ?", (*key, device)).fetchone()
         if held is not None:
             return None if held[0] == digest else Kind.CONFLICT
-        if fixed:
+        if closed:
             return Kind.WINDOW_CLOSED
         (place,) = self._db.execute("SELECT coalesce(max(place) + 1, 0) FROM single WHERE task_id = ? AND window = ?", key).fetchone()
         if place >= one.most:
@@ -199,6 +211,26 @@ class SingleStore:
         self._db.execute("INSERT INTO single VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*entry, row_digest(*entry)))
         self._db.execute(_ONE_MORE, key)
         return None
+
+    def _begin(self, key: tuple[bytes, int]) -> tuple[bytes | int, ...]:
+        row = (*key, self._entropy.bytes(_SECRET_SIZE), 0, 0, 0, 0)
+        known = (*row, row_digest(*row))
+        self._db.execute(_BEGIN, known)
+        return known
+
+    def take_no_more(self, window: WindowId) -> None:
+        """From now on no new vector of this window is stored, also after a restart, whatever the clock says; one that
+        is stored is still acknowledged again. Durable on return; may be repeated. Raises MISMATCH if that is damaged."""
+        with self._lock, self._typed():
+            self._db.execute("BEGIN IMMEDIATE")
+            known = self._db.execute(_WINDOW, _key(window)).fetchone() or self._begin(_key(window))
+            if not fits(known):
+                raise ShoalError(Kind.MISMATCH, _DAMAGED_WINDOW)
+            if not known[6]:
+                self._db.execute(_CLOSE, _key(window))
+            failpoints.hit("singles.close")
+            self._db.execute("COMMIT")
+            failpoints.hit("singles.close.done")
 
     def _sync(self, window: WindowId) -> None:
         path = self._path(window)
@@ -228,11 +260,14 @@ class SingleStore:
         with self._lock, self._typed():
             if self._held is None:
                 return []
-            known = self._db.execute(_WINDOW, _key(window)).fetchone()
-            found = [row for row in self._db.execute(_SINGLES, _key(window)).fetchall() if fits(row) and not row[6]]
+            known, found = self._db.execute(_WINDOW, _key(window)).fetchone(), self._whole(window)
             if known is not None and (not fits(known) or (known[3] and known[5] != len(found))):
                 raise ShoalError(Kind.MISMATCH, f"the rows of a decided sum are damaged on disk: restore {FILE_NAME} from a copy")
-            return [Row(place, seed, digest) for _, _, _, place, digest, seed, _, _ in found]
+            return found
+
+    def _whole(self, window: WindowId) -> list[Row]:
+        held = self._db.execute(_SINGLES, _key(window)).fetchall()
+        return [Row(row[3], row[5], row[4]) for row in held if fits(row) and not row[6]]
 
     def leave_out_damaged(self, window: WindowId, size: int) -> None:
         """Before the set of rows is decided: delete those that are not what came, and count them. Reads all vectors."""
@@ -263,17 +298,22 @@ class SingleStore:
                 raise ShoalError(Kind.MISMATCH, f"whether a sum is decided is damaged on disk: restore {FILE_NAME} from a copy")
             return row is not None and row[3] == 1
 
-    def fix(self, window: WindowId, left_out: Sequence[int]) -> None:
-        """Decide the set of rows, once: all but those at these places. Durable on return. Raises CONFLICT if it was decided before."""
+    def fix(self, window: WindowId, shown: Sequence[Row], left_out: Sequence[int]) -> None:
+        """Decide the set of rows, once: those that the analyzer was shown but for these places. Durable on return.
+
+        Raises CONFLICT if it was decided before or the window takes vectors still; MISMATCH if what is stored is not what
+        was shown: nothing is decided then, and the rows may be shown again.
+        """
         with self._lock, self._typed():
             self._db.execute("BEGIN IMMEDIATE")
-            (held,) = self._db.execute(f"SELECT count(*) FROM single {_WHERE} AND NOT left_out", _key(window)).fetchone()  # noqa: S608 - constant text
             known = self._db.execute(_WINDOW, _key(window)).fetchone()
             if known is not None and not fits(known):
                 raise ShoalError(Kind.MISMATCH, _DAMAGED_WINDOW)
-            done = self._db.execute(_FIX, (*_key(window), held - len(set(left_out))))
+            done = self._db.execute(_FIX, (*_key(window), len(shown) - len(set(left_out))))
             if done.rowcount != 1:
                 raise ShoalError(Kind.CONFLICT, "the rows of this window's sum were decided before: no other set is ever summed")
+            if set(self._whole(window)) != set(shown):
+                raise ShoalError(Kind.MISMATCH, "what is stored of a window is not what was delivered: it is delivered again")
             self._db.executemany(
                 f"{_LEAVE_OUT} {_WHERE} AND place = ?",
                 [(*_key(window), place) for place in left_out],
@@ -292,8 +332,11 @@ class SingleStore:
             return data
 
     def forget(self, window: WindowId) -> None:
-        """The window is over: destroy vectors, seeds and hashes. May be repeated."""
+        """The window is over: destroy vectors, seeds and hashes, and take none any more. May be repeated."""
         with self._lock, self._typed():
+            self._over[window] = None
+            if len(self._over) > _REMEMBERED:
+                del self._over[next(iter(self._over))]
             if self._held is None:
                 return
             self._counted().forget(_key(window))  # first: what is deleted on purpose is not missed

@@ -2,7 +2,8 @@
 
 No round, no neighbours, no second visit. Nothing of an upload is kept before its device has proven, with the first chunk, that it is
 admitted; a device has one upload at a time in a window. A submission is acknowledged once it is on disk, and may be repeated. The order
-in which the analyzer gets the vectors is drawn anew for every delivery; the set is fixed once (``single_store``).
+in which the analyzer gets the vectors is drawn anew for every delivery; the set is closed before the first one, and
+fixed once (``single_store``).
 """
 
 from __future__ import annotations
@@ -137,6 +138,8 @@ class Singles:
         device = await asyncio.to_thread(check_single, terms, single, sealed, now)
         kind = await self._stored(Arrival(window, terms.plan.cohort_max, device, sealed, single.seed))
         if kind is not None:
+            if kind is Kind.WINDOW_CLOSED:
+                self._forget(session)
             raise ShoalError(kind, _TEXTS[kind])
         # A device that did not hear of it finds nothing held, uploads again and is told the same: the store knows the vector's digest.
         self._forget(session)
@@ -188,6 +191,8 @@ class Singles:
         await self.close()
         for session in [session for session, upload in self._uploads.items() if upload.window == window]:
             self._forget(session)
+        # Before anything is shown: the clock that ended the window may step back, and a vector may be on its way still.
+        await asyncio.to_thread(self._store.take_no_more, window)
         if not await asyncio.to_thread(self._store.is_fixed, window):
             await asyncio.to_thread(self._store.leave_out_damaged, window, terms.sealed_vector_bytes)
         rows = await asyncio.to_thread(self._store.rows, window)
@@ -206,7 +211,7 @@ class Singles:
         elif len(used) < terms.survivors(len(rows)):
             return "too few vectors came"
         else:
-            await asyncio.to_thread(self._store.fix, window, [order[index].place for index in sorted(unusable)])
+            await asyncio.to_thread(self._store.fix, window, rows, [order[index].place for index in sorted(unusable)])
         pads = await asyncio.to_thread(sum_pads, terms, [row.seed for row in used])
         done = codec.parse(pairwise_pb2.UnmaskRoundReply, await send("SumSingles", _pads(terms, pads, len(used))), "reply")
         if done.done:

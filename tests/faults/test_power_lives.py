@@ -34,6 +34,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.errors import ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.service import make_folder
+from shoal.shuffler import single_store
 from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.single_store import Arrival, SingleStore
@@ -170,7 +171,9 @@ def singles(folder: Path, promised: Promises, rng: random.Random) -> None:
             assert store.add(arrivals) == [None, None]
             promised.kept |= {one.sealed + one.seed for one in arrivals}
         promised.kept |= {b"counted" + bytes([window.window])}
-    store.fix(NEXT, [0])
+    store.take_no_more(NEXT)
+    promised.kept |= {b"closed"}
+    store.fix(NEXT, store.rows(NEXT), [0])
     promised.kept |= {b"fixed"}
     for window in (WINDOW, LAST):
         gone = {one.sealed + one.seed for one in _singles(store, window)}
@@ -203,6 +206,8 @@ def singles_found(folder: Path) -> set[bytes]:
         counted = {key[1] for key, count in store._counted().all().items() if count == 2 * GROUPS} if store._held else set()
         if store.damage():
             found.add(_DAMAGE)
+        if NEXT in store.windows() and (held := store._db.execute(single_store._WINDOW, single_store._key(NEXT)).fetchone()) and held[6]:
+            found.add(b"closed")
         return found | ({b"fixed"} if store.is_fixed(NEXT) else set()) | {b"counted" + bytes([one]) for one in counted}
     finally:
         store.close()

@@ -55,6 +55,8 @@ HELPER = {
             "singles.commit",
             "singles.commit.done",
             "singles.unlinked",
+            "singles.close",
+            "singles.close.done",
             "singles.fix",
             "singles.fix.done",
         ),

@@ -123,6 +123,29 @@ async def test_what_disks_lost_is_counted_in_the_release(tmp_path: Path) -> None
             assert (release["damaged"], release["n"], release["withheld"]) == (5, 0, "no round of this window ended with a sum")
 
 
+async def test_a_clock_that_steps_back_does_not_open_the_window_again(tmp_path: Path) -> None:
+    """The analyzer was shown the vectors, its answer is lost, and the shuffler's clock is back within the window: who comes now is told
+    that it is over. Planted: no ``closed`` -> COUNTED, and another set is shown.
+    """
+    world = world_of(tmp_path)
+    devices = world.devices(4)
+    async with running(world) as one:
+        await asyncio.gather(*(send(one, device) for device in devices))
+        failpoints.arm("rounds.DeliverSingles.done=eio@1")
+        try:
+            one.clock.advance(LENGTH + GRACE + 1)
+            await one.until(lambda: failpoints.record(False)["rounds.DeliverSingles.done"] == 1)
+        finally:
+            failpoints.arm("")
+        one.clock.advance(-30)
+        late = await send(one, world.device())
+        assert (late.state, late.kind, late.charged) == (RoundState.LOST, Kind.DEADLINE, True)
+        one.clock.advance(30)
+        await one.until(lambda: one.store.released(world.published.task_id, 0))
+        (found,) = one.sums()
+        assert (found.survivors, found.vector.tolist()) == (4, total(devices))
+
+
 @pytest.mark.parametrize("service", ["analyzer", "shuffler"])
 async def test_a_service_that_is_away_at_the_end_loses_nothing(tmp_path: Path, service: str) -> None:
     """The window's end is met by whoever comes back."""

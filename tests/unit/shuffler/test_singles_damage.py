@@ -107,6 +107,9 @@ async def test_a_window_that_changed_on_disk_takes_and_decides_nothing(world: Wo
             await world.arrive(device(number)[0])
         assert refused.value.kind is Kind.INTERNAL
     with pytest.raises(ShoalError) as error:
-        world.store.fix(WINDOW, ())
+        world.store.fix(WINDOW, (), ())
+    assert error.value.kind is Kind.MISMATCH
+    with pytest.raises(ShoalError) as error:
+        world.store.take_no_more(WINDOW)
     assert error.value.kind is Kind.MISMATCH
     assert world.store.count(WINDOW) == 4
