@@ -34,9 +34,10 @@ _MAGIC = b"SHOALBAT"
 def write(path: Path, blocks: Iterable[bytes | memoryview], row_size: int) -> SealedRows:
     """Write the rows under a temporary name, make them durable, then give them their name. May be repeated after a crash.
 
-    ``blocks``: rows one after the other, any number of them in each.
+    ``blocks``: whole rows one after the other, any number of them in each. That each row is of ``row_size`` is for who makes
+    the blocks: here only their sum is seen.
 
-    Raises OSError, and INTERNAL for a row of another size. A failure leaves no unfinished file: on a full disk it would keep
+    Raises OSError, and INTERNAL for a block that is not of whole rows. A failure leaves no unfinished file: on a full disk it would keep
     the space that the next attempt wants.
     """
     temporary = path.with_name(path.name + _TEMPORARY)

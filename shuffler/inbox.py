@@ -185,12 +185,13 @@ class Tally:
     damaged: int = 0
 
 
-def distinct_sorted(path: Path, spill: Path, tally: Tally | None = None) -> Iterator[memoryview]:
+def distinct_sorted(path: Path, spill: Path, row_size: int, tally: Tally | None = None) -> Iterator[memoryview]:
     """The distinct sealed messages of a closed inbox, in storage key order, in blocks of many.
 
     Equal keys are equal bytes (a collision of 128-bit keyed hashes aside), so one row of each key is taken. A row that does not
     fit its checksum is damaged: counted, and never yielded. Memory stays flat, with temporary files in ``spill`` (a small /tmp would
-    fail large windows, and ciphertexts stay on one volume): see ``sorting``. Raises INTERNAL if messages differ in length.
+    fail large windows, and ciphertexts stay on one volume): see ``sorting``. Raises INTERNAL for a message that is not of ``row_size``
+    bytes.
     """
     tally = Tally() if tally is None else tally
     connection = disk.connect(path)
@@ -200,15 +201,14 @@ def distinct_sorted(path: Path, spill: Path, tally: Tally | None = None) -> Iter
         if found is None and connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
             return  # interrupted in its making
         here = Tally()
-        yield from sorting.distinct_sorted(_steps(connection, _checked_secret(found), here), spill, sorting.RUN_BYTES)
+        yield from sorting.distinct_sorted(_steps(connection, _checked_secret(found), here, row_size), spill, sorting.RUN_BYTES)
         tally.rows, tally.damaged = tally.rows + here.rows, tally.damaged + here.damaged
     finally:
         connection.close()
 
 
-def _steps(connection: sqlite3.Connection, secret: bytes, tally: Tally) -> Iterator[tuple[bytes, bytes]]:
+def _steps(connection: sqlite3.Connection, secret: bytes, tally: Tally, row_size: int) -> Iterator[tuple[bytes, bytes]]:
     """Keys and messages of the rows that are whole, in the order of the file, each joined."""
-    width = 0
     cursor = connection.execute("SELECT key, sealed, crc FROM inbox")
     while step := cursor.fetchmany(_STEP):
         tally.rows += len(step)
@@ -219,9 +219,8 @@ def _steps(connection: sqlite3.Connection, secret: bytes, tally: Tally) -> Itera
             if not whole:
                 continue
             keys, messages = zip(*whole, strict=True)
-        width = width or len(messages[0])
-        if set(map(len, messages)) != {width}:
-            raise ShoalError(Kind.INTERNAL, "an inbox has messages of several sizes")
+        if set(map(len, messages)) != {row_size}:
+            raise ShoalError(Kind.INTERNAL, "an inbox has a message of a wrong size")
         yield b"".join(keys), b"".join(messages)
 
 

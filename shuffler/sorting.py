@@ -1,8 +1,8 @@
 """Sealed messages put into the order of their storage keys, whatever their number, in memory that stays flat.
 
-Keys are spread evenly (they are keyed hashes), so no merge is needed: what comes is sorted in runs of some MiB, each written to a
-temporary file with the places where its 1,024 key ranges begin; then range by range is read from all runs and
-sorted once more. All of it goes through numpy: per row a small part of what a database's sorter takes.
+Keys are spread evenly (they are keyed hashes), so no merge is needed: what comes is sorted in runs of some MiB, all of them written one after
+the other to one temporary file, with the places where their 1,024 key ranges begin kept in memory (8 KiB a run); then range
+by range is read from all runs and sorted once more. All of it goes through numpy: per row a small part of what a database's sorter takes.
 """
 
 from __future__ import annotations
@@ -60,22 +60,23 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A sorted run in a file that has no name. ``begins[r]``: the row with which key range r begins; one more for the end."""
+    """A sorted run. ``at``: where it begins in the file. ``begins[r]``: the row with which key range r begins; one more for the end."""
 
     file: IO[bytes]
+    at: int
     begins: NDArray[np.int64]
     width: int
 
     @classmethod
-    def write(cls, rows: _Rows, spill: Path) -> _Run:
-        file = tempfile.TemporaryFile(dir=spill, buffering=0)  # noqa: SIM115 - closed by ``distinct_sorted``
-        order = rows.order()
+    def write(cls, rows: _Rows, file: IO[bytes]) -> _Run:
+        """At the end of the file, which has no buffer."""
+        at, order = file.tell(), rows.order()
         for part in rows:
             left = np.take(part, order, axis=0).reshape(-1).view(np.uint8).data
             while left:
                 left = left[file.write(left) or 0 :]
         begins = np.searchsorted(rows.high[order] >> _SHIFT, np.arange(_RANGES + 1, dtype=np.uint64))
-        return cls(file, begins, rows.sealed.shape[1])
+        return cls(file, at, begins, rows.sealed.shape[1])
 
     def read(self, first: int, last: int) -> _Rows:
         """Key ranges [first, last)."""
@@ -87,7 +88,7 @@ class _Run:
         )
 
     def _bytes(self, at: int, size: int) -> bytes:
-        data = os.pread(self.file.fileno(), size, at)
+        data = os.pread(self.file.fileno(), size, self.at + at)
         if len(data) != size:
             raise OSError("a temporary file was cut short")
         return data
@@ -97,16 +98,17 @@ def distinct_sorted(steps: Iterable[tuple[bytes, bytes]], spill: Path, run_bytes
     """The distinct messages in the order of their keys, many in each block that is yielded.
 
     ``steps``: some keys, one after the other, and their messages, which all have one length, likewise. Of messages with one key
-    the first is taken. ``spill``: the folder for temporary files, which have no name, so a crash leaves none. Raises OSError.
+    the first is taken. ``spill``: the folder for the temporary file: one, however many the runs are, which has no name, so a crash
+    leaves none. Raises OSError.
     """
     runs, keys, sealed, held = list[_Run](), list[bytes](), list[bytes](), 0
-    try:
+    with tempfile.TemporaryFile(dir=spill, buffering=0) as file:
         for some_keys, some_sealed in steps:
             keys.append(some_keys)
             sealed.append(some_sealed)
             held += len(some_keys) + len(some_sealed)
             if held >= run_bytes:
-                runs.append(_Run.write(_Rows.of(b"".join(keys), b"".join(sealed)), spill))
+                runs.append(_Run.write(_Rows.of(b"".join(keys), b"".join(sealed)), file))
                 keys, sealed, held = [], [], 0
         if not keys and not runs:
             return
@@ -114,14 +116,11 @@ def distinct_sorted(steps: Iterable[tuple[bytes, bytes]], spill: Path, run_bytes
             yield _Rows.of(b"".join(keys), b"".join(sealed)).messages()
             return
         if keys:
-            runs.append(_Run.write(_Rows.of(b"".join(keys), b"".join(sealed)), spill))
+            runs.append(_Run.write(_Rows.of(b"".join(keys), b"".join(sealed)), file))
             del keys, sealed
         step = max(1, _RANGES // len(runs))
         for first in range(0, _RANGES, step):
             yield _Rows.joined([run.read(first, min(_RANGES, first + step)) for run in runs]).messages()
-    finally:
-        for run in runs:
-            run.file.close()
 
 
 assert StorageKey.SIZE == 16  # noqa: S101 - two halves of 64 bits

@@ -338,11 +338,11 @@ class SqliteStore:
         return replace(sealed, damaged=record.damaged + missing + tally.damaged)
 
     def _seal(self, window: WindowId) -> tuple[SealedRows, inbox.Tally]:
-        path, tally = self._inbox_path(window), inbox.Tally()
+        path, tally, row_size = self._inbox_path(window), inbox.Tally(), self._tasks[window.task_id][1]
         for last in (False, True):
-            messages = inbox.distinct_sorted(path, self._folder, tally) if path.exists() else iter(())
+            messages = inbox.distinct_sorted(path, self._folder, row_size, tally) if path.exists() else iter(())
             try:
-                return batch.write(self._batch_path(window), messages, self._tasks[window.task_id][1]), tally
+                return batch.write(self._batch_path(window), messages, row_size), tally
             except sqlite3.Error as error:
                 if last or not is_damaged(error):
                     raise

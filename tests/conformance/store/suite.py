@@ -93,6 +93,15 @@ class StoreSuite:
         assert sealed.rows == 50
         assert sorted(rows) == sorted(sent)
 
+    def test_rows_of_another_size_are_never_cut_into_rows(self, tmp_path: Path) -> None:
+        """60 of 59 bytes have the length of 59 of 60. Planted: the length of all of them looked at alone -> sealed, fails."""
+        store, window = self.adopted(tmp_path), WindowId(TASK, 0)
+        store.append([Submission(window, (secrets.token_bytes(ROW - 1),)) for _ in range(ROW)])
+        store.close_intake(window)
+        with pytest.raises(ShoalError) as caught:
+            store.seal(window)
+        assert caught.value.kind is Kind.INTERNAL
+
     def test_duplicates_merge_across_a_restart(self, tmp_path: Path) -> None:
         """Planted: drawing a new secret when an inbox is opened again -> 40 rows, this fails."""
         sent = reports(20)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,17 @@ def test_blocks_are_the_distinct_messages_in_order(tmp_path: Path, count: int, r
     seen = keys if run_bytes > 1 else keys[:140]
     assert b"".join(distinct_sorted(steps, tmp_path, run_bytes)) == b"".join(first[key] for key in sorted(set(seen)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_any_number_of_runs_is_in_one_file(tmp_path: Path) -> None:
+    """A process may have 1,024 files. Planted: one for each run -> a window of 300 runs opens 300, fails."""
+    rng, opened = random.Random(3), list[int]()  # noqa: S311 - test data
+    rows = {rng.randbytes(16): rng.randbytes(WIDTH) for _ in range(300)}
+
+    def steps() -> Iterator[tuple[bytes, bytes]]:
+        for row in rows.items():
+            opened.append(len(os.listdir("/dev/fd")))
+            yield row
+
+    assert b"".join(distinct_sorted(steps(), tmp_path, 1)) == b"".join(rows[key] for key in sorted(rows))
+    assert max(opened) - opened[0] <= 1
