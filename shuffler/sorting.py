@@ -1,8 +1,9 @@
 """Sealed messages put into the order of their storage keys, whatever their number, in memory that stays flat.
 
-Keys are spread evenly (they are keyed hashes), so no merge is needed: what comes is sorted in runs of some MiB, all of them written one after
-the other to one temporary file, with the places where their 1,024 key ranges begin kept in memory (8 KiB a run); then range
-by range is read from all runs and sorted once more. All of it goes through numpy: per row a small part of what a database's sorter takes.
+Keys are spread evenly (they are keyed hashes), so no merge is needed: what comes is sorted in runs of some MiB, all of
+them written one after the other to one temporary file, while the places where their 1,024 key ranges begin stay in memory
+(8 KiB a run); then range by range is read from all runs and sorted once more. All of it goes through numpy: per row a
+small part of what a database's sorter takes.
 """
 
 from __future__ import annotations
