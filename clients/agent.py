@@ -115,7 +115,7 @@ class Agent:
         try:
             self.tasks = TaskBook(self.config.tasks, self._policy, memory.outbox, self.config.shelf)
             permit = Permit(self._policy, memory)
-            self.pauses = Pauses(self.config, memory, self.tasks, permit, self.clock, asks=self._asks)
+            self.pauses = Pauses(self.config, memory, self.tasks, self._able, self.clock, asks=self._asks)
             sender = Sender(self.config, memory, self.tasks, permit, self._make_transport, self.clock, self._entropy, self._gap_s)
             self._open = memory, permit, sender
             if (forgetful := await memory.run(memory.forgetful)) is not None:
@@ -294,16 +294,12 @@ class Agent:
         except ShoalError:
             await self._ask(assignment)  # the owner's refusal is named before any other
             raise
+        terms = await self._terms(assignment, source)
         try:
             await self.pauses.check(assignment, chosen, self.answered, ask=send)
         except asyncio.CancelledError:  # who gives up waiting for the network has answered all the same
             await self._report(assignment, value, False, tell, window, source, otherwise)
             raise
-        if task_id in self._guarantees:
-            terms = self._terms(assignment, source)
-        else:
-            await self._ask(assignment)
-            terms = await asyncio.to_thread(self._terms, assignment, source)
 
         def claim() -> tuple[Record, bool]:
             return memory.outbox.claim(
@@ -327,8 +323,17 @@ class Agent:
         """Raises REFUSED where the owner does not stand behind a task."""
         await self.memory.run(lambda: self._permit.check(assignment))
 
-    def _terms(self, assignment: Assignment, source: str) -> Terms:
-        """Under which this device answers. The certificate is looked up once per task, which may take seconds."""
+    async def _able(self, assignment: Assignment, window: int | None = None) -> None:
+        """Raises REFUSED where the owner or the budget does not stand behind an answer, whatever its value: nothing is charged."""
+        await self._ask(assignment)
+        terms = await self._terms(assignment, "")
+        await self.memory.run(lambda: check_affordable(assignment, window, self.memory.book, terms))
+
+    async def _terms(self, assignment: Assignment, source: str) -> Terms:
+        """Under which this device answers. The certificate is looked up once per task, which may take seconds: with consent alone."""
+        if assignment.task_id not in self._guarantees:
+            await self._ask(assignment)
+            await asyncio.to_thread(self._guarantees.epsilon, assignment)
         central, policy = self._guarantees.epsilon(assignment), self._policy
         exact = None if central is None else lambda: central
         return Terms(policy.limit_nano, self.config.keep_values, source, exact, policy.max_epsilon0, policy.sums_if_apart)
@@ -363,8 +368,8 @@ class Agent:
             told("rounds need the shuffler itself: this goes over gRPC, not through the broker")
         if any(rule.concerns(task) for rule in self.config.rules):
             value = None  # no rule can be followed for a vector, and none may be passed by
-        terms = await asyncio.to_thread(self._terms, assignment, source)
-        await self.memory.run(lambda: self._affordable(assignment, terms))
+        await self._able(assignment, task.windows.current(now()))  # now, not after hours of waiting for a round
+        terms = await self._terms(assignment, source)
         rounds = await self._sums()
         window, one, fresh = await self._sender.guarded(
             assignment,
@@ -379,12 +384,6 @@ class Agent:
         )
         state, kind, message = standing_of(one)
         return Outcome(task.name, assignment.task_id, window, state, fresh, int(fresh), kind, message)
-
-    def _affordable(self, assignment: Assignment, terms: Terms) -> None:
-        """Raise REFUSED now, not after hours of waiting for a round, if the budget would not pay: a charge that is undone."""
-        window, now = assignment.task.windows.current(self.clock.now()), self.clock.now()
-        if window is not None:
-            check_affordable(assignment, window, self.memory.book, terms, now)
 
     async def _sums(self) -> RoundsAgent:
         """Made with the first vector: most devices have none."""

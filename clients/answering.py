@@ -29,13 +29,12 @@ entry says so. Nothing is ever given back: not for a window that is withheld, no
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.clients.book import NANO, Book, nano_up
+from shoal.clients.book import NANO, Book, check_charge, nano_up
 from shoal.clients.core import Assignment, Prepared, draw, seal
 from shoal.clients.ledger import INFINITE, Detail, Event, LedgerEntry
 from shoal.digests import sha256
@@ -148,15 +147,22 @@ def charge_sum(assignment: Assignment, window: int, book: Book, terms: Terms, no
     return cost.nano
 
 
-class _UndoneError(Exception):
-    """Leaves a transaction so that nothing of it stays."""
+def check_affordable(assignment: Assignment, window: int | None, book: Book, terms: Terms) -> None:
+    """Raises what ``answer`` or ``charge_sum`` would refuse a window with (None: any that has no answer): REFUSED, CONFLICT. Charges
+    nothing, and writes nothing.
 
-
-def check_affordable(assignment: Assignment, window: int, book: Book, terms: Terms, now: float) -> None:
-    """Raises what ``charge_sum`` would raise: a charge that is undone."""
-    with contextlib.suppress(_UndoneError), book.transaction():
-        charge_sum(assignment, window, book, terms, now)
-        raise _UndoneError
+    Whatever the value: a memoized task is refused before its first report or never, and whether a new draw is needed is not looked at.
+    """
+    if window is not None:
+        if book.charged(assignment.task_id, window) is not None:
+            return
+        _check_known(assignment, window, book)
+    cost = _cost(assignment, book, terms)
+    try:
+        check_charge(book.spent(), cost.nano, terms.limit_nano)
+    except ShoalError as error:
+        if error.kind is not Kind.REFUSED or not assignment.task.memoized or book.latest(assignment.task_id) is None:
+            raise
 
 
 def forgotten(assignment: Assignment, window: int, book: Book) -> bool:

@@ -5,8 +5,9 @@ hears it anyway; everybody else reads the catalogue of the shuffler to which the
 task is looked for. A command that sends at once reads it just before; the service at moments of its own, which say nothing about when it
 measures. What was read lately is not read again, by other programs of this device neither: it lies beside the outbox.
 
-Nobody is asked about a task that the owner does not stand behind, and nothing over gRPC where reports go through a broker: the shuffler
-would learn this device's address. A shuffler that can't be reached keeps nobody from answering.
+Nobody is asked about a task that the owner does not stand behind, or that the budget does not pay for: a look without a submission would
+tell so. That depends on no value that is about to be answered (``answering.check_affordable``). Nothing is asked over gRPC where reports
+go through a broker: the shuffler would learn this device's address. A shuffler that can't be reached keeps nobody from answering.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +33,8 @@ if TYPE_CHECKING:
     from shoal.clients.core import Assignment
     from shoal.clients.feeds.grpc_feed import GrpcFeed
     from shoal.clients.memory import Memory
-    from shoal.clients.sending import Permit
     from shoal.clients.taskbook import TaskBook
-    from shoal.clock import Clock
+    from shoal.clock import DeviceClock
     from shoal.entropy import Entropy
 
 SUFFIX = ".pauses"
@@ -46,23 +47,35 @@ _Told = dict[str, tuple[float, dict[TaskId, frozenset[int]]]]  # by ``_label``: 
 
 
 class Pauses:
-    """Of one agent, for its event loop. ``asks``: whether there is anybody to be asked over gRPC."""
+    """Of one agent, for its event loop. ``able``: raises what an answer to a task would be refused with, by consent or budget, whatever
+    its value. ``asks``: whether there is anybody to be asked over gRPC."""
 
-    def __init__(self, config: AgentConfig, memory: Memory, tasks: TaskBook, permit: Permit, clock: Clock, *, asks: bool) -> None:
-        self._config, self._memory, self._tasks, self._permit, self._clock, self._asks = config, memory, tasks, permit, clock, asks
+    def __init__(
+        self,
+        config: AgentConfig,
+        memory: Memory,
+        tasks: TaskBook,
+        able: Callable[[Assignment], Awaitable[None]],
+        clock: DeviceClock,
+        *,
+        asks: bool,
+    ) -> None:
+        self._config, self._memory, self._tasks, self._able, self._clock, self._asks = config, memory, tasks, able, clock, asks
         self._path = config.outbox.with_name(config.outbox.name + SUFFIX)
         self._feeds: dict[_Place, GrpcFeed] = {}
-        self._said: dict[_Place, Mapping[TaskId, frozenset[int]]] = {}
+        self._said: dict[_Place, Mapping[TaskId, frozenset[int]]] = {}  # what each feed read last
+        self._known: dict[_Place, Mapping[TaskId, frozenset[int]]] = {}  # what is known, by whichever program of this device
 
     async def check(self, assignment: Assignment, window: int, answered: Callable[[TaskId, int], bool], *, ask: bool) -> None:
         """Raises UNAVAILABLE if an answer to that window could not be released, and it has none yet. ``ask``: unless that was done
-        lately. Raises REFUSED where the owner does not stand behind the task: nobody is asked then."""
+        lately. Raises REFUSED where the owner or the budget does not stand behind an answer: nobody is asked then, since no submission
+        would follow."""
 
         async def known() -> bool:
             return await self._memory.run(partial(answered, assignment.task_id, window))
 
         if ask and self._concerns(assignment) and not await known():
-            await self._memory.run(partial(self._permit.check, assignment))
+            await self._able(assignment)
             await self._look(assignment, self._config.deadline_s, self._tasks.pause)
         try:
             self._tasks.check_open(assignment, self._clock.now(), window)
@@ -77,11 +90,25 @@ class Pauses:
                 await self._look(ones[0], deadline_s, tell)
 
     async def run(self, stop: asyncio.Event, tell: Tell, but: Collection[str], entropy: Entropy) -> None:
-        """As often as a feed would, until ``stop``: at moments that say nothing about when this device measures."""
+        """As often as a feed would, until ``stop``, and soon again where anything is paused, whosever task it is: at moments that say
+        nothing about when this device measures, what it answers, or what another shuffler said."""
+        due: dict[_Place, float] = {}
         while True:
-            await self.look(LIMITS.feed_pass_s, tell, but)
-            if await waited(stop, jittered(self._config.feeds.every_s, entropy)):
+            places = self._places(but)
+            due = {place: due.get(place, -math.inf) for place in places}
+            for place, ones in places.items():
+                if due[place] <= self._clock.steady():
+                    if await self._wanted(ones):
+                        await self._look(ones[0], LIMITS.feed_pass_s, tell)
+                    due[place] = self._clock.steady() + self._again_s(place, entropy)
+            now = self._clock.steady()
+            if await waited(stop, min([jittered(self._config.feeds.every_s, entropy), *(max(at - now, 0.0) for at in due.values())])):
                 return
+
+    def _again_s(self, place: _Place, entropy: Entropy) -> float:
+        """Seconds until the next look. What is paused may be so for minutes, and windows are short: not before what was said is old."""
+        every_s = jittered(self._config.feeds.every_s, entropy)
+        return min(every_s, FRESH_S / 2.0 + jittered(FRESH_S, entropy)) if self._known.get(place) else every_s
 
     def _places(self, but: Collection[str]) -> dict[_Place, list[Assignment]]:
         """Whom answers of this device may go to, with their tasks."""
@@ -95,7 +122,7 @@ class Pauses:
         """Whether any of them would be answered: one that would not must not hide the others."""
         for one in ones:
             with contextlib.suppress(ShoalError):
-                await self._memory.run(partial(self._permit.check, one))
+                await self._able(one)
                 return True
         return False
 
@@ -111,7 +138,7 @@ class Pauses:
         (address, ca), label = place, _label(place)
         kept, now = await asyncio.to_thread(self._load), self._clock.now()
         if label in kept and 0.0 <= now - kept[label][0] < FRESH_S:
-            self._said[place] = kept[label][1]
+            self._known[place] = kept[label][1]
             tell(address, kept[label][1], ca)
             return
         if place not in self._feeds:
@@ -125,7 +152,7 @@ class Pauses:
             )
         with contextlib.suppress(ShoalError):
             await self._feeds[place].once(deadline_s)
-            said = dict(self._said.get(place, {}))
+            self._known[place] = said = dict(self._said.get(place, {}))
             tell(address, said, ca)
             await asyncio.to_thread(self._save, {**kept, label: (now, said)})
 

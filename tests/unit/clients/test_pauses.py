@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -18,12 +19,13 @@ from shoal.clients.policy import Policy
 from shoal.clock import FakeClock
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.tlscerts import make_authority
+from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.mqtt.settings import BrokerSettings
 from shoal.protos import directory_pb2
 from shoal.rpc.server import Call, Method, RpcServer, Service
-from tests.clients_world import START, TLS, make_world
+from tests.clients_world import START, TLS, WEEK, make_world
 
 AUTHORITY = SigningKey.generate()
 
@@ -82,16 +84,18 @@ class Home:
         return world.task_id
 
     @classmethod
-    def at(cls, folder: Path, address: str, consent: str = "allowed") -> Home:
+    def at(cls, folder: Path, address: str, consent: str = "allowed", *, memoized: bool = False, lifetime: float = math.inf) -> Home:
         world = make_world(address, authority=AUTHORITY)
+        world.task = replace(world.task, memoized=memoized)
+        world.sign()
         world.write(folder / "tasks")
-        policy = Policy(world.authorities, 4.0, 2, {world.task.purpose: consent})
+        policy = Policy(world.authorities, 4.0, 2, {world.task.purpose: consent}, lifetime_epsilon=lifetime)
         config = AgentConfig(folder / "tasks", folder / "outbox.db", policy, deadline_s=5.0, retry_first_s=0.01, retry_most_s=0.01)
         return cls(config, FakeClock(START + 100.0), world.task_id)
 
-    async def report(self, *, send: bool = True) -> State:
+    async def report(self, value: int = 3, *, send: bool = True) -> State:
         async with Agent(self.config, background=False, clock=self.clock) as agent:
-            return (await agent.report("visits", 3, send=send)).state
+            return (await agent.report("visits", value, send=send)).state
 
     async def charged(self) -> int:
         async with Agent(self.config, background=False, clock=self.clock) as agent:
@@ -211,6 +215,79 @@ async def test_each_ca_of_an_address_is_asked_for_its_own_tasks(tmp_path: Path, 
             assert "can't take this window now" in refusals[home.task_id]
             assert refusals[other] == ""
         assert len(far.asked) == 1
+
+
+@pytest.mark.parametrize("memoized", [False, True])
+@pytest.mark.parametrize("value", [3, 0])
+async def test_who_can_not_pay_asks_nobody(tmp_path: Path, value: int, memoized: bool) -> None:
+    """Neither a command nor the service: a look without a submission would tell. Planted: no look at the budget before -> asked."""
+    async with serving() as far:
+        home = Home.at(tmp_path, far.address, memoized=memoized, lifetime=2.0)
+        for _ in range(2):
+            with pytest.raises(ShoalError) as refused:
+                await home.report(value)
+            assert refused.value.kind is Kind.REFUSED
+            async with Agent(home.config, background=False, clock=home.clock) as agent:
+                await agent.pauses.look(5.0, agent.tasks.pause)
+        assert (await home.charged(), far.asked) == (0, [])
+
+
+@pytest.mark.parametrize("value", [3, 0])
+async def test_a_memoized_task_asks_whatever_the_value(tmp_path: Path, value: int) -> None:
+    """Its budget pays for one draw: the same value again needs none, and for another one the last report is used. Both ask, and both are
+    answered. Planted: the price of a draw asked for in every case -> neither is.
+    """
+    async with serving() as far:
+        home = Home.at(tmp_path, far.address, memoized=True, lifetime=4.0)
+        assert await home.report(3) is State.QUEUED
+        home.clock.advance(WEEK)
+        assert await home.report(value) is State.QUEUED
+        assert (await home.charged(), len(far.asked)) == (2, 2)
+
+
+@pytest.mark.parametrize("whose", ["own", "another"])
+async def test_a_pause_is_looked_at_again_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
+    """Not an hour later; not before what was said is old; and whosever task is paused, or the shuffler would learn which is this
+    device's. Planted: ``every_s`` in every case -> fails; sooner for this device's tasks alone -> "another" fails.
+    """
+    async with serving() as far:
+        home = Home.at(tmp_path, far.address)
+        far.paused = {home.task_id if whose == "own" else TaskId(bytes(32)): [0]}
+        waits: list[float] = []
+
+        async def waited(_: asyncio.Event, seconds: float) -> bool:
+            waits.append(seconds)
+            assert len(far.asked) == len(waits)  # each look is one: nothing is read again that counts
+            if len(waits) == 2:
+                far.paused = {}
+            home.clock.advance(seconds)
+            return len(waits) == 3
+
+        monkeypatch.setattr("shoal.clients.pauses.waited", waited)
+        async with Agent(home.config, background=False, clock=home.clock) as agent:
+            await agent.pauses.run(asyncio.Event(), agent.tasks.pause, (), SeededEntropy(1))
+        assert all(FRESH_S <= one <= 2 * FRESH_S for one in waits[:2])
+        assert waits[2] >= home.config.feeds.every_s / 2
+
+
+async def test_one_shuffler_is_not_told_what_another_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its own moments. Planted: all asked again when one is due -> the second is, though nothing is paused there."""
+    async with serving() as far, serving() as quiet:
+        home = Home.at(tmp_path, far.address)
+        home.more(quiet.address, "zzz", "allowed")
+        far.paused = {home.task_id: [0]}
+        looks = 0
+
+        async def waited(_: asyncio.Event, seconds: float) -> bool:
+            nonlocal looks
+            looks += 1
+            home.clock.advance(seconds)
+            return looks == 3
+
+        monkeypatch.setattr("shoal.clients.pauses.waited", waited)
+        async with Agent(home.config, background=False, clock=home.clock) as agent:
+            await agent.pauses.run(asyncio.Event(), agent.tasks.pause, (), SeededEntropy(1))
+        assert (len(far.asked), len(quiet.asked)) == (3, 1)
 
 
 async def test_what_is_kept_is_not_trusted(tmp_path: Path) -> None:
