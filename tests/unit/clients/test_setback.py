@@ -166,7 +166,7 @@ async def test_a_task_of_sums_is_not_charged_either(device: Device) -> None:
     restored(device, kept)
     async with device.agent() as agent:
         one = agent.tasks.find("visits")
-        terms = agent._terms(one, "given")
+        terms = await agent._terms(one, "given")
         with pytest.raises(ShoalError, match="set-back"):
             charge_sum(one, 5, agent.memory.book, terms, device.clock.now())
     device.confirm()
