@@ -79,7 +79,7 @@ def _set_back(arguments: argparse.Namespace, config: AgentConfig, held: Memory, 
     if confirmed:
         confirm(held, found, now)
     if arguments.json:
-        print_json(_json(found, words, confirmed))
+        print_json(_json(found, words, confirmed, mended))
     elif confirmed:
         print_lines("confirmed, and entered in the ledger: the device answers again, from the next windows on")
     else:
@@ -107,11 +107,12 @@ def _asked(as_json: bool) -> bool:
     return sys.stdin.readline().strip().lower() == "yes"
 
 
-def _json(found: SetBack, words: list[str], confirmed: bool) -> dict[str, Any]:
+def _json(found: SetBack, words: list[str], confirmed: bool, mended: list[str]) -> dict[str, Any]:
     head = found.noted.head if found.noted is not None else None
     return {
         "set_back": True,
         "confirmed": confirmed,
+        "damaged": mended,
         "entries": found.entries,
         "entries_noted": None if head is None else head.count,
         "epsilon_lost": found.nano / NANO,

@@ -22,7 +22,7 @@ from shoal.clients.book import (
 )
 from shoal.clients.consent import Answers
 from shoal.clients.ledger import EMPTY, Head, LedgerEntry, Stored, chained, check, missing_head
-from shoal.clients.marks import Damage, damaged
+from shoal.clients.marks import Damage, damaged, task_of
 from shoal.clients.store_sqlite import AgentStore
 from shoal.entropy import SYSTEM, Entropy
 from shoal.ids import Digest, TaskId
@@ -166,7 +166,7 @@ class SqliteBook:
     def tasks_of(self, purpose: str) -> list[TaskId]:
         """And those whose purpose is damaged: what waits of them goes with a consent that is taken back."""
         whole, bad = self._marked.sift("seen", "ORDER BY task_id")
-        doubtful = [row[0] for row in bad if len(row[0]) == TaskId.SIZE]
+        doubtful = [row[0] for row in bad if task_of(row[0]) is not None]
         return sorted(TaskId(raw) for raw in {*(row[0] for row in whole if row[2] == purpose), *doubtful})
 
     def consents(self) -> Answers:

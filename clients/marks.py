@@ -7,6 +7,8 @@ write the file on purpose.
 A row that is there is verified whenever it is read. That a row is *not* there is no answer either while some row of its
 table is damaged, because that may be the one, under a key that changed: so ``absent`` looks at all of them, once in an
 hour. Where the damaged row's task can be told, the other tasks go on; where it can't, all of them wait for the owner.
+A row that vanished without a trace has no mark that could tell: charges and their sums miss each other, and SQLite misses
+what an index or a page's order still shows. Of the other tables nothing else does.
 """
 
 from __future__ import annotations
@@ -116,6 +118,7 @@ class _Look:
     """A table as a whole. ``tasks``: those of which a row may be missing; None: nobody knows which."""
 
     at: float
+    version: int  # of the file as other connections have written it: one of them may have mended what is damaged
     damages: tuple[Damage, ...]
     tasks: frozenset[bytes] | None
 
@@ -182,7 +185,7 @@ class Marked:
     def absent(self, table: str, task_id: TaskId | None) -> None:
         """Return if a row of the task that was not found was never there. Raises MISMATCH if it may be a damaged one."""
         look = self._looks.get(table)
-        if look is None or time.monotonic() >= look.at + LOOK_S:
+        if look is None or time.monotonic() >= look.at + LOOK_S or (look.damages and look.version != self._version()):
             with self._file.snapshot():
                 look = self._looks[table] = self._look(table)
         if look.damages and (task_id is None or look.tasks is None or task_id.raw in look.tasks):
@@ -194,12 +197,32 @@ class Marked:
         with self._file.snapshot():
             return list(dict.fromkeys(damage for table in self._tables for damage in self._look(table).damages))
 
+    def rebuild(self, db: sqlite3.Connection, table: str) -> list[_ROW]:
+        """Keep the rows that are whole, in a tree that is made anew, and return the others.
+
+        Never by key: the order of a damaged tree finds nothing, nor does a text that is none. No trigger may forbid it.
+        """
+        whole, bad = self.sift(table)
+        db.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
+        for row in whole:
+            self.put(db, table, *row)
+        return bad
+
+    def shared_pages(self) -> bool:
+        """Whether SQLite finds a page in two places, or its list of free pages out of order: what is written next damages more."""
+        told = [str(row[0]) for row in self._file.read("PRAGMA integrity_check")]
+        return any(sign in line.lower() for line in told for sign in ("2nd reference", "freelist"))
+
+    def _version(self) -> int:
+        version: int = self._file.read("PRAGMA data_version")[0][0]
+        return version
+
     def forget_looks(self) -> None:
         """After damage was mended."""
         self._looks.clear()
 
     def _look(self, table: str) -> _Look:
-        made = self._tables[table]
+        made, version = self._tables[table], self._version()
         counts: Counter[bytes] = Counter()
         bad: list[_ROW] = []
         for row in self._each(table):
@@ -209,25 +232,25 @@ class Marked:
                 counts[row[made.task_at]] += 1
         damages = [self._damage(table, row) for row in bad]
         if self.broken(table):
-            return _Look(time.monotonic(), (*damages, Damage(self._name, table)), None)
+            return _Look(time.monotonic(), version, (*damages, Damage(self._name, table)), None)
         if table == "charge" and "tally" in self._tables:
-            return self._charges(damages, counts)
+            return self._charges(version, damages, counts)
         tasks: frozenset[bytes] | None = frozenset()
         if bad and made.task_at is not None:
             tasks = frozenset(row[made.task_at] for row in bad)
             tasks = tasks if tasks <= self._known(table) else None
-        return _Look(time.monotonic(), tuple(damages), None if made.task_at is None else tasks)
+        return _Look(time.monotonic(), version, tuple(damages), None if made.task_at is None else tasks)
 
-    def _charges(self, damages: list[Damage], counts: Counter[bytes]) -> _Look:
+    def _charges(self, version: int, damages: list[Damage], counts: Counter[bytes]) -> _Look:
         """Charges against their sums: of which tasks rows are missing, whatever stands in the damaged ones."""
         whole, bad = self.sift("tally")
         sums = {task: windows for task, windows, _ in whole}
         tasks = frozenset(task for task in {*sums, *counts} if sums.get(task, 0) != counts[task])
         short = sum(max(windows - counts[task], 0) for task, windows in sums.items())
         if tasks and not damages:
-            lost = [Damage(self._name, "tally" if counts[task] > sums.get(task, 0) else "charge", _task(task)) for task in sorted(tasks)]
+            lost = [Damage(self._name, "tally" if counts[task] > sums.get(task, 0) else "charge", task_of(task)) for task in sorted(tasks)]
             damages = [self._damage("tally", row) for row in bad] or lost
-        return _Look(time.monotonic(), tuple(damages), tasks if len(damages) <= max(short, len(tasks)) else None)
+        return _Look(time.monotonic(), version, tuple(damages), tasks if len(damages) <= max(short, len(tasks)) else None)
 
     def _known(self, table: str) -> frozenset[bytes]:
         """Tasks that intact rows elsewhere name: a flipped bit makes no other task's id of one."""
@@ -249,10 +272,10 @@ class Marked:
 
     def _damage(self, table: str, row: _ROW) -> Damage:
         made = self._tables[table]
-        task = None if made.task_at is None else _task(row[made.task_at])
+        task = None if made.task_at is None else task_of(row[made.task_at])
         window = None if made.window_at is None else row[made.window_at]
         return Damage(self._name, table, task, window if isinstance(window, int) else None, row)
 
 
-def _task(raw: object) -> TaskId | None:
+def task_of(raw: object) -> TaskId | None:
     return TaskId(raw) if isinstance(raw, bytes) and len(raw) == _TASK_BYTES else None

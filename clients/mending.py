@@ -23,7 +23,7 @@ from shoal.clients.book import NANO
 from shoal.clients.consent import ALLOWED, DENIED
 from shoal.clients.core import State
 from shoal.clients.ledger import Event
-from shoal.clients.marks import OUTBOX, Damage, Marked
+from shoal.clients.marks import OUTBOX, Damage, Marked, task_of
 from shoal.clients.reconcile import Told, read_chain
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -114,10 +114,8 @@ def mend(memory: Memory, rounds: SqliteLedger | None, now: float) -> Found | Non
             return None
         tables = {damage.table for damage in found.damages}
         with _without_triggers(db):
-            for table in tables & set(OUTBOX):
-                db.execute(f"REINDEX {table}")
             _Mending(memory, db, found, now).all(tables)
-        if memory.store.marked.damages():
+        if memory.store.marked.damages() or memory.store.marked.shared_pages():
             raise ShoalError(Kind.MISMATCH, "this memory can't be mended: restore the outbox file from a copy, and keep its .head")
     if rounds is not None and "answer" in tables:
         rounds.drop_damaged()
@@ -145,16 +143,18 @@ class _Mending:
         self._marked: Marked = memory.store.marked
         whole = [row[0] for table in ("seen", "tally") for row in self._marked.sift(table)[0]]
         self._known = {TaskId(raw) for raw in whole}
+        self._bad: dict[str, list[tuple[Any, ...]]] = {}
+        self._vanished = {damage.table for damage in found.damages if not damage.row}  # of these nobody knows which rows
 
     def all(self, tables: set[str]) -> None:
+        for table in tables & set(OUTBOX):
+            self._bad[table] = self._marked.rebuild(self._db, table)
         if tables & {"charge", "tally", "lost"} or self._found.told is None:
-            self._budget()
+            self._budget("lost" in tables)
         if "report" in tables:
             self._reports()
         if tables & set(_KEPT):
             self._kept(tables)
-        for table in tables & {"seen", "problem"}:
-            self._drop(table)
         lost = {} if self._found.told is not None else {"epsilon_lost": self._found.nano / NANO, "answered_before_s": self._now}
         rows = {table: sum(damage.table == table for damage in self._found.damages) for table in sorted(tables)}
         self._memory.enter(Event.MENDED, details={**rows, **lost, "epsilon_spent_after": self._memory.book.spent() / NANO})
@@ -168,17 +168,7 @@ class _Mending:
             self._acceptances()
         self._marked.forget_looks()
 
-    def _drop(self, table: str) -> list[tuple[Any, ...]]:
-        """Delete damaged rows; what they were."""
-        _, bad = self._marked.sift(table)
-        columns = OUTBOX[table].columns
-        for row in bad:
-            this = " AND ".join(f"{name} IS ?" for name in columns)
-            self._db.execute(f"DELETE FROM {table} WHERE {this}", row)  # noqa: S608 - constants
-        return bad
-
-    def _budget(self) -> None:
-        self._drop("charge")
+    def _budget(self, losses: bool) -> None:
         told = self._found.told
         known = {(row[1], row[2]) for row in self._marked.sift("charge")[0]}
         for (task_id, window), (nano, _) in (told.charges if told is not None else {}).items():
@@ -188,7 +178,7 @@ class _Mending:
         self._db.execute("DELETE FROM tally")
         for task, windows, nano in self._db.execute("SELECT task_id, count(*), sum(nano) FROM charge GROUP BY task_id").fetchall():
             self._marked.add(self._db, "tally", task, windows, nano)
-        if self._drop("lost") and told is not None:
+        if losses and told is not None:
             self._db.execute("DELETE FROM lost")
             for before_s, nano in told.losses:
                 self._add("lost", before_s, nano)
@@ -201,10 +191,10 @@ class _Mending:
 
     def _reports(self) -> None:
         """A row without bytes in the place of each that is damaged; of keys that changed the ledger knows."""
-        bad = self._drop("report")
+        bad = self._bad["report"]
         known = {(row[0], row[1]) for row in self._marked.sift("report")[0]}
         told = self._found.told
-        keys = {(row[0], row[1]): "" for row in bad if isinstance(row[1], int) and len(row[0]) == TaskId.SIZE}
+        keys = {(row[0], row[1]): "" for row in bad if isinstance(row[1], int) and row[1] >= 0 and task_of(row[0]) is not None}
         if told is not None:
             keys = {(task.raw, window): told.ends.get((task, window), ("", 0))[0] for task, window in told.frames}
         for (task, window), state in keys.items():
@@ -219,23 +209,23 @@ class _Mending:
     def _kept(self, tables: set[str]) -> None:
         tasks: set[TaskId] = set()
         for table in set(_KEPT) & tables:
-            named = {TaskId(row[0]) for row in self._drop(table) if len(row[0]) == TaskId.SIZE}
+            told = [task_of(row[0]) for row in self._bad[table]]
+            named = {task for task in told if task is not None}
             everything = {TaskId(row[0]) for of in _KEPT for row in self._marked.sift(of)[0]}
-            tasks |= named if named and named <= self._known else everything
+            sure = table not in self._vanished and None not in told and named <= self._known
+            tasks |= named if named and sure else everything
         for task_id in sorted(tasks):
             forgotten = self._memory.book.forget(task_id)
             self._memory.enter(Event.FORGOTTEN, task_id, self._name(task_id), details={"reports": forgotten})
 
     def _schedules(self) -> None:
         """Whose schedule it was may be what changed."""
-        self._drop("schedule")
         pinned = {row[0] for row in self._marked.sift("schedule")[0]}
         for task, *_ in self._marked.sift("tally")[0]:
             if task not in pinned:
                 self._strike(TaskId(task))
 
     def _struck(self) -> None:
-        self._drop("struck")
         told = self._found.told
         whole = {row[0] for row in self._marked.sift("struck")[0]}
         # Without a ledger nobody knows which task it was: any that was answered.
@@ -249,7 +239,6 @@ class _Mending:
         self._memory.enter(Event.STRUCK, task_id, self._name(task_id), details={"reason": "its key schedule is damaged on this disk"})
 
     def _consents(self) -> None:
-        self._drop("consent")
         book, told = self._memory.book, self._found.told
         answers: dict[str, str]
         if told is not None:
@@ -275,7 +264,7 @@ class _Mending:
                     yield purpose
 
     def _acceptances(self) -> None:
-        gone = {TaskId(row[0]) for row in self._drop("acceptance") if len(row[0]) == TaskId.SIZE}
+        gone = {task for row in self._bad["acceptance"] if (task := task_of(row[0])) is not None}
         told = self._found.told
         if told is not None:
             gone = {

@@ -98,10 +98,14 @@ class SqliteLedger:
         return [_told(row) for row in self._marked.sift("answer", "ORDER BY task_id, window")[0]]
 
     def drop_damaged(self) -> None:
-        """The owner's word: that a window was answered is then what its charge says."""
+        """The owner's word: that a window was answered is then what its charge says. Raises MISMATCH, CONFIG: nothing changed then."""
         with self._file.write() as db:
-            for row in self._marked.sift("answer")[1]:
-                db.execute("DELETE FROM answer WHERE task_id IS ? AND window IS ?", row[:2])
+            self._marked.rebuild(db, "answer")
+            if self._marked.damages() or self._marked.shared_pages():
+                name = self._file.path.name
+                raise ShoalError(
+                    Kind.MISMATCH, f"{name} can't be mended: move it away; windows that were charged stay answered, and a new one is made"
+                )
         self._marked.forget_looks()
 
     @property
