@@ -9,43 +9,58 @@ one says what was synced before. A copy has a generation (the larger one counts)
 and what is behind them means nothing. When a window opens it is entered into both copies, before anything else knows of it: an
 open window that is in neither was lost, and is not one that was never counted.
 
+A copy that is not what was written is a write that a power cut tore, of which nothing was acknowledged, or the latest copy
+changed by the disk: then the other one is a write older than what was acknowledged. Both look the same, so either is logged.
+No row is lost by it: the start counts what the inboxes hold, and misses too few only where these lost rows as well.
+
     copy     "SHOALACK", block number u32, entries u32, generation u64, entries, check (16 bytes)       numbers big endian
     entry    task id (32 bytes), window u64, rows acknowledged u64, of all times: also those that were lost later
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 import struct
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from shoal import failpoints
 from shoal.errors import ShoalError
 from shoal.ids import TaskId
+from shoal.log import get_log
 from shoal.service import fsync_folder
 from shoal.shuffler.core import WindowId
+from shoal.stored import set_aside
 
+log = get_log("shuffler")
 FILE_NAME = "acknowledged"
 BLOCK = 4_096  # bytes: what a disk writes together
 _MAGIC = b"SHOALACK"
 _HEAD = struct.Struct(">8sIIQ")
 _ENTRY = struct.Struct(">32sQQ")
 _CHECK = 16  # bytes
+# What opening or reading says of a file that is damaged, or that is none; the rest concerns rights, space or the process.
+_UNREADABLE = frozenset({errno.EIO, errno.EISDIR, errno.ENXIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
 ENTRIES = (BLOCK - _HEAD.size - _CHECK) // _ENTRY.size  # of a block
 
 
 @dataclass(slots=True)
 class _Block:
-    """``counts``: its entries. ``latest``: which of its two copies is the last that was synced."""
+    """``counts``: its entries. ``latest``: which of its two copies is the last that was synced. ``spoiled``: copies that were not
+    what was written.
+    """
 
     number: int
     counts: dict[WindowId, int] = field(default_factory=dict)
     generation: int = 0
     latest: int = 1
+    spoiled: int = 0
 
     def image(self) -> bytes:
         """The next generation."""
@@ -55,16 +70,29 @@ class _Block:
 
 
 class Acknowledged:
-    """The open file. For several threads. Raises OSError."""
+    """The open file. For several threads. Raises OSError.
+
+    ``aside``: where one is now that could not be read: this one begins anew.
+    """
 
     def __init__(self, folder: Path) -> None:
         path = folder / FILE_NAME
         self._lock = threading.Lock()
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
+        self.aside: Path | None = None
         try:
-            data = self._file.read()
+            self._file, data = _opened(path)
+        except OSError as error:
+            if error.errno not in _UNREADABLE:
+                raise
+            self.aside = set_aside(path)
+            log.error("a file can't be read: it was set aside", name=path.name, error=error)
+            self._file, data = _opened(path)
+        try:
             self._blocks = [_read(data, number) for number in range(-(-len(data) // (2 * BLOCK)))]
             self._where = {window: block for block in self._blocks for window in block.counts}
+            spoiled = sum(block.spoiled for block in self._blocks)
+            if spoiled:
+                log.warning("copies of counts are not what was written: the others count", name=path.name, count=spoiled)
             fsync_folder(folder)
         except BaseException:
             self._file.close()
@@ -126,14 +154,30 @@ class Acknowledged:
             block.generation, block.latest = block.generation + 1, 1 - block.latest
 
 
+def _opened(path: Path) -> tuple[IO[bytes], bytes]:
+    """The file, made if there is none, and all that is in it. Raises OSError."""
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
+    try:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.ENXIO, "not a file")
+        return file, file.read()
+    except BaseException:
+        file.close()
+        raise
+
+
 def _read(data: bytes, number: int) -> _Block:
     """What the intact copy with the larger generation says; an empty block of generation 0 if there is none."""
-    found = _Block(number)
+    found, broken = _Block(number), list[bytes]()
     for copy in (0, 1):
         at = (2 * number + copy) * BLOCK
         one = _copy(data[at : at + BLOCK], number)
-        if one is not None and one.generation > found.generation:
+        if one is None:
+            broken.append(data[at : at + BLOCK])
+        elif one.generation > found.generation:
             one.latest, found = copy, one
+    # Empty is a copy that was never written, while the other one is of the first generation.
+    found.spoiled = sum(found.generation > 1 or any(one) for one in broken)
     return found
 
 

@@ -418,6 +418,8 @@ class SqliteStore:
         """
         if self._state.aside is not None:
             self._tell("state.db", f"state.db was damaged and is now {self._state.aside.name}: what could be read of it was taken over")
+        if self._acknowledged.aside is not None:
+            self._tell("acknowledged", f"acknowledged could not be read and is now {self._acknowledged.aside.name}: check the disk")
         files = self._files()
         counted = self._acknowledged.all()
         self._recover_unknown(files, counted)

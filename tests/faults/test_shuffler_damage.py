@@ -6,6 +6,7 @@ effect is told by a condition. Where state.db itself is what was damaged, counts
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import shutil
@@ -343,3 +344,27 @@ def test_counts_of_the_version_before_are_taken_from_state_db_once(site: Site, t
     (folder / "acknowledged").unlink()
     with closing(adopted(folder)) as store:
         assert {one.subject for one in store.damage()} == {f"{TASK.short}:0", f"{TASK.short}:1"}
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "unreadable"])
+def test_counts_that_can_not_be_read_are_set_aside(site: Site, tmp_path: Path, what: str) -> None:
+    """The shuffler starts, says so and loses nothing. Planted: the failure passed on -> CONFIG, fails."""
+    folder = tmp_path / "one"
+    shutil.copytree(site.opened, folder)
+    path = folder / "acknowledged"
+    path.unlink()
+    if what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/proc/self/mem")  # its first page gives EIO
+    with closing(adopted(folder)) as store:
+        told = {one.subject: one.message for one in store.damage()}
+        assert told.keys() == {"acknowledged", f"{TASK.short}:0", f"{TASK.short}:1"}
+        assert "acknowledged.damaged-1" in told["acknowledged"]
+        assert path.is_file()
+        assert not path.is_symlink()
+        assert delivered(store, WINDOW) == site.acked
+    with closing(adopted(folder)) as store:
+        assert not store.damage()

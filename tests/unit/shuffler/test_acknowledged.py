@@ -109,3 +109,29 @@ def test_a_flipped_bit_is_not_believed(tmp_path: Path, at: int) -> None:
         data[copy + at] ^= 1
     (tmp_path / FILE_NAME).write_bytes(data)
     assert held(tmp_path) == {}
+
+
+@pytest.mark.parametrize("copy", [0, 1])
+@pytest.mark.parametrize("harm", [b"\xff", bytes(BLOCK)])
+def test_a_copy_that_is_not_what_was_written_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture, copy: int, harm: bytes) -> None:
+    """Also one that came back empty. Planted: the other one taken without a word -> fails. Planted: said of sound files -> fails."""
+    with closing(Acknowledged(tmp_path)) as counts:
+        for number in range(4):
+            counts.begin(ONE, number)
+    assert held(tmp_path) == {ONE: 3}
+    assert not caplog.records
+    data = bytearray((tmp_path / FILE_NAME).read_bytes())
+    data[copy * BLOCK : copy * BLOCK + len(harm)] = harm
+    (tmp_path / FILE_NAME).write_bytes(data)
+    assert held(tmp_path) == {ONE: 3}
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+
+
+def test_the_first_copy_alone_is_what_a_power_cut_leaves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(Acknowledged(tmp_path)) as counts:
+        failpoints.arm("acknowledged.begin=eio@2")
+        with pytest.raises(OSError, match="failpoint"):
+            counts.begin(ONE)
+        failpoints.arm("")
+    assert held(tmp_path) == {ONE: 0}
+    assert not caplog.records
