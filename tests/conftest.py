@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -22,6 +23,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.disable()  # while tests are collected: what is made then stays
+
 # derandomize: a failure is a failure for everybody; no deadline: a busy machine is no defect.
 settings.register_profile("shoal", derandomize=True, database=None, deadline=None, max_examples=size(60, 2_000), print_blob=True)
 settings.load_profile("shoal")
@@ -33,6 +36,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = [item.nodeid.partition("::")[0] for item in items]
     places = {name: place for place, name in enumerate(in_turns(files))}
     items.sort(key=lambda item: places[item.nodeid.partition("::")[0]])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay to the end: every full collection of garbage would go through them again, in every process."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
