@@ -69,6 +69,24 @@ async def test_text_that_is_none_any_more_is_mended(tmp_path: Path) -> None:
         memory.close()
 
 
+async def test_a_row_that_names_no_task_any_more_is_mended(tmp_path: Path) -> None:
+    """Its task is NULL by the row's own header: all that is kept is forgotten. Planted: the length of what is no bytes."""
+    device, _, spent = await lived(tmp_path)
+    opened(device).close()
+    start, name = (at_rest(device.store)["memo_key"] - 1) * 4096, device.store.name
+    files = stored(tmp_path)
+    data = bytearray(files[name])
+    header = data.index(b"\x04\x4c\x4c\x2c", start, start + 4096)  # its length, 32 bytes, 32 bytes, 16 bytes
+    data[header : header + 4] = b"\x04\x00\x4c\x6c"  # none, 32 bytes, 48 bytes
+    restored(device, {**files, name: bytes(data)})
+    memory = opened(device)
+    assert mend(memory, None, device.clock.now()) is not None
+    assert examine(memory, None) is None
+    assert memory.book.latest(device.world.task_id) is None
+    assert memory.book.spent() >= spent
+    memory.close()
+
+
 async def test_a_bit_anywhere_in_a_table_is_mended_or_said_not_to_be(tmp_path: Path) -> None:
     """Headers and order of trees too: nothing is damaged after a mend, no budget comes back, no window is free.
 
