@@ -133,7 +133,7 @@ async def test_a_retry_is_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 async def test_time_runs_out(tmp_path: Path, first: int) -> None:
-    """Before the shuffler was heard nothing is charged. Planted: no look at the clock -> this never ends."""
+    """Before the shuffler was heard nothing is charged. Planted: no look at the clock -> goes on until it is heard."""
     shuffler, clock, ledger = Shuffler(tmp_path, away=set(range(first, 1_000))), Clock(), MemoryLedger()
     outcome = await send_single(TERMS, identity(), np.ones(DIMENSION, np.int64), ledger, line(shuffler, clock))
     state = RoundState.LOST if first else RoundState.NONE
