@@ -79,6 +79,8 @@ async def life(folder: Path) -> None:
         await processor.resume()
         running = asyncio.create_task(processor.run())
         ack = await _push(ingest, offer, rows, plan["row_size"])
+        while processor.waiting:  # noqa: ASYNC110 - the release is on disk and acknowledged before its last steps are taken
+            await asyncio.sleep(0.001)
         running.cancel()
         (folder / "ack.bin").write_bytes(ack)
         store.close()

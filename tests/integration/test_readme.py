@@ -121,7 +121,7 @@ def test_the_pages_name_commands_that_exist(name: str) -> None:
         "keys": {"hpke", "schedule"},
         "demo": set(),
         "load": set(),
-        "shuffler": {"status"},
+        "shuffler": {"status", "clock"},
     }
     for group, command in re.findall(r"\bshoal (\w+)(?: ([a-z]+))?", _page(name)):
         assert group in known
