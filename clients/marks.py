@@ -157,17 +157,16 @@ class Marked:
 
     def put(self, db: sqlite3.Connection, table: str, *row: Any) -> None:
         """In the place of what has the same key, damaged or not."""
-        columns = (*self._tables[table].columns, "mark")
-        holes = ", ".join("?" * len(columns))
-        statement = f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}) VALUES ({holes})"  # noqa: S608 - constants
-        self._last[table] = marked = (*row, row_mark(table, *row))
-        db.execute(statement, marked)
+        self._insert(db, "INSERT OR REPLACE", table, row)
 
     def add(self, db: sqlite3.Connection, table: str, *row: Any) -> None:
         """Where nothing has its key. Raises sqlite3.IntegrityError."""
+        self._insert(db, "INSERT", table, row)
+
+    def _insert(self, db: sqlite3.Connection, verb: str, table: str, row: _ROW) -> None:
         columns = (*self._tables[table].columns, "mark")
         holes = ", ".join("?" * len(columns))
-        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({holes})"  # noqa: S608 - constants
+        statement = f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({holes})"
         self._last[table] = marked = (*row, row_mark(table, *row))
         db.execute(statement, marked)
 

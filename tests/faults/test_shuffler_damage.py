@@ -105,6 +105,19 @@ def delivered(store: SqliteStore, window: WindowId) -> set[bytes]:
     return set(rows)
 
 
+def damaged(store: SqliteStore) -> int:
+    """What the record of WINDOW counts as lost."""
+    record = store.record(WINDOW)
+    assert record is not None
+    return record.damaged
+
+
+def lose_rows(folder: Path, kept: int) -> None:
+    """The inbox of WINDOW holds its first rows alone."""
+    with closing(sqlite3.connect(folder / INBOX, isolation_level=None)) as box:
+        box.execute("DELETE FROM inbox WHERE rowid > ?", (kept,))
+
+
 def verdict(site: Site, folder: Path, *, of_state: bool) -> str:
     """Empty if the rule holds."""
     store = adopted(folder)
@@ -174,9 +187,7 @@ def test_an_inbox_that_is_removed_costs_what_it_held_and_no_more(site: Site, tmp
         more = [secrets.token_bytes(ROW) for _ in range(400)]
         take(store, WINDOW, more)
         assert delivered(store, WINDOW) == set(more)
-        record = store.record(WINDOW)
-        assert record is not None
-        assert record.damaged == REPORTS
+        assert damaged(store) == REPORTS
         assert [one.code for one in store.damage()] == ["damage"]
 
 
@@ -193,9 +204,7 @@ def test_an_older_copy_of_an_inbox_is_found_out(tmp_path: Path) -> None:
     (tmp_path / INBOX).write_bytes(older)
     with closing(adopted(tmp_path)) as store:
         assert delivered(store, WINDOW) == set(first)
-        record = store.record(WINDOW)
-        assert record is not None
-        assert record.damaged == 100
+        assert damaged(store) == 100
 
 
 def test_a_window_that_state_db_lost_still_has_its_count(site: Site, tmp_path: Path) -> None:
@@ -204,13 +213,10 @@ def test_a_window_that_state_db_lost_still_has_its_count(site: Site, tmp_path: P
     shutil.copytree(site.opened, folder)
     with closing(sqlite3.connect(folder / STATE, isolation_level=None)) as state:
         state.execute("UPDATE window SET state = 2 WHERE window = 0")
-    with closing(sqlite3.connect(folder / INBOX, isolation_level=None)) as box:
-        box.execute("DELETE FROM inbox WHERE rowid > 250")
+    lose_rows(folder, 250)
     with closing(adopted(folder)) as store:
         assert len(delivered(store, WINDOW)) == 250
-        record = store.record(WINDOW)
-        assert record is not None
-        assert record.damaged == REPORTS - 250
+        assert damaged(store) == REPORTS - 250
 
 
 def test_counts_that_are_lost_are_told_and_made_anew(site: Site, tmp_path: Path) -> None:
@@ -223,13 +229,10 @@ def test_counts_that_are_lost_are_told_and_made_anew(site: Site, tmp_path: Path)
     with closing(adopted(folder)) as store:
         assert {one.subject for one in store.damage()} == {f"{TASK.short}:0", f"{TASK.short}:1"}
         store.confirm()
-    with closing(sqlite3.connect(folder / INBOX, isolation_level=None)) as box:
-        box.execute("DELETE FROM inbox WHERE rowid > 250")
+    lose_rows(folder, 250)
     with closing(adopted(folder)) as store:
         assert len(delivered(store, WINDOW)) == 250
-        record = store.record(WINDOW)
-        assert record is not None
-        assert record.damaged == REPORTS - 250
+        assert damaged(store) == REPORTS - 250
 
 
 def test_two_rows_with_each_other_s_bytes_are_both_damaged(site: Site, tmp_path: Path) -> None:
@@ -240,9 +243,7 @@ def test_two_rows_with_each_other_s_bytes_are_both_damaged(site: Site, tmp_path:
         box.executemany("UPDATE inbox SET sealed = ? WHERE rowid = ?", [(other, 7), (one, 90)])
     with closing(adopted(folder)) as store:
         assert delivered(store, WINDOW) == site.acked - {one, other}
-        record = store.record(WINDOW)
-        assert record is not None
-        assert record.damaged == 2
+        assert damaged(store) == 2
 
 
 @pytest.mark.parametrize("secret", ["7", "zeroblob(3)", "zeroblob(32)", "x''", "'a text of thirty-two characters.'"])
@@ -257,9 +258,7 @@ def test_a_secret_that_is_none_is_not_taken_for_one_of_the_version_before(site: 
         again = sorted(site.acked)[:10]
         take(store, WINDOW, again)
         assert delivered(store, WINDOW) == set(again)
-        record = store.record(WINDOW)
-        assert record is not None
-        assert record.damaged == REPORTS
+        assert damaged(store) == REPORTS
 
 
 def test_tags_that_are_lost_let_no_device_in_twice(tmp_path: Path) -> None:
@@ -295,9 +294,7 @@ def test_a_row_of_state_that_is_not_what_was_written_is_not_believed(site: Site,
         assert store.damage()
         assert delivered(store, WINDOW) == site.acked
         assert delivered(store, OTHER) == site.other
-        record = store.record(WINDOW)
-        assert record is not None
-        assert record.damaged == 0
+        assert damaged(store) == 0
 
 
 def test_a_damaged_inbox_without_a_count_keeps_what_can_be_read(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,13 +331,10 @@ def test_counts_of_the_version_before_are_taken_from_state_db_once(site: Site, t
         columns = "task_id, window, state, outcome, reports, rows, row_size, rows_hash, manifest, acked, damaged"
         state.execute(f"UPDATE window SET digest = row_digest({columns})")  # noqa: S608 - likewise
     (folder / "acknowledged").unlink()
-    with closing(sqlite3.connect(folder / INBOX, isolation_level=None)) as box:
-        box.execute("DELETE FROM inbox WHERE rowid > 250")
+    lose_rows(folder, 250)
     with closing(adopted(folder)) as store:
         assert [one.subject for one in store.damage()] == [f"{TASK.short}:0"]
-        record = store.record(WINDOW)
-        assert record is not None
-        assert record.damaged == REPORTS - 250
+        assert damaged(store) == REPORTS - 250
     (folder / "acknowledged").unlink()
     with closing(adopted(folder)) as store:
         assert {one.subject for one in store.damage()} == {f"{TASK.short}:0", f"{TASK.short}:1"}
