@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shoal.clients.sealed_line import read_line, write_line
 from shoal.clock import DeviceClock
-from shoal.digests import sha256
 from shoal.log import get_log
 from shoal.readings import Readings, SystemReadings, in_words
 from shoal.timekeeping import Origin, Reading, Standing, Trouble, expected, marked, own_trouble, same_boot
@@ -148,13 +147,8 @@ class OwnClock:
 
     def _load(self) -> Known | None:
         """None: there is none, or none that can be read. What is damaged counts as none, which ends nothing early."""
-        try:
-            with self._path.open("rb") as file:
-                data = file.read(_MOST_BYTES)
-        except OSError:
-            return None
-        line, _, seal = data.partition(b"\n")
-        if sha256(line).hex().encode() != seal.strip():
+        line = read_line(self._path, _MOST_BYTES)
+        if line is None:
             return None
         with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):
             return _from_json(json.loads(line))
@@ -163,19 +157,11 @@ class OwnClock:
     def _save(self, known: Known) -> None:
         """Whole or not at all. A disk that takes nothing stops nothing: this program goes by what it saw itself."""
         line = json.dumps(_to_json(known), sort_keys=True).encode()
-        staged = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
-            handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            with open(handle, "wb") as file:
-                file.write(line + b"\n" + sha256(line).hex().encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            staged.replace(self._path)
+            write_line(self._path, line, sync=True)
         except OSError as error:
             if not self._unwritten:
                 log.warning("the time can't be kept: a restart forgets it", error=error)
-            with contextlib.suppress(OSError):
-                staged.unlink()
             self._unwritten = True
         else:
             self._unwritten = False

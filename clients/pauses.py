@@ -16,13 +16,12 @@ import asyncio
 import contextlib
 import json
 import math
-import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.clients.feeds.feed import jittered, waited
+from shoal.clients.sealed_line import read_line, write_line
 from shoal.digests import sha256
 from shoal.errors import ShoalError
 from shoal.ids import TaskId
@@ -158,17 +157,16 @@ class Pauses:
 
     def _load(self) -> _Told:
         """Nothing where it is missing, damaged or not ours."""
+        line = read_line(self._path, _MOST_BYTES)
+        if line is None:
+            return {}
         try:
-            with self._path.open("rb") as file:
-                line, _, seal = file.read(_MOST_BYTES).partition(b"\n")
-            if sha256(line).hex().encode() != seal.strip():
-                return {}
             found: dict[str, Any] = json.loads(line)
             return {
                 address: (float(at_s), {TaskId.parse(task): frozenset(windows) for task, windows in paused.items()})
                 for address, (at_s, paused) in found.items()
             }
-        except (OSError, ValueError, TypeError, AttributeError, ShoalError):
+        except (ValueError, TypeError, AttributeError, ShoalError):
             return {}
 
     def _save(self, told: _Told) -> None:
@@ -176,14 +174,8 @@ class Pauses:
         line = json.dumps(
             {address: (at_s, {task.hex: sorted(windows) for task, windows in paused.items()}) for address, (at_s, paused) in told.items()}
         ).encode()
-        beside = Path(f"{self._path}.{os.getpid()}.new")
         with contextlib.suppress(OSError):
-            try:
-                with open(beside, "wb", opener=_private) as file:
-                    file.write(line + b"\n" + sha256(line).hex().encode() + b"\n")
-                beside.replace(self._path)
-            finally:
-                beside.unlink(missing_ok=True)
+            write_line(self._path, line, sync=False)
 
 
 def _place(assignment: Assignment) -> _Place:
@@ -193,7 +185,3 @@ def _place(assignment: Assignment) -> _Place:
 def _label(place: _Place) -> str:
     """Of a place, in the file."""
     return f"{place[0]} {sha256(place[1]).hex()}"
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -186,7 +186,7 @@ def test_a_disk_that_takes_nothing_stops_nothing(box: Path, machine: Machine, mo
     def full(*_: Any) -> int:
         raise OSError(28, "full")
 
-    monkeypatch.setattr("shoal.clients.own_clock.os.open", full)
+    monkeypatch.setattr("shoal.clients.sealed_line.os.open", full)
     machine.jumps(DAY)
     assert one.doubt()
     machine.passes(HOLD_S)
