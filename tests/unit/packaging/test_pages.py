@@ -88,3 +88,43 @@ def test_files_that_a_page_names_are_there(page: str) -> None:
     folders = "accounting|analyzer|benchmarks|cli|clients|common|crypto|deploy|docs|mechanisms|protos|shuffler|tests|tools"
     for name in re.findall(rf"(?<![\w/.])(?:{folders})/[\w/]+\.(?:py|proto|md|toml|json|sql|conf|acl|service)\b", text):
         assert (ROOT / name).is_file(), name
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+COLUMNS = 100
+_PROSE = ("*.md", "benchmarks/*.md", "deploy/*.md", "docs/**/*.md")
+
+
+def too_wide(page: str) -> list[int]:
+    """Numbers, from 1, of the lines of prose that are wider than ``COLUMNS``.
+
+    Not held to it: a row of a table, which Markdown can't break; a block of code, which shows what
+    a program prints or is given; a line that is one long word, such as a digest.
+    """
+    found, fenced, indented, before = [], False, False, ""
+    for number, line in enumerate(page.splitlines(), start=1):
+        indented = line.startswith("    ") and (indented or not before.strip())
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif len(line) > COLUMNS and not (fenced or indented or line.lstrip().startswith("|")):
+            found += [number] if re.search(r"\S\s", line.lstrip("->* ")) else []
+        before = line
+    return found
+
+
+def test_prose_is_at_most_100_columns_wide() -> None:
+    """Planted: two lines of docs/LOAD.md joined -> this fails, and names the file and the line."""
+    paths = sorted({path for pattern in _PROSE for path in ROOT.glob(pattern)})
+    ours = [path for path in paths if "node_modules" not in path.parts]
+    assert {ROOT / "README.md", ROOT / "docs" / "WIRE.md"} <= set(ours)
+    wide = [f"{path.relative_to(ROOT)}:{row}" for path in ours for row in too_wide(path.read_text())]
+    assert not wide, f"prose wider than {COLUMNS} columns: {', '.join(wide)}"
+
+
+def test_what_is_prose() -> None:
+    long = "word " * 30
+    assert too_wide(f"{long}\n\n- {long}\n    {long}\n\n> {long}\n\n## {long}\n") == [1, 3, 4, 6, 8]
+    assert too_wide(f"| {long} |\n\n```sh\n{long}\n```\n\n    {long}\n    {long}\n") == []
+    assert too_wide(f"- {'a' * 120}\n") == []
+    assert too_wide(f"```\ncode\n```\n{long}\n") == [4], "after a block it is prose again"
