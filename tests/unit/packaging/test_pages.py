@@ -81,13 +81,24 @@ def test_every_package_has_its_row() -> None:
     assert all((ROOT / name).is_dir() for name in listed if name != ".links/shoal")
 
 
-@pytest.mark.parametrize("page", sorted(PAGES))
-def test_files_that_a_page_names_are_there(page: str) -> None:
+def test_files_that_a_page_names_are_there() -> None:
     """Planted: ``clients/timetables.py`` on a page -> this fails."""
-    text = re.sub(r"```.*?```", "", PAGES[page], flags=re.DOTALL)  # commands make files of their own
     folders = "accounting|analyzer|benchmarks|cli|clients|common|crypto|deploy|docs|mechanisms|protos|shuffler|tests|tools"
-    for name in re.findall(rf"(?<![\w/.])(?:{folders})/[\w/]+\.(?:py|proto|md|toml|json|sql|conf|acl|service)\b", text):
-        assert (ROOT / name).is_file(), name
+    file = re.compile(rf"(?<![\w/.])(?:{folders})/[\w/]+\.(?:py|proto|md|toml|json|sql|conf|acl|service)\b")
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)  # commands make files of their own
+        gone = [name for name in file.findall(text) if "NAME" not in name and not (ROOT / name).is_file()]
+        assert not gone, f"{path.relative_to(ROOT)} names {gone}"
+
+
+def test_every_decision_is_in_the_index_under_its_number() -> None:
+    """Planted: a record that docs/decisions/README.md does not list; a number given twice -> this fails."""
+    folder = ROOT / "docs" / "decisions"
+    rows = re.findall(r"^\| \[(\d{4})\]\((.+?)\) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE)
+    assert {name for _, name, _ in rows} == {str(path.relative_to(folder)) for path in folder.glob("*/*.md")}
+    assert sorted(number for number, _, _ in rows) == [f"{number:04d}" for number in range(1, len(rows) + 1)]
+    for number, name, title in rows:
+        assert (folder / name).read_text().startswith(f"# {number}. {title}\n\n**Decision.** "), name
 
 
 # --- columns ------------------------------------------------------------------------------------
