@@ -1,0 +1,141 @@
+"""What is frozen: files and answers of an earlier version, and how today's are held beside them.
+
+``FROZEN`` has a folder per version. Folders of programs are archives (tar, gzip), because modes and
+timestamps count and git keeps neither. What commands printed is in transcripts: a line ``$ shoal
+...`` and below it the standard output, byte for byte.
+
+Two rules for what is compared, and no others:
+
+- A decimal number with 13 or more significant digits may differ by 1e-9 of itself, because the
+  vector units of two processors round the last digits of ``exp`` differently.
+- Commands see one fixed time (``time.time``) and one fixed stream of random bytes (``os.urandom``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import math
+import re
+import shlex
+import tarfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+from shoal.cli.main import main
+
+FROZEN = Path(__file__).resolve().parent / "frozen"
+VERSIONS = sorted(one.name for one in FROZEN.iterdir() if one.is_dir()) if FROZEN.exists() else []
+_NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:[eE][+-]?\d+)?(?![\w.])")
+_CLOSE = 1e-9  # of a number, between processors
+_DIGITS = 13  # from here on a number was computed, not chosen
+
+
+def unpack(name: str, folder: Path, version: str) -> Path:
+    """A frozen folder, as its program left it; returns ``folder / name``."""
+    with tarfile.open(FROZEN / version / f"{name}.tar.gz") as archive:
+        archive.extractall(folder, filter="tar")  # which keeps modes
+    return folder / name
+
+
+def pack(folder: Path, archive: Path) -> None:
+    """The same bytes for the same files: sorted, nobody's, without times."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mtime = 0
+        return entry
+
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        tar.add(folder, folder.name, recursive=False, filter=plain)
+        for path in sorted(folder.rglob("*")):
+            tar.add(path, path.relative_to(folder.parent).as_posix(), recursive=False, filter=plain)
+    archive.write_bytes(gzip.compress(made.getvalue(), 9, mtime=0))
+
+
+@contextlib.contextmanager
+def still(now: float, seed: str = "") -> Iterator[None]:
+    """The time stands still; random bytes are SHAKE-256 of the seed, how many were asked for, and how
+    often so many were: draws of different lengths may change places."""
+    asked: dict[int, int] = {}
+
+    def drawn(count: int) -> bytes:
+        asked[count] = asked.get(count, 0) + 1
+        return hashlib.shake_256(f"frozen {seed} {count} {asked[count]}".encode()).digest(count)
+
+    with mock.patch("time.time", return_value=now), mock.patch("os.urandom", drawn):
+        yield
+
+
+def run(line: str, now: float) -> str:
+    """What ``shoal ...`` prints, in this process; and its exit status below it, where that is not 0.
+
+    ``values FILE``: what is in a TOML file, as JSON: its comments are prose. ``sha256 FILE``.
+    ``shoal ... | without KEY``: one key of a JSON object left out, because it was measured.
+    """
+    line, _, measured = line.partition(" | without ")
+    program, *arguments = shlex.split(line)
+    if program == "values":
+        return json.dumps(tomllib.loads(Path(arguments[0]).read_text()), indent=1, default=str) + "\n"
+    if program == "sha256":
+        return hashlib.sha256(Path(arguments[0]).read_bytes()).hexdigest() + "\n"
+    assert program == "shoal", f"no such program in a transcript: {program}"
+    out = io.StringIO()
+    errors = io.StringIO()
+    with still(now, line), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        status = main(arguments)
+    assert "Traceback" not in errors.getvalue()
+    if measured:
+        found = json.loads(out.getvalue())
+        return json.dumps({key: found[key] for key in found if key not in measured.split()}) + "\n"
+    return out.getvalue() + (f"(exit status {status})\n" if status else "")
+
+
+def recorded(transcript: str) -> list[tuple[str, str]]:
+    """Commands and what they printed."""
+    parts = re.split(r"^\$ (.*)\n", transcript, flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def differences(transcript: str, now: float) -> list[str]:
+    """Run every command of a transcript again, in the current folder: a line for each that answers otherwise."""
+    found = []
+    for line, before in recorded(transcript):
+        today = run(line, now)
+        if (place := first_difference(before, today)) is not None:
+            found.append(f"$ {line}\n{place}")
+    return found
+
+
+def first_difference(before: str, today: str) -> str | None:
+    """None: the same, by the rules of this page."""
+    if before == today:
+        return None
+    pairs = zip(before.splitlines(), today.splitlines(), strict=False)
+    for number, (old, new) in enumerate(pairs, 1):
+        if not _same(old, new):
+            return f"line {number}: was {old.strip()[:300]!r}, is {new.strip()[:300]!r}"
+    lines = [len(text.splitlines()) for text in (before, today)]
+    return None if lines[0] == lines[1] else f"{lines[0]} lines before, {lines[1]} today"
+
+
+def _same(old: str, new: str) -> bool:
+    if old == new:
+        return True
+    if _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
+        return False
+    return all(_close(a, b) for a, b in zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True))
+
+
+def _close(old: str, new: str) -> bool:
+    if old == new:
+        return True
+    digits = re.split("[eE]", old)[0].replace(".", "").lstrip("-0")
+    return len(digits) >= _DIGITS and math.isclose(float(old), float(new), rel_tol=_CLOSE, abs_tol=0.0)

@@ -1,0 +1,66 @@
+"""Commands answer what they answered in earlier versions, to the byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.vectors.frozen_corpus import (
+    FROZEN,
+    VERSIONS,
+    differences,
+    first_difference,
+    recorded,
+    run,
+    unpack,
+)
+
+NOW = 1_800_000_100.0  # within window 0 of every frozen task
+ALONE = ("epsilon", "plan")  # transcripts that need no files
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ALONE)
+def test_the_accountant_and_the_planner(version: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``shoal epsilon``, ``audit`` and ``plan``, and the tasks that a plan writes.
+
+    Planted: "honest_fraction" of a certificate as "honest_part"; "method" before "relation";
+    "honest_share" in an emitted task -> each fails, and the line is shown.
+    """
+    monkeypatch.chdir(tmp_path)
+    transcript = (FROZEN / version / f"{name}.transcript").read_text()
+    assert len(recorded(transcript)) > 10
+    assert differences(transcript, NOW) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_operators_desk(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks are linted, signed and shown, keys and key schedules made, a load planned: with the same
+    keys and random bytes the files are the same, and so are their ids.
+
+    Planted: the windows of a schedule in reverse; "retention_s" of ``task show --json`` as
+    "retention" -> each fails, and the line is shown.
+    """
+    monkeypatch.chdir(unpack("desk", tmp_path, version))
+    assert differences((FROZEN / version / "desk.transcript").read_text(), NOW) == []
+
+
+def test_what_counts_as_the_same() -> None:
+    """Planted: no look at the number of lines -> an answer that was cut is the same."""
+    before = '{"a": 0.12345678901234567, "b": 0.5, "c": 12}\nend\n'
+    assert first_difference(before, before.replace("234567,", "234568,")) is None
+    for other in (
+        before.replace("0.123456", "0.123457"),
+        before.replace("0.5", "0.50000000001"),
+        before.replace("12}", "13}"),
+        before.replace('"b"', '"d"'),
+        before.replace("end\n", ""),
+        before + "more\n",
+    ):
+        assert first_difference(before, other), other
+
+
+def test_a_failure_is_part_of_an_answer() -> None:
+    """Planted: the exit status left out -> this fails."""
+    assert run("shoal epsilon --mechanism rr --epsilon0 -2 --n 10", NOW) == "(exit status 2)\n"
