@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,15 @@ def test_prose_is_at_most_100_columns_wide() -> None:
     assert {ROOT / "README.md", ROOT / "docs" / "WIRE.md"} <= set(ours)
     wide = [f"{path.relative_to(ROOT)}:{row}" for path in ours for row in too_wide(path.read_text())]
     assert not wide, f"prose wider than {COLUMNS} columns: {', '.join(wide)}"
+
+
+def test_an_entry_of_the_changelog_is_one_line() -> None:
+    """Planted: an entry that goes on in the next line; the same entry twice -> this fails."""
+    lines = (ROOT / "CHANGELOG.md").read_text().split("\n## ", 1)[1].splitlines()
+    entries = [line for line in lines if line.startswith("- ")]
+    goes_on = [line for before, line in pairwise(lines) if before.startswith("- ") and line[:2] not in {"", "- "}]
+    assert not goes_on, goes_on
+    assert len(entries) == len(set(entries)), sorted(line for line in set(entries) if entries.count(line) > 1)
 
 
 def test_what_is_prose() -> None:
