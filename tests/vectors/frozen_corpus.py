@@ -4,11 +4,13 @@
 timestamps count and git keeps neither. What commands printed is in transcripts: a line ``$ shoal
 ...`` and below it the standard output, byte for byte.
 
-Two rules for what is compared, and no others:
+Three rules for what is compared, and no others:
 
 - A decimal number with 13 or more significant digits may differ by 1e-9 of itself, because the
   vector units of two processors round the last digits of ``exp`` differently.
-- Commands see one fixed time (``time.time``) and one fixed stream of random bytes (``os.urandom``).
+- Commands see one fixed time (``time.time``, ``time.clock_gettime``) and one fixed stream of random
+  bytes (``os.urandom``).
+- The path of the current folder is written as FOLDER.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ import re
 import shlex
 import tarfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from shoal.cli.main import main
@@ -33,6 +36,7 @@ FROZEN = Path(__file__).resolve().parent / "frozen"
 VERSIONS = sorted(one.name for one in FROZEN.iterdir() if one.is_dir()) if FROZEN.exists() else []
 _NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:[eE][+-]?\d+)?(?![\w.])")
 _CLOSE = 1e-9  # of a number, between processors
+_UP = 600.0  # seconds since the machine started, by any of its clocks
 _DIGITS = 13  # from here on a number was computed, not chosen
 
 
@@ -70,7 +74,11 @@ def still(now: float, seed: str = "") -> Iterator[None]:
         asked[count] = asked.get(count, 0) + 1
         return hashlib.shake_256(f"frozen {seed} {count} {asked[count]}".encode()).digest(count)
 
-    with mock.patch("time.time", return_value=now), mock.patch("os.urandom", drawn):
+    with (
+        mock.patch("time.time", return_value=now),
+        mock.patch("time.clock_gettime", return_value=_UP),
+        mock.patch("os.urandom", drawn),
+    ):
         yield
 
 
@@ -78,7 +86,8 @@ def run(line: str, now: float) -> str:
     """What ``shoal ...`` prints, in this process; and its exit status below it, where that is not 0.
 
     ``values FILE``: what is in a TOML file, as JSON: its comments are prose. ``sha256 FILE``.
-    ``shoal ... | without KEY``: one key of a JSON object left out, because it was measured.
+    ``shoal ... | without KEY ...``: keys of JSON left out wherever they stand, because they were
+    measured, or because the encapsulation of a report comes from a library's own random bytes.
     """
     line, _, measured = line.partition(" | without ")
     program, *arguments = shlex.split(line)
@@ -92,10 +101,16 @@ def run(line: str, now: float) -> str:
     with still(now, line), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         status = main(arguments)
     assert "Traceback" not in errors.getvalue()
+    shown = out.getvalue().replace(str(Path.cwd()), "FOLDER")
     if measured:
-        found = json.loads(out.getvalue())
-        return json.dumps({key: found[key] for key in found if key not in measured.split()}) + "\n"
-    return out.getvalue() + (f"(exit status {status})\n" if status else "")
+        return json.dumps(_without(json.loads(shown), measured.split()), indent=1) + "\n"
+    return shown + (f"(exit status {status})\n" if status else "")
+
+
+def _without(node: Any, keys: Collection[str]) -> Any:
+    if isinstance(node, dict):
+        return {key: _without(value, keys) for key, value in node.items() if key not in keys}
+    return [_without(one, keys) for one in node] if isinstance(node, list) else node
 
 
 def recorded(transcript: str) -> list[tuple[str, str]]:

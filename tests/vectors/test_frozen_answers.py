@@ -17,7 +17,9 @@ from tests.vectors.frozen_corpus import (
 )
 
 NOW = 1_800_000_100.0  # within window 0 of every frozen task
+LATER = 1_800_008_100.0  # when the programs of the frozen folders ended
 ALONE = ("epsilon", "plan")  # transcripts that need no files
+FOLDERS = ("agent", "older", "services")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -44,6 +46,21 @@ def test_an_operators_desk(version: str, tmp_path: Path, monkeypatch: pytest.Mon
     """
     monkeypatch.chdir(unpack("desk", tmp_path, version))
     assert differences((FROZEN / version / "desk.transcript").read_text(), NOW) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", FOLDERS)
+def test_what_programs_left_is_read_and_gone_on_with(version: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device's memory, an older copy of it beside a newer head, and both services' folders.
+
+    The commands show what is in them, and ``shoal agent`` goes on: it queues reports, takes consent
+    and acceptance back, and confirms what was lost, with the same entries, hashes and charges.
+
+    Planted: a column of the ledger's table renamed in the reader, the rows of a table read in
+    another order, a key of ``ledger --json`` renamed -> each fails, and the line is shown.
+    """
+    monkeypatch.chdir(unpack(name, tmp_path, version))
+    assert differences((FROZEN / version / f"{name}.transcript").read_text(), LATER) == []
 
 
 def test_what_counts_as_the_same() -> None:
