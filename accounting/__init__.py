@@ -1,4 +1,5 @@
-"""How much privacy shuffling really bought: certificates with a proven upper and a matching lower epsilon.
+"""How much privacy shuffling really bought: certificates with a proven upper and a matching lower
+epsilon.
 
 Pure (numpy, math, fractions): no sockets, no disk, no clock. Usable alone::
 
@@ -7,10 +8,12 @@ Pure (numpy, math, fractions): no sockets, no disk, no clock. Usable alone::
 
     certify(KaryLaw(k=16, same=55, other=1), n=100_000, delta=1e-8).epsilon_upper
 
-Read ``accountant`` first (which bound is taken), then ``routes`` (what there is), then docs/ACCOUNTING.md (why it holds). One module
-per bound: ``binary``, ``cells``, ``blanket``, ``clones``, ``approximate``, ``dummies``; per way of computing: ``tilted``,
-``lattice``, ``curve``; then ``losses`` and ``composition``, ``solve``, ``meaning``, ``audit``, ``lint``. Sums by secure aggregation:
-``pairwise``, with ``skellam`` and ``laplace_sum``. ``published`` is for comparison only.
+Read ``accountant`` first (which bound is taken), then ``routes`` (what there is), then
+docs/ACCOUNTING.md (why it holds). One module per bound: ``binary``, ``cells``, ``blanket``,
+``clones``, ``approximate``, ``dummies``; per way of computing: ``tilted``, ``lattice``, ``curve``;
+then ``losses`` and ``composition``, ``solve``, ``meaning``, ``audit``, ``lint``. Sums by secure
+aggregation: ``pairwise``, with ``skellam`` and ``laplace_sum``. ``published`` is for comparison
+only.
 """
 
 from __future__ import annotations
@@ -20,11 +23,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal.accounting.accountant import certify, certify_approximate, compare, upper_curve
     from shoal.accounting.certificate import Certificate
-    from shoal.accounting.composition import compose, compose_memoized, release_law
-    from shoal.accounting.guarantee import Composed, compose_basic, compose_parallel, group, guaranteed
-    from shoal.accounting.messages import certify_messages
-    from shoal.accounting.pairwise import PairwiseCertificate, calibrate, certify_sum
-    from shoal.accounting.solve import largest_epsilon0, smallest_delta, smallest_n
+    from shoal.accounting.composition.compose import compose, compose_memoized, release_law
+    from shoal.accounting.guarantee import (
+        Composed,
+        compose_basic,
+        compose_parallel,
+        group,
+        guaranteed,
+    )
+    from shoal.accounting.several_messages.messages import certify_messages
+    from shoal.accounting.solving.solve import largest_epsilon0, smallest_delta, smallest_n
+    from shoal.accounting.sums.pairwise import PairwiseCertificate, calibrate, certify_sum
 
 __all__ = [
     "Certificate",
@@ -52,23 +61,23 @@ __all__ = [
 _HOME = {
     "Certificate": "certificate",
     "Composed": "guarantee",
-    "PairwiseCertificate": "pairwise",
-    "calibrate": "pairwise",
+    "PairwiseCertificate": "sums.pairwise",
+    "calibrate": "sums.pairwise",
     "certify": "accountant",
     "certify_approximate": "accountant",
-    "certify_messages": "messages",
-    "certify_sum": "pairwise",
+    "certify_messages": "several_messages.messages",
+    "certify_sum": "sums.pairwise",
     "compare": "accountant",
-    "compose": "composition",
+    "compose": "composition.compose",
     "compose_basic": "guarantee",
-    "compose_memoized": "composition",
+    "compose_memoized": "composition.compose",
     "compose_parallel": "guarantee",
     "group": "guarantee",
     "guaranteed": "guarantee",
-    "largest_epsilon0": "solve",
-    "release_law": "composition",
-    "smallest_delta": "solve",
-    "smallest_n": "solve",
+    "largest_epsilon0": "solving.solve",
+    "release_law": "composition.compose",
+    "smallest_delta": "solving.solve",
+    "smallest_n": "solving.solve",
     "upper_curve": "accountant",
 }
 

@@ -1,4 +1,6 @@
-"""``certify``: the tightest sound bound for what is known of the randomizer, with a matching lower bound."""
+"""``certify``: the tightest sound bound for what is known of the randomizer, with a matching lower
+bound.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
-from shoal.accounting.approximate import approximate_bound, approximate_lower, local_epsilon
-from shoal.accounting.binary import Interval
-from shoal.accounting.cells import CellSum, dataset_sums
-from shoal.accounting.certificate import Certificate, check_delta, check_honest, check_n, count_honest
-from shoal.accounting.curve import DEFAULT_EFFORT, LARGEST_N, Direction, Effort
-from shoal.accounting.multinomial import sum_curve
+from shoal.accounting.bounds.approximate import approximate_bound, approximate_lower, local_epsilon
+from shoal.accounting.bounds.binary import Interval
+from shoal.accounting.certificate import (
+    Certificate,
+    check_delta,
+    check_honest,
+    check_n,
+    count_honest,
+)
+from shoal.accounting.numerics.cells import CellSum, dataset_sums
+from shoal.accounting.numerics.curve import DEFAULT_EFFORT, LARGEST_N, Direction, Effort
+from shoal.accounting.numerics.multinomial import sum_curve
+from shoal.accounting.numerics.search import RESOLUTION, crossing
 from shoal.accounting.routes import (
     BLANKET,
     BUDGET,
@@ -28,7 +37,6 @@ from shoal.accounting.routes import (
     general_routes,
     routes,
 )
-from shoal.accounting.search import RESOLUTION, crossing
 from shoal.approximate import GaussianLaw, LocalCurve
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLaw, epsilon0_upper
@@ -37,30 +45,40 @@ from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLa
 LARGEST_EPSILON0 = 40.0
 
 _ALONE = "the shuffler and the analyzer do not collude: against both together only epsilon0 holds"
-_ALONE_AT_DELTA = "the shuffler and the analyzer do not collude: against both together only epsilon0 holds, at this delta"
+_ALONE_AT_DELTA = (
+    "the shuffler and the analyzer do not collude: against both together only epsilon0 holds, at "
+    "this delta"
+)
 FRESH = "one report per device in the batch, drawn with fresh randomness"
 _BASIC = (
-    "neighbouring datasets differ in one device's answer; the number of reports is public and does not depend on any answer",
+    "neighbouring datasets differ in one device's answer; the number of reports is public and does "
+    "not depend on any answer",
     FRESH,
 )
 _SAME_LAW = "every honest device runs the same randomizer, chosen before any report is seen"
 _ANY_CURVE = "every honest device runs the same randomizer, of at most this local curve"
-_REAL = "the noise is Gaussian over the real numbers: a sampler on floats or integers has another law"
-# The clones theorem gives randomizers to places in the shuffled order. Devices with randomizers of their own (other outputs, say)
-# need not hide one another at all.
+_REAL = (
+    "the noise is Gaussian over the real numbers: a sampler on floats or integers has another law"
+)
+# The clones theorem gives randomizers to places in the shuffled order. Devices with randomizers of
+# their own (other outputs, say) need not hide one another at all.
 _ANY_LAW = (
-    "every honest device runs the same randomizer, of at most this epsilon0; where it is chosen adaptively, the choice depends on"
+    "every honest device runs the same randomizer, of at most this epsilon0; where it is chosen "
+    "adaptively, the choice depends on"
     " reports seen so far and never on the device"
 )
 
 
-def certify(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fraction | float = 1) -> Certificate:
+def certify(
+    privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fraction | float = 1
+) -> Certificate:
     """The certificate of one batch of ``n`` shuffled reports of a mechanism with this output law.
 
-    ``n`` in reports (>= 1), ``delta`` in [1e-100, 1), ``honest_fraction`` in (0, 1]: floor(honest_fraction * n) of the
-    reports, computed exactly, are taken to hide one another; the rest may belong to the adversary. ``epsilon_upper`` errs
-    upward, ``epsilon_lower`` downward, always; both are at most epsilon0. With at most one honest report the upper bound is
-    epsilon0. Raises ShoalError CONFIG for bad numbers.
+    ``n`` in reports (>= 1), ``delta`` in [1e-100, 1), ``honest_fraction`` in (0, 1]:
+    floor(honest_fraction * n) of the reports, computed exactly, are taken to hide one another; the
+    rest may belong to the adversary. ``epsilon_upper`` errs upward, ``epsilon_lower`` downward,
+    always; both are at most epsilon0. With at most one honest report the upper bound is epsilon0.
+    Raises ShoalError CONFIG for bad numbers.
     """
     share, n_honest = _checked(n, delta, honest_fraction)
     law = simplest(privacy)
@@ -82,12 +100,16 @@ def certify(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fra
     )
 
 
-def certify_approximate(local: LocalCurve, n: int, delta: float, *, honest_fraction: Fraction | float = 1) -> Certificate:
-    """``certify`` for a randomizer that is only approximately private: a Gaussian, or any (epsilon0, delta0)-LDP one.
+def certify_approximate(
+    local: LocalCurve, n: int, delta: float, *, honest_fraction: Fraction | float = 1
+) -> Certificate:
+    """``certify`` for a randomizer that is only approximately private: a Gaussian, or any
+    (epsilon0, delta0)-LDP one.
 
-    ``epsilon0`` of the certificate is the local epsilon *at this delta*: a report's own guarantee is that pair. ``method`` is
-    "approximate-clones", or "local" where shuffling adds nothing. Arguments and errors as for ``certify``; also CONFIG where there
-    is no local epsilon at this delta.
+    ``epsilon0`` of the certificate is the local epsilon *at this delta*: a report's own guarantee
+    is that pair. ``method`` is "approximate-clones", or "local" where shuffling adds nothing.
+    Arguments and errors as for ``certify``; also CONFIG where there is no local epsilon at this
+    delta.
     """
     share, n_honest = _checked(n, delta, honest_fraction)
     upper, method = approximate_bound(local, max(1, n_honest), delta)
@@ -121,26 +143,38 @@ def _honest(n: int, n_honest: int) -> str:
 
 
 def simplest(privacy: LocalPrivacy) -> LocalPrivacy:
-    """The same law in the form that is bounded best: a table that is k-ary randomized response becomes a ``KaryLaw``."""
+    """The same law in the form that is bounded best: a table that is k-ary randomized response
+    becomes a ``KaryLaw``.
+    """
     if not isinstance(privacy, FiniteLaw):
         return privacy
     rows, k = privacy.rows, len(privacy.rows)
     if k < 2 or len(rows[0]) != k:
         return privacy
     same, other = rows[0][0], rows[0][1]
-    if same < other or any(row[y] != (same if x == y else other) for x, row in enumerate(rows) for y in range(k)):
+    if same < other or any(
+        row[y] != (same if x == y else other) for x, row in enumerate(rows) for y in range(k)
+    ):
         return privacy
     return KaryLaw(k=k, same=same, other=other)
 
 
-def upper_bound(privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> tuple[float, str]:
-    """(epsilon, method): the smallest epsilon proven for ``n_honest`` mutually hiding reports. Direction: upper bound."""
+def upper_bound(
+    privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT
+) -> tuple[float, str]:
+    """(epsilon, method): the smallest epsilon proven for ``n_honest`` mutually hiding reports.
+    Direction: upper bound.
+    """
     found, method = _search(privacy, n_honest, delta, effort)
     return found.upper, method
 
 
-def _search(privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort) -> tuple[Interval, str]:
-    """The smallest upper end of any route, with the largest lower end that came along, and the method of the upper end."""
+def _search(
+    privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort
+) -> tuple[Interval, str]:
+    """The smallest upper end of any route, with the largest lower end that came along, and the
+    method of the upper end.
+    """
     best, method, lower = epsilon0_upper(privacy), LOCAL, 0.0
     if not _amplifies(privacy, n_honest):
         return Interval(0.0, best), method
@@ -152,26 +186,44 @@ def _search(privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort) 
     return Interval(min(lower, best), best), method
 
 
-def proves(privacy: LocalPrivacy, n_honest: int, delta: float, epsilon: float, effort: Effort = DEFAULT_EFFORT) -> bool:
-    """Whether (epsilon, delta) is proven for ``n_honest`` reports by some route: one evaluation instead of a search."""
+def proves(
+    privacy: LocalPrivacy,
+    n_honest: int,
+    delta: float,
+    epsilon: float,
+    effort: Effort = DEFAULT_EFFORT,
+) -> bool:
+    """Whether (epsilon, delta) is proven for ``n_honest`` reports by some route: one evaluation
+    instead of a search.
+    """
     if epsilon >= epsilon0_upper(privacy):
         return True
     if not _amplifies(privacy, n_honest):
         return False
-    return any(route.proves(delta, epsilon, effort) for route in routes(privacy, min(n_honest, LARGEST_N)))
+    return any(
+        route.proves(delta, epsilon, effort) for route in routes(privacy, min(n_honest, LARGEST_N))
+    )
 
 
-def upper_curve(privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT) -> Callable[[float], float]:
-    """The divergence as a function of epsilon >= 0, never below the truth, tight near ``delta``: what composition starts from.
+def upper_curve(
+    privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effort = DEFAULT_EFFORT
+) -> Callable[[float], float]:
+    """The divergence as a function of epsilon >= 0, never below the truth, tight near ``delta``:
+    what composition starts from.
 
-    It bounds both directions for every pair of neighbouring datasets; it is at most ``local_delta``, so 0 from epsilon0 on.
+    It bounds both directions for every pair of neighbouring datasets; it is at most
+    ``local_delta``, so 0 from epsilon0 on.
     """
     epsilon0 = epsilon0_upper(privacy)
     tightest: Callable[[float], float] | None = None
     if _amplifies(privacy, n_honest):
         n = min(n_honest, LARGEST_N)
         found = list(routes(privacy, n))
-        best = min(found, key=lambda route: route.bound(delta, epsilon0, effort).upper) if len(found) > 1 else found[0]
+        best = (
+            min(found, key=lambda route: route.bound(delta, epsilon0, effort).upper)
+            if len(found) > 1
+            else found[0]
+        )
         tightest = best.curve(delta, epsilon0, effort)
 
     def curve(epsilon: float) -> float:
@@ -184,9 +236,11 @@ def upper_curve(privacy: LocalPrivacy, n_honest: int, delta: float, effort: Effo
 
 
 def local_delta(epsilon0: float, epsilon: float) -> float:
-    """The largest divergence at ``epsilon`` of any pair with ratios of at most e^epsilon0: (E - e) / (E + 1), rounded up.
+    """The largest divergence at ``epsilon`` of any pair with ratios of at most e^epsilon0: (E - e)
+    / (E + 1), rounded up.
 
-    P and Q have sum (P - e Q)_+ largest for the two-point pair with ratios E and 1/E (Kairouz, Oh, Viswanath 2015, Theorem 2.4).
+    P and Q have sum (P - e Q)_+ largest for the two-point pair with ratios E and 1/E (Kairouz, Oh,
+    Viswanath 2015, Theorem 2.4).
     """
     if epsilon >= epsilon0:
         return 0.0
@@ -194,13 +248,17 @@ def local_delta(epsilon0: float, epsilon: float) -> float:
 
 
 def _amplifies(privacy: LocalPrivacy, n_honest: int) -> bool:
-    """Whether shuffling is looked at: somebody to hide among, something to hide, and an epsilon0 that floats can handle."""
+    """Whether shuffling is looked at: somebody to hide among, something to hide, and an epsilon0
+    that floats can handle.
+    """
     return n_honest > 1 and 0.0 < epsilon0_upper(privacy) <= LARGEST_EPSILON0
 
 
 @dataclass(frozen=True, slots=True)
 class RouteValue:
-    """What one route says: its epsilon (never above epsilon0) if it ``applies``, and ``why`` it does or doesn't."""
+    """What one route says: its epsilon (never above epsilon0) if it ``applies``, and ``why`` it
+    does or doesn't.
+    """
 
     method: str
     epsilon: float | None
@@ -208,14 +266,21 @@ class RouteValue:
     why: str
 
 
-def compare(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fraction | float = 1) -> tuple[RouteValue, ...]:
-    """Every route, whether it applies to this law, why, and what it would certify. Same arguments and errors as ``certify``."""
+def compare(
+    privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fraction | float = 1
+) -> tuple[RouteValue, ...]:
+    """Every route, whether it applies to this law, why, and what it would certify. Same arguments
+    and errors as ``certify``.
+    """
     _, n_honest = _checked(n, delta, honest_fraction)
     law = simplest(privacy)
     epsilon0 = epsilon0_upper(law)
     values = {LOCAL: epsilon0}
     if _amplifies(law, n_honest):
-        for route in (*routes(law, min(n_honest, LARGEST_N)), *general_routes(law, min(n_honest, LARGEST_N))):
+        for route in (
+            *routes(law, min(n_honest, LARGEST_N)),
+            *general_routes(law, min(n_honest, LARGEST_N)),
+        ):
             values.setdefault(route.method, route.bound(delta, epsilon0, DEFAULT_EFFORT).upper)
     few = "" if n_honest > 1 else " (with at most one honest report only epsilon0 is left)"
     return tuple(
@@ -227,18 +292,27 @@ def compare(privacy: LocalPrivacy, n: int, delta: float, *, honest_fraction: Fra
 
 
 def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float) -> float:
-    """The largest epsilon that real datasets of ``n`` reports are shown to exceed at ``delta``. Direction: lower bound.
+    """The largest epsilon that real datasets of ``n`` reports are shown to exceed at ``delta``.
+    Direction: lower bound.
 
-    ``upper`` is a proven epsilon: the search ends there. For a ``PureLaw``, the best of two real members of the class,
-    binary and ternary randomized response of that ratio. Laws with ratios above STEEP (epsilon0 = 16) are first softened to it.
+    ``upper`` is a proven epsilon: the search ends there. For a ``PureLaw``, the best of two real
+    members of the class, binary and ternary randomized response of that ratio. Laws with ratios
+    above STEEP (epsilon0 = 16) are first softened to it.
     """
     if privacy.max_ratio == 1 or n > LARGEST_N:
         return 0.0
     top = min(upper, LARGEST_EPSILON0)
-    best, at, curves = 0.0, 0.0, [sum_curve(dataset, Direction.LOWER, delta, top) for dataset in _datasets(privacy, n)]
-    while at < top and (left := [(value, curve) for curve in curves if (value := curve.delta(at)) > delta]):
+    best, at, curves = (
+        0.0,
+        0.0,
+        [sum_curve(dataset, Direction.LOWER, delta, top) for dataset in _datasets(privacy, n)],
+    )
+    while at < top and (
+        left := [(value, curve) for curve in curves if (value := curve.delta(at)) > delta]
+    ):
         worst = max(left, key=lambda pair: pair[0])[1]
-        # From there on: what floats make of a curve need not fall, and may cross delta further down as well.
+        # From there on: what floats make of a curve need not fall, and may cross delta further down
+        # as well.
         best = min(top, at + crossing(partial(_beyond, worst, at), delta, top - at)[0])
         curves = [curve for _, curve in left if curve is not worst]
         # A hair above the best so far: views that only equal it are not worth a search.
@@ -251,7 +325,8 @@ def _beyond(curve: DeltaCurve, at: float, more: float) -> float:
 
 
 def _softened(law: FiniteLaw | SymmetricLaw) -> FiniteLaw | SymmetricLaw:
-    """A post-processing of a very telling law whose ratio is at most STEEP: sometimes the output is replaced by another draw.
+    """A post-processing of a very telling law whose ratio is at most STEEP: sometimes the output is
+    replaced by another draw.
 
     For a table a uniform one, for classes one with their least weights: neither looks at the input.
     """
@@ -260,20 +335,33 @@ def _softened(law: FiniteLaw | SymmetricLaw) -> FiniteLaw | SymmetricLaw:
     if isinstance(law, FiniteLaw):
         extra = max(map(max, law.rows)) // STEEP + 1
         return FiniteLaw(tuple(tuple(weight + extra for weight in row) for row in law.rows))
-    # (one + t least) / (two + t least) <= 1 + one / (t least), so t = the largest one / least over STEEP - 1 is enough.
+    # (one + t least) / (two + t least) <= 1 + one / (t least), so t = the largest one / least over
+    # STEEP
+    # - 1 is enough.
     share = max(-(-a // low) for a, low in zip(law.one, law.least, strict=True)) // (STEEP - 1) + 1
 
     def mixed(row: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(weight + share * low for weight, low in zip(row, law.least, strict=True))
 
-    return SymmetricLaw(mixed(law.one), mixed(law.two), mixed(law.least), None if law.third is None else mixed(law.third))
+    return SymmetricLaw(
+        mixed(law.one),
+        mixed(law.two),
+        mixed(law.least),
+        None if law.third is None else mixed(law.third),
+    )
 
 
 def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[CellSum]:
     """Real pairs of datasets: the divergence of each is one of these expectations."""
     if isinstance(privacy, KaryLaw):
-        # A smaller ratio is a post-processing of a larger one (answer at random a little more often).
-        return dataset_sums(KaryLaw(k=privacy.k, same=min(privacy.same, privacy.other * STEEP), other=privacy.other), n)
+        # A smaller ratio is a post-processing of a larger one (answer at random a little more
+        # often).
+        return dataset_sums(
+            KaryLaw(
+                k=privacy.k, same=min(privacy.same, privacy.other * STEEP), other=privacy.other
+            ),
+            n,
+        )
     if isinstance(privacy, SymmetricLaw) and privacy.real is not None:
         privacy = privacy.real.law()  # the pair stated may be none of the task's own
     if isinstance(privacy, FiniteLaw | SymmetricLaw):
@@ -283,5 +371,7 @@ def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[CellSum]:
         members = (KaryLaw(k=k, same=ratio.numerator, other=ratio.denominator) for k in (2, 3))
         return (dataset for law in members for dataset in dataset_sums(law, n))
     raise ShoalError(
-        Kind.INVALID, f"no accountant for a law of type {type(privacy).__name__}: give a KaryLaw, FiniteLaw, SymmetricLaw or PureLaw"
+        Kind.INVALID,
+        f"no accountant for a law of type {type(privacy).__name__}: give a KaryLaw, FiniteLaw, "
+        "SymmetricLaw or PureLaw",
     )

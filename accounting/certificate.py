@@ -8,33 +8,47 @@ from fractions import Fraction
 
 from shoal.errors import Kind, ShoalError
 
-# The one neighbouring relation of every bound here: one device's answer is replaced by any other, n public and fixed.
+# The one neighbouring relation of every bound here: one device's answer is replaced by any other, n
+# public and fixed.
 RELATION = "replace-one"
 
-# Below this a probability leaves the range in which float sums keep their digits. No release needs it: 2^-128 is 2.9e-39.
+# Below this a probability leaves the range in which float sums keep their digits. No release needs
+# it: 2^-128 is 2.9e-39.
 SMALLEST_DELTA = 1e-100
 
 
 def check_n(n: int) -> int:
     """n itself, if it is an int >= 1; ShoalError CONFIG otherwise."""
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ShoalError(Kind.CONFIG, f"n must be a whole number of at least 1, got {n}: give the number of shuffled reports")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"n must be a whole number of at least 1, got {n}: give the number of shuffled reports",
+        )
     return n
 
 
 def check_delta(delta: float) -> float:
     """delta itself, if it lies in [1e-100, 1); ShoalError CONFIG otherwise."""
     if not 0.0 < delta < 1.0:
-        raise ShoalError(Kind.CONFIG, f"delta must lie strictly between 0 and 1, got {delta}: 1e-6 or less is usual")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"delta must lie strictly between 0 and 1, got {delta}: 1e-6 or less is usual",
+        )
     if delta < SMALLEST_DELTA:
-        raise ShoalError(Kind.CONFIG, f"delta {delta} is below {SMALLEST_DELTA}, the smallest that is computed: give a larger one")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"delta {delta} is below {SMALLEST_DELTA}, the smallest that is computed: give a "
+            "larger one",
+        )
     return delta
 
 
 def check_honest(honest_fraction: Fraction | float) -> Fraction:
-    """The honest fraction as an exact Fraction in (0, 1]; a float is taken at its exact binary value. ShoalError CONFIG otherwise.
+    """The honest fraction as an exact Fraction in (0, 1]; a float is taken at its exact binary
+    value. ShoalError CONFIG otherwise.
 
-    0 is refused rather than answered with epsilon0: whoever expects no honest device has no use for shuffling.
+    0 is refused rather than answered with epsilon0: whoever expects no honest device has no use for
+    shuffling.
     """
     finite = not isinstance(honest_fraction, float) or math.isfinite(honest_fraction)
     exact = Fraction(honest_fraction) if finite else Fraction(0)
@@ -54,14 +68,16 @@ def count_honest(n: int, honest_fraction: Fraction) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """(epsilon, delta) of one batch. The true epsilon at ``delta`` is proven to lie in [epsilon_lower, epsilon_upper].
+    """(epsilon, delta) of one batch. The true epsilon at ``delta`` is proven to lie in
+    [epsilon_lower, epsilon_upper].
 
-    ``epsilon_upper`` is the guarantee; ``epsilon_lower`` is attained by a real pair of datasets, so it says how far any
-    better accounting could ever go. ``epsilon0`` is what remains when shuffler and analyzer collude. ``n`` counts the
-    shuffled reports, of which floor(honest_fraction * n) are assumed to hide one another. ``assumptions`` are plain
-    sentences: the certificate is worth nothing without them. ``error_budget`` says in sentences where numbers were rounded and
-    by how much; it is contained in both epsilons already, and so is not part of the JSON.
-    Construction fails unless 0 <= lower <= upper <= epsilon0.
+    ``epsilon_upper`` is the guarantee; ``epsilon_lower`` is attained by a real pair of datasets, so
+    it says how far any better accounting could ever go. ``epsilon0`` is what remains when shuffler
+    and analyzer collude. ``n`` counts the shuffled reports, of which floor(honest_fraction * n) are
+    assumed to hide one another. ``assumptions`` are plain sentences: the certificate is worth
+    nothing without them. ``error_budget`` says in sentences where numbers were rounded and by how
+    much; it is contained in both epsilons already, and so is not part of the JSON. Construction
+    fails unless 0 <= lower <= upper <= epsilon0.
     """
 
     epsilon_upper: float
@@ -79,8 +95,14 @@ class Certificate:
         check_n(self.n)
         check_delta(self.delta)
         object.__setattr__(self, "honest_fraction", check_honest(self.honest_fraction))
-        if not 0.0 <= self.epsilon_lower <= self.epsilon_upper <= self.epsilon0 or not math.isfinite(self.epsilon0):
-            raise ShoalError(Kind.INVALID, "a certificate wants 0 <= epsilon_lower <= epsilon_upper <= epsilon0, all finite")
+        if (
+            not 0.0 <= self.epsilon_lower <= self.epsilon_upper <= self.epsilon0
+            or not math.isfinite(self.epsilon0)
+        ):
+            raise ShoalError(
+                Kind.INVALID,
+                "a certificate wants 0 <= epsilon_lower <= epsilon_upper <= epsilon0, all finite",
+            )
         if self.relation != RELATION:
             raise ShoalError(Kind.INVALID, f"a certificate is about {RELATION} neighbours only")
         if not self.method:
@@ -88,11 +110,15 @@ class Certificate:
 
     @property
     def n_honest(self) -> int:
-        """How many of the n reports are assumed to hide one another, the protected one among them; rounded down, exactly."""
+        """How many of the n reports are assumed to hide one another, the protected one among them;
+        rounded down, exactly.
+        """
         return count_honest(self.n, self.honest_fraction)
 
     def to_json(self) -> dict[str, float | int | str | list[str]]:
-        """The stable machine shape. Other programs rely on these keys: change them only with a new version."""
+        """The stable machine shape. Other programs rely on these keys: change them only with a new
+        version.
+        """
         return {
             "epsilon_upper": self.epsilon_upper,
             "epsilon_lower": self.epsilon_lower,

@@ -1,13 +1,16 @@
-"""What (epsilon, delta) means for a person: how well anybody can guess, test or learn, in numbers and in plain sentences.
+"""What (epsilon, delta) means for a person: how well anybody can guess, test or learn, in numbers
+and in plain sentences.
 
-One fact is behind all of it. P and Q are the laws of what is seen, under the one answer of a device and under the other;
-for every set S of things that could be seen, P(S) <= e^epsilon Q(S) + delta and Q(S) <= e^epsilon P(S) + delta. Guessing,
-testing and being convinced are all choices of an S. The other answers may be known; the relation is replace-one, so "in or
-out" of a data set means: this answer, or another one in its place (that a device takes part at all is not hidden by
-anything here).
+One fact is behind all of it. P and Q are the laws of what is seen, under the one answer of a device
+and under the other; for every set S of things that could be seen, P(S) <= e^epsilon Q(S) + delta
+and Q(S) <= e^epsilon P(S) + delta. Guessing, testing and being convinced are all choices of an S.
+The other answers may be known; the relation is replace-one, so "in or out" of a data set means:
+this answer, or another one in its place (that a device takes part at all is not hidden by anything
+here).
 
-Numbers: each figure is a handful of float operations, each good to 2e-16 of itself (exp: 4e-16); no differences of nearly equal numbers but
-``1 - delta`` and the false-alarm line of ``least_missed_detection``, whose rounding is subtracted explicitly. Upper bounds are moved up by
+Numbers: each figure is a handful of float operations, each good to 2e-16 of itself (exp: 4e-16); no
+differences of nearly equal numbers but ``1 - delta`` and the false-alarm line of
+``least_missed_detection``, whose rounding is subtracted explicitly. Upper bounds are moved up by
 1e-14 of themselves, lower bounds down.
 """
 
@@ -24,19 +27,23 @@ _UP = 1e-14
 _ULP = 2.0**-52
 # What ``sentences`` tells of: a suspicion held before, and the false alarms that a test is allowed.
 _SUSPICION, _FALSE_ALARM = 0.1, 0.05
-# Beyond this e^epsilon is not computed: whatever a bound could still say there is below any rounding.
+# Beyond this e^epsilon is not computed: whatever a bound could still say there is below any
+# rounding.
 _LARGEST_EXPONENT = 700.0
-# How far beyond e^epsilon the odds may move in ``posterior`` when delta > 0; the exception is delta / (1 - e^-this).
+# How far beyond e^epsilon the odds may move in ``posterior`` when delta > 0; the exception is delta
+# / (1 - e^-this).
 _EXTRA = 0.01
 
 
 def best_guess(epsilon: float, delta: float, prior: float = 0.5) -> float:
-    """The largest probability of guessing right which of two answers a device gave, seeing the release. Direction: upper bound.
+    """The largest probability of guessing right which of two answers a device gave, seeing the
+    release. Direction: upper bound.
 
-    ``prior``: the adversary's probability of the first answer, in [0, 1]. The adversary may know everybody else's answers.
-    For prior 1/2 this is (e^epsilon + delta) / (1 + e^epsilon). In general it is the largest value of
-    prior P(S) + (1 - prior) (1 - Q(S)) under P <= e^epsilon Q + delta and Q <= e^epsilon P + delta, a linear programme with
-    three corners (Wasserman, Zhou 2010; Kairouz, Oh, Viswanath 2015, section 2). Raises ShoalError CONFIG for bad numbers.
+    ``prior``: the adversary's probability of the first answer, in [0, 1]. The adversary may know
+    everybody else's answers. For prior 1/2 this is (e^epsilon + delta) / (1 + e^epsilon). In
+    general it is the largest value of prior P(S) + (1 - prior) (1 - Q(S)) under P <= e^epsilon Q +
+    delta and Q <= e^epsilon P + delta, a linear programme with three corners (Wasserman, Zhou 2010;
+    Kairouz, Oh, Viswanath 2015, section 2). Raises ShoalError CONFIG for bad numbers.
     """
     _check(epsilon, delta, prior)
     # (e + delta) / (1 + e), written so that a large epsilon does not overflow.
@@ -47,27 +54,32 @@ def best_guess(epsilon: float, delta: float, prior: float = 0.5) -> float:
 
 
 def membership_success(epsilon: float, delta: float) -> float:
-    """The largest share of right guesses "is this answer in the data, or another in its place?", both equally likely beforehand.
+    """The largest share of right guesses "is this answer in the data, or another in its place?",
+    both equally likely beforehand.
 
-    (e^epsilon + delta) / (1 + e^epsilon): ``best_guess`` with prior 1/2. Direction: upper bound, in [0.5, 1].
-    Source: as ``best_guess``.
+    (e^epsilon + delta) / (1 + e^epsilon): ``best_guess`` with prior 1/2. Direction: upper bound, in
+    [0.5, 1]. Source: as ``best_guess``.
     """
     return best_guess(epsilon, delta)
 
 
 def membership_sum(epsilon: float, delta: float) -> float:
-    """p + q <= 2 (e^epsilon + delta) / (1 + e^epsilon), p = P(guess "in" | in), q = P(guess "out" | out). Direction: upper bound.
+    """p + q <= 2 (e^epsilon + delta) / (1 + e^epsilon), p = P(guess "in" | in), q = P(guess "out" |
+    out). Direction: upper bound.
 
-    1 is what guessing blindly gives, 2 is certainty. The sum of the two lines of ``least_missed_detection`` at their crossing.
+    1 is what guessing blindly gives, 2 is certainty. The sum of the two lines of
+    ``least_missed_detection`` at their crossing.
     """
     return min(2.0, 2.0 * best_guess(epsilon, delta))
 
 
 def membership_advantage(epsilon: float, delta: float) -> float:
-    """P(guess "in" | in) - P(guess "in" | out) <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1). Direction: upper bound, in [0, 1].
+    """P(guess "in" | in) - P(guess "in" | out) <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1).
+    Direction: upper bound, in [0, 1].
 
-    It is ``membership_sum`` - 1, computed without that difference: for a small epsilon all digits are right.
-    Called the membership advantage by Yeom, Giacomelli, Fredrikson, Jha, "Privacy Risk in Machine Learning" (CSF 2018).
+    It is ``membership_sum`` - 1, computed without that difference: for a small epsilon all digits
+    are right. Called the membership advantage by Yeom, Giacomelli, Fredrikson, Jha, "Privacy Risk
+    in Machine Learning" (CSF 2018).
     """
     _check(epsilon, delta, 0.5)
     small = math.exp(-epsilon)
@@ -75,31 +87,42 @@ def membership_advantage(epsilon: float, delta: float) -> float:
 
 
 def least_missed_detection(false_alarm: float, epsilon: float, delta: float) -> float:
-    """The smallest P(no alarm | the one answer) of any test that raises a false alarm with probability at most ``false_alarm``.
+    """The smallest P(no alarm | the one answer) of any test that raises a false alarm with
+    probability at most ``false_alarm``.
 
-    max(0, 1 - delta - e^epsilon P_FA, e^-epsilon (1 - delta - P_FA)), P_FA = P(alarm | the other answer): with S = "alarm"
-    the definition reads P_MD >= 1 - delta - e^epsilon P_FA, with S = "no alarm" e^epsilon P_MD >= 1 - delta - P_FA. Nothing
-    better holds: each of these points is reached by some test of some mechanism (Kairouz, Oh, Viswanath, "The Composition
-    Theorem for Differential Privacy", ICML 2015, section 2). Direction: lower bound, in [0, 1]. Raises ShoalError CONFIG for bad numbers.
+    max(0, 1 - delta - e^epsilon P_FA, e^-epsilon (1 - delta - P_FA)), P_FA = P(alarm | the other
+    answer): with S = "alarm" the definition reads P_MD >= 1 - delta - e^epsilon P_FA, with S = "no
+    alarm" e^epsilon P_MD >= 1 - delta - P_FA. Nothing better holds: each of these points is reached
+    by some test of some mechanism (Kairouz, Oh, Viswanath, "The Composition Theorem for
+    Differential Privacy", ICML 2015, section 2). Direction: lower bound, in [0, 1]. Raises
+    ShoalError CONFIG for bad numbers.
     """
     _check(epsilon, delta, 0.5)
     if not 0.0 <= false_alarm <= 1.0:
-        raise ShoalError(Kind.CONFIG, f"a false alarm rate is a probability between 0 and 1, got {false_alarm}")
+        raise ShoalError(
+            Kind.CONFIG, f"a false alarm rate is a probability between 0 and 1, got {false_alarm}"
+        )
     left = _remainder(delta)
     if false_alarm == 0.0:
         return left
     # Beyond the largest exponent 0 is a lower bound too, and hardly ever a worse one.
-    steep = left - math.exp(epsilon) * false_alarm * (1.0 + _UP) - _ULP if epsilon <= _LARGEST_EXPONENT else 0.0
+    steep = (
+        left - math.exp(epsilon) * false_alarm * (1.0 + _UP) - _ULP
+        if epsilon <= _LARGEST_EXPONENT
+        else 0.0
+    )
     flat = (left - false_alarm - _ULP) * math.exp(-epsilon) * (1.0 - _UP)
     return max(0.0, steep, flat)
 
 
 def error_region(epsilon: float, delta: float) -> tuple[tuple[float, float], ...]:
-    """The lower left boundary of the reachable (P_FA, P_MD): its corners, from no false alarm to no missed detection.
+    """The lower left boundary of the reachable (P_FA, P_MD): its corners, from no false alarm to no
+    missed detection.
 
-    (0, 1 - delta), (c, c) with c = (1 - delta) / (1 + e^epsilon), (1 - delta, 0). No test lies below the lines between them;
-    above, up to the same corners mirrored at (1/2, 1/2), is what tests can reach. Each coordinate is rounded down, so the
-    region drawn from them contains the true one. Source as ``least_missed_detection``.
+    (0, 1 - delta), (c, c) with c = (1 - delta) / (1 + e^epsilon), (1 - delta, 0). No test lies
+    below the lines between them; above, up to the same corners mirrored at (1/2, 1/2), is what
+    tests can reach. Each coordinate is rounded down, so the region drawn from them contains the
+    true one. Source as ``least_missed_detection``.
     """
     _check(epsilon, delta, 0.5)
     left, small = _remainder(delta), math.exp(-epsilon)
@@ -114,18 +137,22 @@ def _remainder(delta: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """After seeing the release the probability is at most ``at_most``, except with probability ``except_with`` over the noise."""
+    """After seeing the release the probability is at most ``at_most``, except with probability
+    ``except_with`` over the noise.
+    """
 
     at_most: float
     except_with: float
 
 
 def posterior(epsilon: float, delta: float, prior: float) -> Posterior:
-    """How sure anybody can become that a device gave the first of two answers, having held it likely with ``prior``.
+    """How sure anybody can become that a device gave the first of two answers, having held it
+    likely with ``prior``.
 
-    The odds grow by at most e^epsilon for delta = 0. Otherwise by at most e^(epsilon + 0.01) except on outcomes of
-    probability at most delta / (1 - e^-0.01) < 101 delta: outcomes S with P > e^(epsilon + 0.01) Q have
-    P(S) <= e^epsilon Q(S) + delta <= e^-0.01 P(S) + delta. Direction: upper bounds. Raises ShoalError CONFIG for bad numbers.
+    The odds grow by at most e^epsilon for delta = 0. Otherwise by at most e^(epsilon + 0.01) except
+    on outcomes of probability at most delta / (1 - e^-0.01) < 101 delta: outcomes S with P >
+    e^(epsilon + 0.01) Q have P(S) <= e^epsilon Q(S) + delta <= e^-0.01 P(S) + delta. Direction:
+    upper bounds. Raises ShoalError CONFIG for bad numbers.
     """
     _check(epsilon, delta, prior)
     reach = epsilon + (_EXTRA if delta > 0.0 else 0.0)
@@ -139,56 +166,81 @@ def posterior(epsilon: float, delta: float, prior: float) -> Posterior:
 
 
 def sentences(certificate: Certificate) -> list[str]:
-    """The certificate in plain words, one sentence per item, for the demo, the report page and the device's owner."""
+    """The certificate in plain words, one sentence per item, for the demo, the report page and the
+    device's owner.
+    """
     c = certificate
     # delta counts in both: the epsilon0 of an approximately private report is one at this delta.
     guess, alone = best_guess(c.epsilon_upper, c.delta), best_guess(c.epsilon0, c.delta)
     missed = least_missed_detection(_FALSE_ALARM, c.epsilon_upper, c.delta)
     learned = posterior(c.epsilon_upper, c.delta, _SUSPICION)
     lines = [
-        f"Somebody who sees this release, knows everybody else's answers and holds two answers of a device equally likely "
+        "Somebody who sees this release, knows everybody else's answers and holds two answers of "
+        "a device equally likely "
         f"guesses the right one at most {percent_text(guess)} of the time (blind guessing: 50 %).",
-        f"Somebody who held an answer of a device {100 * _SUSPICION:g} % likely before can hold it at most "
+        f"Somebody who held an answer of a device {100 * _SUSPICION:g} % likely before can hold it "
+        "at most "
         f"{percent_text(learned.at_most)} likely afterwards, whatever the release shows "
         f"(except with probability {bound_text(learned.except_with, digits=2)}).",
-        f"A test for one particular answer that wrongly suspects {100 * _FALSE_ALARM:g} % of the devices without it "
-        + (f"misses at least {percent_text(missed, up=False)} of those" if missed >= 0.001 else "may find nearly all of those")
+        f"A test for one particular answer that wrongly suspects {100 * _FALSE_ALARM:g} % of the "
+        "devices without it "
+        + (
+            f"misses at least {percent_text(missed, up=False)} of those"
+            if missed >= 0.001
+            else "may find nearly all of those"
+        )
         + f" with it (drawing lots: it misses {100 * (1 - _FALSE_ALARM):g} %).",
-        f"That is epsilon <= {bound_text(c.epsilon_upper)} at delta = {c.delta:g}, proven for {c.n_honest} honest reports among {c.n}.",
+        f"That is epsilon <= {bound_text(c.epsilon_upper)} at delta = {c.delta:g}, proven for "
+        f"{c.n_honest} honest reports among {c.n}.",
     ]
     if c.epsilon_lower > 0.0:
         lines.append(
-            f"No better accounting can bring it below epsilon = {bound_text(c.epsilon_lower, up=False)}: "
+            "No better accounting can bring it below epsilon = "
+            f"{bound_text(c.epsilon_lower, up=False)}: "
             "a randomizer that fits the description, on real datasets, gives that much away."
         )
     lines.append(
-        f"If shuffler and analyzer worked together, epsilon0 = {bound_text(c.epsilon0)} would remain: "
+        f"If shuffler and analyzer worked together, epsilon0 = {bound_text(c.epsilon0)} would "
+        "remain: "
         f"at most {percent_text(alone)} right guesses."
     )
     lines.append(
-        "For comparison: randomized response with two coins (heads: the truth; tails: whatever the second coin says) is "
-        'epsilon0 = ln 3 and 75 % right guesses. What is "at most" is rounded up in its last digit, and what is "at least" down: '
+        "For comparison: randomized response with two coins (heads: the truth; tails: whatever the "
+        "second coin says) is "
+        'epsilon0 = ln 3 and 75 % right guesses. What is "at most" is rounded up in its last '
+        'digit, and what is "at least" down: '
         "those 75 % may be shown as 75.1 %."
     )
     return lines
 
 
-def sum_sentences(epsilon_upper: float, delta: float, honest: int, together: float | None, mode: str) -> list[str]:
-    """The same for a sum by secure aggregation: ``honest`` survivors are guaranteed, ``together`` is what holds against shuffler and
-    analyzer together (None: nothing), ``mode`` that of the task."""
+def sum_sentences(
+    epsilon_upper: float, delta: float, honest: int, together: float | None, mode: str
+) -> list[str]:
+    """The same for a sum by secure aggregation: ``honest`` survivors are guaranteed, ``together``
+    is what holds against shuffler and analyzer together (None: nothing), ``mode`` that of the task.
+    """
     guess = best_guess(epsilon_upper, delta)
     lines = [
-        "Somebody who sees this release and every round's sum, knows everybody else's vectors and holds two vectors of a device equally "
-        f"likely guesses the right one at most {percent_text(guess)} of the time (blind guessing: 50 %).",
-        f"That is epsilon <= {bound_text(epsilon_upper)} at delta = {delta:g}, by noise that {honest} honest devices of each round add "
+        "Somebody who sees this release and every round's sum, knows everybody else's vectors and "
+        "holds two vectors of a device equally "
+        f"likely guesses the right one at most {percent_text(guess)} of the time (blind guessing: "
+        "50 %).",
+        f"That is epsilon <= {bound_text(epsilon_upper)} at delta = {delta:g}, by noise that "
+        f"{honest} honest devices of each round add "
         "together.",
-        "The analyzer sees the sum of each round and nothing else of a vector; that a device took part is not hidden from the shuffler.",
+        "The analyzer sees the sum of each round and nothing else of a vector; that a device took "
+        "part is not hidden from the shuffler.",
     ]
     if together is not None and together <= epsilon_upper:
-        lines.append(f"Mode {mode}: the same holds if shuffler and analyzer work together, as long as neither runs the enrolment.")
+        lines.append(
+            f"Mode {mode}: the same holds if shuffler and analyzer work together, as long as "
+            "neither runs the enrolment."
+        )
     else:
         lines.append(
-            f"Mode {mode}: if shuffler and analyzer worked together, they could read each device's vector with its own share of the noise."
+            f"Mode {mode}: if shuffler and analyzer worked together, they could read each device's "
+            "vector with its own share of the noise."
         )
     return lines
 
@@ -203,10 +255,16 @@ def _check(epsilon: float, delta: float, prior: float) -> None:
 
 
 def percent_text(probability: float, *, up: bool = True) -> str:
-    """One decimal, rounded up, or down for a lower bound (``up`` False); more where 0.0 or 100.0 % would be shown for something else."""
+    """One decimal, rounded up, or down for a lower bound (``up`` False); more where 0.0 or 100.0 %
+    would be shown for something else.
+    """
     for digits in (1, 2, 4, 6):
         scale = 10.0 ** (digits + 2)
-        steps = math.ceil(probability * scale * (1.0 - _UP)) if up else math.floor(probability * scale * (1.0 + _UP))
+        steps = (
+            math.ceil(probability * scale * (1.0 - _UP))
+            if up
+            else math.floor(probability * scale * (1.0 + _UP))
+        )
         shown = steps / 10.0**digits
         if 0.0 < shown < 100.0 or probability in {0.0, 1.0}:
             return f"{shown:.{digits}f} %"
@@ -214,10 +272,11 @@ def percent_text(probability: float, *, up: bool = True) -> str:
 
 
 def bound_text(value: float | None, *, up: bool = True, digits: int = 4) -> str:
-    """``digits`` significant digits, rounded in the direction of the bound: an upper bound is never printed too small.
+    """``digits`` significant digits, rounded in the direction of the bound: an upper bound is never
+    printed too small.
 
-    A value that is such a decimal but for float noise (an epsilon0 of 4.000000000000007) is printed as that decimal. None is "none": there
-    is no bound.
+    A value that is such a decimal but for float noise (an epsilon0 of 4.000000000000007) is printed
+    as that decimal. None is "none": there is no bound.
     """
     if value is None:
         return "none"

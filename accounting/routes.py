@@ -1,8 +1,9 @@
 """The ways to an upper bound, and which of them apply to a law.
 
-A ``Route`` is a statement that has a proof (docs/ACCOUNTING.md, section 3) together with the numbers that it needs: ``Curves`` for an
-expectation or the worst of several, ``Exact`` for two outputs. ``certify`` takes the smallest value; ``compare`` shows them all, and says
-of the others why they don't apply. Adding a route is adding it to ``routes``: nothing else chooses among them.
+A ``Route`` is a statement that has a proof (docs/ACCOUNTING.md, section 3) together with the
+numbers that it needs: ``Curves`` for an expectation or the worst of several, ``Exact`` for two
+outputs. ``certify`` takes the smallest value; ``compare`` shows them all, and says of the others
+why they don't apply. Adding a route is adding it to ``routes``: nothing else chooses among them.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import Protocol
 
 import numpy as np
 
-from shoal.accounting.approximate import APPROXIMATE_CLONES
-from shoal.accounting.binary import BinaryEnvelope, Interval, binary_interval, binary_proves
-from shoal.accounting.blanket import kary_blanket
-from shoal.accounting.cells import CellSum, blanket_sums
-from shoal.accounting.clones import clones, kary_clones, symmetric_clones, table_clones
-from shoal.accounting.curve import MARGIN, TAIL_SHARE, Curve, Direction, Effort
-from shoal.accounting.multinomial import sum_curve
-from shoal.accounting.search import RESOLUTION, crossing
-from shoal.accounting.walk import Walk
+from shoal.accounting.bounds.approximate import APPROXIMATE_CLONES
+from shoal.accounting.bounds.binary import BinaryEnvelope, Interval, binary_interval, binary_proves
+from shoal.accounting.bounds.blanket import kary_blanket
+from shoal.accounting.bounds.clones import clones, kary_clones, symmetric_clones, table_clones
+from shoal.accounting.numerics.cells import CellSum, blanket_sums
+from shoal.accounting.numerics.curve import MARGIN, TAIL_SHARE, Curve, Direction, Effort
+from shoal.accounting.numerics.multinomial import sum_curve
+from shoal.accounting.numerics.random_walk import Walk
+from shoal.accounting.numerics.search import RESOLUTION, crossing
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, SymmetricLaw
 
 # Methods, as they appear in certificates. docs/ACCOUNTING.md has a section on each.
@@ -39,44 +40,64 @@ METHODS = (LOCAL, EXACT, BLANKET, TABLE_CLONES, CLONES)
 WHY = {
     LOCAL: "holds for every randomizer, against shuffler and analyzer together too",
     EXACT: "two outputs: the maximum over all datasets is computed",
-    BLANKET: "a finite output law, the same for every honest device: the blanket's expectation is computed in full",
-    CLONES: "any epsilon0-LDP randomizer, the same for every honest device (or chosen adaptively, but never by device)",
+    BLANKET: (
+        "a finite output law, the same for every honest device: the blanket's expectation is "
+        "computed in full"
+    ),
+    CLONES: (
+        "any epsilon0-LDP randomizer, the same for every honest device (or chosen adaptively, but "
+        "never by device)"
+    ),
     TABLE_CLONES: "a finite output law: the clones theorem with the constants of this very law",
 }
-# What was rounded on the way to each of them, as certificates say it; the numbers are those of the modules named in section 5.
+# What was rounded on the way to each of them, as certificates say it; the numbers are those of the
+# modules named in section 5.
 _INVERSION = f"inversion: the safe end of a bracket {RESOLUTION:g} wide, relative"
 _SUMS = (
-    f"mass outside the windows of a sum: at most {2 * TAIL_SHARE:g} of delta, added to delta above, dropped below",
-    f"rounding: every divergence is moved by at least {MARGIN:g} of itself, up above and down below",
+    f"mass outside the windows of a sum: at most {2 * TAIL_SHARE:g} of delta, added to delta "
+    "above, dropped below",
+    f"rounding: every divergence is moved by at least {MARGIN:g} of itself, up above and down "
+    "below",
     _INVERSION,
 )
 BUDGET = {
     LOCAL: (),
     EXACT: (
-        "datasets in blocks: answers left open cost at most 1e-4 of delta, added above; single datasets cost nothing",
-        "one dataset's divergence: its error, about 1e-9 of itself, is added above and taken off below",
-        "the upper end is proven at a value at least 1e-8 (n <= 8192) or 1e-4 above the lower end, relative",
+        "datasets in blocks: answers left open cost at most 1e-4 of delta, added above; single "
+        "datasets cost nothing",
+        "one dataset's divergence: its error, about 1e-9 of itself, is added above and taken off "
+        "below",
+        "the upper end is proven at a value at least 1e-8 (n <= 8192) or 1e-4 above the lower end, "
+        "relative",
     ),
     BLANKET: (
-        "contour integral: smoothing, periodic images, frequencies left out and rounding: about 1e-5 of delta, added above and taken"
+        "contour integral: smoothing, periodic images, frequencies left out and rounding: about "
+        "1e-5 of delta, added above and taken"
         " off below",
         _INVERSION,
     ),
     CLONES: _SUMS,
     TABLE_CLONES: _SUMS,
-    APPROXIMATE_CLONES: ("the local curve: rounded up by 1e-12 and more; what is moved by total variation is added to delta", *_SUMS),
+    APPROXIMATE_CLONES: (
+        "the local curve: rounded up by 1e-12 and more; what is moved by total variation is added "
+        "to delta",
+        *_SUMS,
+    ),
 }
 WHY_NOT = {
     LOCAL: "",
     EXACT: "wants two outputs: with more, the datasets are too many to go through",
-    BLANKET: "wants a known output law of moderate size: nothing but a bound on epsilon0 is known here, or the table is too large",
+    BLANKET: (
+        "wants a known output law of moderate size: nothing but a bound on epsilon0 is known here, "
+        "or the table is too large"
+    ),
     CLONES: "",
     TABLE_CLONES: "wants a known output law of moderate size",
 }
 
 
-# e^16: beyond, reports are so telling that contour integrals lose their tightness and take long. Binomial sums (k-ary responses)
-# and clones take over.
+# e^16: beyond, reports are so telling that contour integrals lose their tightness and take long.
+# Binomial sums (k-ary responses) and clones take over.
 STEEP = 8_886_110
 
 
@@ -97,7 +118,9 @@ class Route(Protocol):
     def method(self) -> str: ...
 
     def bound(self, delta: float, ceiling: float, effort: Effort) -> Interval:
-        """``upper``: the smallest epsilon proven at ``delta``, or ``ceiling``, which is proven otherwise. ``lower``: refuted, or 0."""
+        """``upper``: the smallest epsilon proven at ``delta``, or ``ceiling``, which is proven
+        otherwise. ``lower``: refuted, or 0.
+        """
         ...
 
     def proves(self, delta: float, epsilon: float, effort: Effort) -> bool:
@@ -105,7 +128,9 @@ class Route(Protocol):
         ...
 
     def curve(self, delta: float, epsilon_max: float, effort: Effort) -> Callable[[float], float]:
-        """delta as a function of epsilon in [0, epsilon_max], never below the truth; tight near ``delta``."""
+        """delta as a function of epsilon in [0, epsilon_max], never below the truth; tight near
+        ``delta``.
+        """
         ...
 
 
@@ -134,16 +159,23 @@ class Curves:
         while left:
             # The worst where it was last looked at comes next, so that few are searched.
             worst = max(left, key=lambda pair: pair[0])[1]
-            # Never below what the earlier curves proved, even if rounding made this curve cross twice.
+            # Never below what the earlier curves proved, even if rounding made this curve cross
+            # twice.
             epsilon = max(epsilon, crossing(worst.delta, delta, ceiling)[1])
             # What is proven at a smaller epsilon is proven at all larger ones.
-            left = [(value, curve) for _, curve in left if curve is not worst and (value := curve.delta(epsilon)) > delta]
+            left = [
+                (value, curve)
+                for _, curve in left
+                if curve is not worst and (value := curve.delta(epsilon)) > delta
+            ]
         return Interval(0.0, epsilon)
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Two outputs: all datasets are gone through (``binary``). ``top`` > ``bottom``: the extreme probabilities of one output."""
+    """Two outputs: all datasets are gone through (``binary``). ``top`` > ``bottom``: the extreme
+    probabilities of one output.
+    """
 
     top: Fraction
     bottom: Fraction
@@ -162,7 +194,9 @@ class Exact:
 
 
 def _exact(law: KaryLaw | FiniteLaw, n: int) -> Exact:
-    """Rows between the two extreme ones are mixtures of these, in the victim's place and in the others': joint convexity."""
+    """Rows between the two extreme ones are mixtures of these, in the victim's place and in the
+    others': joint convexity.
+    """
     if isinstance(law, KaryLaw):
         return Exact(Fraction(law.same, law.total), Fraction(law.other, law.total), n)
     shares = [Fraction(row[0], law.total) for row in law.rows]
@@ -174,7 +208,9 @@ def _walks(method: str, walks: tuple[Walk, ...]) -> Route:
 
 
 def _sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> Iterator[Route]:
-    """The blanket's expectation over the cells of a table; none if the table is too large or too telling."""
+    """The blanket's expectation over the cells of a table; none if the table is too large or too
+    telling.
+    """
     sums = blanket_sums(law, n) if law.max_ratio <= STEEP else ()
     if sums:
         yield Curves(BLANKET, tuple(partial(_sum_curve, each) for each in sums))
@@ -189,7 +225,9 @@ def _walk_curve(walk: Walk, delta: float, epsilon_max: float, effort: Effort) ->
 
 
 def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
-    """The sound routes for a law with a ratio above 1 and n >= 2, the cheapest first: later ones need only look below the best so far."""
+    """The sound routes for a law with a ratio above 1 and n >= 2, the cheapest first: later ones
+    need only look below the best so far.
+    """
     if isinstance(privacy, KaryLaw):
         yield _walks(TABLE_CLONES, (kary_clones(privacy, n),))
         if privacy.k > 2 and privacy.max_ratio <= STEEP:
@@ -199,7 +237,8 @@ def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
         if privacy.k == 2:
             yield _exact(privacy, n)
     elif isinstance(privacy, FiniteLaw):
-        # The blanket, where there is one, is nearly always the tighter one; the pairs of the clones take longer to find than its sums.
+        # The blanket, where there is one, is nearly always the tighter one; the pairs of the clones
+        # take longer to find than its sums.
         yield from _sums(privacy, n)
         yield _walks(TABLE_CLONES, table_clones(privacy, n))
         if len(privacy.rows[0]) == 2:

@@ -1,4 +1,6 @@
-"""analyzer.toml: every key, its unit and its range. deploy/analyzer.toml is the commented sample."""
+"""analyzer.toml: every key, its unit and its range. deploy/analyzer.toml is the commented
+sample.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shoal.settings import RoleSettings, Section
+from shoal.services.settings import RoleSettings, Section
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class Tls(Section):
-    """Both sides show certificates: ours, and one of a shuffler (``client_ca``, ``allowed_shufflers``)."""
+    """Both sides show certificates: ours, and one of a shuffler (``client_ca``,
+    ``allowed_shufflers``).
+    """
 
     certificate: Path
     key: Path

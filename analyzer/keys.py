@@ -1,4 +1,6 @@
-"""The analyzer's HPKE keys: one file per window's key, ``<key id in hex>.key``, deleted once its windows are released."""
+"""The analyzer's HPKE keys: one file per window's key, ``<key id in hex>.key``, deleted once its
+windows are released.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,16 @@ class KeyFolder:
         return self._folder / f"{key_id.hex}{SUFFIX}"
 
     def load(self, key_id: KeyId) -> HpkePrivateKey:
-        """Raises KEY_FILE: missing, unreadable, readable by others, or another key than its name says."""
+        """Raises KEY_FILE: missing, unreadable, readable by others, or another key than its name
+        says.
+        """
         key = load_hpke_key(self.path(key_id))
         if key.config.key_id != key_id:
-            raise ShoalError(Kind.KEY_FILE, f"key file {self.path(key_id)} holds another key than its name says: put the right file there")
+            raise ShoalError(
+                Kind.KEY_FILE,
+                f"key file {self.path(key_id)} holds another key than its name says: put the right "
+                "file there",
+            )
         return key
 
     def delete(self, key_id: KeyId) -> None:

@@ -1,4 +1,6 @@
-"""Counts for the operator, read from the store whenever somebody asks: per task and window at the finest, never per report."""
+"""Counts for the operator, read from the store whenever somebody asks: per task and window at the
+finest, never per report.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal.analyzer.core import BatchState
-from shoal.analyzer.release import decode_release
+from shoal.analyzer.results.release import decode_release
 from shoal.analyzer.store import Store
 from shoal.crypto.trust import ServedTask
 from shoal.ids import TaskId
@@ -35,29 +37,47 @@ class _Batches(Collector):
             releases["withheld" if release.withheld else "released"] += 1
             counted += release.n
             rejected.update({row.reason: row.count for row in release.rejected})
-        ended = CounterMetricFamily("shoal_analyzer_windows", "Windows that ended, by outcome", labels=["outcome"])
+        ended = CounterMetricFamily(
+            "shoal_analyzer_windows", "Windows that ended, by outcome", labels=["outcome"]
+        )
         for outcome in ("released", "withheld"):
             ended.add_metric([outcome], releases[outcome])
-        refused = CounterMetricFamily("shoal_analyzer_rejected_rows", "Rows that did not count, by reason", labels=["reason"])
+        refused = CounterMetricFamily(
+            "shoal_analyzer_rejected_rows", "Rows that did not count, by reason", labels=["reason"]
+        )
         for reason, count in sorted(rejected.items()):
             refused.add_metric([reason], count)
-        rounds = CounterMetricFamily("shoal_analyzer_rounds", "Rounds by how they ended, or open, since the start", labels=["end"])
+        rounds = CounterMetricFamily(
+            "shoal_analyzer_rounds",
+            "Rounds by how they ended, or open, since the start",
+            labels=["end"],
+        )
         for end, count in self._rounds().items():
             rounds.add_metric([end], count)
-        yield from (batches, ended, refused, rounds, CounterMetricFamily("shoal_analyzer_reports", "Reports that counted", value=counted))
+        yield from (
+            batches,
+            ended,
+            refused,
+            rounds,
+            CounterMetricFamily("shoal_analyzer_reports", "Reports that counted", value=counted),
+        )
 
 
 def registry_of(store: Store, rounds: Callable[[], dict[str, int]] = dict) -> CollectorRegistry:
-    """``rounds``: of secure aggregation, how many are open, and how many ended since the start, by how."""
+    """``rounds``: of secure aggregation, how many are open, and how many ended since the start, by
+    how.
+    """
     registry = CollectorRegistry()
     registry.register(_Batches(store, rounds))
     return registry
 
 
 def status_of(store: Store, tasks: list[ServedTask]) -> dict[str, Any]:
-    """{"tasks": [{"task_id", "name", "windows", "receiving", "processing", "released", "withheld", "ended"}]}, by name.
+    """{"tasks": [{"task_id", "name", "windows", "receiving", "processing", "released", "withheld",
+    "ended"}]}, by name.
 
-    receiving to withheld count windows; "ended": [{"window", "n", "rejected", "withheld"}], the latest 200: what the releases say.
+    receiving to withheld count windows; "ended": [{"window", "n", "rejected", "withheld"}], the
+    latest 200: what the releases say.
     """
     states = Counter((batch.manifest.task_id, batch.state) for batch in store.batches())
     withheld: Counter[TaskId] = Counter()
@@ -66,7 +86,12 @@ def status_of(store: Store, tasks: list[ServedTask]) -> dict[str, Any]:
         release = decode_release(stored.release)
         withheld[stored.task_id] += bool(release.withheld)
         rejected = sum(row.count for row in release.rejected)
-        row = {"window": release.window, "n": release.n, "rejected": rejected, "withheld": bool(release.withheld)}
+        row = {
+            "window": release.window,
+            "n": release.n,
+            "rejected": rejected,
+            "withheld": bool(release.withheld),
+        }
         ended.setdefault(stored.task_id, []).append(row)
     rows = [
         {
@@ -77,7 +102,9 @@ def status_of(store: Store, tasks: list[ServedTask]) -> dict[str, Any]:
             "processing": states[served.task_id, BatchState.PROCESSING],
             "released": len(ended.get(served.task_id, [])) - withheld[served.task_id],
             "withheld": withheld[served.task_id],
-            "ended": sorted(ended.get(served.task_id, []), key=lambda row: int(row["window"]))[-_WINDOWS_SHOWN:],
+            "ended": sorted(ended.get(served.task_id, []), key=lambda row: int(row["window"]))[
+                -_WINDOWS_SHOWN:
+            ],
         }
         for served in tasks
     ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from shoal.analyzer.tasks import TaskFolder
-from shoal.clock import SureClock
+from shoal.clocks.clock import SureClock
+from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.timewords import TimeWord, read_word, sign_word
 from shoal.limits import KIB, LIMITS
 from shoal.rpc.server import Call, Method
-from shoal.timekeeper import Timekeeper
 
 
 class PeerClock:

@@ -1,4 +1,6 @@
-"""The running analyzer: configuration in, gRPC and the admin port out, everything in between put together and taken down."""
+"""The running analyzer: configuration in, gRPC and the admin port out, everything in between put
+together and taken down.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +8,43 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from shoal.analyzer.batches.ingest import Ingest
+from shoal.analyzer.batches.processing import Processor
+from shoal.analyzer.batches.shredding import Shredder
+from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.config import AnalyzerConfig
-from shoal.analyzer.ingest import Ingest
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.metrics import registry_of, status_of
-from shoal.analyzer.missing import MissingKeys
+from shoal.analyzer.missing_keys import MissingKeys
 from shoal.analyzer.peer_clock import PeerClock
-from shoal.analyzer.processing import Processor
-from shoal.analyzer.rounds import Rounds
-from shoal.analyzer.shredding import Shredder
-from shoal.analyzer.spool import Spools
+from shoal.analyzer.rounds.collection import Rounds
+from shoal.analyzer.rounds.sum_release import conclude_sums
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.analyzer.sum_release import conclude_sums
 from shoal.analyzer.tasks import TaskFolder
-from shoal.clock import SureClock
-from shoal.conditions import Conditions, Source
+from shoal.clocks.clock import SureClock
+from shoal.clocks.readings import Readings
+from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
-from shoal.readings import Readings
 from shoal.rpc.admin import Admin
 from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity
-from shoal.service import DataFolder, Reloading, make_folder, run_service
-from shoal.timekeeper import Timekeeper
-from shoal.watching import watch_certificates, watch_disk
-from shoal.workers import WorkerPool
+from shoal.services.conditions import Conditions, Source
+from shoal.services.process import DataFolder, Reloading, make_folder, run_service
+from shoal.services.watching import watch_certificates, watch_disk
+from shoal.services.workers import WorkerPool
 
 log = get_log("analyzer")
 SPOOL_FOLDER = "spool"
 
 
 class AnalyzerService:
-    """``data_folder`` is locked by the caller, and the store outlives the event loop, so that no thread meets a closed one.
+    """``data_folder`` is locked by the caller, and the store outlives the event loop, so that no
+    thread meets a closed one.
 
-    Workers come from ``pool``, or are started here and stopped with the service. Raises on construction whatever is wrong with
-    tasks, keys or addresses; nothing listens then.
+    Workers come from ``pool``, or are started here and stopped with the service. Raises on
+    construction whatever is wrong with tasks, keys or addresses; nothing listens then.
     """
 
     def __init__(
@@ -56,7 +59,10 @@ class AnalyzerService:
     ) -> None:
         signing_key = load_signing_key(config.signing_key)
         if not config.keys_dir.is_dir():
-            raise ShoalError(Kind.CONFIG, f"keys_dir: {config.keys_dir} does not exist: make it with `shoal keys`")
+            raise ShoalError(
+                Kind.CONFIG,
+                f"keys_dir: {config.keys_dir} does not exist: make it with `shoal keys`",
+            )
         tls = TlsIdentity.load(config.tls.certificate, config.tls.key, config.tls.client_ca)
         spool_folder = data_folder / SPOOL_FOLDER
         make_folder(spool_folder)
@@ -64,7 +70,10 @@ class AnalyzerService:
         self._store = store
         store.sign_with(signing_key.public)
         store.releases()  # each is verified once, so that what is damaged is told from the start
-        keys, self._clock = KeyFolder(config.keys_dir), clock or Timekeeper(data_folder, "shoal analyzer clock", readings)
+        keys, self._clock = (
+            KeyFolder(config.keys_dir),
+            clock or Timekeeper(data_folder, "shoal analyzer clock", readings),
+        )
         clock = self._clock
         self._tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public)
         self._missing = MissingKeys(store, self._tasks, keys, clock)
@@ -103,12 +112,20 @@ class AnalyzerService:
         )
         shufflers = frozenset(config.allowed_shufflers)
         peer = PeerClock(self._tasks, signing_key, clock)
-        self._server = RpcServer(config.listen, [ingest.service(shufflers, Time=peer.method()), self._rounds.service(shufflers)], tls)
+        self._server = RpcServer(
+            config.listen,
+            [ingest.service(shufflers, Time=peer.method()), self._rounds.service(shufflers)],
+            tls,
+        )
         disk = watch_disk(data_folder)
         self.conditions = self._watched(disk, tls)
         self._server.health.ready = self.conditions.ready
         self._admin = Admin(
-            config.admin_listen, self.conditions, self._status, registry_of(store, self._rounds.counts), config.admin.access()
+            config.admin_listen,
+            self.conditions,
+            self._status,
+            registry_of(store, self._rounds.counts),
+            config.admin.access(),
         )
         self._working: list[asyncio.Task[None]] = []
         self._keep_time(shredder)
@@ -131,7 +148,11 @@ class AnalyzerService:
 
     def _status(self) -> dict[str, Any]:
         """For /status, to which the admin port adds ``ready`` and ``conditions``."""
-        return {"service": "analyzer", **status_of(self._store, self._tasks.all()), "rounds": self._rounds.counts()}
+        return {
+            "service": "analyzer",
+            **status_of(self._store, self._tasks.all()),
+            "rounds": self._rounds.counts(),
+        }
 
     async def start(self) -> tuple[int, int]:
         """Serve; returns the ports of gRPC and admin. Raises PORT_IN_USE, KEY_FILE."""
@@ -139,7 +160,12 @@ class AnalyzerService:
         admin_port = await self._admin.start()
         await self._processor.resume()
         self._working = [
-            asyncio.create_task(work) for work in (self._processor.run(), self._processor.sweep_forever(), self._rounds.sweep_forever())
+            asyncio.create_task(work)
+            for work in (
+                self._processor.run(),
+                self._processor.sweep_forever(),
+                self._rounds.sweep_forever(),
+            )
         ]
         if isinstance(self._clock, Timekeeper):
             self._working.append(asyncio.create_task(self._clock.run(asyncio.Event())))
@@ -148,12 +174,16 @@ class AnalyzerService:
         return port, admin_port
 
     async def reload(self) -> None:
-        """Look at the tasks folder, and read it if it changed; look at the keys. What is wrong there is a condition and stops nothing."""
+        """Look at the tasks folder, and read it if it changed; look at the keys. What is wrong
+        there is a condition and stops nothing.
+        """
         await asyncio.to_thread(self._tasks.refresh)
         await asyncio.to_thread(self._missing.look)
 
     async def stop(self) -> None:
-        """No new calls, let open ones finish, leave the batch at hand where it is: the next start opens it again."""
+        """No new calls, let open ones finish, leave the batch at hand where it is: the next start
+        opens it again.
+        """
         await self._server.stop()
         for work in self._working:
             work.cancel()
@@ -170,7 +200,8 @@ class AnalyzerService:
 def serve(config: AnalyzerConfig) -> None:
     """Run until SIGTERM or SIGINT. Raises ShoalError for whatever keeps it from starting.
 
-    The tasks folder is looked at every ``reload_s`` seconds, at once on SIGHUP, and when the shuffler offers what is unknown here.
+    The tasks folder is looked at every ``reload_s`` seconds, at once on SIGHUP, and when the
+    shuffler offers what is unknown here.
     """
 
     async def main(stop: asyncio.Event) -> None:

@@ -1,12 +1,14 @@
-"""What the analyzer keeps, in one SQLite file: batches, tallies of what was released, releases and acknowledgements (and sums of rounds:
-``shoal.analyzer.sums``).
+"""What the analyzer keeps, in one SQLite file: batches, tallies of what was released, releases and
+acknowledgements (and sums of rounds: ``shoal.analyzer.rounds.sums``).
 
-WAL with synchronous=FULL: a commit that returned survives a power cut. A release, once written, never changes: triggers
-in the schema refuse every update and every deletion of it. Methods block; the service calls them from threads.
+WAL with synchronous=FULL: a commit that returned survives a power cut. A release, once written,
+never changes: triggers in the schema refuse every update and every deletion of it. Methods block;
+the service calls them from threads.
 
-Nothing stored is trusted when it is read: rows carry digests, releases are verified against the signature, a file that
-SQLite can't read in full is set aside and what can be read of it taken over (``mending``). What is damaged is told by
-``damage``, concerns its window alone, and is never counted for less than it may have cost.
+Nothing stored is trusted when it is read: rows carry digests, releases are verified against the
+signature, a file that SQLite can't read in full is set aside and what can be read of it taken over
+(``mending``). What is damaged is told by ``damage``, concerns its window alone, and is never
+counted for less than it may have cost.
 """
 
 from __future__ import annotations
@@ -22,35 +24,50 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.analyzer import mending
+from shoal.analyzer import store_mending as mending
 from shoal.analyzer.core import Batch, BatchState
 from shoal.codec import decode_manifest, parse
-from shoal.conditions import Condition
 from shoal.crypto.signing import SigningContext, verify
-from shoal.disks import why_not
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
 from shoal.log import get_log
 from shoal.protos import release_pb2
-from shoal.stored import DamagedError, Value, fits, is_damaged, is_whole, legible, readable, row_digest, set_aside, teach
+from shoal.services.conditions import Condition
+from shoal.storage.checksums import (
+    DamagedError,
+    Value,
+    fits,
+    is_damaged,
+    is_whole,
+    legible,
+    readable,
+    row_digest,
+    set_aside,
+    teach,
+)
+from shoal.storage.disks import why_not
 
 log = get_log("analyzer")
 
 FILE_NAME = "analyzer.db"
 _BUSY_S = 10.0  # a reader may hold the file for a moment
 _BATCH = "task_id, window, manifest, manifest_hash, state, digest"
-_MOVE = "UPDATE batches SET state = ?, digest = row_digest(task_id, window, manifest, manifest_hash, ?)"
+_MOVE = (
+    "UPDATE batches SET state = ?, digest = row_digest(task_id, window, manifest, manifest_hash, ?)"
+)
 _RELEASE = "task_id, window, release, signature, epsilon, delta, loss_law, lifetime, digest"
 _INTO_RELEASES = f"INSERT INTO releases ({_RELEASE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant text
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What one opened batch cost, for composition: the upper epsilon that was charged for it, and its delta.
+    """What one opened batch cost, for composition: the upper epsilon that was charged for it, and
+    its delta.
 
-    ``law``: the bytes of its law of privacy losses, which composes more tightly; None if only epsilon and delta are known.
-    ``lifetime``: of a memoized task, epsilon0 of its permanent reports; None if every window drew anew.
+    ``law``: the bytes of its law of privacy losses, which composes more tightly; None if only
+    epsilon and delta are known. ``lifetime``: of a memoized task, epsilon0 of its permanent
+    reports; None if every window drew anew.
     """
 
     task_id: TaskId
@@ -62,7 +79,9 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a batch, written as one transaction. ``tally`` is None when the release is withheld: it is not kept then."""
+    """The end of a batch, written as one transaction. ``tally`` is None when the release is
+    withheld: it is not kept then.
+    """
 
     release: bytes
     release_signature: bytes
@@ -89,7 +108,9 @@ class StoredAck:
 
 
 class Store:
-    """``read_only``: for programs that look on beside a running service. Raises CONFIG if the file can't be used."""
+    """``read_only``: for programs that look on beside a running service. Raises CONFIG if the file
+    can't be used.
+    """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._lock = threading.RLock()
@@ -102,10 +123,16 @@ class Store:
                 self._check_version()
             else:
                 self._open()
-            self._signers = [key for key, digest in self._db.execute("SELECT key, digest FROM signer") if digest == row_digest(key)]
+            self._signers = [
+                key
+                for key, digest in self._db.execute("SELECT key, digest FROM signer")
+                if digest == row_digest(key)
+            ]
             self._count_releases()
         except (sqlite3.Error, OSError) as error:
-            raise ShoalError(Kind.CONFIG, f"{path}: cannot be used as the analyzer's store ({_reason(error)})") from None
+            raise ShoalError(
+                Kind.CONFIG, f"{path}: cannot be used as the analyzer's store ({_reason(error)})"
+            ) from None
 
     def _open(self) -> None:
         try:
@@ -119,7 +146,9 @@ class Store:
         aside = set_aside(self._path)
         log.error("analyzer.db is damaged: it was set aside, what can be read of it is taken over")
         self._tell(
-            "", f"it was damaged and is now {aside.name}: what could be read of it was taken over; restore it from a copy if you can"
+            "",
+            f"it was damaged and is now {aside.name}: what could be read of it was taken over; "
+            "restore it from a copy if you can",
         )
         self._prepare()
         mending.take_over(self._db, rescued)
@@ -132,7 +161,9 @@ class Store:
         if self._lost:
             log.error("releases are missing", count=self._lost)
             self._tell(
-                "releases", f"{self._lost} releases are missing: restore it from a copy; until then nothing is promised of all together"
+                "releases",
+                f"{self._lost} releases are missing: restore it from a copy; until then nothing is "
+                "promised of all together",
             )
         elif head != count and not self._read_only:
             mending.write_head(self._path.parent, count)
@@ -145,25 +176,40 @@ class Store:
     def sign_with(self, public_key: bytes) -> None:
         """Remember the key that releases are signed with, so that readers can verify them."""
         with self.transaction() as db:
-            db.execute("INSERT OR REPLACE INTO signer VALUES (?, ?)", (public_key, row_digest(public_key)))
+            db.execute(
+                "INSERT OR REPLACE INTO signer VALUES (?, ?)", (public_key, row_digest(public_key))
+            )
         self._signers = [*{*self._signers, public_key}]
 
     def damage(self) -> list[Condition]:
-        """What was found damaged so far, for ``Conditions.watch``: the service goes on with everything else."""
+        """What was found damaged so far, for ``Conditions.watch``: the service goes on with
+        everything else.
+        """
         return list(self._damage.values())
 
     def _tell(self, subject: str, text: str) -> None:
-        self._damage[subject] = Condition("damage", f"{self._path.name} {subject}".strip(), f"{self._path.name}: {text}", stops=False)
+        self._damage[subject] = Condition(
+            "damage",
+            f"{self._path.name} {subject}".strip(),
+            f"{self._path.name}: {text}",
+            stops=False,
+        )
 
     def _tell_window(self, task_id: Value, window: Value, what: str) -> str:
         short = task_id[:4].hex() if isinstance(task_id, bytes) else "unknown"
         number = window if isinstance(window, int) else "unknown"
         subject = f"{short}:{number}"
-        self._tell(subject, f"the {what} of window {number} of task {short} is damaged: restore the file from a copy")
+        self._tell(
+            subject,
+            f"the {what} of window {number} of task {short} is damaged: restore the file from a "
+            "copy",
+        )
         return f"{self._path}: {self._damage[subject].message.partition(': ')[2]}"
 
     def _prepare(self) -> None:
-        self._db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(
+            self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        )
         self._path.chmod(0o600)
         teach(self._db)
         with legible():
@@ -174,16 +220,23 @@ class Store:
         migrations = _migrations()
         version = self._version()
         if version > len(migrations):
-            raise ShoalError(Kind.CONFIG, f"{self._path}: written by a newer version of this program: use that one")
+            raise ShoalError(
+                Kind.CONFIG,
+                f"{self._path}: written by a newer version of this program: use that one",
+            )
         for number, script in enumerate(migrations[version:], start=version + 1):
-            self._db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+            self._db.executescript(
+                f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
+            )
         if not is_whole(self._db):
             raise DamagedError("analyzer.db")
 
     def _check_version(self) -> None:
         if self._version() != len(_migrations()):
             raise ShoalError(
-                Kind.CONFIG, f"{self._path}: of another version of this program: start the analyzer once to bring it up to date"
+                Kind.CONFIG,
+                f"{self._path}: of another version of this program: start the analyzer once to "
+                "bring it up to date",
             )
 
     def _version(self) -> int:
@@ -198,7 +251,9 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing. Disk trouble is OVERLOADED: the peer comes again, the operator reads the log."""
+        """All or nothing. Disk trouble is OVERLOADED: the peer comes again, the operator reads the
+        log.
+        """
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -210,10 +265,14 @@ class Store:
                     self._db.execute("ROLLBACK")
                 if isinstance(error, (sqlite3.OperationalError, OSError)):
                     why = why_not(error, self._path.parent)
-                    raise ShoalError(Kind.OVERLOADED, f"the analyzer's store can't be written just now{why}: try again later") from error
+                    raise ShoalError(
+                        Kind.OVERLOADED,
+                        f"the analyzer's store can't be written just now{why}: try again later",
+                    ) from error
                 raise
 
-    # --- batches ------------------------------------------------------------------------------------------------------
+    # --- batches
+    # ----------------------------------------------------------------------------------------------
 
     def batch(self, manifest_hash: Digest) -> Batch | None:
         return self._one("WHERE manifest_hash = ?", (manifest_hash.raw,))
@@ -224,7 +283,9 @@ class Store:
     def batches(self) -> list[Batch]:
         """All of them, ordered by task and window: the order of arrival is not kept."""
         with self._lock:
-            rows = self._db.execute(f"SELECT {_BATCH} FROM batches ORDER BY task_id, window").fetchall()  # noqa: S608 - constant text
+            rows = self._db.execute(
+                f"SELECT {_BATCH} FROM batches ORDER BY task_id, window"  # noqa: S608
+            ).fetchall()
         for row in rows:
             if not fits(row):
                 self._tell_window(row[0], row[1], "batch")
@@ -236,50 +297,79 @@ class Store:
         if row is not None and not fits(row):
             self._tell_window(row[0], row[1], "batch")
             raise ShoalError(
-                Kind.UNAVAILABLE, "what the analyzer stored of this batch is damaged: its operator finds the reason at /status"
+                Kind.UNAVAILABLE,
+                "what the analyzer stored of this batch is damaged: its operator finds the reason "
+                "at /status",
             )
         return None if row is None else _batch(row)
 
     def accept(self, manifest_bytes: bytes) -> Batch:
-        """Take a checked manifest on, RECEIVING. Raises CONFLICT if its (task, window) has another; the same one is fine."""
+        """Take a checked manifest on, RECEIVING. Raises CONFLICT if its (task, window) has another;
+        the same one is fine.
+        """
         manifest, manifest_hash = decode_manifest(manifest_bytes), Digest.of(manifest_bytes)
         with self.transaction() as db:
             db.execute(
                 f"INSERT INTO batches ({_BATCH}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",  # noqa: S608 - constant text
-                _digested(manifest.task_id.raw, manifest.window, manifest_bytes, manifest_hash.raw, int(BatchState.RECEIVING)),
+                _digested(
+                    manifest.task_id.raw,
+                    manifest.window,
+                    manifest_bytes,
+                    manifest_hash.raw,
+                    int(BatchState.RECEIVING),
+                ),
             )
-            batch = self._one("WHERE task_id = ? AND window = ?", (manifest.task_id.raw, manifest.window))
+            batch = self._one(
+                "WHERE task_id = ? AND window = ?", (manifest.task_id.raw, manifest.window)
+            )
         if batch is None or batch.manifest_hash != manifest_hash:
             raise ShoalError(
-                Kind.CONFLICT, "another batch was already accepted for this window of the task: it stands, this one is refused"
+                Kind.CONFLICT,
+                "another batch was already accepted for this window of the task: it stands, this "
+                "one is refused",
             )
         return batch
 
     def supersede(self, before: Digest, manifest_bytes: bytes) -> None:
-        """Take another, checked manifest for a batch that is RECEIVING. Nothing happens if it isn't any more."""
+        """Take another, checked manifest for a batch that is RECEIVING. Nothing happens if it isn't
+        any more.
+        """
         manifest, after = decode_manifest(manifest_bytes), Digest.of(manifest_bytes)
-        row = _digested(manifest.task_id.raw, manifest.window, manifest_bytes, after.raw, int(BatchState.RECEIVING))
+        row = _digested(
+            manifest.task_id.raw,
+            manifest.window,
+            manifest_bytes,
+            after.raw,
+            int(BatchState.RECEIVING),
+        )
         with self.transaction() as db:
             db.execute(
-                "UPDATE batches SET manifest = ?, manifest_hash = ?, digest = ? WHERE manifest_hash = ? AND state = ?",
+                "UPDATE batches SET manifest = ?, manifest_hash = ?, digest = ? WHERE "
+                "manifest_hash = ? AND state = ?",
                 (row[2], row[3], row[5], before.raw, BatchState.RECEIVING),
             )
 
     def move(self, manifest_hash: Digest, before: BatchState, after: BatchState) -> bool:
-        """Between RECEIVING and PROCESSING; False if the batch was not in ``before``. DONE is reached by ``finish`` alone."""
+        """Between RECEIVING and PROCESSING; False if the batch was not in ``before``. DONE is
+        reached by ``finish`` alone.
+        """
         if BatchState.DONE in (before, after):
             raise ValueError("DONE is for ever, and reached by finish alone")
         with self.transaction() as db:
-            cursor = db.execute(f"{_MOVE} WHERE manifest_hash = ? AND state = ?", (after, after, manifest_hash.raw, before))
+            cursor = db.execute(
+                f"{_MOVE} WHERE manifest_hash = ? AND state = ?",
+                (after, after, manifest_hash.raw, before),
+            )
             return cursor.rowcount == 1
 
-    # --- releases -----------------------------------------------------------------------------------------------------
+    # --- releases
+    # ----------------------------------------------------------------------------------------------
 
     def finish(self, batch: Batch, make: Callable[[list[Spending]], Outcome]) -> bool:
         """PROCESSING -> DONE with everything that belongs to it, in one transaction.
 
-        ``make`` gets what all batches before this one cost and returns this one's outcome. False, and nothing changes, if
-        the batch is not PROCESSING (it may be DONE already).
+        ``make`` gets what all batches before this one cost and returns this one's outcome. False,
+        and nothing changes, if the batch is not PROCESSING (it may be DONE already).
         """
         key = (batch.manifest.task_id.raw, batch.manifest.window)
         with self.transaction() as db:
@@ -288,17 +378,27 @@ class Store:
                 return False
             outcome = make(self.spendings())
             self.write_release(batch.manifest.task_id, batch.manifest.window, outcome)
-            db.execute("INSERT INTO acks VALUES (?, ?, ?, ?, ?)", _digested(*key, outcome.ack, outcome.ack_signature))
+            db.execute(
+                "INSERT INTO acks VALUES (?, ?, ?, ?, ?)",
+                _digested(*key, outcome.ack, outcome.ack_signature),
+            )
             hit("analyzer.store.ack")
             if outcome.tally is not None:
-                db.execute("INSERT INTO tallies VALUES (?, ?, ?, ?)", _digested(*key, outcome.tally))
+                db.execute(
+                    "INSERT INTO tallies VALUES (?, ?, ?, ?)", _digested(*key, outcome.tally)
+                )
             hit("analyzer.store.tally")
-            db.execute(f"{_MOVE} WHERE task_id = ? AND window = ?", (BatchState.DONE, BatchState.DONE, *key))
+            db.execute(
+                f"{_MOVE} WHERE task_id = ? AND window = ?",
+                (BatchState.DONE, BatchState.DONE, *key),
+            )
         self.counted()
         return True
 
     def counted(self) -> None:
-        """Write down beside the file how many releases there are; after a transaction that made one. A failure is made up for later."""
+        """Write down beside the file how many releases there are; after a transaction that made
+        one. A failure is made up for later.
+        """
         try:
             with self._lock:
                 (count,) = self._db.execute("SELECT count(*) FROM releases").fetchone()
@@ -307,11 +407,15 @@ class Store:
             log.error("the count of releases could not be written", error=error)
 
     def write_release(self, task_id: TaskId, window: int, outcome: Outcome) -> None:
-        """Inside a ``transaction``: the release of a window and what it cost. A window has one release, for ever."""
+        """Inside a ``transaction``: the release of a window and what it cost. A window has one
+        release, for ever.
+        """
         cost = outcome.spending
         law_hash = None if cost.law is None else hashlib.sha256(cost.law).digest()
         if law_hash is not None:
-            self._db.execute("INSERT OR IGNORE INTO loss_laws (hash, law) VALUES (?, ?)", (law_hash, cost.law))
+            self._db.execute(
+                "INSERT OR IGNORE INTO loss_laws (hash, law) VALUES (?, ?)", (law_hash, cost.law)
+            )
         self._db.execute(
             _INTO_RELEASES,
             _digested(
@@ -324,7 +428,9 @@ class Store:
     def released(self, task_id: TaskId, window: int) -> bool:
         """Whether the window is published or withheld, for ever."""
         with self._lock:
-            row = self._db.execute("SELECT 1 FROM releases WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone()
+            row = self._db.execute(
+                "SELECT 1 FROM releases WHERE task_id = ? AND window = ?", (task_id.raw, window)
+            ).fetchone()
         return row is not None
 
     def over(self) -> set[tuple[TaskId, int]]:
@@ -334,19 +440,25 @@ class Store:
         return {(TaskId(task_id), window) for task_id, window in rows}
 
     def spendings(self) -> list[Spending]:
-        """What everything released so far cost, by task and window. Windows of a task share a law: each is read once."""
+        """What everything released so far cost, by task and window. Windows of a task share a law:
+        each is read once.
+        """
         with self._lock:
             return self._spendings()
 
     def _spendings(self) -> list[Spending]:
         laws = {
-            key: law for key, law in self._db.execute("SELECT hash, law FROM loss_laws").fetchall() if hashlib.sha256(law).digest() == key
+            key: law
+            for key, law in self._db.execute("SELECT hash, law FROM loss_laws").fetchall()
+            if hashlib.sha256(law).digest() == key
         }
         found = [self._spending(row, laws) for row in self._release_rows()]
         return found + [Spending(TaskId(bytes(32)), math.inf, 0.0)] * self._lost
 
     def _spending(self, row: tuple[Any, ...], laws: dict[bytes, bytes]) -> Spending:
-        """Of a damaged row what its signed bytes say, and never less than it may have been: infinity if they are damaged too."""
+        """Of a damaged row what its signed bytes say, and never less than it may have been:
+        infinity if they are damaged too.
+        """
         task_id, window, release, _, epsilon, delta, law, lifetime, _ = row
         if fits(row):
             if law is not None and law not in laws:  # epsilon and delta hold without it
@@ -364,14 +476,17 @@ class Store:
     def ack(self, manifest_hash: Digest) -> StoredAck | None:
         with self._lock:
             row = self._db.execute(
-                "SELECT a.task_id, a.window, a.ack, a.signature, a.digest FROM acks a JOIN batches USING (task_id, window)"
+                "SELECT a.task_id, a.window, a.ack, a.signature, a.digest FROM acks a JOIN batches "
+                "USING (task_id, window)"
                 " WHERE manifest_hash = ?",
                 (manifest_hash.raw,),
             ).fetchone()
         if row is not None and not fits(row):
             self._tell_window(row[0], row[1], "acknowledgement")
             raise ShoalError(
-                Kind.UNAVAILABLE, "what the analyzer stored of this batch is damaged: its operator finds the reason at /status"
+                Kind.UNAVAILABLE,
+                "what the analyzer stored of this batch is damaged: its operator finds the reason "
+                "at /status",
             )
         return None if row is None else StoredAck(row[2], row[3])
 
@@ -381,22 +496,38 @@ class Store:
         for row, sound in rows:
             if not sound:
                 self._tell_window(row[0], row[1], "release")
-        return [StoredRelease(TaskId(row[0]), row[1], row[2], row[3]) for row, sound in rows if sound]
+        return [
+            StoredRelease(TaskId(row[0]), row[1], row[2], row[3]) for row, sound in rows if sound
+        ]
 
     def damaged_releases(self) -> list[tuple[str, str]]:
-        """(task id and window as far as they can be read, one line that names them and the file) of those that are not what was signed."""
+        """(task id and window as far as they can be read, one line that names them and the file) of
+        those that are not what was signed.
+        """
         rows = [row for row in self._release_rows() if not self._sound(row)]
-        return [(f"{_hex(row[0])}:{row[1]}", self._tell_window(row[0], row[1], "release")) for row in rows]
+        return [
+            (f"{_hex(row[0])}:{row[1]}", self._tell_window(row[0], row[1], "release"))
+            for row in rows
+        ]
 
     def _release_rows(self) -> list[tuple[Any, ...]]:
         with self._lock:
             try:
-                return self._db.execute(f"SELECT {_RELEASE} FROM releases ORDER BY task_id, window").fetchall()  # noqa: S608 - constant text
+                return self._db.execute(
+                    f"SELECT {_RELEASE} FROM releases ORDER BY task_id, window"  # noqa: S608
+                ).fetchall()
             except sqlite3.Error as error:
                 if not is_damaged(error):
                     raise
-                self._tell("", "it is damaged: restore it from a copy, or start the analyzer, which takes over what can be read")
-                return sorted(readable(self._db, "releases", _RELEASE, "task_id, window"), key=lambda row: (str(row[0]), str(row[1])))
+                self._tell(
+                    "",
+                    "it is damaged: restore it from a copy, or start the analyzer, which takes "
+                    "over what can be read",
+                )
+                return sorted(
+                    readable(self._db, "releases", _RELEASE, "task_id, window"),
+                    key=lambda row: (str(row[0]), str(row[1])),
+                )
 
     def _sound(self, row: tuple[Any, ...]) -> bool:
         """Whether a release is what was written, and what was signed if a signer is known."""
@@ -417,7 +548,9 @@ class Store:
     def tally(self, task_id: TaskId, window: int) -> bytes | None:
         """Raises UNAVAILABLE if it is not what was written."""
         with self._lock:
-            row = self._db.execute("SELECT * FROM tallies WHERE task_id = ? AND window = ?", (task_id.raw, window)).fetchone()
+            row = self._db.execute(
+                "SELECT * FROM tallies WHERE task_id = ? AND window = ?", (task_id.raw, window)
+            ).fetchone()
         if row is not None and not fits(row):
             raise ShoalError(Kind.UNAVAILABLE, self._tell_window(row[0], row[1], "tally"))
         return None if row is None else bytes(row[2])
@@ -451,25 +584,39 @@ def _hex(value: Value) -> str:
 def _open_beside(path: Path) -> sqlite3.Connection:
     """Read-only, beside a running service or after it ended."""
     if not path.is_file():
-        raise ShoalError(Kind.NOT_FOUND, f"{path} does not exist: has the analyzer run with this data_dir?")
+        raise ShoalError(
+            Kind.NOT_FOUND, f"{path} does not exist: has the analyzer run with this data_dir?"
+        )
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    db = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(
+        uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+    )
     try:
         with legible():
             db.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
-        # A WAL file is missing and can't be made, because the folder may only be read: then nobody is writing.
+        # A WAL file is missing and can't be made, because the folder may only be read: then nobody
+        # is writing.
         db.close()
-        db = sqlite3.connect(uri + "&immutable=1", uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(
+            uri + "&immutable=1",
+            uri=True,
+            timeout=_BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
     return db
 
 
 def _migrations() -> list[str]:
     """The numbered scripts beside this module, 001 first."""
-    folder = importlib.resources.files("shoal.analyzer")
+    folder = importlib.resources.files("shoal.analyzer") / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    if [name[:3] for name in names] != [f"{i:03d}" for i in range(1, len(names) + 1)]:
-        raise ShoalError(Kind.INTERNAL, "the analyzer's migrations are not numbered 001, 002, ...: install the program again")
+    if names != [f"analyzer_{i:03d}.sql" for i in range(1, len(names) + 1)]:
+        raise ShoalError(
+            Kind.INTERNAL,
+            "the analyzer's migrations are not numbered 001, 002, ...: install the program again",
+        )
     return [folder.joinpath(name).read_text() for name in names]
 
 

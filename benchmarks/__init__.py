@@ -1,1 +1,3 @@
-"""Benchmarks: each figure is a ratio to a bare limit, measured on the same machine in the same run. See README.md here."""
+"""Benchmarks: each figure is a ratio to a bare limit, measured on the same machine in the same run.
+See README.md here.
+"""

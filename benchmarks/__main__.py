@@ -1,6 +1,8 @@
-"""``python -m benchmarks [NAME...] [--quick] [--json FILE]``: run benchmarks, print figures, decide nothing.
+"""``python -m benchmarks [NAME...] [--quick] [--json FILE]``: run benchmarks, print figures, decide
+nothing.
 
-The exit status says whether they ran, never whether a goal was met: a ratio measured beside a busy neighbour is no verdict.
+The exit status says whether they ran, never whether a goal was met: a ratio measured beside a busy
+neighbour is no verdict.
 """
 
 from __future__ import annotations
@@ -52,12 +54,27 @@ def run_one(name: str, bench: Bench) -> tuple[str, Outcome]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Ratios to bare limits on this machine; see benchmarks/README.md."
+        prog="python -m benchmarks",
+        description="Ratios to bare limits on this machine; see benchmarks/README.md.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; all of them if none is given")
-    parser.add_argument("--quick", action="store_true", help="smaller counts: four minutes instead of twenty")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, every repetition included, to FILE")
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="where files go while it runs; a disk, not tmpfs (default: the system's)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; all of them if none is given"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller counts: four minutes instead of twenty"
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write everything, every repetition included, to FILE",
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        metavar="DIR",
+        help="where files go while it runs; a disk, not tmpfs (default: the system's)",
+    )
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in NAMES]
     if unknown:
@@ -76,11 +93,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_all(bench: Bench, names: list[str]) -> dict[str, Any]:
-    """Run them in turn and print as they end; one that fails doesn't keep the others from running."""
+    """Run them in turn and print as they end; one that fails doesn't keep the others from
+    running.
+    """
     described = machine.describe(bench.folder)
     print(json.dumps(described, indent=1), flush=True)
     if described["file_system"] in {"tmpfs", "ramfs"}:
-        print("warning: files go to memory, so nothing is durable and no bytes are written: give --dir", file=sys.stderr)
+        print(
+            "warning: files go to memory, so nothing is durable and no bytes are written: give "
+            "--dir",
+            file=sys.stderr,
+        )
     found: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for name in names:
@@ -92,13 +115,37 @@ def run_all(bench: Bench, names: list[str]) -> dict[str, Any]:
             print(f"\n{name}: FAILED\n{traceback.format_exc()}", flush=True)
             continue
         seconds, busy = time.monotonic() - begin, others.cores()
-        print(f"\n{show(name, title, outcome)}\n  took {seconds:.0f} s; other programs used {busy:.2f} cores meanwhile", flush=True)
-        found[name] = {"title": title, **outcome.to_json(), "seconds": seconds, "cores_used_by_others": busy}
-    missed = [f"{name}: {one['what']}" for name, each in found.items() for one in each["figures"] if one["met"] is False]
-    print("\nevery goal that was measured is met" if not missed else "\nmissed goals:\n  " + "\n  ".join(missed))
+        print(
+            f"\n{show(name, title, outcome)}\n  took {seconds:.0f} s; other programs used "
+            f"{busy:.2f} cores meanwhile",
+            flush=True,
+        )
+        found[name] = {
+            "title": title,
+            **outcome.to_json(),
+            "seconds": seconds,
+            "cores_used_by_others": busy,
+        }
+    missed = [
+        f"{name}: {one['what']}"
+        for name, each in found.items()
+        for one in each["figures"]
+        if one["met"] is False
+    ]
+    print(
+        "\nevery goal that was measured is met"
+        if not missed
+        else "\nmissed goals:\n  " + "\n  ".join(missed)
+    )
     if failed:
         print("failed, so not measured: " + ", ".join(failed))
-    return {"scale": bench.scale.value, "machine": described, "benchmarks": found, "missed": missed, "failed": failed}
+    return {
+        "scale": bench.scale.value,
+        "machine": described,
+        "benchmarks": found,
+        "missed": missed,
+        "failed": failed,
+    }
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""How long a certificate takes and what memory, from a thousand reports to ten million, for every route to a bound.
+"""How long a certificate takes and what memory, from a thousand reports to ten million, for every
+route to a bound.
 
-Time in units of one exponential over a million numbers; memory at its peak, above what was there before, in a run of its own
-(``tracemalloc`` sees numpy's arrays, and slows the run down).
+Time in units of one exponential over a million numbers; memory at its peak, above what was there
+before, in a run of its own (``tracemalloc`` sees numpy's arrays, and slows the run down).
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from functools import partial
 import numpy as np
 
 from benchmarks.bench import Bench
-from benchmarks.figures import MEGABYTES, MILLISECONDS, SECONDS, Figure, Outcome, Sample, alternate, spread
+from benchmarks.figures import (
+    MEGABYTES,
+    MILLISECONDS,
+    SECONDS,
+    Figure,
+    Outcome,
+    Sample,
+    alternate,
+    spread,
+)
 from shoal.accounting import certify
 from shoal.domain import Categories, Domain, YesNo
 from shoal.mechanisms import create, design
@@ -49,15 +59,23 @@ def run(bench: Bench) -> Outcome:
     peaks: list[Figure] = []
     limits: list[Sample] = []
     for title, law in laws.items():
-        for n in bench.pick((1_000,), (1_000, 100_000, 10_000_000), (1_000, 10_000, 100_000, 1_000_000, 10_000_000)):
+        for n in bench.pick(
+            (1_000,), (1_000, 100_000, 10_000_000), (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+        ):
             work = partial(certify, law, n, _DELTA, honest_fraction=_HONEST)
-            pairs = alternate(bench.pick(1, 3, 3), partial(_timed, partial(np.exp, numbers)), partial(_timed, work))
+            pairs = alternate(
+                bench.pick(1, 3, 3),
+                partial(_timed, partial(np.exp, numbers)),
+                partial(_timed, work),
+            )
             what = f"{title}, n = {n:,}"
             ratios.append(Figure(what, pairs.against(lambda sample: sample.wall)))
             times.append(spread(what, pairs.subjects, lambda sample: sample.wall, SECONDS))
             peaks.append(Figure(f"{what}: peak", (_peak_mb(work),), MEGABYTES))
             limits += pairs.limits
-    yardstick = spread("numpy.exp over 1e6 numbers", limits, lambda sample: sample.wall * 1000, MILLISECONDS)
+    yardstick = spread(
+        "numpy.exp over 1e6 numbers", limits, lambda sample: sample.wall * 1000, MILLISECONDS
+    )
     notes = (f"delta = {_DELTA:g}, honest fraction {_HONEST:g}; upper and lower bound together",)
     return Outcome((*ratios, *times, *peaks, yardstick), notes)
 
@@ -69,7 +87,9 @@ def _timed(work: Callable[[], object]) -> Sample:
 
 
 def _peak_mb(work: Callable[[], object]) -> float:
-    """Megabytes allocated at once by Python and numpy while ``work`` runs, beyond those at its start."""
+    """Megabytes allocated at once by Python and numpy while ``work`` runs, beyond those at its
+    start.
+    """
     tracemalloc.start()
     try:
         work()

@@ -1,7 +1,7 @@
 """A process with the libraries that a device can't do without, and nothing of ours.
 
-``python -m benchmarks.bare grpc ADDRESS CA METHOD`` or ``mqtt PORT CA`` loads them as ``shoal agent`` does, makes one call or publishes
-once, prints "ready" and ends when its input does.
+``python -m benchmarks.bare grpc ADDRESS CA METHOD`` or ``mqtt PORT CA`` loads them as ``shoal
+agent`` does, makes one call or publishes once, prints "ready" and ends when its input does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
-LIBRARIES = "import asyncio, sqlite3, tomllib, google.protobuf.message, cryptography.hazmat.primitives.hpke"
+LIBRARIES = (
+    "import asyncio, sqlite3, tomllib, google.protobuf.message, cryptography.hazmat.primitives.hpke"
+)
 
 
 async def _grpc(address: str, ca: str, method: str) -> None:
@@ -45,7 +47,7 @@ async def _until_told() -> None:
 
 
 def main(way: str, *arguments: str) -> None:
-    from shoal.cli.light import import_asyncio
+    from shoal.cli.agent.light import import_asyncio
 
     import_asyncio()
     exec(LIBRARIES)  # noqa: S102 - a constant, above

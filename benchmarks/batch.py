@@ -1,4 +1,6 @@
-"""Many reports per call, as relays send them: a real shuffler against opening the same frames and doing nothing else."""
+"""Many reports per call, as relays send them: a real shuffler against opening the same frames and
+doing nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,50 +9,102 @@ from dataclasses import dataclass
 from benchmarks import machine
 from benchmarks.bench import Bench
 from benchmarks.driver import drive
-from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, Pairs, Sample, alternate, spread
+from benchmarks.figures import (
+    MICROSECONDS,
+    RATE,
+    Figure,
+    Goal,
+    Outcome,
+    Pairs,
+    Sample,
+    alternate,
+    spread,
+)
 from benchmarks.raw import Opening, Processes, open_held
 from benchmarks.site import Sealed, Site, started
 from shoal.cli.demo.processes import Process
 from shoal.crypto.envelope import HEADER_SIZE, hop_info, verify_receipt
 from shoal.protos import submit_pb2
-from shoal.workers import WorkerPool
+from shoal.services.workers import WorkerPool
 
-TITLE = "SubmitBatch, 500 reports per call, 8 calls in flight / opening the same frames in as many processes as it has workers"
+TITLE = (
+    "SubmitBatch, 500 reports per call, 8 calls in flight / opening the same frames in as many "
+    "processes as it has workers"
+)
 IN_FLIGHT = 8
 SUBMIT_BATCH = "/shoal.v1.Ingress/SubmitBatch"
 
 
 def run(bench: Bench) -> Outcome:
-    """With a core left to event loop, writer and caller; and, beside it, with a worker on every core."""
+    """With a core left to event loop, writer and caller; and, beside it, with a worker on every
+    core.
+    """
     spare, every = max(1, bench.cores - 1), bench.cores
-    pairs = {workers: _measure(bench, workers) for workers in sorted(bench.pick({spare}, {spare, every}, {spare, every}))}
+    pairs = {
+        workers: _measure(bench, workers)
+        for workers in sorted(bench.pick({spare}, {spare, every}, {spare, every}))
+    }
     figures = []
     for workers, measured in pairs.items():
         figures += [
-            Figure(f"{workers} workers: rate", measured.rates(), goal=Goal(at_least=0.8) if workers == spare else None),
-            Figure(f"{workers} workers: CPU, shuffler with its workers", measured.against(lambda sample: sample.cpu_us)),
+            Figure(
+                f"{workers} workers: rate",
+                measured.rates(),
+                goal=Goal(at_least=0.8) if workers == spare else None,
+            ),
+            Figure(
+                f"{workers} workers: CPU, shuffler with its workers",
+                measured.against(lambda sample: sample.cpu_us),
+            ),
         ]
     for workers, measured in pairs.items():
         title, subjects = f"{workers} workers", measured.subjects
         figures += [
             spread(f"{title}: raw opens, rate", measured.limits, lambda sample: sample.rate, RATE),
             spread(f"{title}: SubmitBatch, rate", subjects, lambda sample: sample.rate, RATE),
-            spread(f"{title}: raw opens, CPU", measured.limits, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread(f"{title}: CPU of the workers", subjects, lambda sample: sample.cpu_us - sample.extra["loop_us"], MICROSECONDS),
-            spread(f"{title}: CPU of event loop and writer", subjects, lambda sample: sample.extra["loop_us"], MICROSECONDS),
-            spread(f"{title}: CPU of the caller", subjects, lambda sample: sample.extra["caller_us"], MICROSECONDS),
+            spread(
+                f"{title}: raw opens, CPU",
+                measured.limits,
+                lambda sample: sample.cpu_us,
+                MICROSECONDS,
+            ),
+            spread(
+                f"{title}: CPU of the workers",
+                subjects,
+                lambda sample: sample.cpu_us - sample.extra["loop_us"],
+                MICROSECONDS,
+            ),
+            spread(
+                f"{title}: CPU of event loop and writer",
+                subjects,
+                lambda sample: sample.extra["loop_us"],
+                MICROSECONDS,
+            ),
+            spread(
+                f"{title}: CPU of the caller",
+                subjects,
+                lambda sample: sample.extra["caller_us"],
+                MICROSECONDS,
+            ),
         ]
-    notes = (f"with {every} workers on {bench.cores} cores event loop, writer and caller compete with them; with the limit nobody does",)
+    notes = (
+        f"with {every} workers on {bench.cores} cores event loop, writer and caller compete with "
+        "them; with the limit nobody does",
+    )
     return Outcome(tuple(figures), notes)
 
 
 def _measure(bench: Bench, workers: int) -> Pairs:
     size, repetitions = bench.pick(50, 500, 500), bench.repetitions
     block = bench.pick(100, 6_000, 12_000) * workers
-    site = bench.fresh_site(f"batch-{workers}", size + block * repetitions + 1)  # one more than is sent: the window stays open
+    site = bench.fresh_site(
+        f"batch-{workers}", size + block * repetitions + 1
+    )  # one more than is sent: the window stays open
     sealed = site.frames(bench.pool, size + block * repetitions)
     frame, key = len(sealed.frames[0]), site.hop_key
-    opening = Opening(key.config.suite, key.to_raw_secret(), hop_info(0, key.config.key_id), frame, HEADER_SIZE)
+    opening = Opening(
+        key.config.suite, key.to_raw_secret(), hop_info(0, key.config.key_id), frame, HEADER_SIZE
+    )
     openers, shuffler = Processes(workers), site.shuffler(workers)
     calls = _Calls(site, shuffler, sealed, size, block)
     try:
@@ -65,7 +119,9 @@ def _measure(bench: Bench, workers: int) -> Pairs:
 
 @dataclass
 class _Calls:
-    """Blocks of fresh frames, one after the other. The first call is repeated before each: it connects and warms up."""
+    """Blocks of fresh frames, one after the other. The first call is repeated before each: it
+    connects and warms up.
+    """
 
     site: Site
     shuffler: Process
@@ -83,11 +139,23 @@ class _Calls:
         self._done += count
         requests = self._requests[begin : begin + count]
         before, alone = machine.cpu_s(pid), machine.own_cpu_s(pid)
-        arguments = (self.site.address, self.site.ca, SUBMIT_BATCH, requests, self._requests[:1], IN_FLIGHT)
+        arguments = (
+            self.site.address,
+            self.site.ca,
+            SUBMIT_BATCH,
+            requests,
+            self._requests[:1],
+            IN_FLIGHT,
+        )
         done = self._caller.submit(drive, *arguments).result()
         loop, cpu = machine.own_cpu_s(pid) - alone, machine.cpu_s(pid) - before
         _check(done.replies, self.sealed, begin * self.size)
-        return Sample(self.block, done.wall, cpu, {"caller_us": done.cpu / self.block * 1e6, "loop_us": loop / self.block * 1e6})
+        return Sample(
+            self.block,
+            done.wall,
+            cpu,
+            {"caller_us": done.cpu / self.block * 1e6, "loop_us": loop / self.block * 1e6},
+        )
 
     def close(self) -> None:
         self._caller.close()

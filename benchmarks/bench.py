@@ -1,4 +1,6 @@
-"""What every benchmark is given: how much to do, where to write, processes to use, and deployments that are made once."""
+"""What every benchmark is given: how much to do, where to write, processes to use, and deployments
+that are made once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import TypeVar
 
 from benchmarks import machine
 from benchmarks.site import Site
-from shoal.workers import WorkerPool
+from shoal.services.workers import WorkerPool
 
 T = TypeVar("T")
 
@@ -46,7 +48,9 @@ class Bench:
         return self._pool
 
     def site(self, reports: int) -> Site:
-        """The deployment for so many reports. The memory benchmark uses it up, so that one comes last."""
+        """The deployment for so many reports. The memory benchmark uses it up, so that one comes
+        last.
+        """
         if reports not in self._sites:
             self._sites[reports] = Site(self.folder / f"site-{reports}", reports)
         return self._sites[reports]

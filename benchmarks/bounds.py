@@ -1,4 +1,5 @@
-"""How tight certificates are: epsilon_upper over epsilon_lower, and over the smallest sound value that has been published.
+"""How tight certificates are: epsilon_upper over epsilon_lower, and over the smallest sound value
+that has been published.
 
 No clock here: every figure is a ratio of proven numbers and the same on every machine.
 """
@@ -13,10 +14,12 @@ from fractions import Fraction
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure, Goal, Outcome
 from shoal.accounting import certify
-from shoal.accounting.published import published, smallest_sound
+from shoal.accounting.reference.published import published, smallest_sound
 from shoal.privacy import KaryLaw, LocalPrivacy, PureLaw
 
-TITLE = "epsilon_upper / epsilon_lower of certificates, and against the smallest sound published value"
+TITLE = (
+    "epsilon_upper / epsilon_lower of certificates, and against the smallest sound published value"
+)
 
 _EPSILON0 = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 _N = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -34,7 +37,9 @@ _OFFENDERS = 5
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One certificate. ``best``: the smallest published epsilon that is an upper bound for this law, and ``source`` whose it is."""
+    """One certificate. ``best``: the smallest published epsilon that is an upper bound for this
+    law, and ``source`` whose it is.
+    """
 
     law: str
     epsilon0: float
@@ -48,11 +53,17 @@ class Case:
     @property
     def ratio(self) -> float:
         """upper / lower; inf where nothing is refuted."""
-        return self.upper / self.lower if self.lower > 0.0 else (1.0 if self.upper == 0.0 else math.inf)
+        return (
+            self.upper / self.lower
+            if self.lower > 0.0
+            else (1.0 if self.upper == 0.0 else math.inf)
+        )
 
     @property
     def judged(self) -> bool:
-        return self.upper <= _BUYS * self.epsilon0 and self.n >= _CROWD and math.isfinite(self.ratio)
+        return (
+            self.upper <= _BUYS * self.epsilon0 and self.n >= _CROWD and math.isfinite(self.ratio)
+        )
 
     @property
     def violates(self) -> bool:
@@ -65,20 +76,29 @@ class Case:
 
     def __str__(self) -> str:
         where = f"{self.law}, epsilon0 = {self.epsilon0:g}, n = {self.n:,}, delta = {self.delta:g}"
-        return f"{where}: {self.lower:.6g} to {self.upper:.6g}, published {self.best:.6g} ({self.source})"
+        return (
+            f"{where}: {self.lower:.6g} to {self.upper:.6g}, published {self.best:.6g} "
+            f"({self.source})"
+        )
 
 
 def law_of(name: str, epsilon0: float) -> LocalPrivacy:
     """The law whose ratio is e^epsilon0, to a float's digits."""
     ratio = Fraction(math.exp(epsilon0))
-    return KaryLaw(_CELLS[name], same=ratio.numerator, other=ratio.denominator) if name in _CELLS else PureLaw(ratio)
+    return (
+        KaryLaw(_CELLS[name], same=ratio.numerator, other=ratio.denominator)
+        if name in _CELLS
+        else PureLaw(ratio)
+    )
 
 
 def measure(name: str, epsilon0: float, n: int, delta: float) -> Case:
     law = law_of(name, epsilon0)
     found, best = certify(law, n, delta), smallest_sound(published(law, n, delta))
     value = math.inf if best.epsilon is None else best.epsilon
-    return Case(name, epsilon0, n, delta, found.epsilon_upper, found.epsilon_lower, value, best.name)
+    return Case(
+        name, epsilon0, n, delta, found.epsilon_upper, found.epsilon_lower, value, best.name
+    )
 
 
 def run(bench: Bench) -> Outcome:
@@ -86,20 +106,41 @@ def run(bench: Bench) -> Outcome:
     epsilons = bench.pick((2.0,), (0.5, 2.0, 4.0, 7.0), _EPSILON0)
     sizes = bench.pick((1_000,), (1_000, 100_000, 10_000_000), _N)
     deltas = bench.pick((1e-6,), (1e-8,), _DELTA)
-    cases = [measure(law, e, n, delta) for law in laws for delta in deltas for n in sizes for e in epsilons]
+    cases = [
+        measure(law, e, n, delta)
+        for law in laws
+        for delta in deltas
+        for n in sizes
+        for e in epsilons
+    ]
     ratios: list[Figure] = []
     for law in laws:
         of_law = [case for case in cases if case.law == law]
         judged = [case.ratio for case in of_law if case.judged]
         if judged:
-            # No goal for an unknown randomizer: its gap is one of theory, not of accounting (docs/ACCOUNTING.md, section 7).
+            # No goal for an unknown randomizer: its gap is one of theory, not of accounting
+            # (docs/ACCOUNTING.md, section 7).
             goal = Goal(at_most=_NARROW) if law in _CELLS else None
-            ratios.append(Figure(f"{law}: upper / lower, the widest of {len(judged)}", (max(judged),), goal=goal))
+            ratios.append(
+                Figure(
+                    f"{law}: upper / lower, the widest of {len(judged)}", (max(judged),), goal=goal
+                )
+            )
             ratios.append(Figure(f"{law}: upper / lower", tuple(judged)))
-        ratios.append(Figure(f"{law}: smallest published / upper", tuple(case.gain for case in of_law)))
+        ratios.append(
+            Figure(f"{law}: smallest published / upper", tuple(case.gain for case in of_law))
+        )
     violations = float(sum(case.violates for case in cases))
     return Outcome(
-        (*ratios, Figure(f"of {len(cases)} uppers, above the smallest published", (violations,), "", Goal(at_most=0.0))),
+        (
+            *ratios,
+            Figure(
+                f"of {len(cases)} uppers, above the smallest published",
+                (violations,),
+                "",
+                Goal(at_most=0.0),
+            ),
+        ),
         (
             f"upper / lower is judged where upper <= {_BUYS:g} epsilon0 and n >= {_CROWD:,}",
             *(f"above the published: {case}" for case in cases if case.violates),
@@ -121,4 +162,7 @@ def _table(cases: Iterable[Case]) -> list[str]:
     for case in cases:
         entry = f"{case.epsilon0:g}: {case.lower:.5g} to {case.upper:.5g} ({case.best:.5g})"
         lines.setdefault((case.law, case.delta, case.n), []).append(entry)
-    return [f"{law}, delta {delta:g}, n {n:g}: {'; '.join(entries)}" for (law, delta, n), entries in lines.items()]
+    return [
+        f"{law}, delta {delta:g}, n {n:g}: {'; '.join(entries)}"
+        for (law, delta, n), entries in lines.items()
+    ]

@@ -1,4 +1,6 @@
-"""Thirty releases together: time to build a law of losses and to compose with it, and what a finer lattice would have given."""
+"""Thirty releases together: time to build a law of losses and to compose with it, and what a finer
+lattice would have given.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,13 @@ from fractions import Fraction
 from benchmarks.bench import Bench
 from benchmarks.figures import SECONDS, Figure, Goal, Outcome
 from shoal.accounting import certify, compose, upper_curve
-from shoal.accounting.composition import basic, renyi
-from shoal.accounting.losses import LossLaw, loss_law
+from shoal.accounting.composition.compose import basic, renyi
+from shoal.accounting.composition.losses import LossLaw, loss_law
 from shoal.privacy import KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 
-TITLE = "thirty rounds by privacy losses, against a lattice four times as fine; seconds cold and warm"
+TITLE = (
+    "thirty rounds by privacy losses, against a lattice four times as fine; seconds cold and warm"
+)
 _ROUNDS = 30
 _DELTA = 1e-8
 # e^2 from below, as integers.
@@ -38,12 +42,19 @@ def run(bench: Bench) -> Outcome:
             cold = time.perf_counter() - begin
             warm = tuple(_timed(losses) for _ in range(bench.repetitions))
             finer = compose([(_law(law, n, losses.step / 4), _ROUNDS)], _DELTA).epsilon_upper
-            figures.append(Figure(f"{title}, n = {n:,}: over a finer lattice's", (max(together / finer, finer / together),), goal=_FINER))
+            figures.append(
+                Figure(
+                    f"{title}, n = {n:,}: over a finer lattice's",
+                    (max(together / finer, finer / together),),
+                    goal=_FINER,
+                )
+            )
             figures.append(Figure(f"{title}, n = {n:,}: cold", (cold,), SECONDS, _COLD))
             figures.append(Figure(f"{title}, n = {n:,}: warm", warm, SECONDS, _WARM))
             rounds = [(losses, _ROUNDS)]
             notes.append(
-                f"{title}, n = {n:g}: one {certify(law, n, _DELTA).epsilon_upper:.5g}, thirty {together:.5g} "
+                f"{title}, n = {n:g}: one {certify(law, n, _DELTA).epsilon_upper:.5g}, thirty "
+                f"{together:.5g} "
                 f"(Renyi {renyi(rounds, _DELTA):.5g}, basic {basic(rounds, _DELTA):.5g})"
             )
     return Outcome(tuple(figures), (f"epsilon0 = 2, total delta = {_DELTA:g}", *notes))

@@ -1,4 +1,6 @@
-"""The calling side of the call benchmarks: ready-made requests from one process over one TLS connection, so many in flight."""
+"""The calling side of the call benchmarks: ready-made requests from one process over one TLS
+connection, so many in flight.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _DEADLINE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Drive:
-    """What came back: replies and latencies in the order of the requests; ``cpu``: core-seconds of the calling process."""
+    """What came back: replies and latencies in the order of the requests; ``cpu``: core-seconds of
+    the calling process.
+    """
 
     wall: float
     cpu: float
@@ -24,12 +28,18 @@ class Drive:
     replies: list[bytes]
 
 
-def drive(address: str, ca: bytes, method: str, requests: list[bytes], first: list[bytes], in_flight: int) -> Drive:
-    """Send ``first`` to connect and warm up, then ``requests`` against the clock. Any failed call raises."""
+def drive(
+    address: str, ca: bytes, method: str, requests: list[bytes], first: list[bytes], in_flight: int
+) -> Drive:
+    """Send ``first`` to connect and warm up, then ``requests`` against the clock. Any failed call
+    raises.
+    """
     return uvloop.run(_drive(address, ca, method, requests, first, in_flight))
 
 
-async def _drive(address: str, ca: bytes, method: str, requests: list[bytes], first: list[bytes], in_flight: int) -> Drive:
+async def _drive(
+    address: str, ca: bytes, method: str, requests: list[bytes], first: list[bytes], in_flight: int
+) -> Drive:
     channel = build_channel(address, ca, private_pool=True)
     call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
     try:
@@ -40,7 +50,9 @@ async def _drive(address: str, ca: bytes, method: str, requests: list[bytes], fi
         await channel.close()
 
 
-async def _timed(call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes], requests: list[bytes], in_flight: int) -> Drive:
+async def _timed(
+    call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes], requests: list[bytes], in_flight: int
+) -> Drive:
     latencies, replies = [0.0] * len(requests), [b""] * len(requests)
     left = iter(range(len(requests)))
 

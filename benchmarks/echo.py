@@ -1,6 +1,8 @@
-"""The bare limit of a call: a grpc.aio server over TLS that answers each request with its own bytes. ``python -m benchmarks.echo FOLDER``.
+"""The bare limit of a call: a grpc.aio server over TLS that answers each request with its own
+bytes. ``python -m benchmarks.echo FOLDER``.
 
-Same TLS certificate, same event loop as the services, none of their code. Prints its port; ends when its input does.
+Same TLS certificate, same event loop as the services, none of their code. Prints its port; ends
+when its input does.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ async def serve(folder: Path) -> None:
     """``folder`` holds tls.key and tls.pem."""
     server = grpc.aio.server()
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(_echo)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("benchmarks.Echo", {"Echo": handler}),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("benchmarks.Echo", {"Echo": handler}),)
+    )
     pair = ((folder / "tls.key").read_bytes(), (folder / "tls.pem").read_bytes())
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
     await server.start()

@@ -1,4 +1,6 @@
-"""What a benchmark says: figures with all their repetitions, goals where there are some, and nothing rounded away."""
+"""What a benchmark says: figures with all their repetitions, goals where there are some, and
+nothing rounded away.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed run: ``units`` of work in ``wall`` seconds, costing ``cpu`` core-seconds (0 where not measured)."""
+    """One timed run: ``units`` of work in ``wall`` seconds, costing ``cpu`` core-seconds (0 where
+    not measured).
+    """
 
     units: int
     wall: float
@@ -99,21 +103,31 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Runs in the order limit, subject, limit, ..., subject, limit: every subject stands between two limits."""
+    """Runs in the order limit, subject, limit, ..., subject, limit: every subject stands between
+    two limits.
+    """
 
     limits: tuple[Sample, ...]
     subjects: tuple[Sample, ...]
 
     def against(self, value: Callable[[Sample], float]) -> tuple[float, ...]:
-        """Per subject: its value / the mean of those of the two limits around it, so that slow drift cancels."""
-        around = [(value(a) + value(b)) / 2 for a, b in zip(self.limits, self.limits[1:], strict=False)]
-        return tuple(value(subject) / limit for subject, limit in zip(self.subjects, around, strict=True))
+        """Per subject: its value / the mean of those of the two limits around it, so that slow
+        drift cancels.
+        """
+        around = [
+            (value(a) + value(b)) / 2 for a, b in zip(self.limits, self.limits[1:], strict=False)
+        ]
+        return tuple(
+            value(subject) / limit for subject, limit in zip(self.subjects, around, strict=True)
+        )
 
     def rates(self) -> tuple[float, ...]:
         return self.against(lambda sample: sample.rate)
 
 
-def alternate(repetitions: int, limit: Callable[[], Sample], subject: Callable[[], Sample]) -> Pairs:
+def alternate(
+    repetitions: int, limit: Callable[[], Sample], subject: Callable[[], Sample]
+) -> Pairs:
     """Run both in turn. What must be warm has been warmed up by the caller."""
     limits, subjects = [limit()], []
     for _ in range(repetitions):
@@ -122,7 +136,9 @@ def alternate(repetitions: int, limit: Callable[[], Sample], subject: Callable[[
     return Pairs(tuple(limits), tuple(subjects))
 
 
-def spread(what: str, samples: Sequence[Sample], value: Callable[[Sample], float], unit: str) -> Figure:
+def spread(
+    what: str, samples: Sequence[Sample], value: Callable[[Sample], float], unit: str
+) -> Figure:
     """A measured value, beside the ratios."""
     return Figure(what, tuple(value(sample) for sample in samples), unit)
 
@@ -138,9 +154,17 @@ def show(name: str, title: str, outcome: Outcome) -> str:
     lines = [f"{name}: {title}"]
     for figure in outcome.figures:
         low, high = number(min(figure.values)), number(max(figure.values))
-        between = f"({low} to {high}, {len(figure.values)} runs)" if len(figure.values) > 1 else "(1 run)"
-        goal = "" if figure.goal is None else f"goal {figure.goal}: {'met' if figure.met else 'MISSED'}"
-        lines.append(f"  {figure.what:<58} {number(figure.median):>9} {figure.unit:<4} {between:<32} {goal}".rstrip())
+        between = (
+            f"({low} to {high}, {len(figure.values)} runs)" if len(figure.values) > 1 else "(1 run)"
+        )
+        goal = (
+            ""
+            if figure.goal is None
+            else f"goal {figure.goal}: {'met' if figure.met else 'MISSED'}"
+        )
+        lines.append(
+            f"  {figure.what:<58} {number(figure.median):>9} {figure.unit:<4} {between:<32} {goal}".rstrip()
+        )
     lines.extend(f"  note: {note}" for note in outcome.notes)
     return "\n".join(lines)
 
@@ -149,4 +173,12 @@ def number(value: float) -> str:
     """Three digits that matter; thousands in groups."""
     if value >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.3g}"
+    return (
+        f"{value:.0f}"
+        if value >= 100
+        else f"{value:.1f}"
+        if value >= 10
+        else f"{value:.2f}"
+        if value >= 0.1
+        else f"{value:.3g}"
+    )

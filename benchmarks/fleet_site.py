@@ -1,4 +1,6 @@
-"""Services for ``shoal load``: one site, and in it a task for every load, so that what a load counts is its own."""
+"""Services for ``shoal load``: one site, and in it a task for every load, so that what a load
+counts is its own.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.accounting.lint import lint
+from shoal.accounting.lint.task import lint
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.survey import questions, report_size
 from shoal.cli.demo.workspace import prepare
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Shares, mix
 from shoal.task import Task, WindowPlan
-from tests.broker import Broker
+from tests.worlds.broker import Broker
 
 _HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``devices`` in all, of which ``reports`` are to be counted. The window closes with the last frame that it stores."""
+    """``devices`` in all, of which ``reports`` are to be counted. The window closes with the last
+    frame that it stores.
+    """
 
     path: Path
     reports: int
@@ -31,14 +35,20 @@ class Load:
     @property
     def arguments(self) -> list[str]:
         shares = self.shares
-        named = (("duplicates", shares.duplicates), ("malformed", shares.malformed), ("hostile", shares.hostile))
+        named = (
+            ("duplicates", shares.duplicates),
+            ("malformed", shares.malformed),
+            ("hostile", shares.hostile),
+        )
         return [
             *("--task", str(self.path), "--devices", str(self.devices)),
             *(text for name, share in named if share for text in (f"--{name}", repr(share))),
         ]
 
     def check(self, told: dict[str, Any]) -> None:
-        """Raises RuntimeError unless every report was acknowledged and counted once, and no misbehaving client got a wrong answer."""
+        """Raises RuntimeError unless every report was acknowledged and counted once, and no
+        misbehaving client got a wrong answer.
+        """
         (row,) = told["tasks"]
         found = {
             "sent": told["sent"],
@@ -51,13 +61,23 @@ class Load:
             "restarts": sum(one["restarts"] for one in told["services"].values()),
         }
         garbage = mix(self.shares, self.devices, enrolled=False)[Conduct.GARBAGE]
-        wanted = {"sent": self.reports, "acknowledged": self.reports, "counted": self.reports, "rejected": garbage}
+        wanted = {
+            "sent": self.reports,
+            "acknowledged": self.reports,
+            "counted": self.reports,
+            "rejected": garbage,
+        }
         if found != {**dict.fromkeys(found, 0), **wanted}:
-            raise RuntimeError(f"lost, doubled, or wrongly answered: {found}, where {wanted} and nothing else is right")
+            raise RuntimeError(
+                f"lost, doubled, or wrongly answered: {found}, where {wanted} and nothing else is "
+                "right"
+            )
 
 
 class FleetSite:
-    """Keys, certificates and configurations in ``folder``, for a shuffler that also listens to ``broker``, and an analyzer."""
+    """Keys, certificates and configurations in ``folder``, for a shuffler that also listens to
+    ``broker``, and an analyzer.
+    """
 
     def __init__(self, folder: Path, broker: Broker) -> None:
         folder.mkdir(parents=True)
@@ -65,11 +85,27 @@ class FleetSite:
         config, ca = self._site.shuffler_config, folder / "broker.pem"
         ca.write_bytes(broker.settings.ca or b"")
         # What the demo tunes for itself is left to the shuffler.
-        kept = [line for line in config.read_text().splitlines() if not line.startswith(("open_workers", "commit_ms"))]
+        kept = [
+            line
+            for line in config.read_text().splitlines()
+            if not line.startswith(("open_workers", "commit_ms"))
+        ]
         protocol = broker.settings.protocol
-        kept += ["[mqtt]", f'broker = "127.0.0.1:{broker.port}"', f'ca = "{ca}"', f'protocol = "{protocol}"']
+        kept += [
+            "[mqtt]",
+            f'broker = "127.0.0.1:{broker.port}"',
+            f'ca = "{ca}"',
+            f'protocol = "{protocol}"',
+        ]
         config.write_text("\n".join(kept) + "\n")
-        self.broker_options = ("--broker", f"127.0.0.1:{broker.port}", "--broker-ca", str(ca), "--broker-protocol", protocol)
+        self.broker_options = (
+            "--broker",
+            f"127.0.0.1:{broker.port}",
+            "--broker-ca",
+            str(ca),
+            "--broker-protocol",
+            protocol,
+        )
         self.shuffler = Process("shuffler", config, self._site.shuffler_admin)
         self.analyzer = Process("analyzer", self._site.analyzer_config, self._site.analyzer_admin)
         self.status_options = (
@@ -78,11 +114,17 @@ class FleetSite:
         )
 
     def load(self, name: str, reports: int, *, misbehaving: bool = False) -> Load:
-        """A task for ``reports`` reports. ``misbehaving``: one device in a hundred sends its frame three times, and for a hundred
-        that report there are one that sends a broken frame and one that lies."""
+        """A task for ``reports`` reports. ``misbehaving``: one device in a hundred sends its frame
+        three times, and for a hundred that report there are one that sends a broken frame and one
+        that lies.
+        """
         few = max(1, reports // 100)
         devices = reports + 2 * few if misbehaving else reports
-        shares = Shares(duplicates=few / devices, malformed=few / devices, hostile=few / devices) if misbehaving else Shares()
+        shares = (
+            Shares(duplicates=few / devices, malformed=few / devices, hostile=few / devices)
+            if misbehaving
+            else Shares()
+        )
         found = mix(shares, devices, enrolled=False)
         if sum(found[one] for one in REPORTING) != reports:
             raise RuntimeError(f"{devices} devices with {shares} are not {reports} reports")
@@ -100,7 +142,9 @@ class FleetSite:
                 question=question.question,
                 domain=question.domain,
                 mechanism=question.mechanism,
-                windows=WindowPlan(start_s=int(time.time()) - 60, length_s=_HOUR, count=1, grace_s=0, skew_s=60),
+                windows=WindowPlan(
+                    start_s=int(time.time()) - 60, length_s=_HOUR, count=1, grace_s=0, skew_s=60
+                ),
                 min_batch=max(2, reports // 2),
                 max_batch=stored,
                 honest_fraction_ppm=900_000,

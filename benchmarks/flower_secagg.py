@@ -1,8 +1,10 @@
-"""Flower's SecAgg+ primitives on this machine: run by benchmarks/secagg.py in an environment of Flower's own, prints JSON.
+"""Flower's SecAgg+ primitives on this machine: run by benchmarks/secagg.py in an environment of
+Flower's own, prints JSON.
 
-Flower pins other versions of our dependencies, so it cannot live in our environment: ``make flower`` makes one for it. What is
-timed are Flower's own functions in the order in which its client and its server call them, without its network, messages or logging:
-kinder to Flower than a whole round. The server's part is timed on a few secrets and multiplied; the parts are added.
+Flower pins other versions of our dependencies, so it cannot live in our environment: ``make
+flower`` makes one for it. What is timed are Flower's own functions in the order in which its client
+and its server call them, without its network, messages or logging: kinder to Flower than a whole
+round. The server's part is timed on a few secrets and multiplied; the parts are added.
 
 Usage: python flower_secagg.py NEIGHBOURS THRESHOLD DIMENSION DEVICES
 """
@@ -17,8 +19,16 @@ from collections.abc import Callable
 
 import numpy as np
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, encrypt, generate_shared_key
-from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_addition, parameters_mod, parameters_subtraction
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
+    decrypt,
+    encrypt,
+    generate_shared_key,
+)
+from flwr.common.secure_aggregation.ndarrays_arithmetic import (
+    parameters_addition,
+    parameters_mod,
+    parameters_subtraction,
+)
 from flwr.common.secure_aggregation.quantization import quantize
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from flwr.supercore.primitives.asymmetric import (
@@ -64,7 +74,9 @@ def client(neighbours: int, threshold: int, dimension: int) -> dict[str, float]:
 
 
 def server(neighbours: int, threshold: int, dimension: int, devices: int, percent: int) -> float:
-    """CPU seconds of the server to take the masks away when ``percent`` of the devices sent no vector; it combines all shares that came."""
+    """CPU seconds of the server to take the masks away when ``percent`` of the devices sent no
+    vector; it combines all shares that came.
+    """
     private, public = generate_key_pairs()
     answered = (neighbours + 1) * (100 - percent) // 100
     seed_shares = create_shares(os.urandom(32), threshold, neighbours + 1)[:answered]
@@ -73,11 +85,17 @@ def server(neighbours: int, threshold: int, dimension: int, devices: int, percen
     vector = [np.zeros(dimension, dtype=np.int64)]
     seed_s = _timed(_SAMPLES, lambda: combine_shares(seed_shares))
     key_s = _timed(1, lambda: combine_shares(key_shares))
-    pad_s = _timed(_PADS, lambda: parameters_subtraction(vector, pseudo_rand_gen(b"\1" * 32, _MODULUS, shapes)))
+    pad_s = _timed(
+        _PADS, lambda: parameters_subtraction(vector, pseudo_rand_gen(b"\1" * 32, _MODULUS, shapes))
+    )
     key, other = private_key_to_bytes(private), public_key_to_bytes(public)
-    agreement_s = _timed(_PADS, lambda: generate_shared_key(bytes_to_private_key(key), bytes_to_public_key(other)))
+    agreement_s = _timed(
+        _PADS, lambda: generate_shared_key(bytes_to_private_key(key), bytes_to_public_key(other))
+    )
     dropped = devices * percent // 100
-    return (devices - dropped) * (seed_s + pad_s) + dropped * (key_s + neighbours * (agreement_s + pad_s))
+    return (devices - dropped) * (seed_s + pad_s) + dropped * (
+        key_s + neighbours * (agreement_s + pad_s)
+    )
 
 
 def _timed(times: int, work: Callable[[], object]) -> float:

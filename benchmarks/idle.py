@@ -1,6 +1,8 @@
-"""Memory of processes that got ready and then do nothing: an agent after its first report, and the bare libraries after one call.
+"""Memory of processes that got ready and then do nothing: an agent after its first report, and the
+bare libraries after one call.
 
-All of them find their modules compiled, as an installed package has them: compiling leaves megabytes behind in the process that does it.
+All of them find their modules compiled, as an installed package has them: compiling leaves
+megabytes behind in the process that does it.
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 120.0
 _LOADED = (
-    "benchmarks.bare, grpc, aiomqtt, shoal.cli.agent, shoal.clients.runner, shoal.clients.grpc_transport, shoal.clients.mqtt_transport, "
-    "shoal.clients.outbox_sqlite, shoal.clients.sources.json_file, shoal.mechanisms.registry, shoal.accounting.guarantee"
+    "benchmarks.bare, grpc, aiomqtt, shoal.cli.agent.command, shoal.clients.service.runner, "
+    "shoal.clients.transports.grpc_transport, shoal.clients.transports.mqtt_transport, "
+    "shoal.clients.memory.outbox_sqlite, shoal.clients.sources.json_file, "
+    "shoal.mechanisms.registry, shoal.accounting.guarantee"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of one process, in MB (1e6 bytes). ``resident``: VmRSS, which counts pages of library files too; ``anonymous``: without those."""
+    """Of one process, in MB (1e6 bytes). ``resident``: VmRSS, which counts pages of library files
+    too; ``anonymous``: without those.
+    """
 
     resident: float
     anonymous: float
@@ -41,10 +47,14 @@ def memory(pid: int) -> Memory:
 
 
 def compiled(folder: Path) -> dict[str, str]:
-    """Environment of processes of which ``folder`` keeps the bytecode: that of all that is measured here is in it."""
+    """Environment of processes of which ``folder`` keeps the bytecode: that of all that is measured
+    here is in it.
+    """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**kept, "PYTHONPATH": str(_ROOT), "PYTHONPYCACHEPREFIX": str(folder)}
-    subprocess.run([sys.executable, "-c", f"import {_LOADED}"], check=True, cwd=_ROOT, env=environment)
+    subprocess.run(
+        [sys.executable, "-c", f"import {_LOADED}"], check=True, cwd=_ROOT, env=environment
+    )
     return environment
 
 
@@ -58,7 +68,9 @@ def of_bare(environment: Mapping[str, str], *arguments: str) -> Memory:
 
 def of_agent(environment: Mapping[str, str], config: Path) -> Memory:
     """Of ``shoal agent run``, once its first report is acknowledged."""
-    with _process(environment, "-m", "shoal.cli.main", "agent", "run", "--config", str(config)) as process:
+    with _process(
+        environment, "-m", "shoal.cli.main", "agent", "run", "--config", str(config)
+    ) as process:
         end = time.monotonic() + _PATIENCE_S
         while process.poll() is None and time.monotonic() < end:
             time.sleep(0.1)
@@ -83,7 +95,14 @@ def _states(outbox: Path) -> list[str]:
 @contextmanager
 def _process(environment: Mapping[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT, env=environment) as process:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=_ROOT,
+        env=environment,
+    ) as process:
         try:
             yield process
         finally:

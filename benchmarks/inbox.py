@@ -1,6 +1,8 @@
-"""The shuffler's disk: durable appends to an open window, then sealing and reading in key order; against a plain log.
+"""The shuffler's disk: durable appends to an open window, then sealing and reading in key order;
+against a plain log.
 
-The log is what a program with no structure at all would do: write, fdatasync, and at the end one sort in memory.
+The log is what a program with no structure at all would do: write, fdatasync, and at the end one
+sort in memory.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from benchmarks.bench import Bench
 from benchmarks.figures import BYTES_PER_BYTE, RATE, SECONDS, Figure, Goal, Outcome
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
+from shoal.services.workers import WorkerPool
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.sqlite_store import SqliteStore
-from shoal.shuffler.store import Submission
-from shoal.workers import WorkerPool
+from shoal.shuffler.stores.sqlite.store import SqliteStore
+from shoal.shuffler.stores.store import Submission
 
-TITLE = "the inbox of an open window, sealed and read in key order / append and fdatasync a log, sort it in memory"
+TITLE = (
+    "the inbox of an open window, sealed and read in key order / append and fdatasync a log, sort "
+    "it in memory"
+)
 _GROUP = 1_000  # rows per commit
 _UNARY_GROUP = 30  # rows per commit when every report is a call of its own
 _KEY = 16  # bytes of a storage key
@@ -34,7 +39,9 @@ _SHORT, _LONG = 65, 300  # bytes per sealed row: a one-byte report; a vector rep
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """One run of appends. ``took[i]``: seconds inside append for group i; ``written``: bytes, of all files."""
+    """One run of appends. ``took[i]``: seconds inside append for group i; ``written``: bytes, of
+    all files.
+    """
 
     took: list[float]
     spent: list[float]  # core-seconds of the same
@@ -44,7 +51,9 @@ class Ingest:
     payload: int
 
     def rate(self, rows: int) -> float:
-        """Rows per second at ``rows``: over the last quarter million (or the last half, where there are fewer) before it."""
+        """Rows per second at ``rows``: over the last quarter million (or the last half, where there
+        are fewer) before it.
+        """
         return self._rate(self.took, rows)
 
     def cpu_rate(self, rows: int) -> float:
@@ -62,7 +71,9 @@ class Ingest:
 
 
 def run(bench: Bench) -> Outcome:
-    early, late, sealed = bench.pick((8_000, 16_000, 8_000), (100_000, 400_000, 200_000), (500_000, 2_000_000, 1_000_000))
+    early, late, sealed = bench.pick(
+        (8_000, 16_000, 8_000), (100_000, 400_000, 200_000), (500_000, 2_000_000, 1_000_000)
+    )
     logs, grown, whole, long = [], [], [], []
     process = WorkerPool(1)
     try:
@@ -99,28 +110,61 @@ def run(bench: Bench) -> Outcome:
                 BYTES_PER_BYTE,
                 Goal(at_most=6),
             ),
-            Figure(f"seal and ordered read of {sealed:,} rows", tuple(run.seal_read_s for run in whole), SECONDS, Goal(at_most=6 * share)),
-            Figure("append / plain log", tuple(run.rate(sealed) / one.rate(sealed) for run, one in zip(whole, logs, strict=True))),
+            Figure(
+                f"seal and ordered read of {sealed:,} rows",
+                tuple(run.seal_read_s for run in whole),
+                SECONDS,
+                Goal(at_most=6 * share),
+            ),
+            Figure(
+                "append / plain log",
+                tuple(
+                    run.rate(sealed) / one.rate(sealed)
+                    for run, one in zip(whole, logs, strict=True)
+                ),
+            ),
             Figure(
                 "seal and read, time / sort in memory",
-                tuple(run.seal_read_s / one.seal_read_s for run, one in zip(whole, logs, strict=True)),
+                tuple(
+                    run.seal_read_s / one.seal_read_s for run, one in zip(whole, logs, strict=True)
+                ),
             ),
-            Figure(f"plain log: rate at {sealed:,} rows", tuple(run.rate(sealed) for run in logs), RATE),
-            Figure(f"append: rate at {early:,} rows", tuple(run.rate(early) for run in grown), RATE),
+            Figure(
+                f"plain log: rate at {sealed:,} rows", tuple(run.rate(sealed) for run in logs), RATE
+            ),
+            Figure(
+                f"append: rate at {early:,} rows", tuple(run.rate(early) for run in grown), RATE
+            ),
             Figure(f"append: rate at {late:,} rows", tuple(run.rate(late) for run in grown), RATE),
-            Figure(f"append: rate of {_LONG} B rows at {sealed // 4:,}", tuple(run.rate(sealed // 4) for run in long), RATE),
-            Figure(f"append: rate at {_UNARY_GROUP} rows per commit", (small.rate(sealed // 20),), RATE),
-            Figure(f"bytes per payload byte at {_UNARY_GROUP} rows per commit, sealed", (small.amplification,), BYTES_PER_BYTE),
+            Figure(
+                f"append: rate of {_LONG} B rows at {sealed // 4:,}",
+                tuple(run.rate(sealed // 4) for run in long),
+                RATE,
+            ),
+            Figure(
+                f"append: rate at {_UNARY_GROUP} rows per commit", (small.rate(sealed // 20),), RATE
+            ),
+            Figure(
+                f"bytes per payload byte at {_UNARY_GROUP} rows per commit, sealed",
+                (small.amplification,),
+                BYTES_PER_BYTE,
+            ),
         ),
         (
-            f"{_GROUP} rows per commit, synchronous=FULL; payload = sealed bytes alone, written = /proc/self/io, all files, seal included",
-            "append computes each row's storage key (SHA-256, HMAC), sorts and counts distinct ones; the log gets one ready block",
+            f"{_GROUP} rows per commit, synchronous=FULL; payload = sealed bytes alone, written = "
+            "/proc/self/io, all files, seal included",
+            "append computes each row's storage key (SHA-256, HMAC), sorts and counts distinct "
+            "ones; the log gets one ready block",
         ),
     )
 
 
-def _run(process: WorkerPool, folder: Path, work: Callable[..., Ingest], *arguments: object) -> Ingest:
-    """Each run has a new folder, and the one process does nothing else, so that its counter of written bytes is the run's."""
+def _run(
+    process: WorkerPool, folder: Path, work: Callable[..., Ingest], *arguments: object
+) -> Ingest:
+    """Each run has a new folder, and the one process does nothing else, so that its counter of
+    written bytes is the run's.
+    """
     folder.mkdir()
     try:
         return process.submit(work, folder, *arguments).result()
@@ -128,7 +172,8 @@ def _run(process: WorkerPool, folder: Path, work: Callable[..., Ingest], *argume
         shutil.rmtree(folder)
 
 
-# --- in a process of its own --------------------------------------------------------------------------------------------
+# --- in a process of its own
+# --------------------------------------------------------------------------------------------
 
 
 def ingest(folder: Path, rows: int, row_size: int, group: int, seal: bool) -> Ingest:
@@ -136,13 +181,21 @@ def ingest(folder: Path, rows: int, row_size: int, group: int, seal: bool) -> In
     window = WindowId(TaskId(bytes(TaskId.SIZE)), 0)
     store = SqliteStore(folder)
     before = machine.written_bytes()
-    # With a max_batch that is never reached: then distinct reports are counted on the way, which costs most.
-    store.adopt(window.task_id, Digest(bytes(Digest.SIZE)), Capacity(1, LIMITS.batch_rows, LIMITS.batch_rows), row_size)
+    # With a max_batch that is never reached: then distinct reports are counted on the way, which
+    # costs most.
+    store.adopt(
+        window.task_id,
+        Digest(bytes(Digest.SIZE)),
+        Capacity(1, LIMITS.batch_rows, LIMITS.batch_rows),
+        row_size,
+    )
     took: list[float] = []
     spent: list[float] = []
     for _ in range(rows // group):
         block = os.urandom(group * row_size)
-        reports = [Submission(window, (block[i : i + row_size],)) for i in range(0, len(block), row_size)]
+        reports = [
+            Submission(window, (block[i : i + row_size],)) for i in range(0, len(block), row_size)
+        ]
         begin, cpu = time.perf_counter(), time.process_time()
         outcomes = store.append(reports)
         store.confirm()  # counted too: what a caller waits for
@@ -152,7 +205,14 @@ def ingest(folder: Path, rows: int, row_size: int, group: int, seal: bool) -> In
             raise RuntimeError("the store refused a row of the benchmark")
     seconds = _seal_and_read(store, window, rows // group * group) if seal else 0.0
     store.close()
-    return Ingest(took, spent, group, machine.written_bytes() - before, seconds, rows // group * group * row_size)
+    return Ingest(
+        took,
+        spent,
+        group,
+        machine.written_bytes() - before,
+        seconds,
+        rows // group * group * row_size,
+    )
 
 
 def _seal_and_read(store: SqliteStore, window: WindowId, rows: int) -> float:
@@ -169,7 +229,9 @@ def _seal_and_read(store: SqliteStore, window: WindowId, rows: int) -> float:
 
 
 def log(folder: Path, rows: int, row_size: int) -> Ingest:
-    """Keys are random beforehand; a row is key and payload. Sorting needs the whole batch in memory."""
+    """Keys are random beforehand; a row is key and payload. Sorting needs the whole batch in
+    memory.
+    """
     path, width = folder / "log", _KEY + row_size
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     before = machine.written_bytes()

@@ -1,4 +1,6 @@
-"""The machine under the figures: what it is, how busy others keep it, and what a process has used. Linux, from /proc."""
+"""The machine under the figures: what it is, how busy others keep it, and what a process has used.
+Linux, from /proc.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def _cpu_name() -> str:
 
 
 def file_system(folder: Path) -> str:
-    """The type of the file system that holds ``folder``. On tmpfs nothing is durable and no bytes are counted as written."""
+    """The type of the file system that holds ``folder``. On tmpfs nothing is durable and no bytes
+    are counted as written.
+    """
     best = ("", "unknown")
     for line in Path("/proc/mounts").read_text().splitlines():
         _, point, kind, *_ = line.split()
@@ -59,7 +63,9 @@ def file_system(folder: Path) -> str:
 
 
 def fdatasync_ms(folder: Path, count: int = 50) -> dict[str, float]:
-    """How long the disk takes to make 4 KiB durable: a virtual disk may hardly do it, and then commits look free."""
+    """How long the disk takes to make 4 KiB durable: a virtual disk may hardly do it, and then
+    commits look free.
+    """
     path, took = folder / "fdatasync.probe", []
     handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
@@ -74,7 +80,8 @@ def fdatasync_ms(folder: Path, count: int = 50) -> dict[str, float]:
     return {"p50": round(quantile(took, 0.5), 3), "p99": round(quantile(took, 0.99), 3)}
 
 
-# --- processes --------------------------------------------------------------------------------------------------------
+# --- processes
+# --------------------------------------------------------------------------------------------------
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -100,7 +107,9 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """Core-seconds that a process, its descendants, and those of them that have ended have used. Resolution 10 ms."""
+    """Core-seconds that a process, its descendants, and those of them that have ended have used.
+    Resolution 10 ms.
+    """
     return sum(_cpu_s(one, 4) for one in tree(pid))
 
 
@@ -125,7 +134,9 @@ def peak_mb(pid: int) -> float:
 
 
 def written_bytes() -> int:
-    """Bytes that this process has caused to be written to the disk: dirtied pages, whoever flushed them."""
+    """Bytes that this process has caused to be written to the disk: dirtied pages, whoever flushed
+    them.
+    """
     for line in Path("/proc/self/io").read_text().splitlines():
         if line.startswith("write_bytes:"):
             return int(line.split()[1])
@@ -133,7 +144,9 @@ def written_bytes() -> int:
 
 
 class Others:
-    """How many cores other programs use meanwhile: the machine's busy time less that of this process and its descendants."""
+    """How many cores other programs use meanwhile: the machine's busy time less that of this
+    process and its descendants.
+    """
 
     def __init__(self) -> None:
         self._begin = (time.monotonic(), _busy_s(), cpu_s(os.getpid()))

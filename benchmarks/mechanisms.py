@@ -1,7 +1,9 @@
-"""Local randomizers on whole arrays: against the stream of random words that any exact randomizer must draw from.
+"""Local randomizers on whole arrays: against the stream of random words that any exact randomizer
+must draw from.
 
-Everything here runs on one core without waiting for anything, so what counts is core-seconds: other programs take time away, but not these.
-They still take caches away: where they ran, or where the stream's own rate (the last line) is below 5e8 words/s, compare the ratios.
+Everything here runs on one core without waiting for anything, so what counts is core-seconds: other
+programs take time away, but not these. They still take caches away: where they ran, or where the
+stream's own rate (the last line) is below 5e8 words/s, compare the ratios.
 """
 
 from __future__ import annotations
@@ -14,13 +16,26 @@ from functools import partial
 import numpy as np
 
 from benchmarks.bench import Bench
-from benchmarks.figures import MICROSECONDS, RATE, SECONDS, Figure, Goal, Outcome, Sample, alternate, spread
+from benchmarks.figures import (
+    MICROSECONDS,
+    RATE,
+    SECONDS,
+    Figure,
+    Goal,
+    Outcome,
+    Sample,
+    alternate,
+    spread,
+)
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SYSTEM
 from shoal.mechanisms import Mechanism, create, design
-from shoal.mechanisms.hadamard import HadamardBit, least_flip
+from shoal.mechanisms.categories.hadamard import HadamardBit, least_flip
 
-TITLE = "reports randomized and tallied per core-second / 64-bit words of an AES-256-CTR stream per core-second"
+TITLE = (
+    "reports randomized and tallied per core-second / 64-bit words of an AES-256-CTR stream per "
+    "core-second"
+)
 _EPSILON0 = 3.0
 _ALONE = 200  # reports randomized one at a time per run
 _BLOCK = 16_384  # words per draw: the keystream stays in cache, as it does in a randomizer
@@ -33,7 +48,9 @@ def _cells(k: int) -> Categories:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """``share``: one in so many of the reports of a run, where a report costs more than a few words. Goals in reports per core-second."""
+    """``share``: one in so many of the reports of a run, where a report costs more than a few
+    words. Goals in reports per core-second.
+    """
 
     title: str
     name: str
@@ -65,16 +82,43 @@ def run(bench: Bench) -> Outcome:
         values = np.arange(count, dtype=np.int64) % member.domain.size
         reports = np.ascontiguousarray(mechanism.randomize(values, SYSTEM)[:, 0, :])
         words = partial(_words, most)
-        randomized = alternate(repetitions, words, partial(_timed, count, partial(mechanism.randomize, values, SYSTEM)))
-        tallied = alternate(repetitions, words, partial(_timed, count, partial(mechanism.tally, reports)))
-        alone = [_timed(_ALONE, partial(_alone, mechanism, member.domain.size)) for _ in range(repetitions)]
-        for way, pairs, goal in (("randomize", randomized, member.randomize), ("tally", tallied, member.tally)):
+        randomized = alternate(
+            repetitions, words, partial(_timed, count, partial(mechanism.randomize, values, SYSTEM))
+        )
+        tallied = alternate(
+            repetitions, words, partial(_timed, count, partial(mechanism.tally, reports))
+        )
+        alone = [
+            _timed(_ALONE, partial(_alone, mechanism, member.domain.size))
+            for _ in range(repetitions)
+        ]
+        for way, pairs, goal in (
+            ("randomize", randomized, member.randomize),
+            ("tally", tallied, member.tally),
+        ):
             what = f"{member.title}: {way}"
             ratios.append(Figure(what, pairs.against(_rate)))
-            rates.append(Figure(what, tuple(map(_rate, pairs.subjects)), RATE, None if goal is None else Goal(at_least=goal)))
-        singles.append(spread(f"{member.title}: randomize one report", alone, lambda sample: sample.cpu_us, MICROSECONDS))
+            rates.append(
+                Figure(
+                    what,
+                    tuple(map(_rate, pairs.subjects)),
+                    RATE,
+                    None if goal is None else Goal(at_least=goal),
+                )
+            )
+        singles.append(
+            spread(
+                f"{member.title}: randomize one report",
+                alone,
+                lambda sample: sample.cpu_us,
+                MICROSECONDS,
+            )
+        )
         limit = spread("AES-CTR words", (*randomized.limits, *tallied.limits), _rate, RATE)
-    notes = (f"{most:,} reports per run, fewer where one costs more; one process, epsilon0 = {_EPSILON0:g}",)
+    notes = (
+        f"{most:,} reports per run, fewer where one costs more; one process, epsilon0 = "
+        f"{_EPSILON0:g}",
+    )
     return Outcome((*ratios, *rates, *singles, _wide(bench), limit), notes)
 
 
@@ -88,7 +132,10 @@ def _wide(bench: Bench) -> Figure:
     cells, count = bench.pick(1 << 10, _WIDE, _WIDE), bench.pick(2_000, 1_000_000, 1_000_000)
     mechanism = HadamardBit(tuple(map(str, range(cells))), least_flip(_EPSILON0))
     reports = mechanism.randomize(np.arange(count, dtype=np.int64) % cells, SYSTEM)[:, 0, :]
-    runs = [_timed(count, lambda: mechanism.estimate(mechanism.tally(reports))) for _ in range(bench.repetitions)]
+    runs = [
+        _timed(count, lambda: mechanism.estimate(mechanism.tally(reports)))
+        for _ in range(bench.repetitions)
+    ]
     what = f"Hadamard bit, {cells:,} cells: {count:,} reports to estimates"
     return Figure(what, tuple(sample.cpu for sample in runs), SECONDS, goal=Goal(at_most=1.0))
 

@@ -1,4 +1,6 @@
-"""Peak memory of real services with a batch of n reports and one of ten times n: from the first report to the release."""
+"""Peak memory of real services with a batch of n reports and one of ten times n: from the first
+report to the release.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,14 @@ from benchmarks import machine
 from benchmarks.bench import Bench
 from benchmarks.figures import MEGABYTES, RATE, SECONDS, Figure, Goal, Outcome
 from benchmarks.site import Recipe, Site, seal_frames, started
-from shoal.analyzer.release import decode_release
+from shoal.analyzer.results.release import decode_release
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.clients.grpc_transport import GrpcTransport
+from shoal.clients.transports.grpc_transport import GrpcTransport
 
-TITLE = "peak resident memory of shuffler and analyzer, each with its workers, from the first report to the release"
+TITLE = (
+    "peak resident memory of shuffler and analyzer, each with its workers, from the first report "
+    "to the release"
+)
 _BATCH = 500  # reports per call
 _IN_FLIGHT = 3  # calls per feeding process
 _PATIENCE_S = 600.0
@@ -39,19 +44,41 @@ def run(bench: Bench) -> Outcome:
     small, large = bench.pick((300, 300), (10_000, 100_000), (100_000, 1_000_000))
     walks = {reports: walk(bench, bench.site(reports)) for reports in sorted({small, large})}
     little, much = walks[small], walks[large]
-    figures = [Figure(f"{role}: peak at {large:,} / at {small:,}", (much.peaks[role] / little.peaks[role],)) for role in _ROLES]
-    figures += [Figure(f"{role}: peak at {large:,} reports", (much.peaks[role],), MEGABYTES, Goal(at_most=200)) for role in _ROLES]
-    figures += [Figure(f"{role}: peak at {small:,} reports", (little.peaks[role],), MEGABYTES) for role in _ROLES]
+    figures = [
+        Figure(
+            f"{role}: peak at {large:,} / at {small:,}", (much.peaks[role] / little.peaks[role],)
+        )
+        for role in _ROLES
+    ]
+    figures += [
+        Figure(
+            f"{role}: peak at {large:,} reports", (much.peaks[role],), MEGABYTES, Goal(at_most=200)
+        )
+        for role in _ROLES
+    ]
+    figures += [
+        Figure(f"{role}: peak at {small:,} reports", (little.peaks[role],), MEGABYTES)
+        for role in _ROLES
+    ]
     figures += [
         Figure(f"hop-sealed and submitted, {large:,} reports", (large / much.submit_s,), RATE),
-        Figure("last report to release: closed, sealed, delayed, delivered, opened", (much.release_s,), SECONDS),
+        Figure(
+            "last report to release: closed, sealed, delayed, delivered, opened",
+            (much.release_s,),
+            SECONDS,
+        ),
     ]
-    notes = ("the limit is the same service with a tenth of the reports: a ratio near 1 means memory does not grow with the batch",)
+    notes = (
+        "the limit is the same service with a tenth of the reports: a ratio near 1 means memory "
+        "does not grow with the batch",
+    )
     return Outcome(tuple(figures), notes)
 
 
 def walk(bench: Bench, site: Site) -> Walk:
-    """Everything is real: sealed reports in frames over TLS, the window closing when it is full, delivery, release."""
+    """Everything is real: sealed reports in frames over TLS, the window closing when it is full,
+    delivery, release.
+    """
     rows = site.rows(bench.pool)
     shuffler, analyzer = site.shuffler(), site.analyzer()
     try:
@@ -60,7 +87,15 @@ def walk(bench: Bench, site: Site) -> Walk:
             begin = time.monotonic()
             share = -(-site.reports // bench.cores)
             feeding = [
-                bench.pool.submit(feed, site.address, site.ca, site.recipe, rows, first, min(share, site.reports - first))
+                bench.pool.submit(
+                    feed,
+                    site.address,
+                    site.ca,
+                    site.recipe,
+                    rows,
+                    first,
+                    min(share, site.reports - first),
+                )
                 for first in range(0, site.reports, share)
             ]
             for one in feeding:
@@ -95,7 +130,9 @@ def _await_release(site: Site) -> None:
 
 
 class _Watch:
-    """Looks at the services' processes four times a second: workers come and go, and take their peaks with them."""
+    """Looks at the services' processes four times a second: workers come and go, and take their
+    peaks with them.
+    """
 
     def __init__(self, services: dict[str, int]) -> None:
         self._services, self._end = services, threading.Event()
@@ -119,7 +156,8 @@ class _Watch:
                     self.peaks[role] = max(self.peaks[role], machine.peak_mb(pid))
 
 
-# --- in a feeding process ---------------------------------------------------------------------------------------------
+# --- in a feeding process
+# ---------------------------------------------------------------------------------------------
 
 
 def feed(address: str, ca: bytes, recipe: Recipe, path: Path, first: int, count: int) -> None:
@@ -127,7 +165,9 @@ def feed(address: str, ca: bytes, recipe: Recipe, path: Path, first: int, count:
     uvloop.run(_feed(address, ca, recipe, path, first, count))
 
 
-async def _feed(address: str, ca: bytes, recipe: Recipe, path: Path, first: int, count: int) -> None:
+async def _feed(
+    address: str, ca: bytes, recipe: Recipe, path: Path, first: int, count: int
+) -> None:
     transport = GrpcTransport(address, ca, private_pool=True)
     starts = iter(range(first, first + count, _BATCH))
 

@@ -1,4 +1,6 @@
-"""The analyzer's work on a batch: open every row, judge it, tally it, count each nonce once; against opening the rows alone."""
+"""The analyzer's work on a batch: open every row, judge it, tally it, count each nonce once;
+against opening the rows alone.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,26 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.bench import Bench
-from benchmarks.figures import MEGABYTES, MICROSECONDS, RATE, Figure, Goal, Outcome, Sample, alternate, spread
+from benchmarks.figures import (
+    MEGABYTES,
+    MICROSECONDS,
+    RATE,
+    Figure,
+    Goal,
+    Outcome,
+    Sample,
+    alternate,
+    spread,
+)
 from benchmarks.raw import Opening, Processes, open_held
 from benchmarks.site import WINDOW
 from shoal import codec
-from shoal.analyzer.opening import Opener, open_batch
+from shoal.analyzer.batches.opening import Opener, open_batch
 from shoal.crypto.envelope import report_info
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.suites import parse_config
 from shoal.ids import TaskId
-from shoal.workers import WorkerPool
+from shoal.services.workers import WorkerPool
 
 TITLE = "a batch opened and tallied / opening its rows in as many processes"
 
@@ -43,9 +55,15 @@ def run(bench: Bench) -> Outcome:
     reports, repetitions = bench.pick(2_000, 100_000, 1_000_000), bench.pick(1, 3, 3)
     site = bench.site(reports)
     path = site.rows(bench.pool)
-    config, secret, size = site.analyzer_key.config, site.analyzer_key.to_raw_secret(), site.recipe.row_size
+    config, secret, size = (
+        site.analyzer_key.config,
+        site.analyzer_key.to_raw_secret(),
+        site.recipe.row_size,
+    )
     slice_rows = bench.pick(2_000, 100_000, 200_000)
-    opening = Opening(config.suite, secret, report_info(site.served.task_id, WINDOW, config.key_id), size)
+    opening = Opening(
+        config.suite, secret, report_info(site.served.task_id, WINDOW, config.key_id), size
+    )
     batch = Batch(path, site.recipe.task, site.recipe.analyzer_key, secret, size, bench.cores)
     openers, analyzer = Processes(bench.cores), WorkerPool(1)
     try:
@@ -64,24 +82,42 @@ def run(bench: Bench) -> Outcome:
     return Outcome(
         (
             Figure("rate", pairs.rates(), goal=Goal(at_least=0.95)),
-            Figure("CPU per report, parent and workers", pairs.against(lambda sample: sample.cpu_us)),
+            Figure(
+                "CPU per report, parent and workers", pairs.against(lambda sample: sample.cpu_us)
+            ),
             spread("raw opens: rate", pairs.limits, lambda sample: sample.rate, RATE),
             spread("opened and tallied: rate", pairs.subjects, lambda sample: sample.rate, RATE),
             spread("raw opens: CPU", pairs.limits, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread("opened and tallied: CPU of parent and workers", pairs.subjects, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread("CPU of the parent alone, per report", pairs.subjects, lambda sample: sample.extra["parent_us"], MICROSECONDS),
+            spread(
+                "opened and tallied: CPU of parent and workers",
+                pairs.subjects,
+                lambda sample: sample.cpu_us,
+                MICROSECONDS,
+            ),
+            spread(
+                "CPU of the parent alone, per report",
+                pairs.subjects,
+                lambda sample: sample.extra["parent_us"],
+                MICROSECONDS,
+            ),
             Figure("peak memory of the parent", (peaks[0],), MEGABYTES),
             Figure("peak memory of its largest worker", (max(peaks[1:]),), MEGABYTES),
         ),
-        (f"{reports:,} different sealed reports of {size} bytes in a file; the limit opens {slice_rows:,} of them around each run",),
+        (
+            f"{reports:,} different sealed reports of {size} bytes in a file; the limit opens "
+            f"{slice_rows:,} of them around each run",
+        ),
     )
 
 
-# --- in the process that plays the analyzer ----------------------------------------------------------------------------
+# --- in the process that plays the analyzer
+# ----------------------------------------------------------------------------
 
 
 def prepare(batch: Batch) -> None:
-    """Workers run before the first batch, as in the service; one small batch makes their imports."""
+    """Workers run before the first batch, as in the service; one small batch makes their
+    imports.
+    """
     global _pool  # noqa: PLW0603 - one process, one analyzer
     _pool = WorkerPool(batch.workers)
     _pool.warm()
@@ -91,7 +127,13 @@ def opened(batch: Batch, reports: int) -> Sample:
     if _pool is None:
         raise RuntimeError("prepare first")
     task, suite = codec.decode_task(batch.task), parse_config(batch.config).suite
-    opener = Opener.of(task, TaskId.of(batch.task), WINDOW, HpkePrivateKey.from_raw_secret(suite, batch.secret), batch.row_size)
+    opener = Opener.of(
+        task,
+        TaskId.of(batch.task),
+        WINDOW,
+        HpkePrivateKey.from_raw_secret(suite, batch.secret),
+        batch.row_size,
+    )
     before, parent, begin = machine.cpu_s(os.getpid()), time.process_time(), time.perf_counter()
     result = asyncio.run(open_batch(_pool, batch.path, opener))
     wall, parent = time.perf_counter() - begin, time.process_time() - parent

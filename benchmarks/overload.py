@@ -1,4 +1,6 @@
-"""More batches than can be opened: what a real shuffler still gets done at 1 to 10 times its capacity, and what strangers make it hold."""
+"""More batches than can be opened: what a real shuffler still gets done at 1 to 10 times its
+capacity, and what strangers make it hold.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,12 @@ from shoal.errors import RETRYABLE, ShoalError
 from shoal.limits import LIMITS
 from shoal.protos import submit_pb2
 from shoal.rpc.channel import build_channel, call
-from shoal.workers import WorkerPool
+from shoal.services.workers import WorkerPool
 
-TITLE = "SubmitBatch, 500 reports per call, offered at 1 to 10 times capacity by relays that come again when told / capacity"
+TITLE = (
+    "SubmitBatch, 500 reports per call, offered at 1 to 10 times capacity by relays that come "
+    "again when told / capacity"
+)
 SUBMIT_BATCH = "/shoal.v1.Ingress/SubmitBatch"
 _RELAYS = 20  # connections
 _IN_FLIGHT = 8  # calls at once while capacity is measured
@@ -33,8 +38,8 @@ _QUIET_S = 5.0  # after a flood, until memory is looked at again
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What became of batches that were offered at a rate. ``taken``: those acknowledged within ``wall`` seconds; ``latencies_ms``: of the
-    calls that brought them; ``refused``: calls by kind.
+    """What became of batches that were offered at a rate. ``taken``: those acknowledged within
+    ``wall`` seconds; ``latencies_ms``: of the calls that brought them; ``refused``: calls by kind.
     """
 
     offered: int
@@ -48,7 +53,9 @@ def run(bench: Bench) -> Outcome:
     size, seconds = bench.pick(20, 500, 500), bench.pick(1.0, 10.0, 30.0)
     levels = bench.pick((2,), (1, 2, 5, 10), (1, 2, 3, 5, 7, 10))
     batches, workers = bench.pick(4, 60, 120), max(1, bench.cores - 1)
-    site = bench.fresh_site("overload", size * batches + 1)  # one more than is sent: the window stays open
+    site = bench.fresh_site(
+        "overload", size * batches + 1
+    )  # one more than is sent: the window stays open
     requests = site.frames(bench.pool, size * batches).batches(size)
     shuffler, caller = site.shuffler(workers), WorkerPool(1)
     figures, notes = list[Figure](), list[str]()
@@ -57,7 +64,9 @@ def run(bench: Bench) -> Outcome:
         pid = shuffler.pid or 0
 
         def capacity() -> float:
-            """Reports per second while as many calls as keep it busy are under way; what is sent again costs as much to open."""
+            """Reports per second while as many calls as keep it busy are under way; what is sent
+            again costs as much to open.
+            """
             load = caller.submit(busy, site.address, site.ca, requests, seconds / 2).result()
             return load.taken * size / load.wall
 
@@ -69,21 +78,59 @@ def run(bench: Bench) -> Outcome:
             capacities.append(capacity())
             around = (capacities[-2] + capacities[-1]) / 2
             goal = Goal(at_least=0.9) if level > 1 else None
-            figures.append(Figure(f"{level} x: goodput / capacity", (load.taken * size / load.wall / around,), RATIO, goal))
+            figures.append(
+                Figure(
+                    f"{level} x: goodput / capacity",
+                    (load.taken * size / load.wall / around,),
+                    RATIO,
+                    goal,
+                )
+            )
             worst = max(worst, quantile(load.latencies_ms, 0.99) if load.latencies_ms else 0.0)
-            figures.append(Figure(f"{level} x: p99 of calls that were taken", (quantile(load.latencies_ms or [0.0], 0.99),), MILLISECONDS))
-            figures.append(Figure(f"{level} x: peak memory of the main process so far", (machine.peak_mb(pid),), MEGABYTES))
-            told = ", ".join(f"{count} {kind}" for kind, count in sorted(load.refused.items())) or "none"
-            notes.append(f"{level} x: {load.offered} batches offered in {load.wall:.0f} s, {load.taken} taken; refusals: {told}")
+            figures.append(
+                Figure(
+                    f"{level} x: p99 of calls that were taken",
+                    (quantile(load.latencies_ms or [0.0], 0.99),),
+                    MILLISECONDS,
+                )
+            )
+            figures.append(
+                Figure(
+                    f"{level} x: peak memory of the main process so far",
+                    (machine.peak_mb(pid),),
+                    MEGABYTES,
+                )
+            )
+            told = (
+                ", ".join(f"{count} {kind}" for kind, count in sorted(load.refused.items()))
+                or "none"
+            )
+            notes.append(
+                f"{level} x: {load.offered} batches offered in {load.wall:.0f} s, {load.taken} "
+                f"taken; refusals: {told}"
+            )
         figures.append(Figure("capacity", tuple(capacities), RATE))
         calls = bench.pick(8, 1_000, 1_000)
         caller.submit(flood, site.address, site.ca, requests[0], calls).result()
-        figures.append(Figure(f"peak memory with {calls:,} calls of 1 MiB at once", (machine.peak_mb(pid),), MEGABYTES, Goal(at_most=700)))
+        figures.append(
+            Figure(
+                f"peak memory with {calls:,} calls of 1 MiB at once",
+                (machine.peak_mb(pid),),
+                MEGABYTES,
+                Goal(at_most=700),
+            )
+        )
         time.sleep(bench.pick(0.0, _QUIET_S, _QUIET_S))
         figures.append(Figure("memory some seconds later", (resident_mb(pid),), MEGABYTES))
         held = bench.pick(40, 2_000, 2_000)
         answered = caller.submit(silence, site.address, site.ca, requests[0], held).result()
-        figures.append(Figure(f"one batch while {held:,} calls send headers alone", (answered * 1000,), MILLISECONDS))
+        figures.append(
+            Figure(
+                f"one batch while {held:,} calls send headers alone",
+                (answered * 1000,),
+                MILLISECONDS,
+            )
+        )
     finally:
         shuffler.stop()
         caller.close()
@@ -98,7 +145,8 @@ def resident_mb(pid: int) -> float:
     return 0.0
 
 
-# --- in the calling process -------------------------------------------------------------------------------------------
+# --- in the calling process
+# -------------------------------------------------------------------------------------------
 
 
 def busy(address: str, ca: bytes, requests: list[bytes], seconds: float) -> Load:
@@ -115,7 +163,12 @@ async def _busy(address: str, ca: bytes, requests: list[bytes], seconds: float) 
 
         async def relay(number: int) -> None:
             while loop.time() < begin + seconds:
-                await _relay(channels[number], requests[(len(latencies) + number) % len(requests)], latencies, refused)
+                await _relay(
+                    channels[number],
+                    requests[(len(latencies) + number) % len(requests)],
+                    latencies,
+                    refused,
+                )
 
         await asyncio.gather(*(relay(number) for number in range(_IN_FLIGHT)))
         return Load(len(latencies), len(latencies), loop.time() - begin, latencies, refused)
@@ -124,7 +177,9 @@ async def _busy(address: str, ca: bytes, requests: list[bytes], seconds: float) 
             await channel.close()
 
 
-async def _relay(channel: grpc.aio.Channel, request: bytes, latencies: list[float], refused: dict[str, int]) -> None:
+async def _relay(
+    channel: grpc.aio.Channel, request: bytes, latencies: list[float], refused: dict[str, int]
+) -> None:
     """Until the batch is taken; as a relay does, it waits as long as it is told to."""
     loop, attempts = asyncio.get_running_loop(), 0
     while True:
@@ -143,21 +198,30 @@ async def _relay(channel: grpc.aio.Channel, request: bytes, latencies: list[floa
 
 
 def offer(address: str, ca: bytes, requests: list[bytes], rate: float, seconds: float) -> Load:
-    """Batches at a steady rate (per second), whatever becomes of those before them; each is sent until it is taken or the time is over."""
+    """Batches at a steady rate (per second), whatever becomes of those before them; each is sent
+    until it is taken or the time is over.
+    """
     return uvloop.run(_offer(address, ca, requests, rate, seconds))
 
 
-async def _offer(address: str, ca: bytes, requests: list[bytes], rate: float, seconds: float) -> Load:
+async def _offer(
+    address: str, ca: bytes, requests: list[bytes], rate: float, seconds: float
+) -> Load:
     loop, latencies, refused = asyncio.get_running_loop(), list[float](), dict[str, int]()
     channels = [build_channel(address, ca, private_pool=True) for _ in range(_RELAYS)]
     tasks = list[asyncio.Task[None]]()
 
     try:
-        await asyncio.gather(*(call(channel, "/grpc.health.v1.Health/Check", b"", 20.0) for channel in channels))
+        await asyncio.gather(
+            *(call(channel, "/grpc.health.v1.Health/Check", b"", 20.0) for channel in channels)
+        )
         begin = loop.time()
         while (now := loop.time()) < begin + seconds:
             while len(tasks) < (now - begin) * rate:
-                channel, request = channels[len(tasks) % _RELAYS], requests[len(tasks) % len(requests)]
+                channel, request = (
+                    channels[len(tasks) % _RELAYS],
+                    requests[len(tasks) % len(requests)],
+                )
                 tasks.append(asyncio.create_task(_relay(channel, request, latencies, refused)))
             await asyncio.sleep(0.005)
         wall, taken, offered = loop.time() - begin, len(latencies), len(tasks)
@@ -173,7 +237,9 @@ async def _offer(address: str, ca: bytes, requests: list[bytes], rate: float, se
 
 
 def flood(address: str, ca: bytes, request: bytes, calls: int) -> dict[str, int]:
-    """So many calls at once, each as large as a call may be: copies of one frame. How they ended."""
+    """So many calls at once, each as large as a call may be: copies of one frame. How they
+    ended.
+    """
     frame = submit_pb2.SubmitBatchRequest.FromString(request).frames[0]
     large = submit_pb2.SubmitBatchRequest(
         frames=[frame] * min(LIMITS.batch_frames, LIMITS.batch_bytes // (len(frame) + 4))
@@ -202,7 +268,9 @@ async def _flood(address: str, ca: bytes, request: bytes, calls: int) -> dict[st
 
 
 def silence(address: str, ca: bytes, request: bytes, calls: int) -> float:
-    """Seconds that one batch takes, its connection included, while so many calls of ten strangers send headers and no message."""
+    """Seconds that one batch takes, its connection included, while so many calls of ten strangers
+    send headers and no message.
+    """
     return uvloop.run(_silence(address, ca, request, calls))
 
 
@@ -215,10 +283,13 @@ async def _silence(address: str, ca: bytes, request: bytes, calls: int) -> float
         channels = [build_channel(address, ca, private_pool=True) for _ in range(11)]
         for channel in channels:
             stack.push_async_callback(channel.close)
-        streams: list[grpc.aio.StreamUnaryMultiCallable[bytes, bytes]] = [one.stream_unary(SUBMIT_BATCH) for one in channels[1:]]
+        streams: list[grpc.aio.StreamUnaryMultiCallable[bytes, bytes]] = [
+            one.stream_unary(SUBMIT_BATCH) for one in channels[1:]
+        ]
         held = [streams[number % 10](never()) for number in range(calls)]
         await asyncio.gather(
-            *(call(channel, "/grpc.health.v1.Health/Check", b"", 20.0) for channel in channels[1:]), return_exceptions=True
+            *(call(channel, "/grpc.health.v1.Health/Check", b"", 20.0) for channel in channels[1:]),
+            return_exceptions=True,
         )
         begin = time.perf_counter()
         await _relay(channels[0], request, [], {})

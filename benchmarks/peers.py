@@ -1,8 +1,10 @@
-"""Our frequency randomizers beside those of pure-ldp and multi-freq-ldpy: speed of both sides, and squared error per report.
+"""Our frequency randomizers beside those of pure-ldp and multi-freq-ldpy: speed of both sides, and
+squared error per report.
 
-The same devices' cells, the same number of reports, one thread each, CPU time, and turn by turn: every run of ours stands between two of
-theirs. All of it is seen from a user's place: from cells to reports, and from reports to an estimate of every cell. Ours are drawn by the
-array from a cipher's stream, theirs one by one from Python's and numpy's Mersenne twister.
+The same devices' cells, the same number of reports, one thread each, CPU time, and turn by turn:
+every run of ours stands between two of theirs. All of it is seen from a user's place: from cells to
+reports, and from reports to an estimate of every cell. Ours are drawn by the array from a cipher's
+stream, theirs one by one from Python's and numpy's Mersenne twister.
 """
 
 from __future__ import annotations
@@ -27,20 +29,27 @@ from shoal.domain import Categories
 from shoal.entropy import SYSTEM
 from shoal.mechanisms import Mechanism, create, design
 
-TITLE = "our randomizers / those of pure-ldp and multi-freq-ldpy: reports per core-second, and squared error"
+TITLE = (
+    "our randomizers / those of pure-ldp and multi-freq-ldpy: reports per core-second, and squared "
+    "error"
+)
 INSTALL = "pure-ldp and multi-freq-ldpy were not measured: `make peers` makes their environment"
 PYTHON = Path(__file__).resolve().parent.parent / ".venv-peers" / "bin" / "python"
 _EPSILON0 = 1.0
 _ERROR_RUNS = 40  # of ours: the error of a few says little at 16 cells
 _NOTES = (
-    "epsilon0 = 1; cell i is held by a share of devices proportional to 1 / (i + 1); as many reports for each library",
-    "multi-freq-ldpy's estimates are biased: what is below 0 becomes 0 and the rest is divided by its sum; that hides noise in empty cells",
+    "epsilon0 = 1; cell i is held by a share of devices proportional to 1 / (i + 1); as many "
+    "reports for each library",
+    "multi-freq-ldpy's estimates are biased: what is below 0 becomes 0 and the rest is divided by "
+    "its sum; that hides noise in empty cells",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One randomizer, who else has it, and (cells, reports a run): as many as the slowest of them does in a few seconds."""
+    """One randomizer, who else has it, and (cells, reports a run): as many as the slowest of them
+    does in a few seconds.
+    """
 
     title: str
     name: str
@@ -51,17 +60,35 @@ class Protocol:
 
 BOTH = ("pure-ldp", "multi-freq-ldpy")
 PROTOCOLS = (
-    Protocol("k-ary", "krr", "", BOTH, ((16, 20_000), (128, 20_000), (1024, 20_000), (65_536, 5_000))),
+    Protocol(
+        "k-ary", "krr", "", BOTH, ((16, 20_000), (128, 20_000), (1024, 20_000), (65_536, 5_000))
+    ),
     Protocol("optimized unary", "unary", "oue", BOTH, ((16, 10_000), (128, 10_000), (1024, 2_000))),
-    Protocol("local hashing", "local_hash", "olh", BOTH, ((16, 10_000), (128, 5_000), (1024, 1_000), (65_536, 20))),
-    Protocol("Hadamard bit", "hadamard", "", ("pure-ldp",), ((16, 20_000), (128, 20_000), (1024, 20_000), (65_536, 20_000))),
-    Protocol("subset", "subset", "", ("multi-freq-ldpy",), ((16, 10_000), (128, 10_000), (1024, 2_000))),
+    Protocol(
+        "local hashing",
+        "local_hash",
+        "olh",
+        BOTH,
+        ((16, 10_000), (128, 5_000), (1024, 1_000), (65_536, 20)),
+    ),
+    Protocol(
+        "Hadamard bit",
+        "hadamard",
+        "",
+        ("pure-ldp",),
+        ((16, 20_000), (128, 20_000), (1024, 20_000), (65_536, 20_000)),
+    ),
+    Protocol(
+        "subset", "subset", "", ("multi-freq-ldpy",), ((16, 10_000), (128, 10_000), (1024, 2_000))
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """CPU seconds of ``reports`` reports on either side, and the mean over cells of the squared error of the estimated counts."""
+    """CPU seconds of ``reports`` reports on either side, and the mean over cells of the squared
+    error of the estimated counts.
+    """
 
     reports: int
     randomize_s: float
@@ -70,8 +97,12 @@ class Run:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Reports per core-second, drawn and collected. No clock here is finer than a microsecond."""
-        return self.reports / max(self.randomize_s, 1e-6), self.reports / max(self.aggregate_s, 1e-6)
+        """Reports per core-second, drawn and collected. No clock here is finer than a
+        microsecond.
+        """
+        return self.reports / max(self.randomize_s, 1e-6), self.reports / max(
+            self.aggregate_s, 1e-6
+        )
 
 
 def run(bench: Bench) -> Outcome:
@@ -101,7 +132,9 @@ class _Found:
     notes: list[str] = field(default_factory=list)
 
     def measure(self, protocol: Protocol, cells: int, reports: int) -> None:
-        """One protocol at one number of cells, ours alone and then beside each library that has it."""
+        """One protocol at one number of cells, ours alone and then beside each library that has
+        it.
+        """
         what = f"{protocol.title}, {cells:,} cells"
         domain = Categories(tuple(f"c{i}" for i in range(cells - 1)))
         mechanism = create(design(protocol.name, domain, _EPSILON0, protocol.setting), domain)
@@ -109,13 +142,24 @@ class _Found:
         ours = partial(timed, mechanism, values)
         ours()
         runs = [ours() for _ in range(self.bench.pick(2, 10, _ERROR_RUNS))]
-        formula = float(np.mean(mechanism.expected_stderr(np.bincount(values, minlength=cells)) ** 2))
-        self.ratios.append(Figure(f"{what}: squared error / its formula", (statistics.fmean(one.squared for one in runs) / formula,)))
+        formula = float(
+            np.mean(mechanism.expected_stderr(np.bincount(values, minlength=cells)) ** 2)
+        )
+        self.ratios.append(
+            Figure(
+                f"{what}: squared error / its formula",
+                (statistics.fmean(one.squared for one in runs) / formula,),
+            )
+        )
         self.rates += _absolute(f"{what}, ours", runs)
         for library in protocol.libraries:
             if self.peers is None:
                 continue
-            pairs = beside(self.bench.repetitions, partial(self.peers.run, library, protocol.name, cells, values), ours)
+            pairs = beside(
+                self.bench.repetitions,
+                partial(self.peers.run, library, protocol.name, cells, values),
+                ours,
+            )
             if isinstance(pairs, str):
                 self.notes.append(f"{library}, {what}: {pairs}")
                 continue
@@ -148,11 +192,16 @@ class Beside:
 
     def against(self, side: int) -> tuple[float, ...]:
         """Our rate over the mean of their two around it; ``side``: 0 to draw, 1 to estimate."""
-        around = [(a.rates[side] + b.rates[side]) / 2 for a, b in zip(self.theirs, self.theirs[1:], strict=False)]
+        around = [
+            (a.rates[side] + b.rates[side]) / 2
+            for a, b in zip(self.theirs, self.theirs[1:], strict=False)
+        ]
         return tuple(one.rates[side] / limit for one, limit in zip(self.ours, around, strict=True))
 
 
-def beside(repetitions: int, theirs: Callable[[], Run | str], ours: Callable[[], Run]) -> Beside | str:
+def beside(
+    repetitions: int, theirs: Callable[[], Run | str], ours: Callable[[], Run]
+) -> Beside | str:
     """Both in turn; or what the other library said instead."""
     found: list[Run] = []
     subjects: list[Run] = []
@@ -167,11 +216,15 @@ def beside(repetitions: int, theirs: Callable[[], Run | str], ours: Callable[[],
 
 
 def zipf(cells: int, count: int) -> NDArray[np.int64]:
-    """The same cells in every run, int64[count]: largest shares first, in shuffled-looking order (a fixed stride)."""
+    """The same cells in every run, int64[count]: largest shares first, in shuffled-looking order (a
+    fixed stride).
+    """
     weights = 1.0 / np.arange(1, cells + 1)
     bounds = np.rint(np.cumsum(weights / weights.sum()) * count).astype(np.int64)
     ordered = np.searchsorted(bounds, np.arange(count), side="right").astype(np.int64)
-    stride = next(step for step in range(max(1, int(count * 0.618)), count + 2) if np.gcd(step, count) == 1)
+    stride = next(
+        step for step in range(max(1, int(count * 0.618)), count + 2) if np.gcd(step, count) == 1
+    )
     return ordered[np.arange(count) * stride % count]
 
 
@@ -195,17 +248,32 @@ class Peers:
     def __init__(self, python: Path) -> None:
         script = Path(__file__).with_name("peers_child.py")
         # One thread, as ours. Their libraries warn about what they do themselves.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        environment = {
+            **os.environ,
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "ignore",
+        }
         environment.pop("PYTHONPATH", None)
         self._process = subprocess.Popen(
-            [str(python), str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [str(python), str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
 
     def run(self, library: str, protocol: str, cells: int, values: NDArray[np.int64]) -> Run | str:
         """One run, or what the library said instead. Raises RuntimeError if the process is gone."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"library": library, "protocol": protocol, "cells": cells, "epsilon": _EPSILON0, "values": values.tolist()}
+        asked = {
+            "library": library,
+            "protocol": protocol,
+            "cells": cells,
+            "epsilon": _EPSILON0,
+            "values": values.tolist(),
+        }
         try:
             self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
@@ -213,11 +281,19 @@ class Peers:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise RuntimeError(f"the process of the other libraries ended: look at its error above, and run `make peers` again ({library})")
+            raise RuntimeError(
+                "the process of the other libraries ended: look at its error above, and run `make "
+                f"peers` again ({library})"
+            )
         told = json.loads(line)
         if "error" in told:
             return str(told["error"])
-        return Run(values.size, told["randomize_s"], told["aggregate_s"], squared_error(np.array(told["counts"]), values))
+        return Run(
+            values.size,
+            told["randomize_s"],
+            told["aggregate_s"],
+            squared_error(np.array(told["counts"]), values),
+        )
 
     def close(self) -> None:
         """End it and wait for it."""

@@ -1,4 +1,6 @@
-"""How fast one core makes complete frames when the key agreements lie ready; against the two AEAD calls per report that are left."""
+"""How fast one core makes complete frames when the key agreements lie ready; against the two AEAD
+calls per report that are left.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from shoal.clients.fleet.pool import BLOCK, make_frames, pool_of_raw, prepare_po
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info
 from shoal.crypto.trust import trust_schedule, trust_task
 
-TITLE = "frames drawn and sealed from prepared key agreements / two bare AES-128-GCM calls per report under fresh keys"
+TITLE = (
+    "frames drawn and sealed from prepared key agreements / two bare AES-128-GCM calls per report "
+    "under fresh keys"
+)
 PER_CORE = 80_000  # reports per second of one core
 
 
@@ -32,10 +37,20 @@ class Recipe:
 
 
 def run(bench: Bench) -> Outcome:
-    held, rounds, repetitions = bench.pick(64, 8_192, 8_192), bench.pick(1, 4, 12), bench.repetitions
+    held, rounds, repetitions = (
+        bench.pick(64, 8_192, 8_192),
+        bench.pick(1, 4, 12),
+        bench.repetitions,
+    )
     site = bench.fresh_site("prepared", held)
-    recipe = Recipe(site.pair.signed_task, site.pair.signed_schedule, frozenset({site.workspace.authority}))
-    analyzer, hop, task = site.served.keys.analyzer_keys[WINDOW], site.served.keys.hop_keys[WINDOW], site.pair.task
+    recipe = Recipe(
+        site.pair.signed_task, site.pair.signed_schedule, frozenset({site.workspace.authority})
+    )
+    analyzer, hop, task = (
+        site.served.keys.analyzer_keys[WINDOW],
+        site.served.keys.hop_keys[WINDOW],
+        site.pair.task,
+    )
     frame = len(site.frames(bench.pool, 1).frames[0])
     sizes = (NONCE_SIZE + task.report_size, frame - HEADER_SIZE - hop.suite.overhead)
     layers = (
@@ -46,36 +61,82 @@ def run(bench: Bench) -> Outcome:
     few = held // 4
     try:
         one.run(frames, recipe, held, 1)  # imports, and prepares
-        pairs = alternate(repetitions, lambda: one.run(two_aeads, sizes, held, rounds), lambda: one.run(frames, recipe, held, rounds))
-        drawn = alternate(1, lambda: one.run(two_aeads, sizes, held, rounds), lambda: one.run(draw_only, recipe, held, rounds))
-        ahead = alternate(bench.pick(1, 1, 3), lambda: one.run(seal_layers, layers, few), lambda: one.run(prepare_only, recipe, few))
-        lone = alternate(1, lambda: one.run(two_aeads, sizes, held, rounds), lambda: one.run(seal_at_once, recipe, few))
+        pairs = alternate(
+            repetitions,
+            lambda: one.run(two_aeads, sizes, held, rounds),
+            lambda: one.run(frames, recipe, held, rounds),
+        )
+        drawn = alternate(
+            1,
+            lambda: one.run(two_aeads, sizes, held, rounds),
+            lambda: one.run(draw_only, recipe, held, rounds),
+        )
+        ahead = alternate(
+            bench.pick(1, 1, 3),
+            lambda: one.run(seal_layers, layers, few),
+            lambda: one.run(prepare_only, recipe, few),
+        )
+        lone = alternate(
+            1,
+            lambda: one.run(two_aeads, sizes, held, rounds),
+            lambda: one.run(seal_at_once, recipe, few),
+        )
     finally:
         one.close()
     return Outcome(
         (
             Figure("encode, randomize and frame: CPU", pairs.against(lambda sample: sample.cpu_us)),
-            Figure("preparing / two bare HPKE seals: CPU", ahead.against(lambda sample: sample.cpu_us)),
+            Figure(
+                "preparing / two bare HPKE seals: CPU", ahead.against(lambda sample: sample.cpu_us)
+            ),
             Figure(
                 "frames per second of one core",
                 tuple(1e6 / sample.cpu_us for sample in pairs.subjects),
                 RATE,
                 Goal(at_least=PER_CORE) if bench.pick(0, 1, 1) else None,
             ),
-            spread("encode, randomize and frame: CPU", pairs.subjects, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread("of it encode and randomize: CPU", drawn.subjects, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread("two AES-128-GCM calls, keys set up: CPU", pairs.limits, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread("preparing, once per report and before the clock: CPU", ahead.subjects, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread("the same report without preparation: CPU", lone.subjects, lambda sample: sample.cpu_us, MICROSECONDS),
+            spread(
+                "encode, randomize and frame: CPU",
+                pairs.subjects,
+                lambda sample: sample.cpu_us,
+                MICROSECONDS,
+            ),
+            spread(
+                "of it encode and randomize: CPU",
+                drawn.subjects,
+                lambda sample: sample.cpu_us,
+                MICROSECONDS,
+            ),
+            spread(
+                "two AES-128-GCM calls, keys set up: CPU",
+                pairs.limits,
+                lambda sample: sample.cpu_us,
+                MICROSECONDS,
+            ),
+            spread(
+                "preparing, once per report and before the clock: CPU",
+                ahead.subjects,
+                lambda sample: sample.cpu_us,
+                MICROSECONDS,
+            ),
+            spread(
+                "the same report without preparation: CPU",
+                lone.subjects,
+                lambda sample: sample.cpu_us,
+                MICROSECONDS,
+            ),
         ),
         (
-            f"one process, {BLOCK} reports per call; {held} encapsulations serve every round, as they may in a benchmark alone",
-            "what is prepared is not saved: preparing and sealing together cost as much as sealing at once",
+            f"one process, {BLOCK} reports per call; {held} encapsulations serve every round, as "
+            "they may in a benchmark alone",
+            "what is prepared is not saved: preparing and sealing together cost as much as sealing "
+            "at once",
         ),
     )
 
 
-# --- in a process -----------------------------------------------------------------------------------------------------
+# --- in a process
+# --------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4)
@@ -90,7 +151,9 @@ def _prepared(recipe: Recipe, count: int) -> tuple[bytes, bytes, bytes, bytes]:
 
 
 def frames(recipe: Recipe, held: int, rounds: int) -> Work:
-    """Frames of ``rounds`` times ``held`` reports. Throw-away keys: the same encapsulations serve every round, as they never may else."""
+    """Frames of ``rounds`` times ``held`` reports. Throw-away keys: the same encapsulations serve
+    every round, as they never may else.
+    """
     assignment, raw = _assignment(recipe), _prepared(recipe, held)
     spent = 0.0
     for _ in range(rounds):
@@ -128,8 +191,14 @@ def seal_at_once(recipe: Recipe, count: int) -> Work:
 
 
 def two_aeads(sizes: tuple[int, int], held: int, rounds: int) -> Work:
-    """What no preparation can spare: two keys set up and two plaintexts encrypted per report, keys and plaintexts made beforehand."""
-    keys, nonces, texts = [os.urandom(16) for _ in range(2 * held)], os.urandom(12), [bytes(size) for size in sizes]
+    """What no preparation can spare: two keys set up and two plaintexts encrypted per report, keys
+    and plaintexts made beforehand.
+    """
+    keys, nonces, texts = (
+        [os.urandom(16) for _ in range(2 * held)],
+        os.urandom(12),
+        [bytes(size) for size in sizes],
+    )
     begin = time.process_time()
     for _ in range(rounds):
         for report in range(0, 2 * held, 2):

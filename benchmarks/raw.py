@@ -1,7 +1,8 @@
-"""The bare limits of HPKE: the library's own calls in a loop, in as many processes as the subject has, and nothing around them.
+"""The bare limits of HPKE: the library's own calls in a loop, in as many processes as the subject
+has, and nothing around them.
 
-Each process holds its share of the inputs before the clock starts, so that only the calls are timed. Private keys are
-throw-away keys of this run.
+Each process holds its share of the inputs before the clock starts, so that only the calls are
+timed. Private keys are throw-away keys of this run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from benchmarks.figures import Sample
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.suites import SuiteId, parse_config
-from shoal.workers import WorkerPool
+from shoal.services.workers import WorkerPool
 
 Work = tuple[int, float]  # units done, core-seconds spent
 _held: dict[str, bytes] = {}
@@ -22,7 +23,9 @@ _held: dict[str, bytes] = {}
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How to open the sealed part of each input of ``size`` bytes, after its first ``skip`` bytes."""
+    """How to open the sealed part of each input of ``size`` bytes, after its first ``skip``
+    bytes.
+    """
 
     suite: SuiteId
     secret: bytes = field(repr=False)
@@ -59,14 +62,19 @@ class Processes:
         """``work(*arguments)`` in every process at once; the wall time is that of the slowest."""
         begin = time.perf_counter()
         done = [future.result() for future in [one.submit(work, *arguments) for one in self._each]]
-        return Sample(sum(units for units, _ in done), time.perf_counter() - begin, sum(cpu for _, cpu in done))
+        return Sample(
+            sum(units for units, _ in done),
+            time.perf_counter() - begin,
+            sum(cpu for _, cpu in done),
+        )
 
     def close(self) -> None:
         for one in self._each:
             one.close()
 
 
-# --- in a process -----------------------------------------------------------------------------------------------------
+# --- in a process
+# --------------------------------------------------------------------------------------------------
 
 
 def _hold(name: str, data: bytes) -> None:
@@ -76,7 +84,9 @@ def _hold(name: str, data: bytes) -> None:
 def open_held(name: str, opening: Opening) -> Work:
     """Open every input held under ``name``."""
     data, size, skip, info = _held[name], opening.size, opening.skip, opening.info
-    handle = HpkePrivateKey.from_raw_secret(opening.suite, opening.secret)._handle  # the library's object, without our wrapper
+    handle = HpkePrivateKey.from_raw_secret(
+        opening.suite, opening.secret
+    )._handle  # the library's object, without our wrapper
     decrypt = opening.suite.hpke.decrypt
     begin = time.process_time()
     for at in range(0, len(data), size):

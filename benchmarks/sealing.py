@@ -1,4 +1,6 @@
-"""What a load generator can seal: reports drawn and sealed in both layers as the simulator does; against the two seals alone."""
+"""What a load generator can seal: reports drawn and sealed in both layers as the simulator does;
+against the two seals alone.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,16 @@ from shoal.clients.core import Assignment, assign, messages_of, prepare, randomi
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.share import Share, SimulatedTask
 from shoal.clients.fleet.simulated import Simulation
-from shoal.clients.transport import Receipt
+from shoal.clients.transports.transport import Receipt
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 
 DRAWN = 256  # devices whose reports the simulator draws in one call (clients/fleet/reporter.py)
-TITLE = "reports drawn and sealed by the simulator / two bare HPKE seals per report in as many processes"
+TITLE = (
+    "reports drawn and sealed by the simulator / two bare HPKE seals per report in as many "
+    "processes"
+)
 
 
 def run(bench: Bench) -> Outcome:
@@ -28,10 +33,18 @@ def run(bench: Bench) -> Outcome:
     site = bench.fresh_site("sealing", reports)
     simulated = SimulatedTask(site.pair.signed_task, site.pair.signed_schedule, ())
     authorities = frozenset({site.workspace.authority})
-    analyzer, hop, task = site.served.keys.analyzer_keys[WINDOW], site.served.keys.hop_keys[WINDOW], site.pair.task
+    analyzer, hop, task = (
+        site.served.keys.analyzer_keys[WINDOW],
+        site.served.keys.hop_keys[WINDOW],
+        site.pair.task,
+    )
     frame = len(site.frames(bench.pool, 1).frames[0])
     layers = (
-        Layer(analyzer.raw, report_info(site.served.task_id, WINDOW, analyzer.key_id), NONCE_SIZE + task.report_size),
+        Layer(
+            analyzer.raw,
+            report_info(site.served.task_id, WINDOW, analyzer.key_id),
+            NONCE_SIZE + task.report_size,
+        ),
         Layer(hop.raw, hop_info(0, hop.key_id), frame - HEADER_SIZE - hop.suite.overhead),
     )
     processes = Processes(bench.cores)
@@ -58,24 +71,51 @@ def run(bench: Bench) -> Outcome:
     return Outcome(
         (
             Figure("encode, randomize and seal: rate", prepared.rates(), goal=Goal(at_least=0.9)),
-            Figure("encode, randomize and seal: CPU", prepared.against(lambda sample: sample.cpu_us)),
+            Figure(
+                "encode, randomize and seal: CPU", prepared.against(lambda sample: sample.cpu_us)
+            ),
             Figure("a lone device's prepare, one value at a time: rate", alone.rates()),
             Figure("whole device, also verifying task and keys: rate", devices.rates()),
-            spread("bare seals, two per report: rate", prepared.limits, lambda sample: sample.rate, RATE),
-            spread("encode, randomize and seal: rate", prepared.subjects, lambda sample: sample.rate, RATE),
+            spread(
+                "bare seals, two per report: rate",
+                prepared.limits,
+                lambda sample: sample.rate,
+                RATE,
+            ),
+            spread(
+                "encode, randomize and seal: rate",
+                prepared.subjects,
+                lambda sample: sample.rate,
+                RATE,
+            ),
             spread("whole device: rate", devices.subjects, lambda sample: sample.rate, RATE),
-            spread("bare seals, two per report: CPU", prepared.limits, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread("encode, randomize and seal: CPU", prepared.subjects, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread("whole device: CPU", devices.subjects, lambda sample: sample.cpu_us, MICROSECONDS),
+            spread(
+                "bare seals, two per report: CPU",
+                prepared.limits,
+                lambda sample: sample.cpu_us,
+                MICROSECONDS,
+            ),
+            spread(
+                "encode, randomize and seal: CPU",
+                prepared.subjects,
+                lambda sample: sample.cpu_us,
+                MICROSECONDS,
+            ),
+            spread(
+                "whole device: CPU", devices.subjects, lambda sample: sample.cpu_us, MICROSECONDS
+            ),
         ),
         (
-            f"{bench.cores} processes; every report is its own draw and its own two seals; nothing is sent",
-            "a whole simulated device verifies two Ed25519 signatures of its own, keeps an outbox and judges the answer",
+            f"{bench.cores} processes; every report is its own draw and its own two seals; nothing "
+            "is sent",
+            "a whole simulated device verifies two Ed25519 signatures of its own, keeps an outbox "
+            "and judges the answer",
         ),
     )
 
 
-# --- in a process -----------------------------------------------------------------------------------------------------
+# --- in a process
+# --------------------------------------------------------------------------------------------------
 
 
 def _assignment(simulated: SimulatedTask, authorities: frozenset[bytes]) -> Assignment:
@@ -103,12 +143,16 @@ def prepare_alone(simulated: SimulatedTask, authorities: frozenset[bytes], count
 
 
 class _Closed:
-    """The shortest way to a final answer: without a server there is no receipt, so the window is said to be over."""
+    """The shortest way to a final answer: without a server there is no receipt, so the window is
+    said to be over.
+    """
 
     async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
         raise ShoalError(Kind.WINDOW_CLOSED, "the window is over: drop the report")
 
-    async def submit_batch(self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float) -> list[Receipt]:
+    async def submit_batch(
+        self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float
+    ) -> list[Receipt]:
         raise ShoalError(Kind.WINDOW_CLOSED, "the window is over: drop the report")
 
     async def close(self) -> None:

@@ -1,4 +1,6 @@
-"""One round of secure aggregation in this process, for the clock: devices, shuffler and analyzer without network and disk."""
+"""One round of secure aggregation in this process, for the clock: devices, shuffler and analyzer
+without network and disk.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.crypto import enrolment
-from shoal.crypto.enrolment import DeviceIdentity, issue
+from shoal.crypto.admission import enrolment
+from shoal.crypto.admission.enrolment import DeviceIdentity, issue
 from shoal.crypto.hpke import generate
 from shoal.crypto.secagg.collector import Collector
 from shoal.crypto.secagg.coordinator import Coordinator, countersign, open_request
@@ -33,7 +35,9 @@ _TIMED = 5  # devices of a round whose steps are timed
 
 @dataclass(frozen=True)
 class FixedTerms(RoundTerms):
-    """A task's terms with neighbours and threshold as they are wished for, to compare with others."""
+    """A task's terms with neighbours and threshold as they are wished for, to compare with
+    others.
+    """
 
     fixed: GraphParameters = field(default=GraphParameters(2, 2, False))
 
@@ -43,7 +47,9 @@ class FixedTerms(RoundTerms):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """``devices``: seconds of CPU per step, of the devices that were timed. ``unmask_s``: of the analyzer, from the shares to the sum."""
+    """``devices``: seconds of CPU per step, of the devices that were timed. ``unmask_s``: of the
+    analyzer, from the shares to the sum.
+    """
 
     neighbours: int
     threshold: int
@@ -66,12 +72,27 @@ class _Play:
     """A round whose devices do as they are told; the last ``lost`` send no vector."""
 
     def __init__(
-        self, terms: RoundTerms, devices: int, shuffler: SigningKey, analyzer: SigningKey, collector: Collector, nonce: bytes
+        self,
+        terms: RoundTerms,
+        devices: int,
+        shuffler: SigningKey,
+        analyzer: SigningKey,
+        collector: Collector,
+        nonce: bytes,
     ) -> None:
         self.terms, self.collector = terms, collector
-        self.coordinator = Coordinator(terms, countersign(terms, nonce, collector.offered, shuffler), nonce, shuffler, SYSTEM, _NOW)
+        self.coordinator = Coordinator(
+            terms,
+            countersign(terms, nonce, collector.offered, shuffler),
+            nonce,
+            shuffler,
+            SYSTEM,
+            _NOW,
+        )
         self.uploads: dict[bytes, bytes] = {}
-        self.times: dict[int, dict[str, float]] = {number: {} for number in range(min(_TIMED, devices))}
+        self.times: dict[int, dict[str, float]] = {
+            number: {} for number in range(min(_TIMED, devices))
+        }
         self.up: dict[int, int] = dict.fromkeys(self.times, 0)
         self.down: dict[int, int] = dict.fromkeys(self.times, 0)
         self.unmask_s = 0.0
@@ -79,7 +100,9 @@ class _Play:
 
     @contextmanager
     def timed(self, number: int, step: str) -> Iterator[None]:
-        """A device has seen nobody's certificate before: what this process remembers is forgotten."""
+        """A device has seen nobody's certificate before: what this process remembers is
+        forgotten.
+        """
         if number not in self.times:
             yield
             return
@@ -124,14 +147,47 @@ class _Play:
             self.on(self.coordinator.tick(self.now))
 
 
-def timed_round(devices: int, neighbours: int, threshold: int, dimension: int, lost_percent: int) -> Round:
-    """Play a round. ``neighbours`` 0: as computed for the default mode, a tenth corrupt, a fifth lost. Checks that the sum is right."""
-    root, shuffler, analyzer, key = SigningKey.generate(), SigningKey.generate(), SigningKey.generate(), generate(SuiteId.X25519_AES128)
-    plan = PairwisePlan(Mode.DEFAULT, devices // 2, devices, devices // 2, 400_000 if neighbours else 200_000, _WORD_BITS)
-    values = (TaskId(bytes(32)), 0, plan, 900_000, dimension, shuffler.public, analyzer.public, root.public, key.config, Digest(bytes(32)))
-    terms = FixedTerms(*values, fixed=GraphParameters(neighbours, threshold, False)) if neighbours else RoundTerms(*values)
+def timed_round(
+    devices: int, neighbours: int, threshold: int, dimension: int, lost_percent: int
+) -> Round:
+    """Play a round. ``neighbours`` 0: as computed for the default mode, a tenth corrupt, a fifth
+    lost. Checks that the sum is right.
+    """
+    root, shuffler, analyzer, key = (
+        SigningKey.generate(),
+        SigningKey.generate(),
+        SigningKey.generate(),
+        generate(SuiteId.X25519_AES128),
+    )
+    plan = PairwisePlan(
+        Mode.DEFAULT,
+        devices // 2,
+        devices,
+        devices // 2,
+        400_000 if neighbours else 200_000,
+        _WORD_BITS,
+    )
+    values = (
+        TaskId(bytes(32)),
+        0,
+        plan,
+        900_000,
+        dimension,
+        shuffler.public,
+        analyzer.public,
+        root.public,
+        key.config,
+        Digest(bytes(32)),
+    )
+    terms = (
+        FixedTerms(*values, fixed=GraphParameters(neighbours, threshold, False))
+        if neighbours
+        else RoundTerms(*values)
+    )
     nonce = SYSTEM.bytes(32)
-    collector = Collector(terms, key, analyzer, SYSTEM.bytes(32), open_request(terms, nonce).shuffler_commitment)
+    collector = Collector(
+        terms, key, analyzer, SYSTEM.bytes(32), open_request(terms, nonce).shuffler_commitment
+    )
     play = _Play(terms, devices, shuffler, analyzer, collector, nonce)
     rounds = [DeviceRound(terms, _identity(root)) for _ in range(devices)]
     vector = np.arange(dimension, dtype=np.int64) % 1_000
@@ -159,7 +215,11 @@ def _identity(root: SigningKey) -> DeviceIdentity:
     return DeviceIdentity(key, issue(root, key.public, int(_NOW) - 10, int(_NOW) + 86_400))
 
 
-def _each(play: _Play, rounds: list[DeviceRound], step: Callable[[int, DeviceRound, pairwise_pb2.Answer], None]) -> None:
+def _each(
+    play: _Play,
+    rounds: list[DeviceRound],
+    step: Callable[[int, DeviceRound, pairwise_pb2.Answer], None],
+) -> None:
     for number, device in enumerate(rounds):
         step(number, device, play.coordinator.answer(device.session, play.now))
     play.over()

@@ -1,7 +1,9 @@
-"""A deployment to measure: keys, certificates, one signed task, and what devices would send to it, sealed beforehand.
+"""A deployment to measure: keys, certificates, one signed task, and what devices would send to it,
+sealed beforehand.
 
-Made with the demo's own code: one k-RR task over seven cells whose reports take one byte, so sealed rows are as short, and
-the cost per byte as visible, as they get. Sealing goes to several processes, before any clock runs.
+Made with the demo's own code: one k-RR task over seven cells whose reports take one byte, so sealed
+rows are as short, and the cost per byte as visible, as they get. Sealing goes to several processes,
+before any clock runs.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from shoal.entropy import SYSTEM
 from shoal.ids import TaskId
 from shoal.mechanisms import create
 from shoal.protos import submit_pb2
+from shoal.services.workers import WorkerPool
 from shoal.shuffler.core import row_size
-from shoal.workers import WorkerPool
 
 T = TypeVar("T")
 WINDOW = 0
@@ -62,19 +64,24 @@ class Sealed:
     def batches(self, size: int) -> list[bytes]:
         """Serialized SubmitBatchRequests of ``size`` frames, the last may be shorter."""
         return [
-            submit_pb2.SubmitBatchRequest(frames=self.frames[i : i + size]).SerializeToString() for i in range(0, len(self.frames), size)
+            submit_pb2.SubmitBatchRequest(frames=self.frames[i : i + size]).SerializeToString()
+            for i in range(0, len(self.frames), size)
         ]
 
 
 class Site:
-    """``reports``: both min_batch and max_batch of the task's single window, so the window closes with the last of them."""
+    """``reports``: both min_batch and max_batch of the task's single window, so the window closes
+    with the last of them.
+    """
 
     def __init__(self, folder: Path, reports: int) -> None:
         folder.mkdir(parents=True)
         self.folder, self.reports = folder, reports
         self.workspace = build(folder, (questions()[1],), reports)
         self.pair = self.workspace.pairs[0]
-        self.served = serve_task(self.pair.signed_task, self.pair.signed_schedule, {self.workspace.authority})
+        self.served = serve_task(
+            self.pair.signed_task, self.pair.signed_schedule, {self.workspace.authority}
+        )
         self.recipe = Recipe(
             codec.encode_task(self.pair.task),
             self.served.keys.analyzer_keys[WINDOW].raw,
@@ -98,9 +105,15 @@ class Site:
         return self.pair.task.shuffler_ca
 
     def shuffler(self, workers: int | None = None) -> Process:
-        """``workers``: processes that open frames; None leaves it to the shuffler, as everything that the demo tunes for itself."""
+        """``workers``: processes that open frames; None leaves it to the shuffler, as everything
+        that the demo tunes for itself.
+        """
         config = self.workspace.shuffler_config
-        kept = [line for line in config.read_text().splitlines() if not line.startswith(("open_workers", "commit_ms"))]
+        kept = [
+            line
+            for line in config.read_text().splitlines()
+            if not line.startswith(("open_workers", "commit_ms"))
+        ]
         own = [] if workers is None else [f"open_workers = {workers}"]
         config.write_text("\n".join([*own, *kept]) + "\n")
         return Process("shuffler", self.workspace.shuffler_config, self.workspace.shuffler_admin)
@@ -109,7 +122,9 @@ class Site:
         return Process("analyzer", self.workspace.analyzer_config, self.workspace.analyzer_admin)
 
     def rows(self, pool: WorkerPool) -> Path:
-        """A file of ``reports`` sealed rows, each a different report, as the analyzer would hold it. Made once."""
+        """A file of ``reports`` sealed rows, each a different report, as the analyzer would hold
+        it. Made once.
+        """
         if self._rows is None:
             path = self.folder / "rows.bin"
             with path.open("wb") as file:
@@ -119,7 +134,9 @@ class Site:
         return self._rows
 
     def frames(self, pool: WorkerPool, count: int) -> Sealed:
-        """Frames around random bytes of a sealed row's length: the shuffler, which opens the hop layer alone, can't tell."""
+        """Frames around random bytes of a sealed row's length: the shuffler, which opens the hop
+        layer alone, can't tell.
+        """
         frames: list[bytes] = []
         ack_keys: list[bytes] = []
         for part in _map(pool, seal_random_frames, self.recipe, count):
@@ -140,8 +157,12 @@ def started(*services: Process) -> None:
     asyncio.run(ready())
 
 
-def _map(pool: WorkerPool, work: Callable[[Recipe, int], T], recipe: Recipe, count: int) -> Iterator[T]:
-    """``work`` over ``count`` reports in chunks, results in order, a few chunks per process under way."""
+def _map(
+    pool: WorkerPool, work: Callable[[Recipe, int], T], recipe: Recipe, count: int
+) -> Iterator[T]:
+    """``work`` over ``count`` reports in chunks, results in order, a few chunks per process under
+    way.
+    """
     sizes = deque(min(_CHUNK, count - i) for i in range(0, count, _CHUNK))
     under_way: deque[Future[T]] = deque()
     while sizes or under_way:
@@ -150,16 +171,23 @@ def _map(pool: WorkerPool, work: Callable[[Recipe, int], T], recipe: Recipe, cou
         yield under_way.popleft().result()
 
 
-# --- in sealing processes ---------------------------------------------------------------------------------------------
+# --- in sealing processes
+# ---------------------------------------------------------------------------------------------
 
 
 def seal_rows(recipe: Recipe, count: int) -> bytes:
     """``count`` sealed reports, one after the other."""
-    task, task_id, config = codec.decode_task(recipe.task), TaskId.of(recipe.task), parse_config(recipe.analyzer_key)
+    task, task_id, config = (
+        codec.decode_task(recipe.task),
+        TaskId.of(recipe.task),
+        parse_config(recipe.analyzer_key),
+    )
     mechanism = create(task.mechanism, task.domain)
     values = np.arange(count, dtype=np.int64) % task.domain.size
     reports = mechanism.randomize(values, SYSTEM)[:, 0, :]
-    return b"".join(seal_report(config, task_id, WINDOW, os.urandom(16), report.tobytes()) for report in reports)
+    return b"".join(
+        seal_report(config, task_id, WINDOW, os.urandom(16), report.tobytes()) for report in reports
+    )
 
 
 def seal_random_frames(recipe: Recipe, count: int) -> Sealed:
@@ -168,7 +196,11 @@ def seal_random_frames(recipe: Recipe, count: int) -> Sealed:
 
 def seal_frames(recipe: Recipe, rows: Sequence[bytes]) -> Sealed:
     """A frame around each sealed row."""
-    task_id, hop, analyzer = TaskId.of(recipe.task), parse_config(recipe.hop_key), parse_config(recipe.analyzer_key)
+    task_id, hop, analyzer = (
+        TaskId.of(recipe.task),
+        parse_config(recipe.hop_key),
+        parse_config(recipe.analyzer_key),
+    )
     ack_keys = tuple(os.urandom(ACK_KEY_SIZE) for _ in rows)
     frames = tuple(
         seal_frame(hop, HopContent(task_id, WINDOW, ack_key, analyzer.key_id, b"", (row,)))

@@ -1,4 +1,6 @@
-"""One report per call: a real shuffler over TLS, hop layer opened, on disk before the reply; against an echo of the same frame."""
+"""One report per call: a real shuffler over TLS, hop layer opened, on disk before the reply;
+against an echo of the same frame.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,27 @@ from pathlib import Path
 from benchmarks import echo, machine
 from benchmarks.bench import Bench
 from benchmarks.driver import Drive, drive
-from benchmarks.figures import MICROSECONDS, MILLISECONDS, RATE, Figure, Goal, Outcome, Sample, alternate, quantile, spread
+from benchmarks.figures import (
+    MICROSECONDS,
+    MILLISECONDS,
+    RATE,
+    Figure,
+    Goal,
+    Outcome,
+    Sample,
+    alternate,
+    quantile,
+    spread,
+)
 from benchmarks.site import Sealed, Site, started
 from shoal.crypto.envelope import verify_receipt
 from shoal.protos import submit_pb2
-from shoal.workers import WorkerPool
+from shoal.services.workers import WorkerPool
 
-TITLE = "Submit, one report per call, 200 in flight, on disk before the reply / bare TLS echo of the same frame"
+TITLE = (
+    "Submit, one report per call, 200 in flight, on disk before the reply / bare TLS echo of the "
+    "same frame"
+)
 IN_FLIGHT = 200
 SUBMIT = "/shoal.v1.Ingress/Submit"
 _CHECKED = 200  # receipts verified per block, after the clock
@@ -75,17 +91,31 @@ def run(bench: Bench) -> Outcome:
             spread("echo: rate", pairs.limits, lambda sample: sample.rate, RATE),
             spread("Submit: rate", pairs.subjects, lambda sample: sample.rate, RATE),
             spread("echo: server CPU", pairs.limits, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread("Submit: server CPU", pairs.subjects, lambda sample: sample.cpu_us, MICROSECONDS),
-            spread("echo: caller CPU", pairs.limits, lambda sample: sample.extra["caller_us"], MICROSECONDS),
-            spread("Submit: caller CPU", pairs.subjects, lambda sample: sample.extra["caller_us"], MICROSECONDS),
+            spread(
+                "Submit: server CPU", pairs.subjects, lambda sample: sample.cpu_us, MICROSECONDS
+            ),
+            spread(
+                "echo: caller CPU",
+                pairs.limits,
+                lambda sample: sample.extra["caller_us"],
+                MICROSECONDS,
+            ),
+            spread(
+                "Submit: caller CPU",
+                pairs.subjects,
+                lambda sample: sample.extra["caller_us"],
+                MICROSECONDS,
+            ),
             spread("echo: latency p50", pairs.limits, p50, MILLISECONDS),
             spread("Submit: latency p50", pairs.subjects, p50, MILLISECONDS),
             spread("echo: latency p99", pairs.limits, p99, MILLISECONDS),
             spread("Submit: latency p99", pairs.subjects, p99, MILLISECONDS),
         ),
         (
-            f"{block} calls of {len(requests[0])} bytes per run, one calling process, one TLS connection, both servers on uvloop",
-            "an echo answers calls one by one, a group commit many at once: part of what the disk costs comes back as fewer wake-ups",
+            f"{block} calls of {len(requests[0])} bytes per run, one calling process, one TLS "
+            "connection, both servers on uvloop",
+            "an echo answers calls one by one, a group commit many at once: part of what the disk "
+            "costs comes back as fewer wake-ups",
         ),
     )
 
@@ -94,8 +124,14 @@ def run(bench: Bench) -> Outcome:
 def echo_server(site: Site) -> Iterator[Target]:
     """The bare server with the shuffler's certificate, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.echo", str(site.folder / "shuffler")]
-    environment = {**os.environ, "GRPC_VERBOSITY": "NONE", "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as server:
+    environment = {
+        **os.environ,
+        "GRPC_VERBOSITY": "NONE",
+        "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+    }
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as server:
         try:
             port = int(server.stdout.readline()) if server.stdout else 0
             yield Target(f"localhost:{port}", echo.METHOD, server.pid)
@@ -103,10 +139,14 @@ def echo_server(site: Site) -> Iterator[Target]:
             server.communicate()  # closes its input
 
 
-def _drive(caller: WorkerPool, target: Target, site: Site, requests: list[bytes], first: list[bytes]) -> tuple[Drive, float]:
+def _drive(
+    caller: WorkerPool, target: Target, site: Site, requests: list[bytes], first: list[bytes]
+) -> tuple[Drive, float]:
     """The drive and the server's core-seconds meanwhile."""
     before = machine.cpu_s(target.pid)
-    done = caller.submit(drive, target.address, site.ca, target.method, requests, first, IN_FLIGHT).result()
+    done = caller.submit(
+        drive, target.address, site.ca, target.method, requests, first, IN_FLIGHT
+    ).result()
     return done, machine.cpu_s(target.pid) - before
 
 

@@ -1,4 +1,6 @@
-"""MQTT 3.1.1 as bare as it gets: two ends that only keep a broker busy, written out in bytes so that no library slows them."""
+"""MQTT 3.1.1 as bare as it gets: two ends that only keep a broker busy, written out in bytes so
+that no library slows them.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,23 @@ class Done:
 
 
 def publish(place: Place, topic: str, size: int, count: int, in_flight: int) -> Done:
-    """Publish ``count`` messages of ``size`` bytes with QoS 1; done when the broker has acknowledged them all."""
+    """Publish ``count`` messages of ``size`` bytes with QoS 1; done when the broker has
+    acknowledged them all.
+    """
     return uvloop.run(_publish(place, topic, size, count, in_flight))
 
 
 def consume(place: Place, topic: str, count: int, ready: str) -> Done:
-    """Take ``count`` messages with QoS 1 and acknowledge each. Publishes to ``ready`` once it has subscribed."""
+    """Take ``count`` messages with QoS 1 and acknowledge each. Publishes to ``ready`` once it has
+    subscribed.
+    """
     return uvloop.run(_consume(place, topic, count, ready))
 
 
 def await_message(place: Place, topic: str) -> None:
-    """Return when a message has come. It is asked for with retention, so it may have come before."""
+    """Return when a message has come. It is asked for with retention, so it may have come
+    before.
+    """
     uvloop.run(_consume(place, topic, 1, ""))
 
 
@@ -62,13 +70,18 @@ async def _publish(place: Place, topic: str, size: int, count: int, in_flight: i
             group.create_task(read_acknowledgements())
             for number in range(count):
                 await room.acquire()
-                writer.write(_framed(_PUBLISH, name + (number % 65_535 + 1).to_bytes(2, "big") + payload))
+                writer.write(
+                    _framed(_PUBLISH, name + (number % 65_535 + 1).to_bytes(2, "big") + payload)
+                )
                 await writer.drain()
         return Done(time.perf_counter() - begin, time.process_time() - cpu)
 
 
 async def _consume(place: Place, topic: str, count: int, ready: str) -> Done:
-    async with asyncio.timeout(_PATIENCE_S), _connection(place, f"consumer {topic}") as (reader, writer):
+    async with (
+        asyncio.timeout(_PATIENCE_S),
+        _connection(place, f"consumer {topic}") as (reader, writer),
+    ):
         writer.write(_framed(_SUBSCRIBE, b"\x00\x01" + _text(topic) + b"\x01"))
         await _packet(reader)  # SUBACK
         if ready:
@@ -84,11 +97,17 @@ async def _consume(place: Place, topic: str, count: int, ready: str) -> Done:
 
 
 @asynccontextmanager
-async def _connection(place: Place, client: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    context = None if place.ca is None else ssl.create_default_context(cadata=place.ca.decode("ascii"))
+async def _connection(
+    place: Place, client: str
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    context = (
+        None if place.ca is None else ssl.create_default_context(cadata=place.ca.decode("ascii"))
+    )
     reader, writer = await asyncio.open_connection("127.0.0.1", place.port, ssl=context)
     try:
-        writer.write(_framed(_CONNECT, _text("MQTT") + b"\x04\x02\x00\x3c" + _text(client)))  # version 4, clean session, 60 s
+        writer.write(
+            _framed(_CONNECT, _text("MQTT") + b"\x04\x02\x00\x3c" + _text(client))
+        )  # version 4, clean session, 60 s
         first, body = await _packet(reader)
         if first != 0x20 or body[1]:
             raise RuntimeError("the broker refused the connection")

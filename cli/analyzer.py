@@ -16,10 +16,17 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.task import split_address
 
-analyzer = typer.Typer(no_args_is_help=True, help="Run the analyzer, or ask a running one how it does.")
+analyzer = typer.Typer(
+    no_args_is_help=True, help="Run the analyzer, or ask a running one how it does."
+)
 _STATUS_BYTES = 16 << 20
 
-Config = Annotated[Path, typer.Option(help="The analyzer's configuration file (deploy/analyzer.toml is a commented sample).")]
+Config = Annotated[
+    Path,
+    typer.Option(
+        help="The analyzer's configuration file (deploy/analyzer.toml is a commented sample)."
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +44,7 @@ def serve_command(config: Config) -> None:
     from shoal.analyzer.config import AnalyzerConfig
     from shoal.analyzer.service import serve
     from shoal.log import configure
-    from shoal.settings import load_settings
+    from shoal.services.settings import load_settings
 
     settings = load_settings(AnalyzerConfig, config)
     configure(settings.log_level)
@@ -46,11 +53,16 @@ def serve_command(config: Config) -> None:
 
 @analyzer.command()
 def status(
-    config: Annotated[Path | None, typer.Option(help="analyzer.toml, for its admin_listen.")] = None,
-    admin: Annotated[str | None, typer.Option(help="HOST:PORT of the analyzer's admin_listen.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="analyzer.toml, for its admin_listen.")
+    ] = None,
+    admin: Annotated[
+        str | None, typer.Option(help="HOST:PORT of the analyzer's admin_listen.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """What a running analyzer holds, asked over its admin port. In the JSON `ready` is true or false, and then `not_ready` says why.
+    """What a running analyzer holds, asked over its admin port. In the JSON `ready` is true or
+    false, and then `not_ready` says why.
 
     `conditions` lists all that is wrong. Exit status 1 while the analyzer is not ready.
 
@@ -60,7 +72,7 @@ def status(
         raise ShoalError(Kind.CONFIG, "give either --config analyzer.toml or --admin HOST:PORT")
     if config is not None:
         from shoal.analyzer.config import AnalyzerConfig
-        from shoal.settings import load_settings
+        from shoal.services.settings import load_settings
 
         admin = load_settings(AnalyzerConfig, config).admin_listen
     found = fetch_status(str(admin))
@@ -74,35 +86,52 @@ def status(
 def _show(found: dict[str, Any]) -> None:
     say_conditions(found)
     if not found["tasks"]:
-        say("no tasks: put signed tasks (*.task, *.keys) into the tasks folder; it is looked at every reload_s seconds, and on SIGHUP")
+        say(
+            "no tasks: put signed tasks (*.task, *.keys) into the tasks folder; it is looked at "
+            "every reload_s seconds, and on SIGHUP"
+        )
         return
     table = plain_table("task", "id", "windows", "receiving", "processing", "released", "withheld")
     for row in found["tasks"]:
         table.add_row(
-            row["name"], row["task_id"][:8], *(f"{row[key]:,}" for key in ("windows", "receiving", "processing", "released", "withheld"))
+            row["name"],
+            row["task_id"][:8],
+            *(
+                f"{row[key]:,}"
+                for key in ("windows", "receiving", "processing", "released", "withheld")
+            ),
         )
     say_table(table)
     for row in found["tasks"]:
         for last in row["ended"][-1:]:
-            say(f"{row['name']}, window {last['window']}: {last['n']:,} reports, {last['rejected']:,} rows rejected")
+            say(
+                f"{row['name']}, window {last['window']}: {last['n']:,} reports, "
+                f"{last['rejected']:,} rows rejected"
+            )
 
 
 @analyzer.command("clock")
 def clock(
     config: Config,
-    confirming: Annotated[bool, typer.Option("--confirm", help="The wall clock shown is right: go on by it.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs. Times are Unix seconds.")] = False,
+    confirming: Annotated[
+        bool, typer.Option("--confirm", help="The wall clock shown is right: go on by it.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For programs. Times are Unix seconds.")
+    ] = False,
 ) -> None:
-    """Whether the analyzer believes this machine's clock, and by which witnesses. Run it on that machine, as the service's user.
+    """Whether the analyzer believes this machine's clock, and by which witnesses. Run it on that
+    machine, as the service's user.
 
-    While the clock is disputed no key is deleted and no window is given up; batches are still taken and released.
-    --confirm is for the difference that is shown now: a later jump wants another look.
+    While the clock is disputed no key is deleted and no window is given up; batches are still taken
+    and released. --confirm is for the difference that is shown now: a later jump wants another
+    look.
 
     Example: shoal analyzer clock --config analyzer.toml --confirm
     """
     from shoal.analyzer.config import AnalyzerConfig
     from shoal.cli.clock_shown import clock_command
-    from shoal.settings import load_settings
+    from shoal.services.settings import load_settings
 
     clock_command(load_settings(AnalyzerConfig, config).data_dir, "analyzer", confirming, as_json)
 
@@ -110,12 +139,19 @@ def clock(
 def fetch_status(address: str) -> dict[str, Any]:
     """The JSON object behind /status of an admin port. Raises CONFIG, UNAVAILABLE."""
     if split_address(address) is None:
-        raise ShoalError(Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7446')
+        raise ShoalError(
+            Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7446'
+        )
     try:
         with urllib.request.urlopen(f"http://{address}/status", timeout=LIMITS.status_s) as reply:
             found = json.loads(reply.read(_STATUS_BYTES))
     except (OSError, urllib.error.URLError, ValueError):
-        raise ShoalError(Kind.UNAVAILABLE, f"nobody answers on {address}: is the analyzer running with this configuration?") from None
+        raise ShoalError(
+            Kind.UNAVAILABLE,
+            f"nobody answers on {address}: is the analyzer running with this configuration?",
+        ) from None
     if not isinstance(found, dict) or found.get("service") != "analyzer":
-        raise ShoalError(Kind.UNAVAILABLE, f"what answers on {address} is no analyzer: check admin_listen")
+        raise ShoalError(
+            Kind.UNAVAILABLE, f"what answers on {address} is no analyzer: check admin_listen"
+        )
     return found

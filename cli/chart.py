@@ -1,7 +1,8 @@
-"""A line chart on two logarithmic axes as a self-contained SVG. Numbers in, a picture out; chart.svg.j2 draws it.
+"""A line chart on two logarithmic axes as a self-contained SVG. Numbers in, a picture out;
+chart.svg.j2 draws it.
 
-Nothing in the picture is scripted or loaded from anywhere; all text is escaped. Coordinates are SVG user units, rounded to
-a tenth.
+Nothing in the picture is scripted or loaded from anywhere; all text is escaped. Coordinates are SVG
+user units, rounded to a tenth.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: finite points (x, y), both above 0, x ascending. ``style``: ``upper``, ``lower`` or ``ceiling``."""
+    """One line: finite points (x, y), both above 0, x ascending. ``style``: ``upper``, ``lower`` or
+    ``ceiling``.
+    """
 
     label: str
     style: str
@@ -54,7 +57,9 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A logarithmic axis from ``low`` to ``high`` (0 < low < high), drawn between ``start`` and ``end``."""
+    """A logarithmic axis from ``low`` to ``high`` (0 < low < high), drawn between ``start`` and
+    ``end``.
+    """
 
     low: float
     high: float
@@ -76,9 +81,20 @@ class Axis:
         return tuple(Tick(self.place(f * 10.0**p), _power(f, p)) for f, p in inside)
 
 
-def draw(title: str, subtitle: str, x_label: str, y_label: str, series: Sequence[Series], mark: Mark | None = None) -> str:
-    """The picture as SVG text. ``series``: at least one point in all; the axes reach a little beyond every point."""
-    points = [point for line in series for point in line.points] + ([(mark.x, mark.y)] if mark else [])
+def draw(
+    title: str,
+    subtitle: str,
+    x_label: str,
+    y_label: str,
+    series: Sequence[Series],
+    mark: Mark | None = None,
+) -> str:
+    """The picture as SVG text. ``series``: at least one point in all; the axes reach a little
+    beyond every point.
+    """
+    points = [point for line in series for point in line.points] + (
+        [(mark.x, mark.y)] if mark else []
+    )
     xs, ys = [x for x, _ in points], [y for _, y in points]
     x_axis = _axis(min(xs), max(xs), _LEFT, WIDTH - _RIGHT, room=1.0)
     y_axis = _axis(min(ys), max(ys), HEIGHT - _BOTTOM, _TOP, room=1.25)
@@ -105,8 +121,15 @@ def draw(title: str, subtitle: str, x_label: str, y_label: str, series: Sequence
         x_ticks=x_axis.ticks(),
         y_ticks=y_axis.ticks(),
         lines=lines,
-        mark=None if mark is None else {"label": mark.label, "x": x_axis.place(mark.x), "y": y_axis.place(mark.y)},
-        legend=_legend([*(line.label for line in series if line.points), *([mark.label] if mark else [])], lines, x_axis, y_axis),
+        mark=None
+        if mark is None
+        else {"label": mark.label, "x": x_axis.place(mark.x), "y": y_axis.place(mark.y)},
+        legend=_legend(
+            [*(line.label for line in series if line.points), *([mark.label] if mark else [])],
+            lines,
+            x_axis,
+            y_axis,
+        ),
         row=_LEGEND_ROW,
     )
 
@@ -119,8 +142,12 @@ def _axis(low: float, high: float, start: float, end: float, room: float) -> Axi
     return Axis(low, high, start, end)
 
 
-def _legend(labels: Sequence[str], lines: Sequence[dict[str, str]], x_axis: Axis, y_axis: Axis) -> dict[str, float]:
-    """Where the legend covers least of the lines: one of the four corners of the plot, the lower left one first."""
+def _legend(
+    labels: Sequence[str], lines: Sequence[dict[str, str]], x_axis: Axis, y_axis: Axis
+) -> dict[str, float]:
+    """Where the legend covers least of the lines: one of the four corners of the plot, the lower
+    left one first.
+    """
     width = 44.0 + _CHAR * max(len(label) for label in labels)
     height = _LEGEND_ROW * len(labels) + 10.0
     right, bottom = x_axis.end - _LEGEND - width, y_axis.start - _LEGEND - height
@@ -129,7 +156,10 @@ def _legend(labels: Sequence[str], lines: Sequence[dict[str, str]], x_axis: Axis
 
     def covered(corner: tuple[float, float]) -> int:
         x0, y0 = corner
-        return sum(x0 - 6.0 <= x <= x0 + width + 6.0 and y0 - 6.0 <= y <= y0 + height + 6.0 for x, y in passed)
+        return sum(
+            x0 - 6.0 <= x <= x0 + width + 6.0 and y0 - 6.0 <= y <= y0 + height + 6.0
+            for x, y in passed
+        )
 
     x, y = min([(left, bottom), (right, top), (left, top), (right, bottom)], key=covered)
     return {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": height}
@@ -139,7 +169,9 @@ def _along(path: str) -> list[tuple[float, float]]:
     """Points on a drawn line, its vertices and some between them."""
     vertices = [(float(x), float(y)) for x, y in (vertex.split(",") for vertex in path.split())]
     steps = [i / _BETWEEN for i in range(_BETWEEN)]
-    between = [(x + t * (u - x), y + t * (v - y)) for (x, y), (u, v) in pairwise(vertices) for t in steps]
+    between = [
+        (x + t * (u - x), y + t * (v - y)) for (x, y), (u, v) in pairwise(vertices) for t in steps
+    ]
     return [*between, vertices[-1]]
 
 
@@ -159,5 +191,11 @@ def _template() -> Template:
     # Here: only who draws wants the package (the extras "plot" and "server").
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    environment = Environment(loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FunctionLoader(load),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return environment.get_template(TEMPLATE)

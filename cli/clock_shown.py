@@ -1,4 +1,6 @@
-"""What ``shoal shuffler clock`` and ``shoal analyzer clock`` share: show how a service's clock stands, and confirm it."""
+"""What ``shoal shuffler clock`` and ``shoal analyzer clock`` share: show how a service's clock
+stands, and confirm it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shoal.cli.output import emit_json, say
-from shoal.readings import in_words
-from shoal.timekeeper import Report, confirm, inspect
+from shoal.clocks.readings import in_words
+from shoal.clocks.timekeeper import Report, confirm, inspect
 
 
 def clock_command(data_dir: Path, service: str, confirming: bool, as_json: bool) -> None:
@@ -19,9 +21,15 @@ def clock_command(data_dir: Path, service: str, confirming: bool, as_json: bool)
         return
     _show(found)
     if confirming:
-        say(f"confirmed: the {service} takes {_utc(found.wall)} for right, within seconds if it runs, else at its next start")
+        say(
+            f"confirmed: the {service} takes {_utc(found.wall)} for right, within seconds if it "
+            "runs, else at its next start"
+        )
     elif found.trouble is not None:
-        say("set the clock right, and it goes on by itself; or, if the wall clock above is right, give the same command with --confirm")
+        say(
+            "set the clock right, and it goes on by itself; or, if the wall clock above is right, "
+            "give the same command with --confirm"
+        )
 
 
 def _json(found: Report) -> dict[str, object]:
@@ -35,14 +43,22 @@ def _show(found: Report) -> None:
     if found.expected is None or found.ahead is None:
         say("expected     unknown: this service has believed no time yet")
     else:
-        since = "the time since the machine started" if found.same_boot else "the last known time, before the machine started anew"
+        since = (
+            "the time since the machine started"
+            if found.same_boot
+            else "the last known time, before the machine started anew"
+        )
         say(f"expected     {_utc(found.expected)}, by {since}")
         say(f"difference   {_signed(found.ahead)}")
     if found.origin is not None:
         say(f"last basis   {found.origin}")
     for name, difference in sorted(found.peers.items()):
         say(f"peer {name}  differs by {_signed(difference)}")
-    say("believed" if found.trouble is None else f"disputed: {found.say}; nothing is closed or deleted")
+    say(
+        "believed"
+        if found.trouble is None
+        else f"disputed: {found.say}; nothing is closed or deleted"
+    )
 
 
 def _signed(seconds: float) -> str:

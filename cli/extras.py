@@ -1,4 +1,6 @@
-"""Packages that a base install does not have, and what to install for them: asked for before minutes are spent."""
+"""Packages that a base install does not have, and what to install for them: asked for before
+minutes are spent.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,18 @@ from importlib.util import find_spec
 
 from shoal.errors import Kind, ShoalError
 
-# Import names, by the extra that brings them; the extras of pyproject.toml, so far as a command imports their packages itself.
+# Import names, by the extra that brings them; the extras of pyproject.toml, so far as a command
+# imports their packages itself.
 PACKAGES: dict[str, tuple[str, ...]] = {
     "plot": ("jinja2",),
-    "server": ("pydantic_settings", "prometheus_client", "starlette", "uvicorn", "jinja2", "grpc_health"),
+    "server": (
+        "pydantic_settings",
+        "prometheus_client",
+        "starlette",
+        "uvicorn",
+        "jinja2",
+        "grpc_health",
+    ),
     "mqtt": ("aiomqtt",),
 }
 
@@ -23,11 +33,15 @@ def need(extra: str) -> None:
 def missing(extra: str) -> ShoalError:
     """The one line for a command that wants an extra."""
     return ShoalError(
-        Kind.CONFIG, f"this wants packages that are not installed: Shoal's extra [{extra}] (in a clone: pip install '.[{extra}]')"
+        Kind.CONFIG,
+        f"this wants packages that are not installed: Shoal's extra [{extra}] (in a clone: pip "
+        f"install '.[{extra}]')",
     )
 
 
 def extra_of(error: ModuleNotFoundError) -> str | None:
-    """The extra that would bring the module that was not found; None if none does: then it is a bug of ours."""
+    """The extra that would bring the module that was not found; None if none does: then it is a bug
+    of ours.
+    """
     top = (error.name or "").partition(".")[0]
     return next((extra for extra, names in PACKAGES.items() if top in names), None)

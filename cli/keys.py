@@ -1,4 +1,6 @@
-"""``shoal keys``: signing keys, HPKE keys of a role, key schedules, device certificates, and certificates for TLS."""
+"""``shoal keys``: signing keys, HPKE keys of a role, key schedules, device certificates, and
+certificates for TLS.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from shoal import codec
 from shoal.cli.key_checks import check_apart
 from shoal.cli.output import emit_json, named, public_key, read_bytes, say, write_new
 from shoal.crypto import hpke, keyfiles, tlscerts
-from shoal.crypto.enrolment import issue
+from shoal.crypto.admission.enrolment import issue
 from shoal.crypto.schedules import sign_keys
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
@@ -39,7 +41,8 @@ def register(app: typer.Typer) -> None:
 
 @keys.command()
 def signing(out: Annotated[Path, typer.Option(help="Key file to make, mode 0600.")]) -> None:
-    """Make an Ed25519 signing key (for an authority, a shuffler, an analyzer) and print its public key.
+    """Make an Ed25519 signing key (for an authority, a shuffler, an analyzer) and print its public
+    key.
 
     Example: shoal keys signing --out authority.key
     """
@@ -52,19 +55,44 @@ def signing(out: Annotated[Path, typer.Option(help="Key file to make, mode 0600.
 
 @keys.command("hpke")
 def hpke_keys(
-    role: Annotated[Role, typer.Option(help="analyzer: one key per window; shuffler: one hop key for all windows, or --per-window.")],
-    key: Annotated[Path, typer.Option(help="The role's signing key, which tasks name: devices take no keys that it has not signed.")],
-    out: Annotated[Path, typer.Option(help="Folder for the private keys, one file each, mode 0600.")],
+    role: Annotated[
+        Role,
+        typer.Option(
+            help="analyzer: one key per window; shuffler: one hop key for all windows, or --per-window."
+        ),
+    ],
+    key: Annotated[
+        Path,
+        typer.Option(
+            help="The role's signing key, which tasks name: devices take no keys that it has not signed."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Folder for the private keys, one file each, mode 0600.")
+    ],
     public: Annotated[Path, typer.Option(help="File for the public keys, for the key authority.")],
-    windows: Annotated[int, typer.Option(min=1, max=LIMITS.windows, help="Windows of the task.")] = 1,
-    suite: Annotated[int, typer.Option(min=1, max=3, help="1 X25519 + AES-128, 2 X25519 + ChaCha20, 3 MLKEM768-X25519 + AES-128.")] = 1,
-    per_window: Annotated[bool, typer.Option("--per-window", help="Shuffler: one hop key per window.")] = False,
+    windows: Annotated[
+        int, typer.Option(min=1, max=LIMITS.windows, help="Windows of the task.")
+    ] = 1,
+    suite: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=3,
+            help="1 X25519 + AES-128, 2 X25519 + ChaCha20, 3 MLKEM768-X25519 + AES-128.",
+        ),
+    ] = 1,
+    per_window: Annotated[
+        bool, typer.Option("--per-window", help="Shuffler: one hop key per window.")
+    ] = False,
 ) -> None:
     """Make the HPKE keys of a role.
 
-    A shuffler best uses one hop key for all tasks and windows of a period: then the key id on a frame tells neither.
+    A shuffler best uses one hop key for all tasks and windows of a period: then the key id on a
+    frame tells neither.
 
-    Example: shoal keys hpke --role analyzer --windows 30 --key analyzer/signing.key --out analyzer/keys --public analyzer.pub
+    Example: shoal keys hpke --role analyzer --windows 30 --key analyzer/signing.key --out
+    analyzer/keys --public analyzer.pub
     """
     count = windows if role is Role.analyzer or per_window else 1
     named(public)
@@ -82,8 +110,12 @@ class PublicKeys:
     signature: bytes
 
 
-def make_role_keys(suite: SuiteId, count: int, folder: Path, role: Role, signer: SigningKey) -> PublicKeys:
-    """Make private keys ``<key id>.key`` in ``folder`` (0700); return their public configurations, signed by the role."""
+def make_role_keys(
+    suite: SuiteId, count: int, folder: Path, role: Role, signer: SigningKey
+) -> PublicKeys:
+    """Make private keys ``<key id>.key`` in ``folder`` (0700); return their public configurations,
+    signed by the role.
+    """
     _folder(folder)
     configs = []
     for _ in range(count):
@@ -100,35 +132,48 @@ def _folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise ShoalError(Kind.CONFIG, f"cannot make the folder {path}: {error.strerror or 'unwritable'}") from None
+        raise ShoalError(
+            Kind.CONFIG, f"cannot make the folder {path}: {error.strerror or 'unwritable'}"
+        ) from None
 
 
 def encode_role_keys(role: str, made: PublicKeys) -> bytes:
-    return keys_pb2.RoleKeys(version=codec.VERSION, role=role, keys=made.configs, signature=made.signature).SerializeToString()
+    return keys_pb2.RoleKeys(
+        version=codec.VERSION, role=role, keys=made.configs, signature=made.signature
+    ).SerializeToString()
 
 
 @keys.command()
 def schedule(
     task: Annotated[Path, typer.Option(help="Signed task (NAME.task).")],
     analyzer: Annotated[Path, typer.Option(help="The analyzer's public keys, one per window.")],
-    shuffler: Annotated[Path, typer.Option(help="The shuffler's public keys, one for all windows or one per window.")],
+    shuffler: Annotated[
+        Path,
+        typer.Option(help="The shuffler's public keys, one for all windows or one per window."),
+    ],
     key: Annotated[Path, typer.Option(help="Signing key of the task's key authority.")],
     out: Annotated[Path, typer.Option(help="Signed key schedule to make (NAME.keys).")],
 ) -> None:
     """Sign which key opens what, in which window.
 
-    Example: shoal keys schedule --task visits.task --analyzer analyzer.pub --shuffler shuffler.pub --key authority.key --out visits.keys
+    Example: shoal keys schedule --task visits.task --analyzer analyzer.pub --shuffler shuffler.pub
+    --key authority.key --out visits.keys
     """
     signer = keyfiles.load_signing_key(key)
     signed_task = read_bytes(task)
-    signed = sign_schedule(signed_task, _role_keys(analyzer, "analyzer"), _role_keys(shuffler, "shuffler"), signer)
+    signed = sign_schedule(
+        signed_task, _role_keys(analyzer, "analyzer"), _role_keys(shuffler, "shuffler"), signer
+    )
     check_apart(codec.decode_schedule(codec.decode_signed_schedule(signed).data), out.parent)
     write_new(out, signed)
     say(f"key schedule in {out}")
 
 
-def sign_schedule(signed_task: bytes, of_analyzer: PublicKeys, of_shuffler: PublicKeys, signer: SigningKey) -> bytes:
-    """The SignedKeySchedule of a task. Raises CONFIG if the numbers of keys don't fit its windows, or an analyzer key stands twice.
+def sign_schedule(
+    signed_task: bytes, of_analyzer: PublicKeys, of_shuffler: PublicKeys, signer: SigningKey
+) -> bytes:
+    """The SignedKeySchedule of a task. Raises CONFIG if the numbers of keys don't fit its windows,
+    or an analyzer key stands twice.
 
     BAD_SIGNATURE: keys that the task's analyzer or shuffler did not sign.
     """
@@ -137,12 +182,24 @@ def sign_schedule(signed_task: bytes, of_analyzer: PublicKeys, of_shuffler: Publ
     trusted = trust_task(signed_task, {authority})
     count = trusted.task.windows.count
     if len(analyzer) != count:
-        raise ShoalError(Kind.CONFIG, f"the task has {count} windows, the analyzer gave {len(analyzer)} keys: make {count}")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"the task has {count} windows, the analyzer gave {len(analyzer)} keys: make {count}",
+        )
     if len(set(analyzer)) != count:
-        # A window's key is deleted when its release is out: one that still serves another window would have to stay.
-        raise ShoalError(Kind.CONFIG, "an analyzer key stands twice in its file: every window has a key of its own, make them anew")
+        # A window's key is deleted when its release is out: one that still serves another window
+        # would have to stay.
+        raise ShoalError(
+            Kind.CONFIG,
+            "an analyzer key stands twice in its file: every window has a key of its own, make "
+            "them anew",
+        )
     if len(shuffler) not in {1, count}:
-        raise ShoalError(Kind.CONFIG, f"the task has {count} windows, the shuffler gave {len(shuffler)} keys: make 1 or {count}")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"the task has {count} windows, the shuffler gave {len(shuffler)} keys: make 1 or "
+            f"{count}",
+        )
     hops = shuffler * count if len(shuffler) == 1 else shuffler
     data = codec.encode_schedule(
         KeySchedule(
@@ -152,7 +209,9 @@ def sign_schedule(signed_task: bytes, of_analyzer: PublicKeys, of_shuffler: Publ
             of_shuffler.signature,
         ),
     )
-    signed = codec.encode_signed_schedule(codec.Signed(data, signer.public, signer.sign(SigningContext.KEY_SCHEDULE, data)))
+    signed = codec.encode_signed_schedule(
+        codec.Signed(data, signer.public, signer.sign(SigningContext.KEY_SCHEDULE, data))
+    )
     trust_schedule(signed, trusted)
     return signed
 
@@ -160,23 +219,45 @@ def sign_schedule(signed_task: bytes, of_analyzer: PublicKeys, of_shuffler: Publ
 def _role_keys(path: Path, role: str) -> PublicKeys:
     message = codec.parse(keys_pb2.RoleKeys, read_bytes(path), path.name)
     if message.version != codec.VERSION or message.role != role or not message.keys:
-        raise ShoalError(Kind.CONFIG, f"{path} holds no public keys of the {role}: make them with shoal keys hpke --role {role}")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{path} holds no public keys of the {role}: make them with shoal keys hpke --role "
+            f"{role}",
+        )
     return PublicKeys(tuple(message.keys), message.signature)
 
 
 @keys.command()
 def enrol(
-    root: Annotated[Path, typer.Option(help="Signing key of the enrolment authority; its public key stands in tasks as keys.enrolment.")],
-    out: Annotated[Path, typer.Option(help="Folder for device.key (mode 0600) and device.cert, or device-1.key, device-1.cert, ...")],
+    root: Annotated[
+        Path,
+        typer.Option(
+            help="Signing key of the enrolment authority; its public key stands in tasks as keys.enrolment."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Folder for device.key (mode 0600) and device.cert, or device-1.key, device-1.cert, ..."
+        ),
+    ],
     count: Annotated[int, typer.Option(min=1, max=100_000, help="Devices to enrol.")] = 1,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="Days from now for which the certificates hold.")] = 365,
+    days: Annotated[
+        int, typer.Option(min=1, max=3650, help="Days from now for which the certificates hold.")
+    ] = 365,
     device_key: Annotated[
-        str, typer.Option(metavar="HEX", help="Public key that a device made itself: certify that one, and see no private key.")
+        str,
+        typer.Option(
+            metavar="HEX",
+            help="Public key that a device made itself: certify that one, and see no private key.",
+        ),
     ] = "",
 ) -> None:
-    """Enrol devices, for tasks with admission = "enrolled" that name this authority. Prints the public key of each.
+    """Enrol devices, for tasks with admission = "enrolled" that name this authority. Prints the
+    public key of each.
 
-    A device best makes its key itself, and hands out the public half: shoal keys signing --out device.key
+    A device best makes its key itself, and hands out the public half: shoal keys signing --out
+    device.key
 
     Example: shoal keys enrol --root enrolment.key --out devices --count 100 --days 365
     """
@@ -187,8 +268,14 @@ def enrol(
     _folder(out)
     for number in range(1, count + 1):
         name = f"device-{number}" if count > 1 else "device"
-        public = public_key(device_key, "--device-key") if device_key else _device_key(out / f"{name}.key")
-        write_new(out / f"{name}.cert", issue(authority, public, now - _BACKDATED_S, now + days * 86_400))
+        public = (
+            public_key(device_key, "--device-key")
+            if device_key
+            else _device_key(out / f"{name}.key")
+        )
+        write_new(
+            out / f"{name}.cert", issue(authority, public, now - _BACKDATED_S, now + days * 86_400)
+        )
         say(public.hex())
 
 
@@ -218,7 +305,9 @@ def ca(
 @keys.command()
 def cert(
     authority: Annotated[Path, typer.Option("--ca", help="Folder with ca.pem and ca.key.")],
-    name: Annotated[str, typer.Option(help="File name, and the certificate's common name: shuffler, analyzer.")],
+    name: Annotated[
+        str, typer.Option(help="File name, and the certificate's common name: shuffler, analyzer.")
+    ],
     san: Annotated[list[str], typer.Option(help="DNS name or IP address; repeat for several.")],
     out: Annotated[Path, typer.Option(help="Folder for NAME.pem and NAME.key.")],
     days: Annotated[int, typer.Option(min=1, max=3650)] = 365,
@@ -239,18 +328,24 @@ def cert(
 def show(
     schedule_file: Annotated[Path, typer.Argument(metavar="NAME.keys")],
     task: Annotated[Path, typer.Option(help="The task it belongs to (NAME.task).")],
-    trust: Annotated[str, typer.Option(help="Public key of the task's authority; empty: the one in the file.")] = "",
+    trust: Annotated[
+        str, typer.Option(help="Public key of the task's authority; empty: the one in the file.")
+    ] = "",
 ) -> None:
     """Verify a key schedule against its task and print its key ids as JSON."""
     signed_task = read_bytes(task)
-    authority = public_key(trust, "--trust") if trust else codec.decode_signed_task(signed_task).authority
+    authority = (
+        public_key(trust, "--trust") if trust else codec.decode_signed_task(signed_task).authority
+    )
     keys_of = trust_schedule(read_bytes(schedule_file), trust_task(signed_task, {authority}))
     emit_json(
         {
             "schedule": keys_of.digest.hex,
             "windows": [
                 {"window": w, "analyzer_key_id": a.key_id.hex, "hop_key_id": h.key_id.hex}
-                for w, (a, h) in enumerate(zip(keys_of.analyzer_keys, keys_of.hop_keys, strict=True))
+                for w, (a, h) in enumerate(
+                    zip(keys_of.analyzer_keys, keys_of.hop_keys, strict=True)
+                )
             ],
         }
     )

@@ -1,8 +1,9 @@
 """Entry point of the ``shoal`` command: dispatch, and every failure one line.
 
-Exit status: 0 ok, 1 the work failed, 2 the request was wrong, 130 interrupted. A base install has the device's commands,
-the accountant and the planner; ``shoal agent`` loads no command-line library. A command loads its own module and no
-other's: a ``shoal keys`` takes half of the time that it would take with all of them, and a shuffler holds no accountant.
+Exit status: 0 ok, 1 the work failed, 2 the request was wrong, 130 interrupted. A base install has
+the device's commands, the accountant and the planner; ``shoal agent`` loads no command-line
+library. A command loads its own module and no other's: a ``shoal keys`` takes half of the time that
+it would take with all of them, and a shuffler holds no accountant.
 """
 
 from __future__ import annotations
@@ -18,24 +19,38 @@ from shoal import __version__
 from shoal.errors import USAGE, Kind, ShoalError
 
 INTERRUPTED = 130  # exit status
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # the disk's own reasons, no bug of ours
+_FULL = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+)  # the disk's own reasons, no bug of ours
 
 # The modules that register the commands, by the name of their command or group (before a dot).
-PARTS = ("demo.command", "keys", "task", "shuffler", "analyzer", "results", "epsilon", "load", "audit", "plan")
+PARTS = (
+    "demo.command",
+    "keys",
+    "task.command",
+    "shuffler",
+    "analyzer",
+    "results",
+    "epsilon.command",
+    "load.command",
+    "audit",
+    "plan.command",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never raises but SystemExit from argument parsing."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # Our matrices are small: a second BLAS thread only waits, at full CPU. Set before numpy is loaded.
+    # Our matrices are small: a second BLAS thread only waits, at full CPU. Set before numpy is
+    # loaded.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         if arguments[:1] == ["agent"]:
-            from shoal.cli.light import import_asyncio
+            from shoal.cli.agent.light import import_asyncio
 
             import_asyncio()
-            from shoal.cli.agent import main as agent
+            from shoal.cli.agent.command import main as agent
 
             return agent(arguments[1:])
         status = _run(arguments)
@@ -58,18 +73,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - one line for everything; SHOAL_DEBUG has the trace
         if isinstance(error, OSError) and error.errno in _FULL:
             _drop_output()
-            return fail(ShoalError(Kind.OVERLOADED, f"cannot write: {error.strerror}: make room there, or write elsewhere"))
+            return fail(
+                ShoalError(
+                    Kind.OVERLOADED,
+                    f"cannot write: {error.strerror}: make room there, or write elsewhere",
+                )
+            )
         return _bug(error)
 
 
 def _bug(error: Exception) -> int:
     if os.environ.get("SHOAL_DEBUG"):
         raise error
-    return fail(ShoalError(Kind.INTERNAL, f"unexpected {type(error).__name__}: a bug; run again with SHOAL_DEBUG=1 and report the trace"))
+    return fail(
+        ShoalError(
+            Kind.INTERNAL,
+            f"unexpected {type(error).__name__}: a bug; run again with SHOAL_DEBUG=1 and report "
+            "the trace",
+        )
+    )
 
 
 def _drop_output() -> None:
-    """What is still to be written goes nowhere: the interpreter would complain of it once more at its end."""
+    """What is still to be written goes nowhere: the interpreter would complain of it once more at
+    its end.
+    """
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -92,7 +120,9 @@ def _run(arguments: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except TyperException as error:
-        return fail(_usage(error)) if error.format_message() else 2  # without arguments: help was the answer
+        return (
+            fail(_usage(error)) if error.format_message() else 2
+        )  # without arguments: help was the answer
     if result == INTERRUPTED:  # what typer makes of Ctrl-C
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
@@ -107,7 +137,9 @@ def _usage(error: Any) -> ShoalError:
 
 
 def parts_for(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The part whose command comes first; all of them for the help of the whole and for a name that there is not."""
+    """The part whose command comes first; all of them for the help of the whole and for a name that
+    there is not.
+    """
     own = tuple(part for part in PARTS if part.partition(".")[0] in arguments[:1])
     return own or PARTS
 
@@ -133,12 +165,18 @@ def build(parts: Sequence[str] = PARTS) -> Any:
             raise typer.Exit
 
     @app.callback()
-    def root(_: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Print the version and exit.")) -> None:
+    def root(
+        _: bool = typer.Option(
+            False, "--version", callback=version, is_eager=True, help="Print the version and exit."
+        ),
+    ) -> None:
         pass
 
     for part in parts:
         importlib.import_module(f"shoal.cli.{part}").register(app)
-    app.command("agent", help="The device's side (its own options: `shoal agent --help`).")(lambda: None)
+    app.command("agent", help="The device's side (its own options: `shoal agent --help`).")(
+        lambda: None
+    )
     return app
 
 

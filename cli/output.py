@@ -1,4 +1,6 @@
-"""What commands share: tables for people, JSON for programs, files that are never overwritten by accident."""
+"""What commands share: tables for people, JSON for programs, files that are never overwritten by
+accident.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,20 @@ def say(text: str) -> None:
 
 
 def say_table(table: Table, to: Console = console) -> None:
-    """A table whose figures and words are whole: where they don't fit the terminal, first the padding goes, then it is wider than that.
+    """A table whose figures and words are whole: where they don't fit the terminal, first the
+    padding goes, then it is wider than that.
 
-    Left alone, rich cuts what is too wide: 0.02536 becomes "0.0…", and n = 2,000 and n = 2,999 are both "2,0…". Where nobody
-    looks at a terminal every cell is on one line, however wide that makes the table, so that grep finds a name of two words.
+    Left alone, rich cuts what is too wide: 0.02536 becomes "0.0…", and n = 2,000 and n = 2,999 are
+    both "2,0…". Where nobody looks at a terminal every cell is on one line, however wide that makes
+    the table, so that grep finds a name of two words.
     """
     if not to.is_terminal:
         for column in table.columns:
             column.no_wrap = True
     for column in table.columns:
-        column.min_width = max(_longest(text, whole=column.no_wrap) for text in (column.header, *column.cells))
+        column.min_width = max(
+            _longest(text, whole=column.no_wrap) for text in (column.header, *column.cells)
+        )
     if _least_width(table, to) > to.width:
         table.padding = (0, 0)
     if _least_width(table, to) > to.width:
@@ -61,9 +67,15 @@ def emit_json(value: Any) -> None:
 
 
 def readiness(status: dict[str, Any]) -> dict[str, Any]:
-    """What a service's /status says, for programs: its ``ready``, null or why not, as true or false, and the reason as ``not_ready``."""
+    """What a service's /status says, for programs: its ``ready``, null or why not, as true or
+    false, and the reason as ``not_ready``.
+    """
     trouble = status["ready"]
-    return {**status, "ready": trouble is None, **({} if trouble is None else {"not_ready": trouble})}
+    return {
+        **status,
+        "ready": trouble is None,
+        **({} if trouble is None else {"not_ready": trouble}),
+    }
 
 
 def say_conditions(status: dict[str, Any]) -> None:
@@ -82,7 +94,9 @@ def exit_unless_ready(status: dict[str, Any]) -> None:
 
 
 def give(path: Path, data: bytes, said: str) -> None:
-    """What a person reads or pipes on: to a new file, and then say so; to stdout, and nothing else there, where the path is "-"."""
+    """What a person reads or pipes on: to a new file, and then say so; to stdout, and nothing else
+    there, where the path is "-".
+    """
     if path == STDOUT:
         sys.stdout.write(data.decode())
     else:
@@ -91,9 +105,13 @@ def give(path: Path, data: bytes, said: str) -> None:
 
 
 def named(path: Path) -> None:
-    """Raises CONFIG for "-", which people type for stdout, where only a file will do: it would become a file of that name."""
+    """Raises CONFIG for "-", which people type for stdout, where only a file will do: it would
+    become a file of that name.
+    """
     if path.parts[:1] == STDOUT.parts:
-        raise ShoalError(Kind.CONFIG, f'"{path}": this is written to a file, not to stdout: give its name')
+        raise ShoalError(
+            Kind.CONFIG, f'"{path}": this is written to a file, not to stdout: give its name'
+        )
 
 
 def write_new(path: Path, data: bytes) -> None:
@@ -104,19 +122,27 @@ def write_new(path: Path, data: bytes) -> None:
         with path.open("xb") as file:
             file.write(data)
     except FileExistsError:
-        raise ShoalError(Kind.CONFIG, f"{path} exists: move it away, or choose another name") from None
+        raise ShoalError(
+            Kind.CONFIG, f"{path} exists: move it away, or choose another name"
+        ) from None
     except OSError as error:
-        raise ShoalError(Kind.CONFIG, f"cannot write {path}: {error.strerror or 'unwritable'}") from None
+        raise ShoalError(
+            Kind.CONFIG, f"cannot write {path}: {error.strerror or 'unwritable'}"
+        ) from None
 
 
 def check_new(path: Path) -> None:
-    """Before minutes are spent: raises CONFIG where ``write_new`` would, as far as that can be known."""
+    """Before minutes are spent: raises CONFIG where ``write_new`` would, as far as that can be
+    known.
+    """
     named(path)
     if path.exists() or path.is_symlink():
         raise ShoalError(Kind.CONFIG, f"{path} exists: move it away, or choose another name")
     folder = next((one for one in path.parents if one.exists()), path.parent)
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ShoalError(Kind.CONFIG, f"cannot write {path}: give a file in a folder that is writable")
+        raise ShoalError(
+            Kind.CONFIG, f"cannot write {path}: give a file in a folder that is writable"
+        )
 
 
 def read_bytes(path: Path, most: int = 8 << 20) -> bytes:
@@ -125,7 +151,9 @@ def read_bytes(path: Path, most: int = 8 << 20) -> bytes:
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        raise ShoalError(Kind.CONFIG, f"cannot read {path}: {error.strerror or 'unreadable'}") from None
+        raise ShoalError(
+            Kind.CONFIG, f"cannot read {path}: {error.strerror or 'unreadable'}"
+        ) from None
     if len(data) > most:
         raise ShoalError(Kind.CONFIG, f"{path} is larger than {most} bytes")
     return data
@@ -138,5 +166,8 @@ def public_key(text: str, what: str) -> bytes:
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise ShoalError(Kind.CONFIG, f"{what} is an Ed25519 public key: 64 hex digits: shoal keys signing prints it")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{what} is an Ed25519 public key: 64 hex digits: shoal keys signing prints it",
+        )
     return key

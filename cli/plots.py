@@ -1,4 +1,6 @@
-"""Around every ``--plot``: the path is checked first, a bar shows how far the points are, and the file is written whole."""
+"""Around every ``--plot``: the path is checked first, a bar shows how far the points are, and the
+file is written whole.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,34 @@ from shoal.errors import Kind, ShoalError
 
 
 def check_plot(path: Path) -> None:
-    """Before minutes are spent: raises CONFIG unless the path ends in .svg, its folder can be written and pictures can be drawn."""
+    """Before minutes are spent: raises CONFIG unless the path ends in .svg, its folder can be
+    written and pictures can be drawn.
+    """
     need("plot")
     if path.suffix.lower() != ".svg":
-        raise ShoalError(Kind.CONFIG, f"--plot writes an SVG picture: give a name that ends in .svg, got {path.name}")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"--plot writes an SVG picture: give a name that ends in .svg, got {path.name}",
+        )
     if not path.parent.is_dir() or path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ShoalError(Kind.CONFIG, f"--plot cannot write {path}: give a file in a folder that exists and is writable")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"--plot cannot write {path}: give a file in a folder that exists and is writable",
+        )
 
 
 def bar_of_points(what: str) -> Progress:
-    """A bar on stderr that counts points and is gone at the end; on no terminal, nothing. Add one task of so many points."""
+    """A bar on stderr that counts points and is gone at the end; on no terminal, nothing. Add one
+    task of so many points.
+    """
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
 
 
 def write_plot(path: Path, text: str) -> None:
-    """All of it or nothing; an existing picture is replaced. Raises ShoalError CONFIG where it can't be written."""
+    """All of it or nothing; an existing picture is replaced. Raises ShoalError CONFIG where it
+    can't be written.
+    """
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -41,4 +55,6 @@ def write_plot(path: Path, text: str) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise ShoalError(Kind.CONFIG, f"--plot cannot write {path}: {error.strerror or 'unwritable'}") from None
+        raise ShoalError(
+            Kind.CONFIG, f"--plot cannot write {path}: {error.strerror or 'unwritable'}"
+        ) from None

@@ -21,14 +21,37 @@ from shoal.errors import Kind, ShoalError
 results = typer.Typer(no_args_is_help=True, help="What an analyzer released.")
 
 Data = Annotated[Path | None, typer.Option(help="The analyzer's data_dir.")]
-Config = Annotated[Path | None, typer.Option(help="The analyzer's configuration file, instead of --data.")]
+Config = Annotated[
+    Path | None, typer.Option(help="The analyzer's configuration file, instead of --data.")
+]
 Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 EMPTY = "nothing has been released yet"
 MOST_ROWS = 1_000  # of one table on a terminal
 COLUMNS = (
-    *("task_id", "name", "window", "n", "rejected", "withheld", "label", "value", "stderr", "ci_low", "ci_high", "epsilon0"),
-    *("epsilon_upper", "epsilon_lower", "delta", "n_certified", "epsilon_at_received_n", "epsilon_cumulative_upper", "delta_cumulative"),
+    *(
+        "task_id",
+        "name",
+        "window",
+        "n",
+        "rejected",
+        "withheld",
+        "label",
+        "value",
+        "stderr",
+        "ci_low",
+        "ci_high",
+        "epsilon0",
+    ),
+    *(
+        "epsilon_upper",
+        "epsilon_lower",
+        "delta",
+        "n_certified",
+        "epsilon_at_received_n",
+        "epsilon_cumulative_upper",
+        "delta_cumulative",
+    ),
     "manifest_hash",
     "lifetime_epsilon",  # of memoized tasks alone
     "processed",  # for readers: sums are made of value
@@ -63,7 +86,9 @@ def list_command(data: Data = None, config: Config = None, as_json: Json = False
 
 
 def _list(found: list[dict[str, Any]]) -> None:
-    table = plain_table("task", "id", "window", "reports", "rejected", "epsilon ≤", "epsilon0", "outcome")
+    table = plain_table(
+        "task", "id", "window", "reports", "rejected", "epsilon ≤", "epsilon0", "outcome"
+    )
     for release in found:
         privacy = release["privacy"]
         table.add_row(
@@ -81,7 +106,12 @@ def _list(found: list[dict[str, Any]]) -> None:
 
 @results.command()
 def show(
-    task: Annotated[str, typer.Argument(help="TASK or TASK:WINDOW: a task's name, or its id or the beginning of it.")],
+    task: Annotated[
+        str,
+        typer.Argument(
+            help="TASK or TASK:WINDOW: a task's name, or its id or the beginning of it."
+        ),
+    ],
     data: Data = None,
     config: Config = None,
     as_json: Json = False,
@@ -106,9 +136,15 @@ def show(
 
 @results.command()
 def export(
-    out: Annotated[Path, typer.Option(help="File to write, which must not exist yet; - for stdout.")],
+    out: Annotated[
+        Path, typer.Option(help="File to write, which must not exist yet; - for stdout.")
+    ],
     kind: Annotated[
-        Format, typer.Option("--format", help="json, csv (one line per estimate and quantile) or html (a page with plots).")
+        Format,
+        typer.Option(
+            "--format",
+            help="json, csv (one line per estimate and quantile) or html (a page with plots).",
+        ),
     ] = Format.json,
     task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
     data: Data = None,
@@ -123,16 +159,21 @@ def export(
     found = read_releases(data, config)
     found = found if task is None else select(found, task)
     count = f"{len(found)} release{'' if len(found) == 1 else 's'} written to {out}"
-    give(out, render(found, kind).encode(), count if found else f"{EMPTY}: {out} is empty of releases")
+    give(
+        out,
+        render(found, kind).encode(),
+        count if found else f"{EMPTY}: {out} is empty of releases",
+    )
     check_damage(data, config)
 
 
 def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]]:
-    """All releases of a store that are what was signed, in the shape of ``release.to_json``, by name and window.
+    """All releases of a store that are what was signed, in the shape of ``release.to_json``, by
+    name and window.
 
     Raises CONFIG, NOT_FOUND.
     """
-    from shoal.analyzer.release import decode_release, to_json
+    from shoal.analyzer.results.release import decode_release, to_json
     from shoal.analyzer.store import FILE_NAME, Store
 
     store = Store(_data_dir(data, config) / FILE_NAME, read_only=True)
@@ -140,11 +181,15 @@ def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]
         found = [to_json(decode_release(stored.release)) for stored in store.releases()]
     finally:
         store.close()
-    return sorted(found, key=lambda release: (release["name"], release["task_id"], release["window"]))
+    return sorted(
+        found, key=lambda release: (release["name"], release["task_id"], release["window"])
+    )
 
 
 def check_damage(data: Path | None, config: Path | None, task: str | None = None) -> None:
-    """Raises MISMATCH, exit status 1, if a release of the store (of ``task``) is not what was signed, or some are gone."""
+    """Raises MISMATCH, exit status 1, if a release of the store (of ``task``) is not what was
+    signed, or some are gone.
+    """
     from shoal.analyzer.store import FILE_NAME, Store
 
     path = _data_dir(data, config) / FILE_NAME
@@ -155,9 +200,15 @@ def check_damage(data: Path | None, config: Path | None, task: str | None = None
         store.close()
     if task is not None:
         name, colon, window = task.partition(":")
-        damaged = [one for one in damaged if one[0].startswith(name.lower()) and (not colon or one[0].endswith(f":{window}"))]
+        damaged = [
+            one
+            for one in damaged
+            if one[0].startswith(name.lower()) and (not colon or one[0].endswith(f":{window}"))
+        ]
     elif lost:
-        raise ShoalError(Kind.MISMATCH, f"{path}: {lost} releases are missing: restore the file from a copy")
+        raise ShoalError(
+            Kind.MISMATCH, f"{path}: {lost} releases are missing: restore the file from a copy"
+        )
     if damaged:
         more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
         raise ShoalError(Kind.MISMATCH, damaged[0][1] + more)
@@ -165,26 +216,42 @@ def check_damage(data: Path | None, config: Path | None, task: str | None = None
 
 def _data_dir(data: Path | None, config: Path | None) -> Path:
     if (data is None) == (config is None):
-        raise ShoalError(Kind.CONFIG, "say where the releases are: either --data DIR or --config analyzer.toml")
+        raise ShoalError(
+            Kind.CONFIG, "say where the releases are: either --data DIR or --config analyzer.toml"
+        )
     if data is not None:
         return data
     from shoal.analyzer.config import AnalyzerConfig
-    from shoal.settings import load_settings
+    from shoal.services.settings import load_settings
 
     return load_settings(AnalyzerConfig, config or Path()).data_dir
 
 
 def select(found: list[dict[str, Any]], task: str) -> list[dict[str, Any]]:
-    """The releases of TASK or TASK:WINDOW. Raises NOT_FOUND; CONFIG for a window that is no number or a task that is several."""
+    """The releases of TASK or TASK:WINDOW. Raises NOT_FOUND; CONFIG for a window that is no number
+    or a task that is several.
+    """
     name, colon, window = task.partition(":")
     if colon and not window.isdecimal():
-        raise ShoalError(Kind.CONFIG, f"{task}: TASK:WINDOW wants a number after the colon, for example {name}:0")
-    chosen = [release for release in found if name and (release["name"] == name or release["task_id"].startswith(name.lower()))]
+        raise ShoalError(
+            Kind.CONFIG, f"{task}: TASK:WINDOW wants a number after the colon, for example {name}:0"
+        )
+    chosen = [
+        release
+        for release in found
+        if name and (release["name"] == name or release["task_id"].startswith(name.lower()))
+    ]
     if len({release["task_id"] for release in chosen}) > 1:
-        raise ShoalError(Kind.CONFIG, f"{name}: several tasks are meant: give more of the task's id (shoal results list --json shows it)")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{name}: several tasks are meant: give more of the task's id (shoal results list "
+            "--json shows it)",
+        )
     chosen = [release for release in chosen if not colon or release["window"] == int(window)]
     if not chosen:
-        raise ShoalError(Kind.NOT_FOUND, f"{task}: no such release; `shoal results list` shows what there is")
+        raise ShoalError(
+            Kind.NOT_FOUND, f"{task}: no such release; `shoal results list` shows what there is"
+        )
     return chosen
 
 
@@ -194,13 +261,15 @@ def render(found: list[dict[str, Any]], kind: Format) -> str:
         return json.dumps(found, indent=2) + "\n"
     if kind is Format.csv:
         return _csv(found)
-    from shoal.analyzer.report_page import render_report
+    from shoal.analyzer.results.report_page import render_report
 
     return render_report(found)
 
 
 def _csv(found: list[dict[str, Any]]) -> str:
-    """One line per estimate, then one per quantile (without a standard error); a withheld release is one line without one."""
+    """One line per estimate, then one per quantile (without a standard error); a withheld release
+    is one line without one.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -215,26 +284,52 @@ def _csv(found: list[dict[str, Any]]) -> str:
         estimates: list[dict[str, Any]] = release["estimates"] or [{}]
         counts = release.get("processed", {}).get("counts", [""] * len(estimates))
         for estimate, count in zip(estimates, counts, strict=True):
-            writer.writerow({name: _cell(value) for name, value in {**whole, **estimate, "processed": count}.items()})
+            writer.writerow(
+                {
+                    name: _cell(value)
+                    for name, value in {**whole, **estimate, "processed": count}.items()
+                }
+            )
         for row in release.get("quantiles", ()):
-            writer.writerow({name: _cell(value) for name, value in {**whole, **row, "label": f"quantile {row['share']:g}"}.items()})
+            writer.writerow(
+                {
+                    name: _cell(value)
+                    for name, value in {
+                        **whole,
+                        **row,
+                        "label": f"quantile {row['share']:g}",
+                    }.items()
+                }
+            )
     return text.getvalue()
 
 
 def _cell(value: Any) -> Any:
     """Labels come from tasks: one that a spreadsheet would take for a formula is quoted."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r"} else value
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r"}
+        else value
+    )
 
 
 def _overall(privacy: dict[str, Any], found: list[dict[str, Any]], task_id: str) -> float:
-    """The epsilon to show of a release in one number: of a memoized task with several windows opened, what is left of all of them."""
-    memoized = [release["privacy"]["memoized"] for release in found if release["task_id"] == task_id and "memoized" in release["privacy"]]
+    """The epsilon to show of a release in one number: of a memoized task with several windows
+    opened, what is left of all of them.
+    """
+    memoized = [
+        release["privacy"]["memoized"]
+        for release in found
+        if release["task_id"] == task_id and "memoized" in release["privacy"]
+    ]
     alone: float = privacy["epsilon_upper"]
-    return max([alone, *(one["lifetime_epsilon"] for one in memoized)]) if len(memoized) > 1 else alone
+    return (
+        max([alone, *(one["lifetime_epsilon"] for one in memoized)]) if len(memoized) > 1 else alone
+    )
 
 
 def _show(release: dict[str, Any]) -> None:
-    from shoal.accounting.memoized import sentences as memoized_sentences
+    from shoal.accounting.composition.memoized import sentences as memoized_sentences
 
     privacy = release["privacy"]
     say(f"{release['name']}, window {release['window']} (task {release['task_id']})")
@@ -242,10 +337,17 @@ def _show(release: dict[str, Any]) -> None:
     rounds = release.get("rounds")
     what, honest, received = ("valid, distinct reports", "honest reports", "at the received n")
     if rounds is not None:
-        what, honest, received = ("devices in the sums", "honest devices of each round", "with the devices of the smallest round that came")
+        what, honest, received = (
+            "devices in the sums",
+            "honest devices of each round",
+            "with the devices of the smallest round that came",
+        )
     say(f"{release['n']:,} {what}; rejected: {rejected or 'none'}")
     if release["damaged"]:
-        say(f"damaged: {release['damaged']:,} acknowledged reports were lost on a service's disk and are not in it")
+        say(
+            f"damaged: {release['damaged']:,} acknowledged reports were lost on a service's disk "
+            "and are not in it"
+        )
     if release["withheld"]:
         say(f"withheld: {release['withheld']}")
     else:
@@ -257,16 +359,22 @@ def _show(release: dict[str, Any]) -> None:
     memoized = privacy.get("memoized")
     alone = "" if memoized is None else "seen alone: "
     say(
-        f"{alone}central epsilon <= {_up(privacy['epsilon_upper'])} (and >= {_down(privacy['epsilon_lower'])}) at delta ="
-        f" {privacy['delta']:g}, guaranteed for {privacy['n_certified']:,} {honest}; epsilon0 = {_up(privacy['epsilon0'])}"
+        f"{alone}central epsilon <= {_up(privacy['epsilon_upper'])} (and >= "
+        f"{_down(privacy['epsilon_lower'])}) at delta ="
+        f" {privacy['delta']:g}, guaranteed for {privacy['n_certified']:,} {honest}; epsilon0 = "
+        f"{_up(privacy['epsilon0'])}"
     )
     say(f"{received}: {_up(privacy['epsilon_at_received_n'])} (not guaranteed)")
     say(
-        f"together with all that was opened before (windows: {privacy['windows_composed']}, tasks: {privacy['tasks_composed']}):"
-        f" epsilon <= {_up(privacy['epsilon_cumulative_upper'])} at delta = {privacy['delta_cumulative']:g}"
+        f"together with all that was opened before (windows: {privacy['windows_composed']}, tasks: "
+        f"{privacy['tasks_composed']}):"
+        f" epsilon <= {_up(privacy['epsilon_cumulative_upper'])} at delta = "
+        f"{privacy['delta_cumulative']:g}"
     )
     if memoized is not None:
-        for line in memoized_sentences(memoized["lifetime_epsilon"], memoized["windows"], privacy["epsilon0"]):
+        for line in memoized_sentences(
+            memoized["lifetime_epsilon"], memoized["windows"], privacy["epsilon0"]
+        ):
             say(line)
     if rounds is not None:
         _show_rounds(rounds, released=not release["withheld"])
@@ -277,13 +385,24 @@ def _show(release: dict[str, Any]) -> None:
 
 
 def _show_estimates(release: dict[str, Any], processed: dict[str, Any] | None) -> None:
-    from shoal.analyzer.processed import beside
+    from shoal.analyzer.results.processed import beside
 
     rows: Sequence[dict[str, Any]] = release["estimates"]
-    table = plain_table("answer", "estimate", "standard error", "95 % interval from", "to", *(() if processed is None else ("processed",)))
+    table = plain_table(
+        "answer",
+        "estimate",
+        "standard error",
+        "95 % interval from",
+        "to",
+        *(() if processed is None else ("processed",)),
+    )
     for at, row in enumerate(rows[:MOST_ROWS]):
         count = [] if processed is None else [f"{processed['counts'][at]:,}"]
-        table.add_row(escape(row["label"]), *(f"{row[key]:,.6g}" for key in ("value", "stderr", "ci_low", "ci_high")), *count)
+        table.add_row(
+            escape(row["label"]),
+            *(f"{row[key]:,.6g}" for key in ("value", "stderr", "ci_low", "ci_high")),
+            *count,
+        )
     say_table(table)
     if len(rows) > MOST_ROWS:
         say(f"and {len(rows) - MOST_ROWS:,} more: shoal results export --format csv has them all")
@@ -295,7 +414,7 @@ def _show_estimates(release: dict[str, Any], processed: dict[str, Any] | None) -
 
 def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:
     """Of the numbers themselves: what rounding to levels leaves open is in the intervals."""
-    from shoal.analyzer.processed import OUTSIDE
+    from shoal.analyzer.results.processed import OUTSIDE
 
     table = plain_table("of those that answered", "at or below", "95 % interval from", "to")
     for row in rows:
@@ -306,22 +425,47 @@ def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _show_distribution(made: dict[str, Any], *, shown: bool) -> None:
-    quantiles = "" if shown else ": " + ", ".join(f"{float(share):.0%} <= {value:,.6g}" for share, value in made["quantiles"].items())
-    answered = "" if made["answered"] is None else f" of an estimated {made['answered']:.1%} of the devices, those that answered"
+    quantiles = (
+        ""
+        if shown
+        else ": "
+        + ", ".join(
+            f"{float(share):.0%} <= {value:,.6g}" for share, value in made["quantiles"].items()
+        )
+    )
+    answered = (
+        ""
+        if made["answered"] is None
+        else f" of an estimated {made['answered']:.1%} of the devices, those that answered"
+    )
     say(f"distribution ({made['method']}){answered}{quantiles}")
     say(f"  {made['note']}; every bin: shoal results export")
 
 
 def _show_rounds(rounds: dict[str, Any], *, released: bool) -> None:
-    aborted = ", ".join(f"{count} {reason}" for reason, count in rounds["aborted"].items()) or "none"
-    together = "nothing is promised" if rounds["epsilon_together"] is None else f"epsilon <= {_up(rounds['epsilon_together'])}"
-    say(f"secure aggregation, mode {rounds['mode']}: {_rounds(rounds['rounds'])} added; ended without a sum: {aborted}")
+    aborted = (
+        ", ".join(f"{count} {reason}" for reason, count in rounds["aborted"].items()) or "none"
+    )
+    together = (
+        "nothing is promised"
+        if rounds["epsilon_together"] is None
+        else f"epsilon <= {_up(rounds['epsilon_together'])}"
+    )
+    say(
+        f"secure aggregation, mode {rounds['mode']}: {_rounds(rounds['rounds'])} added; ended "
+        f"without a sum: {aborted}"
+    )
     if released:
         say(
-            f"standard error of each total: {rounds['noise_stderr']:.4g} of the noise (one round of all devices would have "
-            f"{rounds['one_round_noise_stderr']:.4g}), at most {rounds['rounding_stderr']:.4g} of rounding"
+            f"standard error of each total: {rounds['noise_stderr']:.4g} of the noise (one round "
+            "of all devices would have "
+            f"{rounds['one_round_noise_stderr']:.4g}), at most {rounds['rounding_stderr']:.4g} of "
+            "rounding"
         )
-    say(f"against the analyzer alone: epsilon <= {_up(rounds['epsilon_analyzer'])}; shuffler and analyzer together: {together}")
+    say(
+        f"against the analyzer alone: epsilon <= {_up(rounds['epsilon_analyzer'])}; shuffler and "
+        f"analyzer together: {together}"
+    )
 
 
 def _rounds(count: int) -> str:

@@ -1,4 +1,6 @@
-"""``shoal shuffler serve`` and ``shoal shuffler status``: thin; the work is in ``shoal.shuffler``."""
+"""``shoal shuffler serve`` and ``shoal shuffler status``: thin; the work is in
+``shoal.shuffler``.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,17 @@ from shoal.cli.output import emit_json, exit_unless_ready, readiness, say, say_c
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
-Config = Annotated[Path, typer.Option("--config", help="shuffler.toml; deploy/shuffler.toml is a commented sample.")]
+Config = Annotated[
+    Path,
+    typer.Option("--config", help="shuffler.toml; deploy/shuffler.toml is a commented sample."),
+]
 
 
 def register(app: typer.Typer) -> None:
-    part = typer.Typer(help="The shuffler: takes sealed reports, forgets who sent them, delivers whole batches.", no_args_is_help=True)
+    part = typer.Typer(
+        help="The shuffler: takes sealed reports, forgets who sent them, delivers whole batches.",
+        no_args_is_help=True,
+    )
     part.command("serve")(serve)
     part.command("status")(status)
     part.command("clock")(clock)
@@ -26,10 +34,12 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(config: Config) -> None:
-    """Run the shuffler until SIGTERM or Ctrl-C. Looks at the tasks folder every reload_s seconds; SIGHUP does it at once."""
+    """Run the shuffler until SIGTERM or Ctrl-C. Looks at the tasks folder every reload_s seconds;
+    SIGHUP does it at once.
+    """
     from shoal import log
-    from shoal.service import run_service
-    from shoal.settings import load_settings
+    from shoal.services.process import run_service
+    from shoal.services.settings import load_settings
     from shoal.shuffler.config import ShufflerConfig
     from shoal.shuffler.service import serve as run
 
@@ -39,19 +49,23 @@ def serve(config: Config) -> None:
 
 
 def status(
-    config: Annotated[Path | None, typer.Option("--config", help="shuffler.toml, for its admin_listen.")] = None,
-    admin: Annotated[str | None, typer.Option("--admin", help="HOST:PORT of the shuffler's admin_listen.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="shuffler.toml, for its admin_listen.")
+    ] = None,
+    admin: Annotated[
+        str | None, typer.Option("--admin", help="HOST:PORT of the shuffler's admin_listen.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Tasks, their windows by state, and counts of the windows that are decided.
 
-    In the JSON `ready` is true or false; where it is false, `not_ready` says why. `conditions` lists all that is wrong.
-    Exit status 1 while the shuffler is not ready.
+    In the JSON `ready` is true or false; where it is false, `not_ready` says why. `conditions`
+    lists all that is wrong. Exit status 1 while the shuffler is not ready.
     """
     if (config is None) == (admin is None):
         raise ShoalError(Kind.CONFIG, "give either --config shuffler.toml or --admin HOST:PORT")
     if config is not None:
-        from shoal.settings import load_settings
+        from shoal.services.settings import load_settings
         from shoal.shuffler.config import ShufflerConfig
 
         admin = load_settings(ShufflerConfig, config).admin_listen
@@ -65,18 +79,23 @@ def status(
 
 def clock(
     config: Config,
-    confirming: Annotated[bool, typer.Option("--confirm", help="The wall clock shown is right: go on by it.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs. Times are Unix seconds.")] = False,
+    confirming: Annotated[
+        bool, typer.Option("--confirm", help="The wall clock shown is right: go on by it.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For programs. Times are Unix seconds.")
+    ] = False,
 ) -> None:
-    """Whether the shuffler believes this machine's clock, and by which witnesses. Run it on that machine, as the service's user.
+    """Whether the shuffler believes this machine's clock, and by which witnesses. Run it on that
+    machine, as the service's user.
 
-    While the clock is disputed no window closes, nothing is deleted, and devices are told to try again later.
-    --confirm is for the difference that is shown now: a later jump wants another look.
+    While the clock is disputed no window closes, nothing is deleted, and devices are told to try
+    again later. --confirm is for the difference that is shown now: a later jump wants another look.
 
     Example: shoal shuffler clock --config shuffler.toml --confirm
     """
     from shoal.cli.clock_shown import clock_command
-    from shoal.settings import load_settings
+    from shoal.services.settings import load_settings
     from shoal.shuffler.config import ShufflerConfig
 
     clock_command(load_settings(ShufflerConfig, config).data_dir, "shuffler", confirming, as_json)
@@ -86,14 +105,21 @@ def _fetch(address: str) -> dict[str, Any]:
     from shoal.task import split_address
 
     if split_address(address) is None:
-        raise ShoalError(Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7444')
+        raise ShoalError(
+            Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7444'
+        )
     try:
         with urllib.request.urlopen(f"http://{address}/status", timeout=LIMITS.status_s) as reply:
             answer: dict[str, Any] = json.load(reply)
     except (urllib.error.URLError, OSError, ValueError):
-        raise ShoalError(Kind.UNAVAILABLE, f"no shuffler answers at {address}: check admin_listen, and that it runs") from None
+        raise ShoalError(
+            Kind.UNAVAILABLE,
+            f"no shuffler answers at {address}: check admin_listen, and that it runs",
+        ) from None
     if answer.get("service") != "shuffler":
-        raise ShoalError(Kind.CONFIG, f"what answers at {address} is no shuffler: check admin_listen")
+        raise ShoalError(
+            Kind.CONFIG, f"what answers at {address} is no shuffler: check admin_listen"
+        )
     return answer
 
 
@@ -103,8 +129,11 @@ def _show(answer: dict[str, Any]) -> None:
     say_conditions(answer)
     table = Table("task", "name", "windows", "states", "last decided", "reports")
     for task in answer["tasks"]:
-        # A window of sums has no reports here: that none were delivered says nothing, the rounds below do.
-        decided = [window for window in task["shown"] if "outcome" in window and not task["pairwise"]]
+        # A window of sums has no reports here: that none were delivered says nothing, the rounds
+        # below do.
+        decided = [
+            window for window in task["shown"] if "outcome" in window and not task["pairwise"]
+        ]
         last = decided[-1] if decided else None
         states = ", ".join(f"{count} {name.lower()}" for name, count in task["states"].items())
         table.add_row(
@@ -120,12 +149,16 @@ def _show(answer: dict[str, Any]) -> None:
         if task["pairwise"]:
             rounds = answer["rounds"].get(task["task_id"][:8], {"open": {}, "ended": {}})
             under_way, ended = _counts(rounds["open"]), _counts(rounds["ended"])
-            say(f"task {task['task_id'][:8]}: rounds under way: {under_way}; ended since the start: {ended}")
+            say(
+                f"task {task['task_id'][:8]}: rounds under way: {under_way}; ended since the "
+                f"start: {ended}"
+            )
         for window in task["shown"]:
             if "failing" in window:
                 failing = window["failing"]
                 say(
-                    f"task {task['task_id'][:8]} window {window['window']}: {failing['attempts']} failures ({failing['kind']}): see the log"
+                    f"task {task['task_id'][:8]} window {window['window']}: {failing['attempts']} "
+                    f"failures ({failing['kind']}): see the log"
                 )
 
 
@@ -133,4 +166,6 @@ def _counts(found: dict[str, int]) -> str:
     """ "3 (2 done, 1 too few devices joined)", or "none"."""
     if not found:
         return "none"
-    return f"{sum(found.values())} ({', '.join(f'{count} {name}' for name, count in found.items())})"
+    return (
+        f"{sum(found.values())} ({', '.join(f'{count} {name}' for name, count in found.items())})"
+    )

@@ -1,4 +1,6 @@
-"""The device: its policy, its outbox, its transports, and a simulator of many devices. Importing the package loads nothing."""
+"""The device: its policy, its outbox, its transports, and a simulator of many devices. Importing
+the package loads nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal.clients.agent import Agent, Outcome
     from shoal.clients.config import AgentConfig
-    from shoal.clients.policy import Policy
+    from shoal.clients.owner.policy import Policy
 
 __all__ = ["Agent", "AgentConfig", "Outcome", "Policy"]
 
-_HOME = {"Agent": "agent", "Outcome": "agent", "AgentConfig": "config", "Policy": "policy"}
+_HOME = {"Agent": "agent", "Outcome": "agent", "AgentConfig": "config", "Policy": "owner.policy"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,30 +1,38 @@
-"""Where an agent's value becomes a report: charged, randomized (or remembered), sealed and entered in the ledger, in one transaction.
+"""Where an agent's value becomes a report: charged, randomized (or remembered), sealed and entered
+in the ledger, in one transaction.
 
-``answer`` is called by ``Outbox.claim`` as its ``make``: what it writes commits together with the report's bytes, or not at all.
+``answer`` is called by ``Outbox.claim`` as its ``make``: what it writes commits together with the
+report's bytes, or not at all.
 
 **Fresh tasks.** Each window draws anew and costs epsilon0 anew.
 
-**Memoized tasks.** The first report of a cell is drawn, charged and remembered; later windows in which the value falls into the same cell
-send the same report again, sealed anew, and cost nothing. Idea: the permanent randomized response of Erlingsson, Pihur, Korolova, "RAPPOR",
-CCS 2014, section 2. A value that does not change costs epsilon0 once, over all windows; each further distinct value costs epsilon0 again,
-and that the value changed may show. When the budget does not pay for another draw, the report that was sent last is sent again: the device
-takes part all the same, because staying away would tell.
+**Memoized tasks.** The first report of a cell is drawn, charged and remembered; later windows in
+which the value falls into the same cell send the same report again, sealed anew, and cost nothing.
+Idea: the permanent randomized response of Erlingsson, Pihur, Korolova, "RAPPOR", CCS 2014, section
+2. A value that does not change costs epsilon0 once, over all windows; each further distinct value
+costs epsilon0 again, and that the value changed may show. When the budget does not pay for another
+draw, the report that was sent last is sent again: the device takes part all the same, because
+staying away would tell.
 
-**Memoized tasks of a mechanism with a memory** (shoal.mechanisms.longitudinal). What it chooses once is drawn with the first report and
-kept; what is drawn, charged and remembered is the permanent answer of the value's key, and every window's report is drawn anew from it.
-The charge is what the permanent answer costs over all windows, not what one report does. When the budget does not pay for another key,
-the permanent answer that was used last is used again, for a fresh report.
+**Memoized tasks of a mechanism with a memory** (shoal.mechanisms.longitudinal.protocol). What it
+chooses once is drawn with the first report and kept; what is drawn, charged and remembered is the
+permanent answer of the value's key, and every window's report is drawn anew from it. The charge is
+what the permanent answer costs over all windows, not what one report does. When the budget does not
+pay for another key, the permanent answer that was used last is used again, for a fresh report.
 
-One budget pays for all tasks. What a memoized task cost depends on how many distinct values it had, and when, so the moment at which the
-budget pays for no more fresh draws, and other tasks get no report, depends on that too: a change of value may show there as well.
+One budget pays for all tasks. What a memoized task cost depends on how many distinct values it had,
+and when, so the moment at which the budget pays for no more fresh draws, and other tasks get no
+report, depends on that too: a change of value may show there as well.
 
-A numeric value between two cells is rounded at random. Drawn anew in every window this would show an unchanged value in two cells, at
-twice the cost, so a memoized task rounds at one random point that the device keeps (alpha-point rounding: Ding, Kulkarni, Yekhanin,
-"Collecting Telemetry Data Privately", NeurIPS 2017, section 4). Over the fleet the mean is kept as before.
+A numeric value between two cells is rounded at random. Drawn anew in every window this would show
+an unchanged value in two cells, at twice the cost, so a memoized task rounds at one random point
+that the device keeps (alpha-point rounding: Ding, Kulkarni, Yekhanin, "Collecting Telemetry Data
+Privately", NeurIPS 2017, section 4). Over the fleet the mean is kept as before.
 
-**What is charged.** epsilon0, rounded up to a nano-epsilon. A task whose epsilon0 is above the owner's cap, or infinite, is answered only
-if the owner said yes to it by name; it is charged what the certificate guarantees behind the shuffler (``Terms.central``), and the
-entry says so. Nothing is ever given back: not for a window that is withheld, not for a report that is lost.
+**What is charged.** epsilon0, rounded up to a nano-epsilon. A task whose epsilon0 is above the
+owner's cap, or infinite, is answered only if the owner said yes to it by name; it is charged what
+the certificate guarantees behind the shuffler (``Terms.central``), and the entry says so. Nothing
+is ever given back: not for a window that is withheld, not for a report that is lost.
 """
 
 from __future__ import annotations
@@ -34,9 +42,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.clients.book import NANO, Book, check_charge, nano_up
 from shoal.clients.core import Assignment, Prepared, draw, seal
-from shoal.clients.ledger import INFINITE, Detail, Event, LedgerEntry
+from shoal.clients.memory.commitments import NANO, Book, check_charge, nano_up
+from shoal.clients.memory.ledger import INFINITE, Detail, Event, LedgerEntry
 from shoal.digests import sha256
 from shoal.domain import Value
 from shoal.entropy import Entropy
@@ -47,23 +55,27 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from shoal.crypto.enrolment import DeviceIdentity
-    from shoal.mechanisms.longitudinal import Longitudinal
+    from shoal.crypto.admission.enrolment import DeviceIdentity
+    from shoal.mechanisms.longitudinal.protocol import Longitudinal
     from shoal.task import Task
 
 NEW, AGAIN, KEPT = "new", "again", "kept"
-"""How a memoized task's window came by its report: a fresh draw, what its cell or key had, or the last one's for want of budget."""
+"""How a memoized task's window came by its report: a fresh draw, what its cell or key had, or the
+last one's for want of budget.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Under which an answer is given.
 
-    ``limit_nano``: the lifetime budget in nano-epsilon, None: none. ``keep_values``: the owner wants true values in the ledger.
-    ``source``: where the value came from, in a word or two. ``central``: the epsilon that the task's certificate guarantees behind the
-    shuffler, at floor(honest fraction x min_batch) reports, rounded up; may raise ShoalError if there is none. It runs inside the
-    transaction, with the file locked: have it computed before. ``max_epsilon0``: the owner's cap; above it an explicit yes is needed.
-    ``sums_if_apart``: the owner trusts shuffler and analyzer not to work together, for sums.
+    ``limit_nano``: the lifetime budget in nano-epsilon, None: none. ``keep_values``: the owner
+    wants true values in the ledger. ``source``: where the value came from, in a word or two.
+    ``central``: the epsilon that the task's certificate guarantees behind the shuffler, at
+    floor(honest fraction x min_batch) reports, rounded up; may raise ShoalError if there is none.
+    It runs inside the transaction, with the file locked: have it computed before. ``max_epsilon0``:
+    the owner's cap; above it an explicit yes is needed. ``sums_if_apart``: the owner trusts
+    shuffler and analyzer not to work together, for sums.
     """
 
     limit_nano: int | None
@@ -76,7 +88,9 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """``nano`` for one draw, and which guarantee that is: of one report alone ("local") or behind the shuffler ("central")."""
+    """``nano`` for one draw, and which guarantee that is: of one report alone ("local") or behind
+    the shuffler ("central").
+    """
 
     nano: int
     basis: str
@@ -93,16 +107,25 @@ def answer(
     terms: Terms,
     now: float,
 ) -> Prepared:
-    """The report of one window: charged, made, sealed, remembered and entered; ``now``: Unix seconds. ``identity`` from ``identity_for``.
+    """The report of one window: charged, made, sealed, remembered and entered; ``now``: Unix
+    seconds. ``identity`` from ``identity_for``.
 
-    Raises REFUSED if the budget does not pay or the owner never said yes to this epsilon, CONFLICT if the window was charged before,
-    INVALID for a window that the task hasn't or a task of sums; nothing is charged, remembered or entered then. The value leaves no
-    trace but through the randomizer, and in the ledger with ``terms.keep_values``. No refusal depends on this ``value``; a memoized task's
-    comes before its first report or never. All depend on what was spent: by memoized tasks, on whether and when their values changed.
+    Raises REFUSED if the budget does not pay or the owner never said yes to this epsilon, CONFLICT
+    if the window was charged before, INVALID for a window that the task hasn't or a task of sums;
+    nothing is charged, remembered or entered then. The value leaves no trace but through the
+    randomizer, and in the ledger with ``terms.keep_values``. No refusal depends on this ``value``;
+    a memoized task's comes before its first report or never. All depend on what was spent: by
+    memoized tasks, on whether and when their values changed.
     """
     with book.transaction():
-        if book.charged(assignment.task_id, window) is not None:  # a charge that is no-op would make this draw free
-            raise ShoalError(Kind.CONFLICT, f"task {assignment.task.name}: window {window} was charged before: a window is answered once")
+        if (
+            book.charged(assignment.task_id, window) is not None
+        ):  # a charge that is no-op would make this draw free
+            raise ShoalError(
+                Kind.CONFLICT,
+                f"task {assignment.task.name}: window {window} was charged before: a window is "
+                "answered once",
+            )
         _check_known(assignment, window, book)
         cost = _cost(assignment, book, terms)
         first = book.tally(assignment.task_id).windows == 0
@@ -110,7 +133,10 @@ def answer(
             report, memoized = _remembered(assignment, window, value, book, entropy, terms, cost)
         else:
             book.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
-            report, memoized = draw(assignment, assignment.task.domain.encode(value, entropy), entropy), None
+            report, memoized = (
+                draw(assignment, assignment.task.domain.encode(value, entropy), entropy),
+                None,
+            )
         prepared = seal(assignment, window, report, entropy, identity)
         details = _charged(assignment, window, book, terms, cost, first)
         details |= {"memoized": memoized} if memoized else {}
@@ -121,15 +147,21 @@ def answer(
         }
         if terms.keep_values:
             details["value"] = _shown(value)
-        book.append(LedgerEntry(Event.REPORTED, now, assignment.task_id, assignment.task.name, window, details))
+        book.append(
+            LedgerEntry(
+                Event.REPORTED, now, assignment.task_id, assignment.task.name, window, details
+            )
+        )
     return prepared
 
 
 def charge_sum(assignment: Assignment, window: int, book: Book, terms: Terms, now: float) -> int:
-    """Charge a window of a task that is summed in rounds, before the first byte of its vector may leave. Returns the nano-epsilon.
+    """Charge a window of a task that is summed in rounds, before the first byte of its vector may
+    leave. Returns the nano-epsilon.
 
-    What holds if shuffler and analyzer work together, or, where the owner accepts sums that are protected while they don't, the smaller
-    of the two. Charged once, and for good, whatever becomes of the round; again is a no-op. Raises REFUSED as ``answer`` does.
+    What holds if shuffler and analyzer work together, or, where the owner accepts sums that are
+    protected while they don't, the smaller of the two. Charged once, and for good, whatever becomes
+    of the round; again is a no-op. Raises REFUSED as ``answer`` does.
     """
     known = book.charged(assignment.task_id, window)
     if known is not None:
@@ -143,15 +175,20 @@ def charge_sum(assignment: Assignment, window: int, book: Book, terms: Terms, no
             return known
         book.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
         details = _charged(assignment, window, book, terms, cost, first)
-        book.append(LedgerEntry(Event.REPORTED, now, assignment.task_id, assignment.task.name, window, details))
+        book.append(
+            LedgerEntry(
+                Event.REPORTED, now, assignment.task_id, assignment.task.name, window, details
+            )
+        )
     return cost.nano
 
 
 def check_affordable(assignment: Assignment, window: int | None, book: Book, terms: Terms) -> None:
-    """Raises what ``answer`` or ``charge_sum`` would refuse a window with (None: any that has no answer): REFUSED, CONFLICT. Charges
-    nothing, and writes nothing.
+    """Raises what ``answer`` or ``charge_sum`` would refuse a window with (None: any that has no
+    answer): REFUSED, CONFLICT. Charges nothing, and writes nothing.
 
-    Whatever the value: a memoized task is refused before its first report or never, and whether a new draw is needed is not looked at.
+    Whatever the value: a memoized task is refused before its first report or never, and whether a
+    new draw is needed is not looked at.
     """
     if window is not None:
         if book.charged(assignment.task_id, window) is not None:
@@ -161,12 +198,18 @@ def check_affordable(assignment: Assignment, window: int | None, book: Book, ter
     try:
         check_charge(book.spent(), cost.nano, terms.limit_nano)
     except ShoalError as error:
-        if error.kind is not Kind.REFUSED or not assignment.task.memoized or book.latest(assignment.task_id) is None:
+        if (
+            error.kind is not Kind.REFUSED
+            or not assignment.task.memoized
+            or book.latest(assignment.task_id) is None
+        ):
             raise
 
 
 def forgotten(assignment: Assignment, window: int, book: Book) -> bool:
-    """Whether a window may have been answered in a part of this memory that was lost: then it is taken as answered, and charged."""
+    """Whether a window may have been answered in a part of this memory that was lost: then it is
+    taken as answered, and charged.
+    """
     lost = book.lost()
     return lost is not None and assignment.task.windows.start_of(window) <= lost.before_s
 
@@ -176,12 +219,14 @@ def _check_known(assignment: Assignment, window: int, book: Book) -> None:
     if forgotten(assignment, window, book):
         raise ShoalError(
             Kind.CONFLICT,
-            f"task {assignment.task.name}: window {window} may have been answered before this device's memory was set back: it is taken "
+            f"task {assignment.task.name}: window {window} may have been answered before this "
+            "device's memory was set back: it is taken "
             "as answered, and the next one is not",
         )
 
 
-# --- what it costs ------------------------------------------------------------------------------------------------------
+# --- what it costs
+# --------------------------------------------------------------------------------------------------
 
 
 def _cost(assignment: Assignment, book: Book, terms: Terms) -> _Cost:
@@ -199,13 +244,24 @@ def _cost(assignment: Assignment, book: Book, terms: Terms) -> _Cost:
     if accepted is None or not accepted >= epsilon:
         raise ShoalError(
             Kind.REFUSED,
-            f"task {name}: its local epsilon is above the owner's limit: shoal agent consent {name} --accept-epsilon0 says yes to it",
+            f"task {name}: its local epsilon is above the owner's limit: shoal agent consent "
+            f"{name} --accept-epsilon0 says yes to it",
         )
-    # Memoized windows are no independent draws, so that no guarantee behind the shuffler adds up over them: epsilon0 is what holds.
-    if assignment.apart is None and not assignment.task.memoized and central is not None and central < epsilon:
+    # Memoized windows are no independent draws, so that no guarantee behind the shuffler adds up
+    # over them: epsilon0 is what holds.
+    if (
+        assignment.apart is None
+        and not assignment.task.memoized
+        and central is not None
+        and central < epsilon
+    ):
         return _Cost(nano_up(central), "central", central)
     if not math.isfinite(epsilon):
-        raise ShoalError(Kind.REFUSED, f"task {name}: no finite epsilon is guaranteed for it: there is nothing that could be charged")
+        raise ShoalError(
+            Kind.REFUSED,
+            f"task {name}: no finite epsilon is guaranteed for it: there is nothing that could be "
+            "charged",
+        )
     return _Cost(nano_up(epsilon), basis, central)
 
 
@@ -220,8 +276,12 @@ def _central(terms: Terms) -> float | None:
     return epsilon if math.isfinite(epsilon) and epsilon >= 0 else None
 
 
-def _charged(assignment: Assignment, window: int, book: Book, terms: Terms, cost: _Cost, first: bool) -> dict[str, Detail]:
-    """What the ledger says of every charge. Epsilons are upper bounds; what is not of one report alone ("local") holds but for a delta."""
+def _charged(
+    assignment: Assignment, window: int, book: Book, terms: Terms, cost: _Cost, first: bool
+) -> dict[str, Detail]:
+    """What the ledger says of every charge. Epsilons are upper bounds; what is not of one report
+    alone ("local") holds but for a delta.
+    """
     tally, epsilon0 = book.tally(assignment.task_id), assignment.epsilon0
     return {
         "source": terms.source,
@@ -237,13 +297,22 @@ def _charged(assignment: Assignment, window: int, book: Book, terms: Terms, cost
     }
 
 
-# --- what is sent -------------------------------------------------------------------------------------------------------
+# --- what is sent
+# --------------------------------------------------------------------------------------------------
 
 
 def _remembered(
-    assignment: Assignment, window: int, value: Value, book: Book, entropy: Entropy, terms: Terms, cost: _Cost
+    assignment: Assignment,
+    window: int,
+    value: Value,
+    book: Book,
+    entropy: Entropy,
+    terms: Terms,
+    cost: _Cost,
 ) -> tuple[tuple[bytes, ...], str]:
-    """The report of the value's cell, and how it was come by. Charges the window: for a new draw, else 0."""
+    """The report of the value's cell, and how it was come by. Charges the window: for a new draw,
+    else 0.
+    """
     task, task_id = assignment.task, assignment.task_id
     cell = task.domain.encode(value, SamePoint(book.rounding(task_id)))
 
@@ -264,7 +333,9 @@ def _drawn_again(
     entropy: Entropy,
     permanent: Callable[[int, Callable[[], bytes]], tuple[bytes, str]],
 ) -> tuple[tuple[bytes, ...], str]:
-    """The same for a mechanism with a memory: a fresh report, from the permanent answer of the value's key."""
+    """The same for a mechanism with a memory: a fresh report, from the permanent answer of the
+    value's key.
+    """
     choice = book.choice(assignment.task_id)
     if choice is None:
         choice = mechanism.choose_one(entropy)
@@ -278,10 +349,18 @@ def _drawn_again(
 
 
 def _permanent(
-    assignment: Assignment, window: int, key: int, make: Callable[[], bytes], book: Book, terms: Terms, cost: _Cost
+    assignment: Assignment,
+    window: int,
+    key: int,
+    make: Callable[[], bytes],
+    book: Book,
+    terms: Terms,
+    cost: _Cost,
 ) -> tuple[bytes, str]:
-    """What the device keeps for a key: what it kept before, or what ``make`` draws once that is paid for; and where the budget does not
-    pay for it, what was used last, whichever key that is of. It is then what was used last."""
+    """What the device keeps for a key: what it kept before, or what ``make`` draws once that is
+    paid for; and where the budget does not pay for it, what was used last, whichever key that is
+    of. It is then what was used last.
+    """
     task_id = assignment.task_id
     kept, how = book.permanent(task_id, key), AGAIN
     if kept is None:
@@ -295,14 +374,17 @@ def _permanent(
             kept, how = make(), NEW
     if how != KEPT:
         book.remember(task_id, key, kept)
-    book.charge(task_id, window, 0, terms.limit_nano, permanent=True)  # a new key was charged: then it changes nothing
+    book.charge(
+        task_id, window, 0, terms.limit_nano, permanent=True
+    )  # a new key was charged: then it changes nothing
     return kept, how
 
 
 def _foreign(task: Task) -> ShoalError:
     return ShoalError(
         Kind.MISMATCH,
-        f"task {task.name}: what this device remembers for it is not of the task's mechanism: deny its purpose, which forgets it, and "
+        f"task {task.name}: what this device remembers for it is not of the task's mechanism: deny "
+        "its purpose, which forgets it, and "
         "allow it again",
     )
 
@@ -313,14 +395,17 @@ def _messages(task: Task, kept: bytes) -> tuple[bytes, ...]:
     if len(kept) != task.messages * size:
         raise ShoalError(
             Kind.MISMATCH,
-            f"task {task.name}: the report that this device remembers has another length than the task's: deny its purpose, which "
+            f"task {task.name}: the report that this device remembers has another length than the "
+            "task's: deny its purpose, which "
             "forgets it, and allow it again",
         )
     return tuple([kept[at : at + size] for at in range(0, len(kept), size)])
 
 
 class SamePoint:
-    """An entropy whose every draw of a word is the same: a value is rounded at the same point whenever it comes."""
+    """An entropy whose every draw of a word is the same: a value is rounded at the same point
+    whenever it comes.
+    """
 
     def __init__(self, word: bytes) -> None:
         self._word = word
@@ -335,7 +420,9 @@ class SamePoint:
 
 
 def _shown(value: Value) -> Detail:
-    """A value as the ledger can keep it: what JSON has no form for, or what is too long, as text."""
+    """A value as the ledger can keep it: what JSON has no form for, or what is too long, as
+    text.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:

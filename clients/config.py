@@ -1,4 +1,6 @@
-"""agent.toml: read with the standard library, every mistake one line that names the key. Sample: deploy/agent.toml."""
+"""agent.toml: read with the standard library, every mistake one line that names the key. Sample:
+deploy/agent.toml.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from shoal.clients.config_mqtt import FeedsConfig, feeds_from, mqtt_from
-from shoal.clients.fleet_policy import FleetPolicy, authorities_from, loosening, purposes_from, tighten
-from shoal.clients.policy import Policy
-from shoal.clients.rules import Rule, rules_from
+from shoal.clients.owner.fleet_policy import (
+    FleetPolicy,
+    authorities_from,
+    loosening,
+    purposes_from,
+    tighten,
+)
+from shoal.clients.owner.policy import Policy
+from shoal.clients.owner.rules import Rule, rules_from
 from shoal.clients.sources.spec import DEFAULT_TIMEOUT_S, SourceSpec
-from shoal.clients.tables import Table
+from shoal.clients.toml_tables import Table
 from shoal.domain import NO_ANSWER
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.toml import read_toml
 
 if TYPE_CHECKING:
-    from shoal.crypto.enrolment import DeviceIdentity
+    from shoal.crypto.admission.enrolment import DeviceIdentity
     from shoal.mqtt.settings import BrokerSettings
 
 SEND_GAP_S = 30.0
@@ -30,14 +38,18 @@ _NO_SOURCES: Mapping[str, SourceSpec] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class EnrolmentFiles:
-    """Where a device's certificate (SignedCertificate bytes) and its signing key (PKCS #8 PEM, mode 0600) are."""
+    """Where a device's certificate (SignedCertificate bytes) and its signing key (PKCS #8 PEM, mode
+    0600) are.
+    """
 
     certificate: Path
     key: Path
 
     def load(self) -> DeviceIdentity:
-        """Raises KEY_FILE for the key, CONFIG for the certificate, or if the two don't belong together."""
-        from shoal.crypto.enrolment import SIGNED_CERTIFICATE_SIZE, DeviceIdentity
+        """Raises KEY_FILE for the key, CONFIG for the certificate, or if the two don't belong
+        together.
+        """
+        from shoal.crypto.admission.enrolment import SIGNED_CERTIFICATE_SIZE, DeviceIdentity
         from shoal.crypto.keyfiles import load_signing_key
 
         key = load_signing_key(self.key)
@@ -46,7 +58,9 @@ class EnrolmentFiles:
                 certificate = file.read(SIGNED_CERTIFICATE_SIZE + 1)
         except OSError as error:
             raise ShoalError(
-                Kind.CONFIG, f"enrolment.certificate: cannot read {self.certificate.name}: {error.strerror or 'unreadable'}"
+                Kind.CONFIG,
+                f"enrolment.certificate: cannot read {self.certificate.name}: "
+                f"{error.strerror or 'unreadable'}",
             ) from None
         try:
             return DeviceIdentity(key, certificate)
@@ -58,17 +72,20 @@ class EnrolmentFiles:
 class AgentConfig:
     """How one device behaves.
 
-    ``tasks``: folder of NAME.task and NAME.keys. ``outbox``: the SQLite file of the device's memory, kept without links, because its locks
-    and all else beside it must be the same under every name of it. ``policy``: the owner's, as it was written; what counts is
-    ``effective_policy``. ``deadline_s``: seconds per attempt. ``retry_first_s``, ``retry_most_s``: bounds of the pause after a failed
-    attempt. ``outbox_rows``: reports that may wait. insecure: no TLS, loopback alone. ``enrolment``: who the device is, for tasks that
-    admit enrolled devices alone.
+    ``tasks``: folder of NAME.task and NAME.keys. ``outbox``: the SQLite file of the device's
+    memory, kept without links, because its locks and all else beside it must be the same under
+    every name of it. ``policy``: the owner's, as it was written; what counts is
+    ``effective_policy``. ``deadline_s``: seconds per attempt. ``retry_first_s``, ``retry_most_s``:
+    bounds of the pause after a failed attempt. ``outbox_rows``: reports that may wait. insecure: no
+    TLS, loopback alone. ``enrolment``: who the device is, for tasks that admit enrolled devices
+    alone.
 
-    ``send_gap_s``: mean seconds between two sends of a running agent, 0: none. ``measure_mean_s``: mean seconds from the beginning of a
-    window to its measurement; None: a quarter of the window. ``fleet``: the fleet's file; ``fleet_policy``: what stood in it.
-    ``rules``: the owner's, and then the fleet's, which are always the last ones. ``sources``: by task name. ``feeds``: where tasks are
-    learnt from. ``mqtt``: the broker; ``uplink``: whether reports go through it. ``keep_values``: whether the ledger keeps true values.
-    Raises CONFIG naming the key.
+    ``send_gap_s``: mean seconds between two sends of a running agent, 0: none. ``measure_mean_s``:
+    mean seconds from the beginning of a window to its measurement; None: a quarter of the window.
+    ``fleet``: the fleet's file; ``fleet_policy``: what stood in it. ``rules``: the owner's, and
+    then the fleet's, which are always the last ones. ``sources``: by task name. ``feeds``: where
+    tasks are learnt from. ``mqtt``: the broker; ``uplink``: whether reports go through it.
+    ``keep_values``: whether the ledger keeps true values. Raises CONFIG naming the key.
     """
 
     tasks: Path
@@ -94,7 +111,13 @@ class AgentConfig:
     def __post_init__(self) -> None:
         _range("send.deadline_s", self.deadline_s, 1.0, 600.0, "seconds")
         _range("send.retry_first_s", self.retry_first_s, 0.01, 3_600.0, "seconds")
-        _range("send.retry_most_s", self.retry_most_s, self.retry_first_s, 86_400.0, "seconds, not below retry_first_s")
+        _range(
+            "send.retry_most_s",
+            self.retry_most_s,
+            self.retry_first_s,
+            86_400.0,
+            "seconds, not below retry_first_s",
+        )
         _range("send.gap_s", self.send_gap_s, 0.0, 86_400.0, "seconds, 0 for no pause")
         _range("outbox_rows", self.outbox_rows, 1, LIMITS.outbox_rows, "reports")
         if self.measure_mean_s is not None:
@@ -103,13 +126,16 @@ class AgentConfig:
             raise ShoalError(Kind.CONFIG, "mqtt.uplink: name the broker under [mqtt] too")
         if self.feeds.mqtt and self.mqtt is None:
             raise ShoalError(Kind.CONFIG, "feeds.mqtt: name the broker under [mqtt] too")
-        # One truth each, whichever of the two places it was given in, and however this object was made.
+        # One truth each, whichever of the two places it was given in, and however this object was
+        # made.
         keep = self.keep_values or self.policy.keep_values
         fleets = self.fleet_policy.rules if self.fleet_policy is not None else ()
         changed = {
             "keep_values": keep,
             "outbox": _without_links(self.outbox),
-            "policy": self.policy if self.policy.keep_values == keep else replace(self.policy, keep_values=keep),
+            "policy": self.policy
+            if self.policy.keep_values == keep
+            else replace(self.policy, keep_values=keep),
             "rules": (*(rule for rule in self.rules if not rule.fleet), *fleets),
             "sources": MappingProxyType(dict(self.sources)),
         }
@@ -123,7 +149,9 @@ class AgentConfig:
 
     @property
     def notes(self) -> list[str]:
-        """What an owner should know of the fleet's file: everything in it that has no effect, because it would loosen."""
+        """What an owner should know of the fleet's file: everything in it that has no effect,
+        because it would loosen.
+        """
         if self.fleet_policy is None:
             return []
         name = self.fleet.name if self.fleet is not None else "the fleet's file"
@@ -131,7 +159,9 @@ class AgentConfig:
 
     @property
     def ledger(self) -> Path:
-        """SQLite file of the windows that were answered in rounds of secure aggregation: beside the outbox, and kept like it."""
+        """SQLite file of the windows that were answered in rounds of secure aggregation: beside the
+        outbox, and kept like it.
+        """
         return self.outbox.with_name(self.outbox.name + ".rounds")
 
     @property
@@ -146,7 +176,9 @@ class AgentConfig:
 
     @classmethod
     def load(cls, path: Path) -> AgentConfig:
-        """Read and check a file, and the fleet's file that it names; relative paths are relative to the file. Raises CONFIG, KEY_FILE."""
+        """Read and check a file, and the fleet's file that it names; relative paths are relative to
+        the file. Raises CONFIG, KEY_FILE.
+        """
         values = read_toml(path)
         try:
             return cls._from(values, path.resolve().parent)
@@ -210,7 +242,9 @@ def _policy(table: Table) -> Policy:
         )
     except ShoalError as error:
         text = str(error)  # keys that the table itself complains about have their prefix
-        raise ShoalError(Kind.CONFIG, text if text.startswith("policy.") else f"policy.{text}") from None
+        raise ShoalError(
+            Kind.CONFIG, text if text.startswith("policy.") else f"policy.{text}"
+        ) from None
 
 
 def _sources(top: Table, base: Path) -> dict[str, SourceSpec]:
@@ -221,7 +255,9 @@ def _sources(top: Table, base: Path) -> dict[str, SourceSpec]:
 
 def _source(name: str, values: Any, base: Path) -> SourceSpec:
     if not isinstance(values, dict):
-        raise ShoalError(Kind.CONFIG, f"sources.{name[:64]}: must be a table: write [sources.{name[:64]}]")
+        raise ShoalError(
+            Kind.CONFIG, f"sources.{name[:64]}: must be a table: write [sources.{name[:64]}]"
+        )
     table = Table(f"sources.{name[:64]}", values)
     file = table.take("file", str, "")
     fields = {
@@ -252,4 +288,7 @@ def _without_links(outbox: Path) -> Path:
     try:
         return outbox.resolve()
     except (OSError, RuntimeError):  # a RuntimeError until Python 3.13
-        raise ShoalError(Kind.CONFIG, f"outbox {outbox}: its links lead nowhere: name a file in a folder of this user") from None
+        raise ShoalError(
+            Kind.CONFIG,
+            f"outbox {outbox}: its links lead nowhere: name a file in a folder of this user",
+        ) from None

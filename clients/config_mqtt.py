@@ -1,4 +1,6 @@
-"""The parts of agent.toml about the network beside the shuffler: where tasks are learnt from, and the MQTT broker."""
+"""The parts of agent.toml about the network beside the shuffler: where tasks are learnt from, and
+the MQTT broker.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.clients.tables import Table
+from shoal.clients.toml_tables import Table
 from shoal.errors import Kind, ShoalError
 from shoal.task import split_address
 
@@ -20,7 +22,9 @@ _MOST_SHUFFLERS = 100
 
 @dataclass(frozen=True, slots=True)
 class ShufflerFeed:
-    """A shuffler that is asked for its tasks. ``address``: HOST:PORT. ``ca``: PEM file of its certificate authority; None: the system's."""
+    """A shuffler that is asked for its tasks. ``address``: HOST:PORT. ``ca``: PEM file of its
+    certificate authority; None: the system's.
+    """
 
     address: str
     ca: Path | None = None
@@ -32,7 +36,9 @@ class ShufflerFeed:
 
 @dataclass(frozen=True, slots=True)
 class FeedsConfig:
-    """Where tasks are learnt from, beside the folder. ``every_s``: mean seconds between two questions to a shuffler, 10 to a week."""
+    """Where tasks are learnt from, beside the folder. ``every_s``: mean seconds between two
+    questions to a shuffler, 10 to a week.
+    """
 
     every_s: float = 3_600.0
     mqtt: bool = False
@@ -59,7 +65,9 @@ def feeds_from(table: Table, base: Path) -> FeedsConfig:
 
 def _shuffler(number: int, values: Any, base: Path) -> ShufflerFeed:
     if not isinstance(values, dict):
-        raise ShoalError(Kind.CONFIG, "feeds.shuffler: must be tables: write [[feeds.shuffler]] above each")
+        raise ShoalError(
+            Kind.CONFIG, "feeds.shuffler: must be tables: write [[feeds.shuffler]] above each"
+        )
     table = Table(f"feeds.shuffler[{number}]", values)
     address, ca = table.take("address", str), table.take("ca", str, "")
     table.end()
@@ -70,10 +78,11 @@ def _shuffler(number: int, values: Any, base: Path) -> ShufflerFeed:
 
 
 def mqtt_from(table: Table, base: Path, insecure: bool) -> BrokerSettings | None:
-    """[mqtt]: the broker, its certificate authority and the password read from their files; None without ``broker``.
+    """[mqtt]: the broker, its certificate authority and the password read from their files; None
+    without ``broker``.
 
-    ``insecure``: no TLS, unless the table says otherwise; the settings refuse it for anything but a loopback address.
-    Raises CONFIG; KEY_FILE if others could read the password file.
+    ``insecure``: no TLS, unless the table says otherwise; the settings refuse it for anything but a
+    loopback address. Raises CONFIG; KEY_FILE if others could read the password file.
     """
     if not len(table):
         return None
@@ -106,7 +115,9 @@ def _broker(table: Table, insecure: bool) -> tuple[str, int]:
     address = table.take("broker", str)
     found = split_address(address)
     if found is None or found[1] == 0:
-        raise table.bad("broker", f"HOST:PORT, for example broker.example:{1883 if insecure else 8883}")
+        raise table.bad(
+            "broker", f"HOST:PORT, for example broker.example:{1883 if insecure else 8883}"
+        )
     return found[0].strip("[]"), found[1]
 
 
@@ -132,5 +143,8 @@ def _password(table: Table, path: Path) -> str:
     except ShoalError as error:
         raise ShoalError(error.kind, f"mqtt.password_file: {error}") from None
     if not text or len(text.encode()) > _PASSWORD_BYTES or not text.isprintable():
-        raise table.bad("password_file", f"{path.name} holds no password: one line of 1 to {_PASSWORD_BYTES} bytes")
+        raise table.bad(
+            "password_file",
+            f"{path.name} holds no password: one line of 1 to {_PASSWORD_BYTES} bytes",
+        )
     return text

@@ -1,4 +1,6 @@
-"""The rules of a device, without sockets, disk or clock: preparing a report, naming its window, and what each answer means."""
+"""The rules of a device, without sockets, disk or clock: preparing a report, naming its window, and
+what each answer means.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from shoal.crypto.enrolment import DeviceIdentity
+    from shoal.crypto.admission.enrolment import DeviceIdentity
     from shoal.crypto.trust import TrustedSchedule, TrustedTask
     from shoal.mechanisms.base import Mechanism
-    from shoal.mechanisms.longitudinal import Longitudinal
+    from shoal.mechanisms.longitudinal.protocol import Longitudinal
     from shoal.task import Task, WindowPlan
 
 
@@ -36,13 +38,18 @@ class State(Enum):
     QUEUED = "queued"  # on this device, will be sent
     ACKED = "acked"  # on the shuffler's disk: a verified receipt says so
     REFUSED = "refused"  # a final no, and no attempt can have been stored
-    UNKNOWN = "unknown"  # a final no after an attempt whose fate was never learnt: counted once or not at all
-    WITHDRAWN = "withdrawn"  # the owner took the consent back: the bytes are deleted and never sent again
+    # a final no after an attempt whose fate was never learnt: counted once or not at all
+    UNKNOWN = "unknown"
+    WITHDRAWN = (
+        "withdrawn"  # the owner took the consent back: the bytes are deleted and never sent again
+    )
 
 
 @unique
 class Action(Enum):
-    """What becomes of the queue entry. DONE and DROP are final; RETRY sends the same bytes later; REFRESH re-reads tasks first."""
+    """What becomes of the queue entry. DONE and DROP are final; RETRY sends the same bytes later;
+    REFRESH re-reads tasks first.
+    """
 
     DONE = "done"
     RETRY = "retry"
@@ -50,8 +57,8 @@ class Action(Enum):
     DROP = "drop"
 
 
-# Every kind has an entry. Kinds that no shuffler answers with (they are this device's own troubles, or somebody in
-# between speaks) keep the report: only an answer that says "never" ends it.
+# Every kind has an entry. Kinds that no shuffler answers with (they are this device's own troubles,
+# or somebody in between speaks) keep the report: only an answer that says "never" ends it.
 ACTION_OF: Mapping[Kind, Action] = MappingProxyType(
     {
         Kind.INVALID: Action.DROP,
@@ -66,7 +73,8 @@ ACTION_OF: Mapping[Kind, Action] = MappingProxyType(
         Kind.DEADLINE: Action.RETRY,
         Kind.UNAUTHENTICATED: Action.DROP,
         Kind.FORBIDDEN: Action.DROP,
-        Kind.BAD_SIGNATURE: Action.RETRY,  # a receipt that doesn't verify: forged or damaged, the report may be anywhere
+        # a receipt that doesn't verify: forged or damaged, the report may be anywhere
+        Kind.BAD_SIGNATURE: Action.RETRY,
         Kind.CONFLICT: Action.DROP,
         Kind.TOO_FEW: Action.RETRY,
         Kind.MISMATCH: Action.RETRY,
@@ -82,14 +90,23 @@ ACTION_OF: Mapping[Kind, Action] = MappingProxyType(
 
 # Answers that promise that this attempt left nothing behind.
 NOT_STORED: frozenset[Kind] = frozenset(
-    {Kind.UNKNOWN_TASK, Kind.UNKNOWN_KEY, Kind.TOO_EARLY, Kind.OVERLOADED, Kind.CONFIG, Kind.KEY_FILE}
+    {
+        Kind.UNKNOWN_TASK,
+        Kind.UNKNOWN_KEY,
+        Kind.TOO_EARLY,
+        Kind.OVERLOADED,
+        Kind.CONFIG,
+        Kind.KEY_FILE,
+    }
     | {kind for kind, action in ACTION_OF.items() if action is Action.DROP}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one failed attempt means. ``doubtful``: from now on some attempt may have been stored."""
+    """What one failed attempt means. ``doubtful``: from now on some attempt may have been
+    stored.
+    """
 
     action: Action
     state: State
@@ -99,8 +116,8 @@ class Verdict:
 def judge(kind: Kind, doubtful: bool) -> Verdict:
     """The meaning of failure ``kind``, when earlier attempts were ``doubtful`` or not.
 
-    A refusal after a doubtful attempt is UNKNOWN, not REFUSED: "window full" may well be said by a shuffler that counted
-    the first attempt and whose reply was lost.
+    A refusal after a doubtful attempt is UNKNOWN, not REFUSED: "window full" may well be said by a
+    shuffler that counted the first attempt and whose reply was lost.
     """
     action = ACTION_OF[kind]
     after = doubtful or kind not in NOT_STORED
@@ -111,12 +128,15 @@ def judge(kind: Kind, doubtful: bool) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A verified task with its verified keys and its randomizer: everything that a report needs but the value.
+    """A verified task with its verified keys and its randomizer: everything that a report needs but
+    the value.
 
-    ``epsilon0``: of one report, rounded up: what holds even if shuffler and analyzer work together. Of a memoized task: of what the device
-    keeps, and so of all windows of an unchanged value; ``first`` is then what one window's report alone promises, where that is less, and
-    ``remembers`` the mechanism, if it has a memory of its own. A task that is summed in rounds has no randomizer (``mechanism`` None);
-    ``apart`` is then the certificate of a round's sum, which holds while they don't.
+    ``epsilon0``: of one report, rounded up: what holds even if shuffler and analyzer work together.
+    Of a memoized task: of what the device keeps, and so of all windows of an unchanged value;
+    ``first`` is then what one window's report alone promises, where that is less, and ``remembers``
+    the mechanism, if it has a memory of its own. A task that is summed in rounds has no randomizer
+    (``mechanism`` None); ``apart`` is then the certificate of a round's sum, which holds while they
+    don't.
     """
 
     trusted: TrustedTask
@@ -139,53 +159,80 @@ class Assignment:
 def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
     """Build the task's randomizer.
 
-    Raises INVALID if its integers don't fit or it can't be memoized, MISMATCH if the task misstates its reports.
+    Raises INVALID if its integers don't fit or it can't be memoized, MISMATCH if the task misstates
+    its reports.
     """
     from shoal.mechanisms import create
 
     task = trusted.task
     if task.pairwise is not None:
-        from shoal.accounting.sum_task import check_sum
+        from shoal.accounting.sums.sum_task import check_sum
 
         certificate = check_sum(task)
-        return Assignment(trusted, keys, None, certificate.epsilon_together, certificate.epsilon_upper)
+        return Assignment(
+            trusted, keys, None, certificate.epsilon_together, certificate.epsilon_upper
+        )
     mechanism = create(task.mechanism, task.domain)
     if (mechanism.messages, mechanism.report_size) != (task.messages, task.report_size):
         raise ShoalError(
             Kind.MISMATCH,
-            f"task {task.name}: it states {task.messages} messages of {task.report_size} bytes, its mechanism makes"
+            f"task {task.name}: it states {task.messages} messages of {task.report_size} bytes, "
+            "its mechanism makes"
             f" {mechanism.messages} of {mechanism.report_size}: ask for a task that was checked",
         )
     if task.memoized:
-        from shoal.accounting.memoized import check_memoized, lifetime_epsilon
-        from shoal.mechanisms.longitudinal import Longitudinal
+        from shoal.accounting.composition.memoized import check_memoized, lifetime_epsilon
+        from shoal.mechanisms.longitudinal.protocol import Longitudinal
 
         check_memoized(task, mechanism)
         one, lifetime = epsilon0_upper(mechanism.privacy()), lifetime_epsilon(task, mechanism)
         remembers = mechanism if isinstance(mechanism, Longitudinal) else None
-        return Assignment(trusted, keys, mechanism, lifetime, first=one if one < lifetime else None, remembers=remembers)
+        return Assignment(
+            trusted,
+            keys,
+            mechanism,
+            lifetime,
+            first=one if one < lifetime else None,
+            remembers=remembers,
+        )
     return Assignment(trusted, keys, mechanism, epsilon0_upper(mechanism.privacy()))
 
 
 def window_at(name: str, plan: WindowPlan, now: float) -> int:
-    """The window that the device's clock names. Raises TOO_EARLY before the first and WINDOW_CLOSED after the last."""
+    """The window that the device's clock names. Raises TOO_EARLY before the first and WINDOW_CLOSED
+    after the last.
+    """
     window = plan.current(now)
     if window is not None:
         return window
     if now < plan.start_s:
-        raise ShoalError(Kind.TOO_EARLY, f"task {name} begins at {_utc(plan.start_s)}: report then, or check this device's clock")
-    raise ShoalError(Kind.WINDOW_CLOSED, f"task {name} ended at {_utc(plan.end_of(plan.count - 1))}: it takes no more answers")
+        raise ShoalError(
+            Kind.TOO_EARLY,
+            f"task {name} begins at {_utc(plan.start_s)}: report then, or check this device's "
+            "clock",
+        )
+    raise ShoalError(
+        Kind.WINDOW_CLOSED,
+        f"task {name} ended at {_utc(plan.end_of(plan.count - 1))}: it takes no more answers",
+    )
 
 
 def chosen_window(name: str, plan: WindowPlan, now: float, window: int | None) -> int:
-    """The window to answer: the clock's, or the given one while it takes reports. Raises TOO_EARLY, WINDOW_CLOSED, INVALID."""
+    """The window to answer: the clock's, or the given one while it takes reports. Raises TOO_EARLY,
+    WINDOW_CLOSED, INVALID.
+    """
     if window is None:
         return window_at(name, plan, now)
     if not 0 <= window < plan.count:
-        raise ShoalError(Kind.INVALID, f"task {name} has no window {window}: it has 0 to {plan.count - 1}")
+        raise ShoalError(
+            Kind.INVALID, f"task {name} has no window {window}: it has 0 to {plan.count - 1}"
+        )
     if not plan.start_of(window) <= now < plan.deadline_of(window):
         early = now < plan.start_of(window)
-        raise ShoalError(Kind.TOO_EARLY if early else Kind.WINDOW_CLOSED, f"task {name}: window {window} takes no answers now")
+        raise ShoalError(
+            Kind.TOO_EARLY if early else Kind.WINDOW_CLOSED,
+            f"task {name}: window {window} takes no answers now",
+        )
     return window
 
 
@@ -197,7 +244,8 @@ def _utc(seconds: int) -> str:
 class Prepared:
     """A report, randomized once and sealed once: these bytes are what every attempt sends.
 
-    ``expires_s``: Unix seconds after which no service can hold the window any more, by this device's clock.
+    ``expires_s``: Unix seconds after which no service can hold the window any more, by this
+    device's clock.
     """
 
     task_id: TaskId
@@ -210,45 +258,59 @@ class Prepared:
 def identity_for(task: Task, identity: DeviceIdentity | None, now: float) -> DeviceIdentity | None:
     """Who this device is to the task's shuffler: None where anybody is admitted, whoever it is.
 
-    Raises CONFIG if the task admits enrolled devices alone and this one is not, or not now: nothing may be randomized then.
+    Raises CONFIG if the task admits enrolled devices alone and this one is not, or not now: nothing
+    may be randomized then.
     """
     if task.admission is not Admission.ENROLLED:
         return None
     if identity is None:
         raise ShoalError(
             Kind.CONFIG,
-            f"task {task.name} admits enrolled devices alone: have this device enrolled, and name its certificate and key under "
+            f"task {task.name} admits enrolled devices alone: have this device enrolled, and name "
+            "its certificate and key under "
             "[enrolment] in its configuration",
         )
-    from shoal.crypto.enrolment import verify_certificate
+    from shoal.crypto.admission.enrolment import verify_certificate
 
     try:
         verify_certificate(identity.certificate, task.enrolment_key, now, remember=True)
     except ShoalError as error:
-        raise ShoalError(Kind.CONFIG, f"task {task.name} admits enrolled devices alone: {error}") from None
+        raise ShoalError(
+            Kind.CONFIG, f"task {task.name} admits enrolled devices alone: {error}"
+        ) from None
     return identity
 
 
 def prepare(
-    assignment: Assignment, window: int, value: Value, entropy: Entropy = SYSTEM, identity: DeviceIdentity | None = None
+    assignment: Assignment,
+    window: int,
+    value: Value,
+    entropy: Entropy = SYSTEM,
+    identity: DeviceIdentity | None = None,
 ) -> Prepared:
     """Encode, randomize once, seal for the analyzer, seal for the shuffler.
 
-    Call it once per task and window, inside ``Outbox.claim``: a second call for the same window would be a second draw.
-    ``identity`` from ``identity_for``. The value leaves no trace in the result but through the randomizer. Raises INVALID for
-    a window the task hasn't.
+    Call it once per task and window, inside ``Outbox.claim``: a second call for the same window
+    would be a second draw. ``identity`` from ``identity_for``. The value leaves no trace in the
+    result but through the randomizer. Raises INVALID for a window the task hasn't.
     """
     report = draw(assignment, assignment.task.domain.encode(value, entropy), entropy)
     return seal(assignment, window, report, entropy, identity)
 
 
 def draw(assignment: Assignment, cell: int, entropy: Entropy = SYSTEM) -> tuple[bytes, ...]:
-    """The messages of one report of a cell of the task's domain: a device's draw. Raises INVALID for another cell, and for sums."""
+    """The messages of one report of a cell of the task's domain: a device's draw. Raises INVALID
+    for another cell, and for sums.
+    """
     return _mechanism(assignment).randomize_one(cell, entropy)
 
 
-def randomize(assignment: Assignment, values: Sequence[Value], entropy: Entropy = SYSTEM) -> NDArray[np.uint8]:
-    """uint8[n, messages, report_size]: one report per value, each an independent draw. For many devices at once; loads numpy."""
+def randomize(
+    assignment: Assignment, values: Sequence[Value], entropy: Entropy = SYSTEM
+) -> NDArray[np.uint8]:
+    """uint8[n, messages, report_size]: one report per value, each an independent draw. For many
+    devices at once; loads numpy.
+    """
     import numpy as np
 
     mechanism = _mechanism(assignment)
@@ -263,34 +325,55 @@ def messages_of(report: NDArray[np.uint8]) -> tuple[bytes, ...]:
 
 def _mechanism(assignment: Assignment) -> Mechanism:
     if assignment.mechanism is None:
-        raise ShoalError(Kind.INVALID, f"task {assignment.task.name} is summed in rounds: it has no reports to randomize")
+        raise ShoalError(
+            Kind.INVALID,
+            f"task {assignment.task.name} is summed in rounds: it has no reports to randomize",
+        )
     return assignment.mechanism
 
 
 def seal(
-    assignment: Assignment, window: int, report: Sequence[bytes], entropy: Entropy = SYSTEM, identity: DeviceIdentity | None = None
+    assignment: Assignment,
+    window: int,
+    report: Sequence[bytes],
+    entropy: Entropy = SYSTEM,
+    identity: DeviceIdentity | None = None,
 ) -> Prepared:
-    """Seal one report, its messages of report_size bytes each, in both layers; with ``identity`` prove that it is this device's.
+    """Seal one report, its messages of report_size bytes each, in both layers; with ``identity``
+    prove that it is this device's.
 
-    Only the shuffler sees the proof, which is made once and sent again with the frame. Raises INVALID for a window the task hasn't.
+    Only the shuffler sees the proof, which is made once and sent again with the frame. Raises
+    INVALID for a window the task hasn't.
     """
     task, task_id, keys = assignment.task, assignment.task_id, assignment.keys
     if not 0 <= window < len(keys.analyzer_keys):
-        raise ShoalError(Kind.INVALID, f"task {task.name} has no window {window}: it has 0 to {len(keys.analyzer_keys) - 1}")
+        raise ShoalError(
+            Kind.INVALID,
+            f"task {task.name} has no window {window}: it has 0 to {len(keys.analyzer_keys) - 1}",
+        )
     config = keys.analyzer_keys[window]
-    sealed = tuple([seal_report(config, task_id, window, entropy.bytes(NONCE_SIZE), message) for message in report])
+    sealed = tuple(
+        [
+            seal_report(config, task_id, window, entropy.bytes(NONCE_SIZE), message)
+            for message in report
+        ]
+    )
     ack_key = entropy.bytes(ACK_KEY_SIZE)
     admission = b""
     if identity is not None:
-        from shoal.crypto.enrolment import prove
+        from shoal.crypto.admission.enrolment import prove
 
         admission = prove(identity, task_id, window, sealed)
     content = HopContent(task_id, window, ack_key, config.key_id, admission, sealed)
-    return Prepared(task_id, window, seal_frame(keys.hop_keys[window], content), ack_key, expiry(task, window))
+    return Prepared(
+        task_id, window, seal_frame(keys.hop_keys[window], content), ack_key, expiry(task, window)
+    )
 
 
 def expiry(task: Task, window: int) -> int:
-    """Unix seconds: beyond the window's grace, the services' retention and the clock skew that the task tolerates."""
+    """Unix seconds: beyond the window's grace, the services' retention and the clock skew that the
+    task tolerates.
+    """
     plan = task.windows
     return max(plan.deadline_of(window), plan.start_of(window) + task.retention_s) + plan.skew_s
 
@@ -302,11 +385,13 @@ def pause(
     most_s: float = LIMITS.retry_most_s,
     asked_s: float = 0.0,
 ) -> float:
-    """Seconds before the next attempt, after ``attempts`` >= 1 failed ones: uniform on [0, min(most, first * 2^(attempts - 1))].
+    """Seconds before the next attempt, after ``attempts`` >= 1 failed ones: uniform on [0,
+    min(most, first * 2^(attempts - 1))].
 
-    Full jitter: devices that failed together don't come back together. ``asked_s``: what the failure asked to wait
-    (``ShoalError.retry_after_s``). It is never less than that, and up to a quarter more; but who asks for more than ``most_s``, and
-    than any server of ours asks for, is not obeyed: nobody may park a device.
+    Full jitter: devices that failed together don't come back together. ``asked_s``: what the
+    failure asked to wait (``ShoalError.retry_after_s``). It is never less than that, and up to a
+    quarter more; but who asks for more than ``most_s``, and than any server of ours asks for, is
+    not obeyed: nobody may park a device.
     """
     ceiling = min(most_s, first_s * 2.0 ** min(attempts - 1, 60))
     fraction = int.from_bytes(entropy.bytes(8), "little") / 2.0**64

@@ -1,4 +1,6 @@
-"""One attempt to deliver one queued report: the only place where bytes leave a device, used by agents and simulated devices."""
+"""One attempt to deliver one queued report: the only place where bytes leave a device, used by
+agents and simulated devices.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from shoal.clients.core import Action, State, judge
-from shoal.clients.outbox import Entry, Outbox, Record
-from shoal.clients.transport import Transport, Undated
+from shoal.clients.memory.outbox import Entry, Outbox, Record
+from shoal.clients.transports.transport import Transport, Undated
 from shoal.crypto.envelope import verify_receipt
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
@@ -15,18 +17,23 @@ from shoal.failpoints import hit
 T = TypeVar("T")
 
 
-async def attempt(outbox: Outbox, entry: Entry, transport: Transport, deadline_s: float) -> ShoalError | None:
-    """Send the entry's bytes once and record what came of it. None: a receipt was verified; else the failure.
+async def attempt(
+    outbox: Outbox, entry: Entry, transport: Transport, deadline_s: float
+) -> ShoalError | None:
+    """Send the entry's bytes once and record what came of it. None: a receipt was verified; else
+    the failure.
 
-    The attempt is recorded before anything is sent and stays doubtful if this process dies or the caller is cancelled
-    while it is under way.
+    The attempt is recorded before anything is sent and stays doubtful if this process dies or the
+    caller is cancelled while it is under way.
     """
     await on(outbox, lambda: outbox.sending(entry.record.task_id, entry.record.window))
     _, failure = await deliver(outbox, entry, transport, deadline_s)
     return failure
 
 
-async def deliver(outbox: Outbox, entry: Entry, transport: Transport, deadline_s: float) -> tuple[Record | None, ShoalError | None]:
+async def deliver(
+    outbox: Outbox, entry: Entry, transport: Transport, deadline_s: float
+) -> tuple[Record | None, ShoalError | None]:
     """The rest of an attempt that ``sending`` has recorded. ``entry``: as it stood before that.
 
     Returns the report's standing afterwards, and the failure; None: a receipt was verified.
@@ -55,12 +62,16 @@ async def deliver(outbox: Outbox, entry: Entry, transport: Transport, deadline_s
 
 
 async def on(outbox: Outbox, step: Callable[[], T]) -> T:
-    """Run a step of the outbox: in its thread if it waits for a disk, so that the owner's event loop doesn't."""
+    """Run a step of the outbox: in its thread if it waits for a disk, so that the owner's event
+    loop doesn't.
+    """
     return step() if outbox.thread is None else await outbox.thread.run(step)
 
 
 def settle(outbox: Outbox, entry: Entry, kind: Kind, doubtful: bool) -> None:
-    """Record a failed attempt of an entry: ``doubtful`` if it, or an earlier one, may have been stored whatever ``kind`` says."""
+    """Record a failed attempt of an entry: ``doubtful`` if it, or an earlier one, may have been
+    stored whatever ``kind`` says.
+    """
     verdict = judge(kind, doubtful)
     if verdict.action is Action.DROP:
         outbox.finish(entry.record.task_id, entry.record.window, verdict.state, kind)
@@ -69,6 +80,8 @@ def settle(outbox: Outbox, entry: Entry, kind: Kind, doubtful: bool) -> None:
 
 
 def give_up(outbox: Outbox, entry: Entry, kind: Kind) -> None:
-    """End an entry that will not be tried again: UNKNOWN if an attempt may have been stored, else REFUSED."""
+    """End an entry that will not be tried again: UNKNOWN if an attempt may have been stored, else
+    REFUSED.
+    """
     state = State.UNKNOWN if entry.record.doubtful else State.REFUSED
     outbox.finish(entry.record.task_id, entry.record.window, state, kind)

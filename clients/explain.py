@@ -1,6 +1,8 @@
-"""A task in plain words, for the owner of a device: who asks what, what becomes of the value, what is promised, what is not, what it costs.
+"""A task in plain words, for the owner of a device: who asks what, what becomes of the value, what
+is promised, what is not, what it costs.
 
-Loads the accountant, which nothing else on a device's way needs: it is imported with the first explanation.
+Loads the accountant, which nothing else on a device's way needs: it is imported with the first
+explanation.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from shoal.clients.book import NANO, nano_up
-from shoal.clients.consent import ALLOWED, DENIED, NOTHING_STORED
-from shoal.clients.guarantees import certificate_of
-from shoal.clients.policy import check
-from shoal.clients.rules import describe
+from shoal.clients.memory.commitments import NANO, nano_up
+from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED
+from shoal.clients.owner.guarantees import certificate_of
+from shoal.clients.owner.policy import check
+from shoal.clients.owner.rules import describe
 from shoal.domain import NO_ANSWER, Numeric, Vector, Words, YesNo
 from shoal.errors import ShoalError
 from shoal.task import Admission
@@ -24,7 +26,7 @@ from shoal.task import Admission
 if TYPE_CHECKING:
     from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
-    from shoal.clients.policy import Policy
+    from shoal.clients.owner.policy import Policy
     from shoal.clients.sources.spec import SourceSpec
     from shoal.domain import Domain
     from shoal.task import Task
@@ -44,20 +46,27 @@ def explain(
     answered: int = 0,
     kept: bool = False,
 ) -> list[str]:
-    """Lines for people, in the order in which an owner asks. Every epsilon in them is an upper bound, rounded up.
+    """Lines for people, in the order in which an owner asks. Every epsilon in them is an upper
+    bound, rounded up.
 
-    ``consents``, ``accepted``: from the device's memory, as for ``policy.check``. ``spent``: nano-epsilon of all tasks so far;
-    ``charged``: of this task alone, in ``answered`` windows. ``kept``: the device remembers an answer of this memoized task. Words of the
-    task are in it as they are: filter them for a terminal.
+    ``consents``, ``accepted``: from the device's memory, as for ``policy.check``. ``spent``:
+    nano-epsilon of all tasks so far; ``charged``: of this task alone, in ``answered`` windows.
+    ``kept``: the device remembers an answer of this memoized task. Words of the task are in it as
+    they are: filter them for a terminal.
     """
     task, policy = assignment.task, config.effective_policy
     consent = policy.consent(task.purpose, consents)
     agreed = "You were not asked about this purpose yet: until you say yes, nothing is sent for it."
     if consent in (ALLOWED, DENIED):
-        agreed = "You allowed this purpose." if consent == ALLOWED else "This purpose is denied: nothing is sent for it."
+        agreed = (
+            "You allowed this purpose."
+            if consent == ALLOWED
+            else "This purpose is denied: nothing is sent for it."
+        )
     return [
         f'Task {task.name} (id {assignment.task_id.short}) asks: "{task.question}"',
-        f"Who asks: the authority {assignment.trusted.authority.hex()}, whose signature this device trusts.",
+        f"Who asks: the authority {assignment.trusted.authority.hex()}, whose signature this "
+        "device trusts.",
         f'What for, in its own words: "{task.purpose}". {agreed}',
         *_value(task, config),
         _randomized(assignment),
@@ -69,23 +78,43 @@ def explain(
     ]
 
 
-def _verdict(assignment: Assignment, policy: Policy, consents: Mapping[str, str], accepted: float | None, spent: int, kept: bool) -> str:
-    """What the policy says, and of a report within the owner's limit whether the budget pays for another window."""
+def _verdict(
+    assignment: Assignment,
+    policy: Policy,
+    consents: Mapping[str, str],
+    accepted: float | None,
+    spent: int,
+    kept: bool,
+) -> str:
+    """What the policy says, and of a report within the owner's limit whether the budget pays for
+    another window.
+    """
     try:
-        check(policy, assignment.trusted, assignment.epsilon0, assignment.apart, consents=consents, accepted=accepted)
+        check(
+            policy,
+            assignment.trusted,
+            assignment.epsilon0,
+            assignment.apart,
+            consents=consents,
+            accepted=accepted,
+        )
     except ShoalError as error:
         return f"As things are, this device would send nothing: {error.message}."
     if not pays(assignment, policy, spent, kept=kept):
-        return "As things are, this device would send nothing: its budget does not pay for another window."
+        return (
+            "As things are, this device would send nothing: its budget does not pay for another "
+            "window."
+        )
     return "As things are, this device would answer it."
 
 
 def pays(assignment: Assignment, policy: Policy, spent: int, *, kept: bool) -> bool:
-    """Whether the budget, ``spent`` nano-epsilon of it gone, pays for one more window of a task whose reports are within the owner's limit.
+    """Whether the budget, ``spent`` nano-epsilon of it gone, pays for one more window of a task
+    whose reports are within the owner's limit.
 
-    ``kept``: the device remembers an answer of this memoized task, which costs nothing to send again. Windows that it answered before it
-    forgot (consent taken back, and given again) don't count. True where the charge is not known before: sums, and reports accepted
-    explicitly.
+    ``kept``: the device remembers an answer of this memoized task, which costs nothing to send
+    again. Windows that it answered before it forgot (consent taken back, and given again) don't
+    count. True where the charge is not known before: sums, and reports accepted explicitly.
     """
     epsilon0, limit = assignment.epsilon0, policy.limit_nano
     repeats = assignment.task.memoized and kept
@@ -94,30 +123,50 @@ def pays(assignment: Assignment, policy: Policy, spent: int, *, kept: bool) -> b
 
 
 def guaranteed_epsilon(assignment: Assignment) -> float:
-    """What the task's certificate guarantees behind the shuffler, of one window: at floor(honest fraction x min_batch) reports.
+    """What the task's certificate guarantees behind the shuffler, of one window: at floor(honest
+    fraction x min_batch) reports.
 
-    Of a sum: what is guaranteed of every round. Direction: upper bound. Raises ShoalError if there is none.
+    Of a sum: what is guaranteed of every round. Direction: upper bound. Raises ShoalError if there
+    is none.
     """
-    return assignment.apart if assignment.apart is not None else certificate_of(assignment.task, assignment.mechanism).epsilon_upper
+    return (
+        assignment.apart
+        if assignment.apart is not None
+        else certificate_of(assignment.task, assignment.mechanism).epsilon_upper
+    )
 
 
-# --- the value ----------------------------------------------------------------------------------------------------------
+# --- the value
+# --------------------------------------------------------------------------------------------------
 
 
 def _value(task: Task, config: AgentConfig) -> list[str]:
     spec = config.sources.get(task.name)
     if spec is None:
         lines = [
-            f"Your value: no source is configured for it; it is whatever `shoal agent report {task.name} VALUE` or a program is given."
+            "Your value: no source is configured for it; it is whatever `shoal agent report "
+            f"{task.name} VALUE` or a program is given."
         ]
     else:
         lines = [
-            f"Your value: once per window {_source(spec)} is read, for at most {spec.timeout_s:g} seconds."
+            f"Your value: once per window {_source(spec)} is read, for at most {spec.timeout_s:g} "
+            "seconds."
             f' What is no answer to the question counts as "{spec.otherwise}".'
         ]
-        if spec.otherwise != NO_ANSWER and task.pairwise is None and not task.domain.understands(spec.otherwise):
-            lines.append(f'But "{spec.otherwise}" is none either: it counts as "{NO_ANSWER}". Give {task.domain.accepted}.')
-    lines += [f"Before anything else a rule applies: {describe(rule)}." for rule in config.rules if rule.concerns(task)]
+        if (
+            spec.otherwise != NO_ANSWER
+            and task.pairwise is None
+            and not task.domain.understands(spec.otherwise)
+        ):
+            lines.append(
+                f'But "{spec.otherwise}" is none either: it counts as "{NO_ANSWER}". Give '
+                f"{task.domain.accepted}."
+            )
+    lines += [
+        f"Before anything else a rule applies: {describe(rule)}."
+        for rule in config.rules
+        if rule.concerns(task)
+    ]
     return [*lines, _cells(task.domain)]
 
 
@@ -136,28 +185,44 @@ def _source(spec: SourceSpec) -> str:
 def _cells(domain: Domain) -> str:
     if isinstance(domain, Vector):
         return (
-            f"It is a list of {domain.dimension:,} numbers, made smaller where it is larger than {domain.clip:g} "
+            f"It is a list of {domain.dimension:,} numbers, made smaller where it is larger than "
+            f"{domain.clip:g} "
             f"(norm {domain.norm.name.lower()}); a missing one counts as zeros."
         )
     if isinstance(domain, YesNo):
-        return 'It becomes "yes" or "no"; a missing or unreadable value counts as "no", so that the device takes part all the same.'
+        return (
+            'It becomes "yes" or "no"; a missing or unreadable value counts as "no", so that the '
+            "device takes part all the same."
+        )
     if isinstance(domain, Numeric):
         unit = f" {domain.unit}" if domain.unit else ""
-        beyond = "values beyond are moved there" if domain.clip else "values beyond count as no answer"
-        answers = f"one of {domain.levels:,} levels from {domain.low:g} to {domain.high:g}{unit}, rounded at random between two ({beyond})"
+        beyond = (
+            "values beyond are moved there" if domain.clip else "values beyond count as no answer"
+        )
+        answers = (
+            f"one of {domain.levels:,} levels from {domain.low:g} to {domain.high:g}{unit}, "
+            f"rounded at random between two ({beyond})"
+        )
     elif isinstance(domain, Words):
         return (
-            "It may be any text, and becomes a number made of it (its SHA-256, shortened). Counted are the devices with "
-            f'{_listed(domain.names)}; a missing or unreadable value becomes "no answer", and the device takes part all the same.'
+            "It may be any text, and becomes a number made of it (its SHA-256, shortened). Counted "
+            "are the devices with "
+            f'{_listed(domain.names)}; a missing or unreadable value becomes "no answer", and the '
+            "device takes part all the same."
         )
     else:
         answers = f"one of {len(domain.names):,} answers: {_listed(domain.names)}"
-    return f'It becomes {answers}; a missing or unreadable value becomes "no answer", and the device takes part all the same.'
+    return (
+        f'It becomes {answers}; a missing or unreadable value becomes "no answer", and the device '
+        "takes part all the same."
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _MOST_LABELS
-    return ", ".join(f'"{name}"' for name in names[:_MOST_LABELS]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(f'"{name}"' for name in names[:_MOST_LABELS]) + (
+        f" and {more:,} more" if more > 0 else ""
+    )
 
 
 def _randomized(assignment: Assignment) -> str:
@@ -166,21 +231,29 @@ def _randomized(assignment: Assignment) -> str:
 
     if assignment.mechanism is None:
         return (
-            "On this device noise is added to it, and a mask that only cancels in the sum over all devices of a round: nobody sees your "
+            "On this device noise is added to it, and a mask that only cancels in the sum over all "
+            "devices of a round: nobody sees your "
             "vector, only that sum."
         )
     name, law = assignment.task.mechanism.name, assignment.mechanism.privacy()
     if isinstance(law, KaryLaw):
         true, other = law.same / law.total, law.other / law.total
         others = "the other" if law.k == 2 else f"each of the {law.k - 1:,} others"
-        how = f"the true answer is sent in {percent_text(true)} of all draws, {others} in {percent_text(other, up=False)}"
+        how = (
+            f"the true answer is sent in {percent_text(true)} of all draws, {others} in "
+            f"{percent_text(other, up=False)}"
+        )
     else:
         most = math.exp(min(epsilon0_upper(law), 700.0)) * (1.0 + 1e-12)
         how = (
-            f"{_DRAWN.get(name, _ANY)}. Every report is possible under every answer, and at most {bound_text(most, digits=3)} times as "
+            f"{_DRAWN.get(name, _ANY)}. Every report is possible under every answer, and at most "
+            f"{bound_text(most, digits=3)} times as "
             "likely under one as under another"
         )
-    return f"On this device it is randomized ({name}): {how}. The draw is sealed twice; the true value never leaves the device."
+    return (
+        f"On this device it is randomized ({name}): {how}. The draw is sealed twice; the true "
+        "value never leaves the device."
+    )
 
 
 # What is drawn, where it is not simply one of the answers.
@@ -194,24 +267,38 @@ _DRAWN = {
     "loloha": "the device throws all possible answers into groups by chance, once, and names one group: more often than not that of the "
     "true answer, which it shares with others",
     "rappor": "a public table, picked by chance, has a few marks for each possible answer; every mark of the table is set or left out by "
-    "chance, your answer's marks are set more often than others; for every report each mark is then changed by chance once more",
+    "chance, your answer's marks are set more often than others; for every report each mark is "
+    "then changed by chance once more",
     "count_sketch": "a public table, picked by chance, throws all possible answers into groups; for each group a mark is set or left "
     "out by chance, and the mark of your answer's group is set more often than another's",
     "hadamard_sketch": "a public table, picked by chance, throws all possible answers into groups; the device then picks by chance one of "
-    "many ways to split the groups in two halves, and names one half: that of your answer's group more often than the other",
-    "unary": "for each possible answer a mark is set or left out by chance, and the true answer's mark is set more often than another's",
-    "piecewise": "one of a row of numbers is drawn by chance, more often one near the true number than another",
+    "many ways to split the groups in two halves, and names one half: that of your answer's group "
+    "more often than the other",
+    "unary": (
+        "for each possible answer a mark is set or left out by chance, and the true answer's mark "
+        "is set more often than another's"
+    ),
+    "piecewise": (
+        "one of a row of numbers is drawn by chance, more often one near the true number than "
+        "another"
+    ),
     "hybrid": "by chance one of two ways is taken: one of a row of numbers is drawn, more often one near the true number, or one bit, more "
     "often 1 the larger the true number is",
     "laplace": "a step up or down is drawn by chance and added to the true number, small ones more often; what leaves the scale is put at "
     "its end",
     "gaussian": "a step up or down is drawn by chance and added to the true number, small ones more often; what leaves a wider scale is "
     "put at its end",
-    "exponential": "one of the possible answers is drawn by chance, the true one most often, and another the less, the further it is away",
+    "exponential": (
+        "one of the possible answers is drawn by chance, the true one most often, and another the "
+        "less, the further it is away"
+    ),
     "square_wave": "one of a row of numbers is drawn by chance, more often one near the true number than another; that there is no answer "
     "is said by chance as well, more often where it is true",
     "one_bit_mean": "one bit is drawn by chance, and is more often 1 the larger the true number is",
-    "subset": "some of the possible answers are drawn by chance, the true one more often than another among them",
+    "subset": (
+        "some of the possible answers are drawn by chance, the true one more often than another "
+        "among them"
+    ),
     "local_hash": "the device throws all possible answers into groups by chance, and names one group: more often than not that of the true "
     "answer, which it shares with others",
     "hadamard": "the device picks by chance one of many ways to split all possible answers in two halves, and names one half: the true "
@@ -221,7 +308,8 @@ _DRAWN = {
 }
 
 
-# --- the crowd ----------------------------------------------------------------------------------------------------------
+# --- the crowd
+# --------------------------------------------------------------------------------------------------
 
 
 def _batch(task: Task) -> list[str]:
@@ -229,9 +317,11 @@ def _batch(task: Task) -> list[str]:
     windows = "one window" if plan.count == 1 else f"{plan.count:,} windows"
     end = datetime.fromtimestamp(plan.end_of(plan.count - 1), UTC).strftime("%Y-%m-%d %H:%M UTC")
     return [
-        f"From how many: a window is only published with at least {task.min_batch:,} reports; the promise counts on {task.n_certified:,} "
+        f"From how many: a window is only published with at least {task.min_batch:,} reports; the "
+        f"promise counts on {task.n_certified:,} "
         "of them being honest.",
-        f"How often: one report per window, whether or not anything happened; {windows} of {_duration(plan.length_s)}, until {end}.",
+        f"How often: one report per window, whether or not anything happened; {windows} of "
+        f"{_duration(plan.length_s)}, until {end}.",
     ]
 
 
@@ -243,23 +333,32 @@ def _duration(seconds: int) -> str:
     raise AssertionError("every number is a multiple of 1")
 
 
-# --- promises -----------------------------------------------------------------------------------------------------------
+# --- promises
+# --------------------------------------------------------------------------------------------------
 
 
 def _promise(assignment: Assignment) -> list[str]:
-    from shoal.accounting import memoized
+    from shoal.accounting.composition import memoized
     from shoal.accounting.meaning import sentences, sum_sentences
 
     task = assignment.task
     if assignment.mechanism is None:
-        from shoal.accounting.sum_task import check_sum
+        from shoal.accounting.sums.sum_task import check_sum
 
         sums = check_sum(task)
         mode = task.pairwise.mode.name.lower() if task.pairwise is not None else ""
         words = sum_sentences(
-            sums.epsilon_upper, sums.delta, sums.honest, sums.epsilon_together if math.isfinite(sums.epsilon_together) else None, mode
+            sums.epsilon_upper,
+            sums.delta,
+            sums.honest,
+            sums.epsilon_together if math.isfinite(sums.epsilon_together) else None,
+            mode,
         )
-        return [_ONE_WINDOW, *(f"  - {line}" for line in words), *_all_windows(task, sums.epsilon_upper, sums.delta, math.inf)]
+        return [
+            _ONE_WINDOW,
+            *(f"  - {line}" for line in words),
+            *_all_windows(task, sums.epsilon_upper, sums.delta, math.inf),
+        ]
     try:
         certificate = certificate_of(task, assignment.mechanism)
     except ShoalError as error:
@@ -268,70 +367,124 @@ def _promise(assignment: Assignment) -> list[str]:
     if task.memoized:
         promise, alone, _ = memoized.promised(assignment.mechanism)
         if assignment.first is None:
-            what = "epsilon0" if assignment.remembers is None else "lifetime epsilon, and that of one report,"
+            what = (
+                "epsilon0"
+                if assignment.remembers is None
+                else "lifetime epsilon, and that of one report,"
+            )
             figures = f"{what} = {_up(assignment.epsilon0)}"
         else:
-            figures = f"lifetime epsilon = {_up(assignment.epsilon0)}; one report by itself: {_up(assignment.first)}"
-        return [*lines, f"Mind that {alone}.", f"Promised of all windows together: {promise} ({figures})."]
-    return [*lines, *_all_windows(task, certificate.epsilon_upper, certificate.delta, assignment.epsilon0)]
+            figures = (
+                f"lifetime epsilon = {_up(assignment.epsilon0)}; one report by itself: "
+                f"{_up(assignment.first)}"
+            )
+        return [
+            *lines,
+            f"Mind that {alone}.",
+            f"Promised of all windows together: {promise} ({figures}).",
+        ]
+    return [
+        *lines,
+        *_all_windows(task, certificate.epsilon_upper, certificate.delta, assignment.epsilon0),
+    ]
 
 
 def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> list[str]:
-    """What answering in every window gives away at most, by adding up: the releases' promises, or the reports' own."""
+    """What answering in every window gives away at most, by adding up: the releases' promises, or
+    the reports' own.
+    """
     count = task.windows.count
     if count == 1:
         return []
-    local, central = math.nextafter(count * epsilon0, math.inf), math.nextafter(count * epsilon, math.inf)
+    local, central = (
+        math.nextafter(count * epsilon0, math.inf),
+        math.nextafter(count * epsilon, math.inf),
+    )
     words = f"Promised of all {count:,} windows together: epsilon <= "
     if count * delta >= 1.0 or local <= central:
-        return [f"{words}{_up(local)}."] if math.isfinite(local) else ["Of all windows together nothing is promised."]
-    return [f"{words}{_up(central)} at delta = {_up(math.nextafter(count * delta, 1.0))}, by adding up."]
+        return (
+            [f"{words}{_up(local)}."]
+            if math.isfinite(local)
+            else ["Of all windows together nothing is promised."]
+        )
+    return [
+        f"{words}{_up(central)} at delta = {_up(math.nextafter(count * delta, 1.0))}, by adding up."
+    ]
 
 
 def _no_promise(assignment: Assignment) -> list[str]:
-    from shoal.accounting import memoized
+    from shoal.accounting.composition import memoized
 
     task = assignment.task
     lines = [
-        "Not promised: that nobody sees that this device takes part. The shuffler, and the network before it, see that something was "
+        "Not promised: that nobody sees that this device takes part. The shuffler, and the network "
+        "before it, see that something was "
         "sent, and when; but not what, and every device that takes part sends in every window.",
-        "Not promised: that nothing is learnt about people like you. What holds for many is the very result, with or without your answer.",
+        "Not promised: that nothing is learnt about people like you. What holds for many is the "
+        "very result, with or without your answer.",
     ]
     if assignment.mechanism is not None:
         left = f"what one report promises by itself is left: epsilon0 = {_up(assignment.epsilon0)}"
         if assignment.first is not None:
             left = (
-                f"of one report by itself epsilon0 = {_up(assignment.first)} is left, and of all reports of an unchanged value the "
+                f"of one report by itself epsilon0 = {_up(assignment.first)} is left, and of all "
+                "reports of an unchanged value the "
                 f"lifetime epsilon = {_up(assignment.epsilon0)}"
             )
-        lines.append(f"Not promised: that shuffler and analyzer do not work together. If they do, {left}.")
+        lines.append(
+            f"Not promised: that shuffler and analyzer do not work together. If they do, {left}."
+        )
     if task.admission is Admission.OPEN:
         lines.append(
-            f"Not checked: anybody may take part, so that a share of {float(task.honest_fraction):g} of the reports comes from honest "
-            "devices is an assumption; where it fails, only the promise against shuffler and analyzer together is left."
+            "Not checked: anybody may take part, so that a share of "
+            f"{float(task.honest_fraction):g} of the reports comes from honest "
+            "devices is an assumption; where it fails, only the promise against shuffler and "
+            "analyzer together is left."
         )
     else:
-        lines.append("Known to the shuffler: which enrolled device takes part. The analyzer does not learn it.")
-    linked = memoized.recognised(task, assignment.mechanism) if task.memoized and assignment.mechanism is not None else None
+        lines.append(
+            "Known to the shuffler: which enrolled device takes part. The analyzer does not learn "
+            "it."
+        )
+    linked = (
+        memoized.recognised(task, assignment.mechanism)
+        if task.memoized and assignment.mechanism is not None
+        else None
+    )
     if linked is not None:
         lines.append(f"Not promised: that your windows can't be linked: {linked}.")
     if task.memoized:
         same = "The report is" if assignment.first is None else "What the reports are drawn from is"
         lines.append(
-            f"Not promised: that a change stays hidden. {same} the same in every window as long as the value is, so that the value "
-            "changed may show, and whoever reads this device's memory can try all answers against it. Each further value is paid from the "
-            "budget of all tasks: when that is used up, and tasks that are not memoized get no more answers, may show it too."
+            f"Not promised: that a change stays hidden. {same} the same in every window as long as "
+            "the value is, so that the value "
+            "changed may show, and whoever reads this device's memory can try all answers against "
+            "it. Each further value is paid from the "
+            "budget of all tasks: when that is used up, and tasks that are not memoized get no "
+            "more answers, may show it too."
         )
     return lines
 
 
-# --- cost ---------------------------------------------------------------------------------------------------------------
+# --- cost
+# --------------------------------------------------------------------------------------------------
 
 
-def _cost(assignment: Assignment, config: AgentConfig, accepted: float | None, spent: int, charged: int, answered: int) -> list[str]:
+def _cost(
+    assignment: Assignment,
+    config: AgentConfig,
+    accepted: float | None,
+    spent: int,
+    charged: int,
+    answered: int,
+) -> list[str]:
     policy, task = config.effective_policy, assignment.task
     epsilon0 = assignment.epsilon0
-    one = min(assignment.apart, epsilon0) if assignment.apart is not None and policy.sums_if_apart else epsilon0
+    one = (
+        min(assignment.apart, epsilon0)
+        if assignment.apart is not None and policy.sums_if_apart
+        else epsilon0
+    )
     what = ""
     if not one <= policy.max_epsilon0:
         explicit = accepted is not None and one <= accepted
@@ -341,27 +494,45 @@ def _cost(assignment: Assignment, config: AgentConfig, accepted: float | None, s
                 what = " (what the certificate guarantees, since you accepted more than your limit)"
         elif not explicit:
             what = ", which is above your limit"
-    # With a memory of the mechanism's own, values may share an answer: those of one hash, or of one bucket.
-    kept = "each permanent answer that is drawn" if assignment.remembers is not None else "each further distinct value"
+    # With a memory of the mechanism's own, values may share an answer: those of one hash, or of one
+    # bucket.
+    kept = (
+        "each permanent answer that is drawn"
+        if assignment.remembers is not None
+        else "each further distinct value"
+    )
     each = kept if task.memoized else "each window"
-    lines = [f"What it costs: {each} costs epsilon {_up(one)}{what}, whether or not the window is ever published, and is never given back."]
+    lines = [
+        f"What it costs: {each} costs epsilon {_up(one)}{what}, whether or not the window is ever "
+        "published, and is never given back."
+    ]
     if answered:
         windows = "1 window was" if answered == 1 else f"{answered:,} windows were"
         lines.append(f"So far {windows} answered, which cost epsilon {_up(charged / NANO)}.")
     limit = policy.limit_nano
     if limit is None:
-        lines.append(f"Budget: none is set (lifetime_epsilon); all tasks together cost epsilon {_up(spent / NANO)} so far.")
+        lines.append(
+            "Budget: none is set (lifetime_epsilon); all tasks together cost epsilon "
+            f"{_up(spent / NANO)} so far."
+        )
     else:
         lines.append(
-            f"Budget: all tasks together cost epsilon {_up(spent / NANO)} of {policy.lifetime_epsilon:g}; "
+            f"Budget: all tasks together cost epsilon {_up(spent / NANO)} of "
+            f"{policy.lifetime_epsilon:g}; "
             f"{_down(max(0, limit - spent) / NANO)} are left."
         )
-        lines.append(_paid_windows(task, nano_up(one) if math.isfinite(one) else None, limit, max(0, limit - spent)))
+        lines.append(
+            _paid_windows(
+                task, nano_up(one) if math.isfinite(one) else None, limit, max(0, limit - spent)
+            )
+        )
     return lines
 
 
 def _paid_windows(task: Task, nano: int | None, limit: int, left: int) -> str:
-    """How far a budget goes: of ``nano``-epsilon a window or value, None: infinite. ``left`` of ``limit``: what is not spent yet."""
+    """How far a budget goes: of ``nano``-epsilon a window or value, None: infinite. ``left`` of
+    ``limit``: what is not spent yet.
+    """
     count = task.windows.count
     windows = "1 window" if count == 1 else f"{count:,} windows"
     if nano is None:
@@ -370,10 +541,14 @@ def _paid_windows(task: Task, nano: int | None, limit: int, left: int) -> str:
     if task.memoized:
         what = "distinct value" if whole == 1 else "distinct values"
         return (
-            f"The whole budget pays for {whole:,} {what} of this task, over all of its {windows}; what is left, for {now:,} more. "
+            f"The whole budget pays for {whole:,} {what} of this task, over all of its {windows}; "
+            f"what is left, for {now:,} more. "
             "After that the last answer is repeated."
         )
-    return f"The whole budget pays for {min(whole, count):,} of {windows} of this task; what is left, for {min(now, count):,} more."
+    return (
+        f"The whole budget pays for {min(whole, count):,} of {windows} of this task; what is left, "
+        f"for {min(now, count):,} more."
+    )
 
 
 def _up(epsilon: float) -> str:

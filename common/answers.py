@@ -1,17 +1,23 @@
-"""What an answer says, whoever wrote it down: the one grammar for texts and numbers of all domains, on every device, in every language.
+"""What an answer says, whoever wrote it down: the one grammar for texts and numbers of all domains,
+on every device, in every language.
 
-An answer is nothing, a truth value, a whole number of any size, an IEEE double, or a text. Two devices of one fleet may be written in
-two languages, and what one of them calls the text of a number ("1e-07", "True", "4.0", "1_0") must not land in another cell than what
-the other one calls it. So nothing here is left to a language:
+An answer is nothing, a truth value, a whole number of any size, an IEEE double, or a text. Two
+devices of one fleet may be written in two languages, and what one of them calls the text of a
+number ("1e-07", "True", "4.0", "1_0") must not land in another cell than what the other one calls
+it. So nothing here is left to a language:
 
-* *Blanks* are the six of ASCII: U+0009 to U+000D and U+0020. Those around a text are no part of the answer. No others are blanks.
-* *Texts* are compared code point by code point; upper and lower case differ but where a domain says otherwise.
-* *Numbers in texts*: an optional sign (+ or -), ASCII digits, optionally a point and digits, optionally e or E, an optional sign and
-  digits; at most 1,000 characters. Without point and exponent it is a whole number, exactly; otherwise the nearest double (ties to
-  even). One that is too large for a double is no number; nor is "inf", "nan", "1_0", "0x10", "1,5", ".5" or "5.".
-* *The text of a value*: of a truth value "true" or "false"; of a whole number its decimal digits, with "-" before a negative one; of a
-  double what ECMAScript's Number::toString writes (ECMA-262, section 6.1.6.1.20), which is also that of RFC 8785 (section 3.2.2.3): "4" of
-  4.0, "0.1", "1e-7", "1e+21". Nothing, and a number that is not finite, have no text.
+* *Blanks* are the six of ASCII: U+0009 to U+000D and U+0020. Those around a text are no part of the
+  answer. No others are blanks.
+* *Texts* are compared code point by code point; upper and lower case differ but where a domain says
+  otherwise.
+* *Numbers in texts*: an optional sign (+ or -), ASCII digits, optionally a point and digits,
+  optionally e or E, an optional sign and digits; at most 1,000 characters. Without point and
+  exponent it is a whole number, exactly; otherwise the nearest double (ties to even). One that is
+  too large for a double is no number; nor is "inf", "nan", "1_0", "0x10", "1,5", ".5" or "5.".
+* *The text of a value*: of a truth value "true" or "false"; of a whole number its decimal digits,
+  with "-" before a negative one; of a double what ECMAScript's Number::toString writes (ECMA-262,
+  section 6.1.6.1.20), which is also that of RFC 8785 (section 3.2.2.3): "4" of 4.0, "0.1", "1e-7",
+  "1e+21". Nothing, and a number that is not finite, have no text.
 
 docs/WIRE.md, section 4, says the same to others, with vectors.
 """
@@ -25,7 +31,8 @@ Value = bool | int | float | str | None
 
 BLANKS = "\t\n\v\f\r "
 MOST_CHARS = 1_000  # of the text of a number
-# So that a whole number's text, and its number from a text, are never longer than Python converts in linear time.
+# So that a whole number's text, and its number from a text, are never longer than Python converts
+# in linear time.
 _MOST_BITS = 3_300
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _YES, _NO = frozenset({"yes", "true", "1"}), frozenset({"no", "false", "0"})
@@ -37,11 +44,15 @@ def number_of(value: Value) -> int | float | None:
         return int(value)
     if isinstance(value, str):
         return _parsed(value.strip(BLANKS))
-    return float(value) if isinstance(value, float) and math.isfinite(value) else None  # a plain one, of a subclass too
+    return (
+        float(value) if isinstance(value, float) and math.isfinite(value) else None
+    )  # a plain one, of a subclass too
 
 
 def text_of(value: Value) -> str | None:
-    """The canonical text, without the blanks around it; None for nothing, for what is not finite, and beyond 3,300 bits."""
+    """The canonical text, without the blanks around it; None for nothing, for what is not finite,
+    and beyond 3,300 bits.
+    """
     if isinstance(value, str):
         return value.strip(BLANKS)
     if isinstance(value, bool):
@@ -52,7 +63,9 @@ def text_of(value: Value) -> str | None:
 
 
 def yes_or_no(value: Value) -> bool | None:
-    """True for yes, true and 1, False for no, false and 0, in any case of ASCII letters; None for everything else."""
+    """True for yes, true and 1, False for no, false and 0, in any case of ASCII letters; None for
+    everything else.
+    """
     text = text_of(value)
     if text is None or not text.isascii():
         return None

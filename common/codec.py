@@ -1,7 +1,8 @@
 """The one place where bytes become domain objects and back.
 
-Handlers receive bytes and call these functions, so malformed input is INVALID_ARGUMENT and never UNKNOWN. Signed things
-keep the received bytes beside what was parsed from them: signatures and ids are over those bytes.
+Handlers receive bytes and call these functions, so malformed input is INVALID_ARGUMENT and never
+UNKNOWN. Signed things keep the received bytes beside what was parsed from them: signatures and ids
+are over those bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
 from shoal.protos import delivery_pb2, directory_pb2, keys_pb2, task_pb2
 from shoal.secagg import Mode, PairwisePlan
-from shoal.task import Admission, Aggregator, KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
+from shoal.task import (
+    Admission,
+    Aggregator,
+    KeySchedule,
+    MechanismSpec,
+    Task,
+    WindowKeys,
+    WindowPlan,
+)
 
 VERSION = 1
 M = TypeVar("M", bound=Message)
@@ -37,19 +46,26 @@ def parse(message: type[M], data: bytes, what: str) -> M:
 
 def _version(version: int, what: str) -> None:
     if version != VERSION:
-        raise ShoalError(Kind.INVALID, f"{what}: version {version} is not known here (this program reads version {VERSION})")
+        raise ShoalError(
+            Kind.INVALID,
+            f"{what}: version {version} is not known here (this program reads version {VERSION})",
+        )
 
 
 def _known(message: Message, what: str) -> None:
     """Raise INVALID if a part of a signed message, however deep, means nothing to this program.
 
-    Ignored, it would be signed by the authority and obeyed by newer programs only: two devices would answer two questions
-    under one task id.
+    Ignored, it would be signed by the authority and obeyed by newer programs only: two devices
+    would answer two questions under one task id.
     """
     before = message.ByteSize()
     message.DiscardUnknownFields()
     if message.ByteSize() != before:
-        raise ShoalError(Kind.INVALID, f"{what}: it has fields that version {VERSION} does not know, made by a newer version: use that one")
+        raise ShoalError(
+            Kind.INVALID,
+            f"{what}: it has fields that version {VERSION} does not know, made by a newer version: "
+            "use that one",
+        )
 
 
 def _limit(data: bytes, most: int, what: str) -> None:
@@ -57,7 +73,8 @@ def _limit(data: bytes, most: int, what: str) -> None:
         raise ShoalError(Kind.OVERSIZE, f"{what}: {len(data)} bytes, at most {most} are read")
 
 
-# --- signed envelopes ---------------------------------------------------------------------------------------------
+# --- signed envelopes
+# ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +93,9 @@ def decode_signed_task(data: bytes) -> Signed:
 
 
 def encode_signed_task(signed: Signed) -> bytes:
-    return task_pb2.SignedTask(task=signed.data, authority=signed.authority, signature=signed.signature).SerializeToString()
+    return task_pb2.SignedTask(
+        task=signed.data, authority=signed.authority, signature=signed.signature
+    ).SerializeToString()
 
 
 def decode_signed_schedule(data: bytes) -> Signed:
@@ -86,10 +105,13 @@ def decode_signed_schedule(data: bytes) -> Signed:
 
 
 def encode_signed_schedule(signed: Signed) -> bytes:
-    return keys_pb2.SignedKeySchedule(schedule=signed.data, authority=signed.authority, signature=signed.signature).SerializeToString()
+    return keys_pb2.SignedKeySchedule(
+        schedule=signed.data, authority=signed.authority, signature=signed.signature
+    ).SerializeToString()
 
 
-# --- bundles --------------------------------------------------------------------------------------------------------
+# --- bundles
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +130,13 @@ def decode_bundle(data: bytes) -> Bundle:
 
 
 def encode_bundle(bundle: Bundle) -> bytes:
-    return directory_pb2.TaskBundle(signed_task=bundle.signed_task, signed_schedule=bundle.signed_schedule).SerializeToString()
+    return directory_pb2.TaskBundle(
+        signed_task=bundle.signed_task, signed_schedule=bundle.signed_schedule
+    ).SerializeToString()
 
 
-# --- task -----------------------------------------------------------------------------------------------------------
+# --- task
+# --------------------------------------------------------------------------------------------------
 
 
 def encode_domain(domain: Domain) -> task_pb2.Domain:
@@ -119,9 +144,19 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
         case YesNo():
             return task_pb2.Domain(yes_no=task_pb2.YesNo())
         case Categories():
-            return task_pb2.Domain(categories=task_pb2.Categories(labels=domain.names, lower_bounds=domain.lower_bounds))
+            return task_pb2.Domain(
+                categories=task_pb2.Categories(
+                    labels=domain.names, lower_bounds=domain.lower_bounds
+                )
+            )
         case Numeric():
-            numeric = task_pb2.Numeric(low=domain.low, high=domain.high, levels=domain.levels, clip=domain.clip, unit=domain.unit)
+            numeric = task_pb2.Numeric(
+                low=domain.low,
+                high=domain.high,
+                levels=domain.levels,
+                clip=domain.clip,
+                unit=domain.unit,
+            )
             return task_pb2.Domain(numeric=numeric)
         case Words():
             return task_pb2.Domain(words=task_pb2.Words(labels=domain.names))
@@ -142,7 +177,9 @@ def decode_domain(message: task_pb2.Domain) -> Domain:
         case "yes_no":
             return YesNo()
         case "categories":
-            return Categories(tuple(message.categories.labels), tuple(message.categories.lower_bounds))
+            return Categories(
+                tuple(message.categories.labels), tuple(message.categories.lower_bounds)
+            )
         case "numeric":
             numeric = message.numeric
             return Numeric(numeric.low, numeric.high, numeric.levels, numeric.clip, numeric.unit)
@@ -150,7 +187,14 @@ def decode_domain(message: task_pb2.Domain) -> Domain:
             return Words(tuple(message.words.labels))
         case "vector":
             vector = message.vector
-            return Vector(vector.dimension, _norm(vector.norm), vector.clip, vector.grid, tuple(vector.names), vector.unit)
+            return Vector(
+                vector.dimension,
+                _norm(vector.norm),
+                vector.clip,
+                vector.grid,
+                tuple(vector.names),
+                vector.unit,
+            )
         case _:
             raise ShoalError(Kind.INVALID, "task: its domain is of no known kind")
 
@@ -183,7 +227,9 @@ def decode_pairwise(message: task_pb2.Pairwise) -> PairwisePlan:
     try:
         mode = Mode(message.mode)
     except ValueError:
-        raise ShoalError(Kind.INVALID, "task: its mode of secure aggregation is of no known kind") from None
+        raise ShoalError(
+            Kind.INVALID, "task: its mode of secure aggregation is of no known kind"
+        ) from None
     return PairwisePlan(
         mode,
         message.cohort_min,
@@ -199,7 +245,9 @@ def decode_pairwise(message: task_pb2.Pairwise) -> PairwisePlan:
 
 
 def encode_task(task: Task) -> bytes:
-    """Bytes of a new task. Deterministic, but ids and signatures are always over the bytes once made."""
+    """Bytes of a new task. Deterministic, but ids and signatures are always over the bytes once
+    made.
+    """
     return task_pb2.Task(
         version=VERSION,
         salt=task.salt,
@@ -209,7 +257,10 @@ def encode_task(task: Task) -> bytes:
         domain=encode_domain(task.domain),
         mechanism=task_pb2.Mechanism(
             name=task.mechanism.name,
-            parameters=[task_pb2.Parameter(name=name, value=value) for name, value in task.mechanism.parameters],
+            parameters=[
+                task_pb2.Parameter(name=name, value=value)
+                for name, value in task.mechanism.parameters
+            ],
         ),
         windows=task_pb2.Windows(
             start_s=task.windows.start_s,
@@ -243,10 +294,12 @@ def encode_task(task: Task) -> bytes:
 
 @lru_cache(maxsize=32)
 def decode_task(data: bytes) -> Task:
-    """Raises INVALID for anything that is not a task of this version, OVERSIZE beyond LIMITS.task_bytes.
+    """Raises INVALID for anything that is not a task of this version, OVERSIZE beyond
+    LIMITS.task_bytes.
 
-    A pure function of bytes that a service or a simulator reads again and again: recent tasks are remembered. Whether
-    the bytes may be trusted is never remembered: signatures are verified each time (crypto.trust).
+    A pure function of bytes that a service or a simulator reads again and again: recent tasks are
+    remembered. Whether the bytes may be trusted is never remembered: signatures are verified each
+    time (crypto.trust).
     """
     _limit(data, LIMITS.task_bytes, "task")
     message = parse(task_pb2.Task, data, "task")
@@ -255,7 +308,9 @@ def decode_task(data: bytes) -> Task:
     try:
         admission, aggregator = Admission(message.admission), Aggregator(message.aggregator)
     except ValueError:
-        raise ShoalError(Kind.INVALID, "task: its admission or aggregator is of no known kind") from None
+        raise ShoalError(
+            Kind.INVALID, "task: its admission or aggregator is of no known kind"
+        ) from None
     windows = message.windows
     if math.isnan(message.delta) or math.isnan(message.target_epsilon):
         raise ShoalError(Kind.INVALID, "task: delta and target_epsilon are numbers")
@@ -265,8 +320,12 @@ def decode_task(data: bytes) -> Task:
         purpose=message.purpose,
         question=message.question,
         domain=decode_domain(message.domain),
-        mechanism=MechanismSpec(message.mechanism.name, tuple((p.name, p.value) for p in message.mechanism.parameters)),
-        windows=WindowPlan(windows.start_s, windows.length_s, windows.count, windows.grace_s, windows.skew_s),
+        mechanism=MechanismSpec(
+            message.mechanism.name, tuple((p.name, p.value) for p in message.mechanism.parameters)
+        ),
+        windows=WindowPlan(
+            windows.start_s, windows.length_s, windows.count, windows.grace_s, windows.skew_s
+        ),
         min_batch=message.min_batch,
         max_batch=message.max_batch,
         honest_fraction_ppm=message.honest_fraction_ppm,
@@ -290,14 +349,18 @@ def decode_task(data: bytes) -> Task:
     )
 
 
-# --- key schedule -----------------------------------------------------------------------------------------------------
+# --- key schedule
+# --------------------------------------------------------------------------------------------------
 
 
 def encode_schedule(schedule: KeySchedule) -> bytes:
     return keys_pb2.KeySchedule(
         version=VERSION,
         task_id=schedule.task_id,
-        windows=[keys_pb2.WindowKeys(window=w.window, analyzer_key=w.analyzer_key, hop_key=w.hop_key) for w in schedule.windows],
+        windows=[
+            keys_pb2.WindowKeys(window=w.window, analyzer_key=w.analyzer_key, hop_key=w.hop_key)
+            for w in schedule.windows
+        ],
         analyzer_signature=schedule.analyzer_signature,
         hop_signature=schedule.hop_signature,
     ).SerializeToString(deterministic=True)
@@ -314,7 +377,8 @@ def decode_schedule(data: bytes) -> KeySchedule:
     return KeySchedule(message.task_id, windows, message.analyzer_signature, message.hop_signature)
 
 
-# --- delivery ---------------------------------------------------------------------------------------------------------
+# --- delivery
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """SHA-256 and HMAC-SHA256 from the library that has the other cryptography too.
 
-Python's ``hashlib`` and ``hmac`` load a second OpenSSL, 4 MB that an idle device would keep for a few digests an hour. Whoever opens
-many thousands of reports a second may use ``hashlib``, which takes 2 microseconds less for each digest.
+Python's ``hashlib`` and ``hmac`` load a second OpenSSL, 4 MB that an idle device would keep for a
+few digests an hour. Whoever opens many thousands of reports a second may use ``hashlib``, which
+takes 2 microseconds less for each digest.
 """
 
 from __future__ import annotations

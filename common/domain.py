@@ -1,10 +1,12 @@
-"""How a person's value becomes an integer: the domain of a task's question. ``shoal.answers`` says what a value says.
+"""How a person's value becomes an integer: the domain of a task's question. ``shoal.answers`` says
+what a value says.
 
-``encode`` has a cell for every value, always: missing, unreadable and out-of-domain values go to a cell of their own ("no answer"; for a
-yes/no question: "no"). A device that skipped would make the number of reports depend on values, and the certificate would not hold.
+``encode`` has a cell for every value, always: missing, unreadable and out-of-domain values go to a
+cell of their own ("no answer"; for a yes/no question: "no"). A device that skipped would make the
+number of reports depend on values, and the certificate would not hold.
 
-``understands`` tells whether a value is an answer. What a person types is refused if it is none, and ``accepted`` says what would be one;
-what a device reads by itself is never refused.
+``understands`` tells whether a value is an answer. What a person types is refused if it is none,
+and ``accepted`` says what would be one; what a device reads by itself is never refused.
 """
 
 from __future__ import annotations
@@ -20,7 +22,19 @@ from shoal.entropy import SYSTEM, Entropy, bernoulli
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
-__all__ = ["NO_ANSWER", "Categories", "Domain", "Norm", "Numeric", "Value", "Vector", "Words", "YesNo", "normal", "word_cell"]
+__all__ = [
+    "NO_ANSWER",
+    "Categories",
+    "Domain",
+    "Norm",
+    "Numeric",
+    "Value",
+    "Vector",
+    "Words",
+    "YesNo",
+    "normal",
+    "word_cell",
+]
 
 NO_ANSWER = "no answer"
 WORD_BITS = 62  # of the number that stands for a word
@@ -65,9 +79,9 @@ class YesNo:
 class Categories:
     """One cell per label and a last cell for "no answer".
 
-    With ``lower_bounds`` (as many as labels, increasing) a number falls into the last label whose bound is <= it, and
-    below the first bound is no answer; integers of any size are compared exactly. Without them the text of a value is matched
-    with a label, code point by code point.
+    With ``lower_bounds`` (as many as labels, increasing) a number falls into the last label whose
+    bound is <= it, and below the first bound is no answer; integers of any size are compared
+    exactly. Without them the text of a value is matched with a label, code point by code point.
     """
 
     names: tuple[str, ...]
@@ -76,13 +90,16 @@ class Categories:
     def __post_init__(self) -> None:
         if not 2 <= len(self.names) < LIMITS.cells:
             raise _bad(f"categories want 2 to {LIMITS.cells - 1} labels")
-        if len(set(self.names)) != len(self.names) or not all(0 < len(name) <= LIMITS.name_chars for name in self.names):
+        if len(set(self.names)) != len(self.names) or not all(
+            0 < len(name) <= LIMITS.name_chars for name in self.names
+        ):
             raise _bad(f"category labels are distinct and 1 to {LIMITS.name_chars} characters long")
         if NO_ANSWER in self.names:
             raise _bad(f'"{NO_ANSWER}" is added to the categories by itself: leave it out')
         _check_blanks(self.names)
         if self.lower_bounds and (
-            len(self.lower_bounds) != len(self.names) or any(b <= a for a, b in zip(self.lower_bounds, self.lower_bounds[1:], strict=False))
+            len(self.lower_bounds) != len(self.names)
+            or any(b <= a for a, b in zip(self.lower_bounds, self.lower_bounds[1:], strict=False))
         ):
             raise _bad("lower_bounds of categories are strictly increasing, one per label")
         if not all(-(1 << 63) <= bound < 1 << 63 for bound in self.lower_bounds):
@@ -120,15 +137,20 @@ class Categories:
             return f"a number of at least {self.lower_bounds[0]}"
         shown = ", ".join(f'"{name}"' for name in self.names[:_MOST_SHOWN])
         more = len(self.names) - _MOST_SHOWN
-        return f"one of {shown}" + (f" and {more:,} more (shoal agent explain)" if more > 0 else "") + ", letter by letter"
+        return (
+            f"one of {shown}"
+            + (f" and {more:,} more (shoal agent explain)" if more > 0 else "")
+            + ", letter by letter"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Numeric:
     """Cell i stands for low + i * (high - low) / (levels - 1); a last cell for "no answer".
 
-    A value between two levels is rounded to one of them at random so that its mean is kept (unbiased, threshold out of
-    2^64). ``clip``: values outside [low, high] are moved to its ends; otherwise they are no answer.
+    A value between two levels is rounded to one of them at random so that its mean is kept
+    (unbiased, threshold out of 2^64). ``clip``: values outside [low, high] are moved to its ends;
+    otherwise they are no answer.
     """
 
     low: float
@@ -142,9 +164,13 @@ class Numeric:
             raise _bad("a numeric domain wants finite low < high")
         if not 2 <= self.levels < LIMITS.cells:
             raise _bad(f"a numeric domain wants 2 to {LIMITS.cells - 1} levels")
-        # Below two units in the last place neighbouring levels would be one float; an infinite width has no levels at all.
+        # Below two units in the last place neighbouring levels would be one float; an infinite
+        # width has no levels at all.
         if not 2 * math.ulp(max(abs(self.low), abs(self.high))) <= self.step < math.inf:
-            raise _bad("low and high of a numeric domain are too close or too far apart for its levels: choose another unit")
+            raise _bad(
+                "low and high of a numeric domain are too close or too far apart for its levels: "
+                "choose another unit"
+            )
         if len(self.unit) > LIMITS.name_chars:
             raise _bad(f"a unit is at most {LIMITS.name_chars} characters long")
 
@@ -171,14 +197,19 @@ class Numeric:
         return tuple(range(self.size))
 
     def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
-        """The level of the value, rounded at random between two levels; the last cell for missing, NaN, infinite, out of domain.
+        """The level of the value, rounded at random between two levels; the last cell for missing,
+        NaN, infinite, out of domain.
 
-        One word is drawn whatever the value is, so that the time and randomness used don't tell whether there was an answer, or
-        whether it stood on a level.
+        One word is drawn whatever the value is, so that the time and randomness used don't tell
+        whether there was an answer, or whether it stood on a level.
         """
         number = number_of(value)
         answered = self.understands(value)
-        place = (min(max(number, self.low), self.high) - self.low) / self.step if number is not None else 0.0
+        place = (
+            (min(max(number, self.low), self.high) - self.low) / self.step
+            if number is not None
+            else 0.0
+        )
         below = min(int(place), self.levels - 1)
         up = bernoulli(int((place - below) * 2**64), entropy)
         return min(below + int(up), self.levels - 1) if answered else self.levels
@@ -191,17 +222,21 @@ class Numeric:
     def accepted(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
         beyond = "; beyond it the end of the range counts" if self.clip else ""
-        return f"a number from {text_of(self.low)} to {text_of(self.high)}{unit}, as 3 or 2.5{beyond}"
+        return (
+            f"a number from {text_of(self.low)} to {text_of(self.high)}{unit}, as 3 or 2.5{beyond}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """An open vocabulary: any text is an answer, and ``names`` are the texts that are looked for in the reports. Order tells nothing.
+    """An open vocabulary: any text is an answer, and ``names`` are the texts that are looked for in
+    the reports. Order tells nothing.
 
-    A text's cell is the first 62 bits of SHA-256("shoal word 1" || its UTF-8), without the blanks around it, in Unicode's normal form NFC;
-    that of a missing answer ("no answer") the same of "shoal no word 1", which no text can have, not even the text "no answer". A device
-    that answers with a word that nobody looks for is one of the crowd, as any other. Names are as they are hashed, and have different
-    cells: by accident two texts share one with probability 2^-62.
+    A text's cell is the first 62 bits of SHA-256("shoal word 1" || its UTF-8), without the blanks
+    around it, in Unicode's normal form NFC; that of a missing answer ("no answer") the same of
+    "shoal no word 1", which no text can have, not even the text "no answer". A device that answers
+    with a word that nobody looks for is one of the crowd, as any other. Names are as they are
+    hashed, and have different cells: by accident two texts share one with probability 2^-62.
     """
 
     names: tuple[str, ...]
@@ -211,16 +246,30 @@ class Words:
     def __post_init__(self) -> None:
         if not 1 <= len(self.names) < LIMITS.cells:
             raise _bad(f"an open vocabulary wants 1 to {LIMITS.cells - 1} words to look for")
-        if len(set(self.names)) != len(self.names) or not all(0 < len(name) <= LIMITS.name_chars for name in self.names):
-            raise _bad(f"words to look for are distinct, also in Unicode's normal form NFC, and 1 to {LIMITS.name_chars} characters long")
+        if len(set(self.names)) != len(self.names) or not all(
+            0 < len(name) <= LIMITS.name_chars for name in self.names
+        ):
+            raise _bad(
+                "words to look for are distinct, also in Unicode's normal form NFC, and 1 to "
+                f"{LIMITS.name_chars} characters long"
+            )
         if NO_ANSWER in self.names:
-            raise _bad(f'"{NO_ANSWER}" stands for missing answers, which are counted by themselves: leave it out of the words')
+            raise _bad(
+                f'"{NO_ANSWER}" stands for missing answers, which are counted by themselves: leave '
+                "it out of the words"
+            )
         if not all(normal(name) == name for name in self.names):
-            raise _bad("words to look for are in Unicode's normal form NFC, in which devices read their answers: normalize them")
+            raise _bad(
+                "words to look for are in Unicode's normal form NFC, in which devices read their "
+                "answers: normalize them"
+            )
         _check_blanks(self.names)
         cells = (*map(word_cell, self.names), _NO_WORD_CELL)
         if len(set(cells)) != len(cells):
-            raise _bad("two of the words to look for have the same 62 bits of SHA-256, by accident: leave one of them out")
+            raise _bad(
+                "two of the words to look for have the same 62 bits of SHA-256, by accident: leave "
+                "one of them out"
+            )
         object.__setattr__(self, "label_cells", cells)
 
     @property
@@ -233,7 +282,9 @@ class Words:
         return (*self.names, NO_ANSWER)
 
     def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
-        """The cell of the value's text, however long. What has none, the empty text and what has no UTF-8 are no answer."""
+        """The cell of the value's text, however long. What has none, the empty text and what has no
+        UTF-8 are no answer.
+        """
         text = text_of(value)
         found = None if text is None else normal(text)
         return _NO_WORD_CELL if found is None else word_cell(found)
@@ -247,7 +298,9 @@ class Words:
 
 
 def normal(text: str) -> str | None:
-    """The text in Unicode's normal form NFC; None for the empty text, and for one with half of a surrogate pair, which has no UTF-8."""
+    """The text in Unicode's normal form NFC; None for the empty text, and for one with half of a
+    surrogate pair, which has no UTF-8.
+    """
     if text.isascii():
         return text or None
     if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -280,10 +333,12 @@ class Norm(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """``dimension`` real numbers, clipped to ``clip`` in ``norm``: the domain of sums by secure aggregation, and of nothing else.
+    """``dimension`` real numbers, clipped to ``clip`` in ``norm``: the domain of sums by secure
+    aggregation, and of nothing else.
 
-    ``grid``: whole steps that ``clip`` is cut into; x is summed as the integer x * grid / clip, rounded at random so that
-    its mean is kept (shoal.mechanisms.quantize). A missing vector is the zero vector. ``names``: one per coordinate, or none.
+    ``grid``: whole steps that ``clip`` is cut into; x is summed as the integer x * grid / clip,
+    rounded at random so that its mean is kept (shoal.mechanisms.quantize). A missing vector is the
+    zero vector. ``names``: one per coordinate, or none.
     """
 
     dimension: int
@@ -301,10 +356,20 @@ class Vector:
             raise _bad("the clip of a vector is a number above 0, from 1e-100 to 1e100")
         if not 1 <= self.grid < 1 << 48:
             raise _bad("the grid of a vector is 1 to 2^48 - 1 steps")
-        if self.names and (len(self.names) != self.dimension or len(set(self.names)) != self.dimension):
-            raise _bad("the names of a vector's coordinates are distinct, one per coordinate, or left out")
-        if not all(0 < len(name) <= LIMITS.name_chars for name in self.names) or len(self.unit) > LIMITS.name_chars:
-            raise _bad(f"the names of a vector's coordinates, and its unit, are at most {LIMITS.name_chars} characters long")
+        if self.names and (
+            len(self.names) != self.dimension or len(set(self.names)) != self.dimension
+        ):
+            raise _bad(
+                "the names of a vector's coordinates are distinct, one per coordinate, or left out"
+            )
+        if (
+            not all(0 < len(name) <= LIMITS.name_chars for name in self.names)
+            or len(self.unit) > LIMITS.name_chars
+        ):
+            raise _bad(
+                "the names of a vector's coordinates, and its unit, are at most "
+                f"{LIMITS.name_chars} characters long"
+            )
 
     @property
     def size(self) -> int:
@@ -337,4 +402,7 @@ Domain = YesNo | Categories | Numeric | Words | Vector
 
 def _check_blanks(names: tuple[str, ...]) -> None:
     if any(name != text_of(name) for name in names):
-        raise _bad("labels have no blanks around them: nobody could answer with one, since those of an answer are taken away")
+        raise _bad(
+            "labels have no blanks around them: nobody could answer with one, since those of an "
+            "answer are taken away"
+        )

@@ -1,8 +1,9 @@
 """Where every random choice comes from: a CSPRNG behind one seam.
 
-``SystemEntropy`` reads os.urandom for small draws and an AES-256-CTR stream keyed by os.urandom for large ones (a fresh
-key per draw: nothing to fork, pickle or reseed). ``SeededEntropy`` is for tests alone and must be asked for by its name.
-No numpy or ``random`` generator ever touches a private value.
+``SystemEntropy`` reads os.urandom for small draws and an AES-256-CTR stream keyed by os.urandom for
+large ones (a fresh key per draw: nothing to fork, pickle or reseed). ``SeededEntropy`` is for tests
+alone and must be asked for by its name. No numpy or ``random`` generator ever touches a private
+value.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Entropy(Protocol):
         ...
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """uint64[count], uniform on [0, 2^64): the little-endian words of one ``bytes(8 * count)``. Loads numpy."""
+        """uint64[count], uniform on [0, 2^64): the little-endian words of one ``bytes(8 * count)``.
+        Loads numpy.
+        """
         ...
 
 
@@ -50,7 +53,9 @@ class SystemEntropy:
 
 
 class SeededEntropy:
-    """A reproducible stream for tests: SHA-256(seed) keys AES-256-CTR. Never use it for a person's data."""
+    """A reproducible stream for tests: SHA-256(seed) keys AES-256-CTR. Never use it for a person's
+    data.
+    """
 
     def __init__(self, seed: int | str) -> None:
         self._key = sha256(f"shoal test entropy {seed}".encode())
@@ -67,10 +72,11 @@ class SeededEntropy:
 
 
 def word_blocks(entropy: Entropy, count: int, size: int) -> Iterator[NDArray[np.uint64]]:
-    """``count`` words in arrays of ``size``, the last one shorter; each is good only until the next is asked for.
+    """``count`` words in arrays of ``size``, the last one shorter; each is good only until the next
+    is asked for.
 
-    The system's words come from one stream, in one buffer: a cipher and a buffer for every array take half as long again. Any other
-    source gives each array by one ``words``.
+    The system's words come from one stream, in one buffer: a cipher and a buffer for every array
+    take half as long again. Any other source gives each array by one ``words``.
     """
     import numpy as np
 
@@ -97,7 +103,9 @@ def _ctr(key: bytes, start: bytes) -> CipherContext:
 
 
 def uniform_below(bound: int, entropy: Entropy) -> int:
-    """An exactly uniform integer in [0, bound), 1 <= bound <= 2^64, by rejection: no modulo bias. Raises INVALID otherwise."""
+    """An exactly uniform integer in [0, bound), 1 <= bound <= 2^64, by rejection: no modulo bias.
+    Raises INVALID otherwise.
+    """
     if not 1 <= bound <= 1 << 64:
         raise ShoalError(Kind.INVALID, "a uniform draw wants a bound from 1 to 2^64")
     if bound == 1:
@@ -119,7 +127,9 @@ def shuffled(items: Sequence[T], entropy: Entropy) -> list[T]:
 
 
 def bernoulli(threshold: int, entropy: Entropy) -> bool:
-    """True with probability exactly threshold / 2^64. Draws one word of 8 bytes, as ``words(1)`` does."""
+    """True with probability exactly threshold / 2^64. Draws one word of 8 bytes, as ``words(1)``
+    does.
+    """
     return int.from_bytes(entropy.bytes(8), "little") < threshold
 
 

@@ -1,8 +1,9 @@
 """The one error type of Shoal, its kinds, and the one table between kinds and gRPC statuses.
 
-Every failure that a person or a peer can meet is a ``ShoalError``: a kind (what sort of failure; decides the gRPC status
-and what a client does next) and one line of text that says what is wrong and how to mend it. The text never holds a
-key, a value, an address or bytes that a peer sent: it may be shown to anybody.
+Every failure that a person or a peer can meet is a ``ShoalError``: a kind (what sort of failure;
+decides the gRPC status and what a client does next) and one line of text that says what is wrong
+and how to mend it. The text never holds a key, a value, an address or bytes that a peer sent: it
+may be shown to anybody.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Kind(Enum):
     PORT_IN_USE = 20  # another process listens there: choose another port or stop it
     INTERNAL = 21  # a bug: an incident id, never details
     NOT_FOUND = 22  # no such release, window or file
-    ABORTED = 23  # a round of secure aggregation ended without a sum: its keys are gone, nothing of it is counted
+    # a round of secure aggregation ended without a sum: its keys are gone, nothing of it is counted
+    ABORTED = 23
 
 
 # One table, both ways: names of grpc.StatusCode, kept as text so that this module imports nothing.
@@ -67,17 +69,21 @@ STATUS_OF: dict[Kind, str] = {
 }
 
 # Kinds after which the same bytes may be sent again.
-RETRYABLE: frozenset[Kind] = frozenset({Kind.OVERLOADED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.TOO_EARLY})
+RETRYABLE: frozenset[Kind] = frozenset(
+    {Kind.OVERLOADED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.INTERNAL, Kind.TOO_EARLY}
+)
 
 # Kinds that mean "your request or configuration was wrong": exit status 2 of the command line.
-USAGE: frozenset[Kind] = frozenset({Kind.CONFIG, Kind.KEY_FILE, Kind.INVALID, Kind.NOT_FOUND, Kind.PORT_IN_USE})
+USAGE: frozenset[Kind] = frozenset(
+    {Kind.CONFIG, Kind.KEY_FILE, Kind.INVALID, Kind.NOT_FOUND, Kind.PORT_IN_USE}
+)
 
 
 class ShoalError(Exception):
     """A failure with a kind and one line that says what is wrong and how to mend it.
 
-    ``retry_after_s``: seconds that whoever refused asks to wait before the next attempt, 0: it says nothing. A peer's word: who
-    obeys it caps it.
+    ``retry_after_s``: seconds that whoever refused asks to wait before the next attempt, 0: it says
+    nothing. A peer's word: who obeys it caps it.
     """
 
     def __init__(self, kind: Kind, message: str, *, retry_after_s: float = 0.0) -> None:
@@ -90,7 +96,9 @@ class ShoalError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[type[ShoalError], tuple[Kind, str], dict[str, float]]:
-        """Failures travel back from worker processes; the default would forget the kind and break the pool."""
+        """Failures travel back from worker processes; the default would forget the kind and break
+        the pool.
+        """
         return type(self), (self.kind, self.message), {"retry_after_s": self.retry_after_s}
 
     @property

@@ -1,8 +1,10 @@
-"""Named points at every durable or network step, where a test can make a process die or a call fail.
+"""Named points at every durable or network step, where a test can make a process die or a call
+fail.
 
-Off (a dictionary look-up in an empty dictionary) unless a test sets one in this process, or SHOAL_FAILPOINTS names one for a child
-process: ``name=exit@3`` kills the process with SIGKILL at the third passing, ``name=eio@1`` and ``name=enospc@1`` raise
-OSError. Each step calls ``hit("store.inbox.commit")``; a test lists the names by running once with ``record``.
+Off (a dictionary look-up in an empty dictionary) unless a test sets one in this process, or
+SHOAL_FAILPOINTS names one for a child process: ``name=exit@3`` kills the process with SIGKILL at
+the third passing, ``name=eio@1`` and ``name=enospc@1`` raise OSError. Each step calls
+``hit("store.inbox.commit")``; a test lists the names by running once with ``record``.
 """
 
 from __future__ import annotations

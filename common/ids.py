@@ -1,4 +1,6 @@
-"""Ids are small frozen types, never bare bytes in a signature: a task id can't be passed where a key id is wanted."""
+"""Ids are small frozen types, never bare bytes in a signature: a task id can't be passed where a
+key id is wanted.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ class Digest(_Id):
 
 
 class StorageKey(_Id):
-    """HMAC-SHA256(secret of the task's window, SHA-256(sealed))[:16]: identity and place of a sealed report at the shuffler."""
+    """HMAC-SHA256(secret of the task's window, SHA-256(sealed))[:16]: identity and place of a
+    sealed report at the shuffler.
+    """
 
     __slots__ = ()
     SIZE = 16

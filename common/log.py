@@ -1,12 +1,14 @@
 """Logs that can't tell on anybody: named events with allow-listed fields.
 
-A field must be on the list below, and its value an integer, a float, a bool, a public id, or a short word of ours. There is
-no way to log an address, a key, a value, a report or the text of a foreign exception; a field that isn't listed is a
-programming error and raises. Standard library only: devices use it too.
+A field must be on the list below, and its value an integer, a float, a bool, a public id, or a
+short word of ours. There is no way to log an address, a key, a value, a report or the text of a
+foreign exception; a field that isn't listed is a programming error and raises. Standard library
+only: devices use it too.
 
-In a program that uses Shoal as a library these are ordinary records of the loggers below "shoal", whose message is ``event field=value``
-and whose attribute ``shoal`` has the same as a dict: what becomes of them is that program's to configure, and without a configuration
-nothing is written. Commands and services call ``configure``: one JSON object per line on stderr.
+In a program that uses Shoal as a library these are ordinary records of the loggers below "shoal",
+whose message is ``event field=value`` and whose attribute ``shoal`` has the same as a dict: what
+becomes of them is that program's to configure, and without a configuration nothing is written.
+Commands and services call ``configure``: one JSON object per line on stderr.
 """
 
 from __future__ import annotations
@@ -62,7 +64,11 @@ class Log:
         if unknown:
             raise ValueError(f"log fields not on the allow-list: {sorted(unknown)}")
         if self._logger.isEnabledFor(level):
-            line: dict[str, object] = {"level": logging.getLevelName(level).lower(), "service": self._service, "event": event}
+            line: dict[str, object] = {
+                "level": logging.getLevelName(level).lower(),
+                "service": self._service,
+                "event": event,
+            }
             line.update({name: _plain(value) for name, value in fields.items()})
             self._logger.log(level, "%s", _text(event, line), extra={"shoal": line})
 
@@ -86,7 +92,9 @@ def _plain(value: object) -> object:
         case ShoalError():
             return f"{value.kind.name}: {value.message}"[:_WORD]
         case BaseException():
-            return type(value).__name__  # never a foreign exception's text: it may quote what a peer sent
+            return type(
+                value
+            ).__name__  # never a foreign exception's text: it may quote what a peer sent
         case str():
             return value[:_WORD]
         case _:
@@ -98,7 +106,9 @@ def get_log(service: str) -> Log:
 
 
 class _Lines(logging.Formatter):
-    """One JSON object per record, with the time in UTC: in whole seconds, which order events and date no report."""
+    """One JSON object per record, with the time in UTC: in whole seconds, which order events and
+    date no report.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line = getattr(record, "shoal", None)
@@ -109,7 +119,8 @@ class _Lines(logging.Formatter):
 
 
 def configure(level: str = "info", without: Collection[str] = ()) -> None:
-    """Send Shoal's logs to stderr, one JSON object per line, and keep libraries quiet. Once per process, by commands and services alone.
+    """Send Shoal's logs to stderr, one JSON object per line, and keep libraries quiet. Once per
+    process, by commands and services alone.
 
     ``without``: services whose lines are left out.
     """
@@ -121,7 +132,8 @@ def configure(level: str = "info", without: Collection[str] = ()) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     root.propagate = False
-    # Nobody makes a record below WARNING: a library's may hold its live objects (gRPC's errors crash when freed elsewhere).
+    # Nobody makes a record below WARNING: a library's may hold its live objects (gRPC's errors
+    # crash when freed elsewhere).
     logging.getLogger().setLevel(logging.WARNING)
     for library in ("grpc", "asyncio", "uvicorn"):
         logging.getLogger(library).setLevel(logging.CRITICAL)

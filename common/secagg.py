@@ -1,7 +1,8 @@
-"""How a task's rounds of secure aggregation run: sizes, shares of lost and corrupt devices, deadlines. Public, signed with the task.
+"""How a task's rounds of secure aggregation run: sizes, shares of lost and corrupt devices,
+deadlines. Public, signed with the task.
 
-What follows from these (neighbours, threshold, word width, noise) is computed, in ``shoal.crypto.secagg`` and
-``shoal.accounting``, and never typed by hand.
+What follows from these (neighbours, threshold, word width, noise) is computed, in
+``shoal.crypto.secagg`` and ``shoal.accounting``, and never typed by hand.
 """
 
 from __future__ import annotations
@@ -16,16 +17,23 @@ from shoal.limits import LIMITS
 
 PPM = 1_000_000
 WORD_BITS = (16, 32, 64)
-# Words behind the vector in which every device adds known constants: 64 bits or more, so that a wrong sum passes with 2^-64.
+# Words behind the vector in which every device adds known constants: 64 bits or more, so that a
+# wrong sum passes with 2^-64.
 CHECK_WORDS = {16: 4, 32: 2, 64: 2}
 
 
 @unique
 class Mode(IntEnum):
-    """What a round stands against. The numbers cross the wire. docs/SECAGG.md says what each protects."""
+    """What a round stands against. The numbers cross the wire. docs/SECAGG.md says what each
+    protects.
+    """
 
-    DEFAULT = 1  # private against the analyzer alone, and against the shuffler alone, each with the corrupt share of devices
-    STRICT = 2  # private even if shuffler and analyzer work together, with the corrupt share of devices
+    # private against the analyzer alone, and against the shuffler alone, each with the corrupt
+    # share of devices
+    DEFAULT = 1
+    STRICT = (
+        2  # private even if shuffler and analyzer work together, with the corrupt share of devices
+    )
     HELPER = 3  # one message, no neighbours: private unless shuffler and analyzer work together
 
 
@@ -33,11 +41,12 @@ class Mode(IntEnum):
 class PairwisePlan:
     """Of every round of a task. Raises INVALID for anything that cannot hold.
 
-    ``cohort_min``..``cohort_max``: devices that begin a round. ``survivors_min`` (U_min): masked vectors that must arrive,
-    else the round aborts; the noise is made for the honest among them. ``dropout_ppm``: share of a round that may be lost
-    at any stage, in millionths (the corrupt share is 1 - the task's honest fraction). ``word_bits``: of one masked
-    coordinate. ``join_s``, ``share_s``, ``mask_s``, ``unmask_s``: seconds that each phase waits for devices; ``share_s`` twice, for
-    sharing and for the check of what was shared.
+    ``cohort_min``..``cohort_max``: devices that begin a round. ``survivors_min`` (U_min): masked
+    vectors that must arrive, else the round aborts; the noise is made for the honest among them.
+    ``dropout_ppm``: share of a round that may be lost at any stage, in millionths (the corrupt
+    share is 1 - the task's honest fraction). ``word_bits``: of one masked coordinate. ``join_s``,
+    ``share_s``, ``mask_s``, ``unmask_s``: seconds that each phase waits for devices; ``share_s``
+    twice, for sharing and for the check of what was shared.
     """
 
     mode: Mode
@@ -60,22 +69,29 @@ class PairwisePlan:
         _require(0 <= self.dropout_ppm < PPM, "dropout is at least 0 and below 1")
         _require(self.word_bits in WORD_BITS, "word_bits is 16, 32 or 64")
         for name in ("join_s", "share_s", "mask_s", "unmask_s"):
-            _require(1 <= getattr(self, name) <= LIMITS.phase_s, f"{name} is 1 to {LIMITS.phase_s} seconds")
+            _require(
+                1 <= getattr(self, name) <= LIMITS.phase_s,
+                f"{name} is 1 to {LIMITS.phase_s} seconds",
+            )
 
     @property
     def dropout(self) -> Fraction:
         return Fraction(self.dropout_ppm, PPM)
 
     def honest_share(self, honest_fraction_ppm: int) -> Fraction:
-        """Share of the survivors of every round that is honest, whoever is lost: 1 - gamma / (1 - dropout); may be 0 or less.
+        """Share of the survivors of every round that is honest, whoever is lost: 1 - gamma / (1 -
+        dropout); may be 0 or less.
 
-        gamma = 1 - honest fraction is of those who begin. Corrupt devices stay while honest ones are lost, and the analyzer chooses
-        when it calls rows unusable. Of n at least (1 - dropout) n survive, so gamma n <= gamma survivors / (1 - dropout).
+        gamma = 1 - honest fraction is of those who begin. Corrupt devices stay while honest ones
+        are lost, and the analyzer chooses when it calls rows unusable. Of n at least (1 - dropout)
+        n survive, so gamma n <= gamma survivors / (1 - dropout).
         """
         return 1 - Fraction(PPM - honest_fraction_ppm, PPM) / (1 - self.dropout)
 
     def honest_survivors(self, honest_fraction_ppm: int) -> int:
-        """Honest survivors that every round has, whoever is lost: floor(honest share * survivors_min), 0 if that is below."""
+        """Honest survivors that every round has, whoever is lost: floor(honest share *
+        survivors_min), 0 if that is below.
+        """
         return max(0, math.floor(self.survivors_min * self.honest_share(honest_fraction_ppm)))
 
     @property

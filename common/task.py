@@ -1,8 +1,10 @@
-"""A task: what a fleet is asked, and under which protection. Immutable; its id is the hash of its bytes.
+"""A task: what a fleet is asked, and under which protection. Immutable; its id is the hash of its
+bytes.
 
-``Task`` validates on construction everything that can be checked without randomizer or accountant (``shoal.codec`` turns
-bytes into it and back; ``shoal.crypto`` signs and verifies the bytes; whether its target epsilon can be reached is
-checked by ``shoal.accounting``). Times are Unix seconds.
+``Task`` validates on construction everything that can be checked without randomizer or accountant
+(``shoal.codec`` turns bytes into it and back; ``shoal.crypto`` signs and verifies the bytes;
+whether its target epsilon can be reached is checked by ``shoal.accounting``). Times are Unix
+seconds.
 """
 
 from __future__ import annotations
@@ -21,17 +23,22 @@ from shoal.secagg import PairwisePlan
 PPM = 1_000_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
-# Control characters and those that turn the direction of text: on a terminal they could show an owner another question.
+# Control characters and those that turn the direction of text: on a terminal they could show an
+# owner another question.
 _UNSAFE_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def one_line(text: str) -> bool:
-    """Whether a text may stand in a task: one line, without control characters or marks that turn its direction."""
+    """Whether a text may stand in a task: one line, without control characters or marks that turn
+    its direction.
+    """
     return _UNSAFE_TEXT.search(text) is None
 
 
 class Admission(IntEnum):
-    """Who may submit. OPEN: anybody, so the honest fraction is unenforced and the release says so."""
+    """Who may submit. OPEN: anybody, so the honest fraction is unenforced and the release says
+    so.
+    """
 
     OPEN = 1
     ENROLLED = 2
@@ -50,16 +57,26 @@ def _require(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MechanismSpec:
-    """A randomizer by its registered name, and the integers that its code compares against, sorted by name."""
+    """A randomizer by its registered name, and the integers that its code compares against, sorted
+    by name.
+    """
 
     name: str
     parameters: tuple[tuple[str, int], ...]
 
     def __post_init__(self) -> None:
-        _require(re.fullmatch(r"[a-z][a-z0-9_]{0,63}", self.name) is not None, "a mechanism name is lower case letters, digits and _")
+        _require(
+            re.fullmatch(r"[a-z][a-z0-9_]{0,63}", self.name) is not None,
+            "a mechanism name is lower case letters, digits and _",
+        )
         names = [name for name, _ in self.parameters]
-        _require(names == sorted(set(names)), "mechanism parameters are sorted by name, each name once")
-        _require(all(0 <= value < 1 << 64 for _, value in self.parameters), "a mechanism parameter is an integer in [0, 2^64)")
+        _require(
+            names == sorted(set(names)), "mechanism parameters are sorted by name, each name once"
+        )
+        _require(
+            all(0 <= value < 1 << 64 for _, value in self.parameters),
+            "a mechanism parameter is an integer in [0, 2^64)",
+        )
 
     @classmethod
     def of(cls, name: str, **parameters: int) -> MechanismSpec:
@@ -75,7 +92,9 @@ class MechanismSpec:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """Numbered windows: window w covers [start + w * length, start + (w + 1) * length), with grace after and skew before."""
+    """Numbered windows: window w covers [start + w * length, start + (w + 1) * length), with grace
+    after and skew before.
+    """
 
     start_s: int
     length_s: int
@@ -88,7 +107,9 @@ class WindowPlan:
         _require(1 <= self.length_s <= 10 * 366 * 86_400, "a window is 1 second to 10 years long")
         _require(1 <= self.count <= LIMITS.windows, f"a task has 1 to {LIMITS.windows} windows")
         _require(0 <= self.grace_s <= 366 * 86_400, "the grace of a window is 0 seconds to a year")
-        _require(0 <= self.skew_s <= self.length_s, "the tolerated clock skew is at most one window long")
+        _require(
+            0 <= self.skew_s <= self.length_s, "the tolerated clock skew is at most one window long"
+        )
 
     def start_of(self, window: int) -> int:
         return self.start_s + window * self.length_s
@@ -135,78 +156,132 @@ class Task:
     suite: int = 1
     aggregator: Aggregator = Aggregator.SHUFFLED
     pairwise: PairwisePlan | None = None  # with aggregator PAIRWISE
-    enrolment_key: bytes = b""  # Ed25519 public key that signs device certificates, with admission ENROLLED
-    memoized: bool = False  # the same value gets the same randomized report in every window, sealed anew each time
+    enrolment_key: bytes = (
+        b""  # Ed25519 public key that signs device certificates, with admission ENROLLED
+    )
+    # the same value gets the same randomized report in every window, sealed anew each time
+    memoized: bool = False
 
     def __post_init__(self) -> None:
         _require(len(self.salt) == 16, "a task's salt is 16 random bytes")
-        _require(_NAME.fullmatch(self.name) is not None, "a task's name is 1 to 64 lower case letters, digits and -, not beginning with -")
+        _require(
+            _NAME.fullmatch(self.name) is not None,
+            "a task's name is 1 to 64 lower case letters, digits and -, not beginning with -",
+        )
         for what, text in (("purpose", self.purpose), ("question", self.question)):
             _require(
                 len(text.strip()) > 0 and len(text) <= LIMITS.text_chars,
                 f"a task's {what} is 1 to {LIMITS.text_chars} characters long",
             )
-        # Of a vector the names alone: numbers that stand for them are no text of the task, and there may be a million.
+        # Of a vector the names alone: numbers that stand for them are no text of the task, and
+        # there may be a million.
         labels = self.domain.names if isinstance(self.domain, Vector) else self.domain.labels
         shown = (self.purpose, self.question, *labels, getattr(self.domain, "unit", ""))
-        _require(all(map(one_line, shown)), "the texts of a task are one line each, without control characters")
-        _require(2 <= self.min_batch <= LIMITS.batch_rows, f"min_batch is 2 to {LIMITS.batch_rows} reports")
+        _require(
+            all(map(one_line, shown)),
+            "the texts of a task are one line each, without control characters",
+        )
+        _require(
+            2 <= self.min_batch <= LIMITS.batch_rows,
+            f"min_batch is 2 to {LIMITS.batch_rows} reports",
+        )
         _require(
             self.max_batch == 0 or self.min_batch <= self.max_batch <= LIMITS.batch_rows,
             "max_batch is 0 (no limit) or at least min_batch",
         )
         _require(0 < self.honest_fraction_ppm <= PPM, "honest_fraction is above 0 and at most 1")
         _require(0 < self.delta < 1, "delta lies between 0 and 1")
-        _require(self.target_epsilon > 0 and math.isfinite(self.target_epsilon), "target_epsilon is above 0")
-        for what, key in (("key_authority", self.key_authority), ("shuffler_key", self.shuffler_key), ("analyzer_key", self.analyzer_key)):
+        _require(
+            self.target_epsilon > 0 and math.isfinite(self.target_epsilon),
+            "target_epsilon is above 0",
+        )
+        for what, key in (
+            ("key_authority", self.key_authority),
+            ("shuffler_key", self.shuffler_key),
+            ("analyzer_key", self.analyzer_key),
+        ):
             _require(len(key) == 32, f"a task's {what} is a 32-byte Ed25519 public key")
         _require(
-            (split_address(self.shuffler_address) or ("", 0))[1] > 0, "shuffler_address is HOST:PORT, for example shuffler.example:7443"
+            (split_address(self.shuffler_address) or ("", 0))[1] > 0,
+            "shuffler_address is HOST:PORT, for example shuffler.example:7443",
         )
         _require(len(self.shuffler_ca) <= 64 * 1024, "shuffler_ca is at most 64 KiB of PEM")
-        _require(self.suite in {1, 2, 3}, "suite is 1 (X25519, AES-128), 2 (X25519, ChaCha20) or 3 (MLKEM768-X25519, AES-128)")
-        _require(self.reports_per_device == 1, "reports_per_device must be 1: several reports in a window are not accounted for yet")
-        _require(self.admission is not Admission.TOKEN, "admission is open or enrolled: tokens are not available in this version")
+        _require(
+            self.suite in {1, 2, 3},
+            "suite is 1 (X25519, AES-128), 2 (X25519, ChaCha20) or 3 (MLKEM768-X25519, AES-128)",
+        )
+        _require(
+            self.reports_per_device == 1,
+            "reports_per_device must be 1: several reports in a window are not accounted for yet",
+        )
+        _require(
+            self.admission is not Admission.TOKEN,
+            "admission is open or enrolled: tokens are not available in this version",
+        )
         enrolled = self.admission is Admission.ENROLLED
         _require(
             len(self.enrolment_key) == (32 if enrolled else 0),
-            "enrolment_key is the 32-byte Ed25519 public key that signs device certificates, with admission enrolled and no other",
+            "enrolment_key is the 32-byte Ed25519 public key that signs device certificates, with "
+            "admission enrolled and no other",
         )
         self._check_aggregator()
-        _require(1 <= self.messages <= LIMITS.messages, f"a report has 1 to {LIMITS.messages} messages")
+        _require(
+            1 <= self.messages <= LIMITS.messages, f"a report has 1 to {LIMITS.messages} messages"
+        )
         needed = self.windows.length_s + self.windows.grace_s + LIMITS.delivery_s
         _require(
             self.retention_s >= needed,
-            f"retention_s = {self.retention_s} is below {needed} (a window, its grace, and time to deliver): reports would be lost",
+            f"retention_s = {self.retention_s} is below {needed} (a window, its grace, and time to "
+            "deliver): reports would be lost",
         )
 
     def _check_aggregator(self) -> None:
         _require(
-            not self.memoized or self.aggregator is Aggregator.SHUFFLED, "a sum can't be memoized: the noise of every round must be its own"
+            not self.memoized or self.aggregator is Aggregator.SHUFFLED,
+            "a sum can't be memoized: the noise of every round must be its own",
         )
         if self.aggregator is Aggregator.SHUFFLED:
-            _require(self.pairwise is None and not isinstance(self.domain, Vector), "a vector is summed by the aggregator pairwise alone")
-            _require(1 <= self.report_size <= LIMITS.report_bytes, f"report_size is 1 to {LIMITS.report_bytes} bytes")
+            _require(
+                self.pairwise is None and not isinstance(self.domain, Vector),
+                "a vector is summed by the aggregator pairwise alone",
+            )
+            _require(
+                1 <= self.report_size <= LIMITS.report_bytes,
+                f"report_size is 1 to {LIMITS.report_bytes} bytes",
+            )
             return
         plan, domain = self.pairwise, self.domain
         if plan is None or not isinstance(domain, Vector):
-            raise ShoalError(Kind.INVALID, "the aggregator pairwise wants a vector domain and the settings of its rounds")
+            raise ShoalError(
+                Kind.INVALID,
+                "the aggregator pairwise wants a vector domain and the settings of its rounds",
+            )
         _require(
             self.admission is Admission.ENROLLED,
-            "the aggregator pairwise wants admission enrolled: strangers could be all of a device's neighbours",
+            "the aggregator pairwise wants admission enrolled: strangers could be all of a "
+            "device's neighbours",
         )
         _require(
             self.report_size == plan.vector_bytes(domain.dimension) and self.messages == 1,
-            f"a masked vector of this task is {plan.vector_bytes(domain.dimension)} bytes long, and there is one per report",
+            f"a masked vector of this task is {plan.vector_bytes(domain.dimension)} bytes long, "
+            "and there is one per report",
         )
         _require(
-            self.report_size <= LIMITS.vector_bytes, f"a masked vector is at most {LIMITS.vector_bytes} bytes long: use fewer coordinates"
+            self.report_size <= LIMITS.vector_bytes,
+            f"a masked vector is at most {LIMITS.vector_bytes} bytes long: use fewer coordinates",
         )
-        _require(self.max_batch == 0, "max_batch must be 0 with the aggregator pairwise: rounds are as large as cohort_max")
-        _require(self.min_batch >= plan.survivors_min, "min_batch is at least survivors_min: a release holds one round or more")
+        _require(
+            self.max_batch == 0,
+            "max_batch must be 0 with the aggregator pairwise: rounds are as large as cohort_max",
+        )
+        _require(
+            self.min_batch >= plan.survivors_min,
+            "min_batch is at least survivors_min: a release holds one round or more",
+        )
         _require(
             plan.seconds <= self.windows.length_s + self.windows.grace_s,
-            f"a round may take {plan.seconds} seconds, more than a window with its grace: no round could end in time",
+            f"a round may take {plan.seconds} seconds, more than a window with its grace: no round "
+            "could end in time",
         )
 
     @property
@@ -215,7 +290,9 @@ class Task:
 
     @property
     def n_certified(self) -> int:
-        """floor(honest_fraction * min_batch): the n of the guaranteed epsilon, fixed before collection."""
+        """floor(honest_fraction * min_batch): the n of the guaranteed epsilon, fixed before
+        collection.
+        """
         return honest(self.min_batch, self.honest_fraction_ppm)
 
 
@@ -225,9 +302,15 @@ def honest(n: int, honest_fraction_ppm: int) -> int:
 
 
 def split_address(address: str) -> tuple[str, int] | None:
-    """("host", port) of HOST:PORT or [IPV6]:PORT, or None. Nothing else: no scheme, no path, no socket file."""
+    """("host", port) of HOST:PORT or [IPV6]:PORT, or None. Nothing else: no scheme, no path, no
+    socket file.
+    """
     host, _, port = address.rpartition(":")
-    if _HOST.fullmatch(host) is None or re.fullmatch(r"[0-9]{1,5}", port) is None or int(port) > 65_535:
+    if (
+        _HOST.fullmatch(host) is None
+        or re.fullmatch(r"[0-9]{1,5}", port) is None
+        or int(port) > 65_535
+    ):
         return None
     return host, int(port)
 
@@ -247,12 +330,24 @@ class KeySchedule:
 
     task_id: bytes
     windows: tuple[WindowKeys, ...]
-    analyzer_signature: bytes = b""  # of the role over its keys (crypto.schedules), without which nobody believes them
+    analyzer_signature: bytes = (
+        b""  # of the role over its keys (crypto.schedules), without which nobody believes them
+    )
     hop_signature: bytes = b""
 
     def __post_init__(self) -> None:
         _require(len(self.task_id) == 32, "a key schedule names its task by a 32-byte id")
-        _require(0 < len(self.windows) <= LIMITS.windows, f"a key schedule has 1 to {LIMITS.windows} windows")
-        _require([w.window for w in self.windows] == list(range(len(self.windows))), "a key schedule lists every window once, in order")
+        _require(
+            0 < len(self.windows) <= LIMITS.windows,
+            f"a key schedule has 1 to {LIMITS.windows} windows",
+        )
+        _require(
+            [w.window for w in self.windows] == list(range(len(self.windows))),
+            "a key schedule lists every window once, in order",
+        )
         shared = {w.analyzer_key for w in self.windows} & {w.hop_key for w in self.windows}
-        _require(not shared, "a key schedule gives one key to shuffler and analyzer: the shuffler could open reports, make the keys apart")
+        _require(
+            not shared,
+            "a key schedule gives one key to shuffler and analyzer: the shuffler could open "
+            "reports, make the keys apart",
+        )

@@ -1,4 +1,6 @@
-"""Reading a TOML file, for services, devices and tasks alike: standard library only, every mistake one line."""
+"""Reading a TOML file, for services, devices and tasks alike: standard library only, every mistake
+one line.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def read_toml(path: Path) -> dict[str, Any]:
             raise ShoalError(Kind.CONFIG, f"{path.name}: larger than {LIMITS.config_bytes} bytes")
         return tomllib.loads(data.decode())
     except OSError as error:
-        raise ShoalError(Kind.CONFIG, f"cannot read {path}: {error.strerror or 'unreadable'}") from None
+        raise ShoalError(
+            Kind.CONFIG, f"cannot read {path}: {error.strerror or 'unreadable'}"
+        ) from None
     except UnicodeDecodeError:
         raise ShoalError(Kind.CONFIG, f"{path.name}: no text in UTF-8, as a TOML file is") from None
     except tomllib.TOMLDecodeError as error:
@@ -32,7 +36,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def no_such_key(key: str, known: Iterable[str]) -> str:
-    """What to say of a key that nobody knows: with the one that was probably meant, where there is one like it."""
+    """What to say of a key that nobody knows: with the one that was probably meant, where there is
+    one like it.
+    """
     from difflib import get_close_matches  # only who has mistyped loads it
 
     close = get_close_matches(key[:_LONGEST_KEY], sorted(known), n=1, cutoff=0.6)

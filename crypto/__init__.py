@@ -1,1 +1,3 @@
-"""Sealing, signatures, key files and certificates. Pure: no sockets, no clock; disk only in ``keyfiles``."""
+"""Sealing, signatures, key files and certificates. Pure: no sockets, no clock; disk only in
+``keyfiles``.
+"""

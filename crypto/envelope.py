@@ -1,17 +1,20 @@
-"""The two layers around a report, as pure functions. Offsets, info strings and vectors: docs/WIRE.md.
+"""The two layers around a report, as pure functions. Offsets, info strings and vectors:
+docs/WIRE.md.
 
 Inner layer, one per message of a report, for the analyzer alone::
 
-    plaintext = nonce (16) || report, one length per task;  info = "shoal/v1/report" 0x00 task_id u32be(window) key_id
+    plaintext = nonce (16) || report, one length per task;  info = "shoal/v1/report" 0x00 task_id
+    u32be(window) key_id
 
-Hop layer, one per frame, for the shuffler. It is there on every transport: whoever ends TLS would otherwise hold, next to
-an address, the very bytes that the analyzer will see::
+Hop layer, one per frame, for the shuffler. It is there on every transport: whoever ends TLS would
+otherwise hold, next to an address, the very bytes that the analyzer will see::
 
-    frame = u8 version, u8 suite, u8 hop, key_id (8), enc || ciphertext of (u32be length, HopPayload, zeros)
-    info  = "shoal/v1/hop" 0x00 u8(hop) key_id
+    frame = u8 version, u8 suite, u8 hop, key_id (8), enc || ciphertext of (u32be length,
+    HopPayload, zeros) info  = "shoal/v1/hop" 0x00 u8(hop) key_id
 
-The header stays outside the ciphertext so that a key can be found; hop and key id are bound through ``info``, the suite
-through the key id. A frame has one of a few global sizes, so its length names neither task nor window nor value.
+The header stays outside the ciphertext so that a key can be found; hop and key id are bound through
+``info``, the suite through the key id. A frame has one of a few global sizes, so its length names
+neither task nor window nor value.
 """
 
 from __future__ import annotations
@@ -36,11 +39,15 @@ ACK_KEY_SIZE = 32  # bytes
 MAC_SIZE = 32  # bytes
 HEADER_SIZE = 11  # bytes: version, suite, hop, key id
 _LENGTH_SIZE = 4  # bytes: u32be in front of the payload
-_WINDOW_FIELD = 5  # bytes of the fixed32 field; protobuf leaves it out for window 0, and the frame size must not show that
+# bytes of the fixed32 field; protobuf leaves it out for window 0, and the frame size must not show
+# that
+_WINDOW_FIELD = 5
 
 
 def report_info(task_id: TaskId, window: int, key_id: KeyId) -> bytes:
-    """What a sealed report is bound to: task, window and the one analyzer key of that window. 60 bytes."""
+    """What a sealed report is bound to: task, window and the one analyzer key of that window. 60
+    bytes.
+    """
     return b"shoal/v1/report\x00" + task_id.raw + _u32(window) + key_id.raw
 
 
@@ -54,11 +61,13 @@ def sealed_size(suite: SuiteId, report_size: int) -> int:
     return suite.overhead + NONCE_SIZE + report_size
 
 
-def seal_report(config: PublicKeyConfig, task_id: TaskId, window: int, nonce: bytes, report: bytes) -> bytes:
+def seal_report(
+    config: PublicKeyConfig, task_id: TaskId, window: int, nonce: bytes, report: bytes
+) -> bytes:
     """One message sealed for the analyzer: ``sealed_size(config.suite, len(report))`` bytes.
 
-    ``nonce``: 16 random bytes, drawn once per message. Call it once per report and keep the result for every retry: a
-    second sealing would be a second report.
+    ``nonce``: 16 random bytes, drawn once per message. Call it once per report and keep the result
+    for every retry: a second sealing would be a second report.
     """
     if len(nonce) != NONCE_SIZE:
         raise ShoalError(Kind.INVALID, f"a report's nonce is {NONCE_SIZE} random bytes")
@@ -66,10 +75,11 @@ def seal_report(config: PublicKeyConfig, task_id: TaskId, window: int, nonce: by
 
 
 def open_report(key: HpkePrivateKey, info: bytes, sealed: bytes) -> bytes:
-    """nonce (16) || report of one sealed message; ``info`` from ``report_info``, made once per batch.
+    """nonce (16) || report of one sealed message; ``info`` from ``report_info``, made once per
+    batch.
 
-    Raises INVALID if it does not open or is shorter than a nonce. Whether the report has the task's length is for the
-    caller to check: only the task knows it.
+    Raises INVALID if it does not open or is shorter than a nonce. Whether the report has the task's
+    length is for the caller to check: only the task knows it.
     """
     plaintext = open_sealed(key, sealed, info)
     if len(plaintext) < NONCE_SIZE:
@@ -79,11 +89,13 @@ def open_report(key: HpkePrivateKey, info: bytes, sealed: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class HopContent:
-    """What the shuffler learns from a frame. ``sealed``: 1 to 64 messages of one length, for the analyzer.
+    """What the shuffler learns from a frame. ``sealed``: 1 to 64 messages of one length, for the
+    analyzer.
 
-    ``ack_key`` is a secret of device and shuffler, used for this frame's receipt alone; it does not print. The object can
-    be pickled, because frames are opened in worker processes and the receipt is made after the commit in their parent.
-    Raises INVALID on construction for any field of a wrong length.
+    ``ack_key`` is a secret of device and shuffler, used for this frame's receipt alone; it does not
+    print. The object can be pickled, because frames are opened in worker processes and the receipt
+    is made after the commit in their parent. Raises INVALID on construction for any field of a
+    wrong length.
     """
 
     task_id: TaskId
@@ -101,8 +113,12 @@ class HopContent:
         if not 1 <= len(self.sealed) <= LIMITS.messages:
             raise ShoalError(Kind.INVALID, f"a frame holds 1 to {LIMITS.messages} sealed messages")
         size = len(self.sealed[0])
-        if size == 0 or (len(self.sealed) > 1 and any(len(message) != size for message in self.sealed)):
-            raise ShoalError(Kind.INVALID, "the sealed messages of a frame have one length, above 0")
+        if size == 0 or (
+            len(self.sealed) > 1 and any(len(message) != size for message in self.sealed)
+        ):
+            raise ShoalError(
+                Kind.INVALID, "the sealed messages of a frame have one length, above 0"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +131,11 @@ class FrameHeader:
 
 
 def frame_size(suite: SuiteId, messages: int, sealed_length: int, admission_length: int = 0) -> int:
-    """Bytes of every frame of a task: the smallest global size that holds its payload, whatever window or value.
+    """Bytes of every frame of a task: the smallest global size that holds its payload, whatever
+    window or value.
 
-    ``suite`` is that of the hop key; ``sealed_length`` from ``sealed_size``. Raises OVERSIZE if none holds it.
+    ``suite`` is that of the hop key; ``sealed_length`` from ``sealed_size``. Raises OVERSIZE if
+    none holds it.
     """
     payload = HopPayload(
         task_id=bytes(TaskId.SIZE),
@@ -133,9 +151,9 @@ def frame_size(suite: SuiteId, messages: int, sealed_length: int, admission_leng
 def seal_frame(config: PublicKeyConfig, content: HopContent, hop: int = 0) -> bytes:
     """The frame that a device sends to hop ``hop``: exactly one of ``LIMITS.frame_sizes`` bytes.
 
-    The size follows from suite, lengths and number of messages and admission, which a task fixes; never from the value,
-    the report's bytes or the window. Raises OVERSIZE if the content fits no frame. Every call draws a new encapsulation:
-    seal once and keep the bytes for every retry.
+    The size follows from suite, lengths and number of messages and admission, which a task fixes;
+    never from the value, the report's bytes or the window. Raises OVERSIZE if the content fits no
+    frame. Every call draws a new encapsulation: seal once and keep the bytes for every retry.
     """
     payload = HopPayload(
         task_id=content.task_id.raw,
@@ -154,20 +172,25 @@ def seal_frame(config: PublicKeyConfig, content: HopContent, hop: int = 0) -> by
 
 
 def frame_header(frame: bytes) -> FrameHeader:
-    """The header of a frame. Raises INVALID for a length that is no global size, another version, an unknown suite."""
+    """The header of a frame. Raises INVALID for a length that is no global size, another version,
+    an unknown suite.
+    """
     if len(frame) not in LIMITS.frame_sizes:
         sizes = ", ".join(map(str, LIMITS.frame_sizes))
         raise ShoalError(Kind.INVALID, f"a frame is one of {sizes} bytes long")
     if frame[0] != VERSION:
-        raise ShoalError(Kind.INVALID, f"frame version {frame[0]} is unknown: this version reads {VERSION}")
+        raise ShoalError(
+            Kind.INVALID, f"frame version {frame[0]} is unknown: this version reads {VERSION}"
+        )
     return FrameHeader(SuiteId.of(frame[1]), frame[2], KeyId(bytes(frame[3:HEADER_SIZE])))
 
 
 def open_frame(key: HpkePrivateKey, frame: bytes, hop: int = 0) -> HopContent:
     """What a frame for hop ``hop`` holds.
 
-    Strict, in this order: header, hop, key id (UNKNOWN_KEY), suite, opening, length field, zero padding, protobuf without
-    unknown fields, length of every field. Everything but the key id raises INVALID.
+    Strict, in this order: header, hop, key id (UNKNOWN_KEY), suite, opening, length field, zero
+    padding, protobuf without unknown fields, length of every field. Everything but the key id
+    raises INVALID.
     """
     config = key.config
     expected, info = _header_and_info(config.suite, hop, config.key_id.raw)
@@ -194,11 +217,16 @@ def _not_ours(frame: bytes, key: HpkePrivateKey, hop: int) -> ShoalError:
     if header.hop != hop:
         return ShoalError(Kind.INVALID, f"a frame for hop {header.hop} came to hop {hop}")
     if header.key_id != key.config.key_id:
-        return ShoalError(Kind.UNKNOWN_KEY, "a frame is sealed for a key that this service does not hold: fetch the key schedule again")
+        return ShoalError(
+            Kind.UNKNOWN_KEY,
+            "a frame is sealed for a key that this service does not hold: fetch the key schedule "
+            "again",
+        )
     return ShoalError(Kind.INVALID, "a frame's suite is not that of its key")
 
 
-# Frames name few tasks and keys, many times: one object for each is quicker to make, to compare, and to pickle in bulk.
+# Frames name few tasks and keys, many times: one object for each is quicker to make, to compare,
+# and to pickle in bulk.
 _task_id = lru_cache(maxsize=1024)(TaskId)
 _key_id = lru_cache(maxsize=1024)(KeyId)
 
@@ -209,7 +237,9 @@ def _content(payload: bytes) -> HopContent:
     except DecodeError:
         raise ShoalError(Kind.INVALID, "a frame's payload is no HopPayload") from None
     if len(UnknownFieldSet(message)):
-        raise ShoalError(Kind.INVALID, "a frame's payload has a field that this version does not know")
+        raise ShoalError(
+            Kind.INVALID, "a frame's payload has a field that this version does not know"
+        )
     return HopContent(
         task_id=_task_id(message.task_id),
         window=message.window,
@@ -221,9 +251,11 @@ def _content(payload: bytes) -> HopContent:
 
 
 def receipt_mac(ack_key: bytes, status: int, frame: bytes) -> bytes:
-    """HMAC-SHA256(ack_key, u8 status || SHA-256(frame)), 32 bytes: whoever opened this frame says this status.
+    """HMAC-SHA256(ack_key, u8 status || SHA-256(frame)), 32 bytes: whoever opened this frame says
+    this status.
 
-    It makes a reply as trustworthy as the hop key, over transports whose far end is not the shuffler.
+    It makes a reply as trustworthy as the hop key, over transports whose far end is not the
+    shuffler.
     """
     return hmac_sha256(ack_key, _receipt(status, frame))
 
@@ -233,9 +265,14 @@ def _receipt(status: int, frame: bytes) -> bytes:
 
 
 def verify_receipt(ack_key: bytes, status: int, frame: bytes, mac: bytes) -> None:
-    """Return if ``mac`` is the receipt of this frame with this status, compared in constant time; else raise BAD_SIGNATURE."""
+    """Return if ``mac`` is the receipt of this frame with this status, compared in constant time;
+    else raise BAD_SIGNATURE.
+    """
     if not is_hmac_sha256(ack_key, _receipt(status, frame), mac):
-        raise ShoalError(Kind.BAD_SIGNATURE, "a receipt does not belong to this frame and status: keep the report and send it again")
+        raise ShoalError(
+            Kind.BAD_SIGNATURE,
+            "a receipt does not belong to this frame and status: keep the report and send it again",
+        )
 
 
 def _global_size(suite: SuiteId, payload: int) -> int:
@@ -243,7 +280,8 @@ def _global_size(suite: SuiteId, payload: int) -> int:
     if size is None:
         raise ShoalError(
             Kind.OVERSIZE,
-            f"a report of {payload} bytes fits no frame (at most {LIMITS.frame_sizes[-1]} bytes): use fewer or smaller messages",
+            f"a report of {payload} bytes fits no frame (at most {LIMITS.frame_sizes[-1]} bytes): "
+            "use fewer or smaller messages",
         )
     return size
 

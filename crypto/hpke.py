@@ -1,9 +1,11 @@
-"""HPKE, RFC 9180 base mode, single-shot: seal to a public key configuration, open with its private key.
+"""HPKE, RFC 9180 base mode, single-shot: seal to a public key configuration, open with its private
+key.
 
-Everything that a ciphertext is bound to goes through ``info`` (RFC 9180 section 8.1 allows it for single-shot use); the
-AAD is empty. The primitive is ``cryptography``'s; nothing here computes anything by itself except the expansion of the
-hybrid's 32-byte seed. Sealing and opening hold the interpreter lock: parallelism means processes, and a private key
-enters one only through ``to_raw_secret``, explicitly.
+Everything that a ciphertext is bound to goes through ``info`` (RFC 9180 section 8.1 allows it for
+single-shot use); the AAD is empty. The primitive is ``cryptography``'s; nothing here computes
+anything by itself except the expansion of the hybrid's 32-byte seed. Sealing and opening hold the
+interpreter lock: parallelism means processes, and a private key enters one only through
+``to_raw_secret``, explicitly.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ _MLKEM_SEED = 64  # bytes: d || z of FIPS 203 algorithm 16
 class HpkePrivateKey:
     """A private key that opens what was sealed to ``config``.
 
-    It never shows itself: repr, str, format and vars hold no secret, and pickling or copying raises TypeError. The raw
-    secret leaves only through ``to_raw_secret``.
+    It never shows itself: repr, str, format and vars hold no secret, and pickling or copying raises
+    TypeError. The raw secret leaves only through ``to_raw_secret``.
     """
 
     __slots__ = ("_handle", "_hpke", "_secret", "config")
@@ -37,9 +39,14 @@ class HpkePrivateKey:
     config: PublicKeyConfig
 
     def __init__(self, suite: SuiteId, secret: bytes) -> None:
-        """From the raw secret: the X25519 private key (RFC 9180 section 7.1.2), or the hybrid's 32-byte seed. Raises INVALID."""
+        """From the raw secret: the X25519 private key (RFC 9180 section 7.1.2), or the hybrid's
+        32-byte seed. Raises INVALID.
+        """
         if len(secret) != suite.secret_length:
-            raise ShoalError(Kind.INVALID, f"a private key of suite {suite.value} is {suite.secret_length} bytes long")
+            raise ShoalError(
+                Kind.INVALID,
+                f"a private key of suite {suite.value} is {suite.secret_length} bytes long",
+            )
         self._secret = bytes(secret)
         self._handle, public = _expand(suite, self._secret)
         self._hpke = suite.hpke
@@ -47,11 +54,15 @@ class HpkePrivateKey:
 
     @classmethod
     def from_raw_secret(cls, suite: SuiteId, secret: bytes) -> HpkePrivateKey:
-        """The key of a raw secret of ``suite.secret_length`` bytes. Raises INVALID for another length."""
+        """The key of a raw secret of ``suite.secret_length`` bytes. Raises INVALID for another
+        length.
+        """
         return cls(suite, secret)
 
     def to_raw_secret(self) -> bytes:
-        """The secret itself, ``suite.secret_length`` bytes: for a key file or a worker process, nothing else."""
+        """The secret itself, ``suite.secret_length`` bytes: for a key file or a worker process,
+        nothing else.
+        """
         return self._secret
 
     def open(self, sealed: bytes, info: bytes) -> bytes:
@@ -68,11 +79,14 @@ class HpkePrivateKey:
         raise TypeError("private keys are not pickled or copied: pass to_raw_secret() on purpose")
 
 
-def _expand(suite: SuiteId, secret: bytes) -> tuple[X25519PrivateKey | MLKEM768X25519PrivateKey, bytes]:
+def _expand(
+    suite: SuiteId, secret: bytes
+) -> tuple[X25519PrivateKey | MLKEM768X25519PrivateKey, bytes]:
     """The library's private key object and the raw public key.
 
-    Hybrid: SHAKE256(seed, 96 bytes) = ML-KEM seed (64) || X25519 private key (32); public key = ML-KEM || X25519
-    (draft-irtf-cfrg-concrete-hybrid-kems; draft-connolly-cfrg-xwing-kem section 5.2).
+    Hybrid: SHAKE256(seed, 96 bytes) = ML-KEM seed (64) || X25519 private key (32); public key =
+    ML-KEM || X25519 (draft-irtf-cfrg-concrete-hybrid-kems; draft-connolly-cfrg-xwing-kem section
+    5.2).
     """
     if suite.kem == KEM_X25519:
         x25519 = X25519PrivateKey.from_private_bytes(secret)
@@ -87,15 +101,21 @@ def _expand(suite: SuiteId, secret: bytes) -> tuple[X25519PrivateKey | MLKEM768X
 
 
 def generate(suite: SuiteId) -> HpkePrivateKey:
-    """A fresh key from the operating system's CSPRNG. Both KEMs take any 32 random bytes as a private key."""
+    """A fresh key from the operating system's CSPRNG. Both KEMs take any 32 random bytes as a
+    private key.
+    """
     return HpkePrivateKey(suite, os.urandom(suite.secret_length))
 
 
 def seal(config: PublicKeyConfig, plaintext: bytes, info: bytes) -> bytes:
-    """enc || ciphertext || tag: ``len(plaintext) + config.suite.overhead`` bytes, different at every call."""
+    """enc || ciphertext || tag: ``len(plaintext) + config.suite.overhead`` bytes, different at
+    every call.
+    """
     return config.suite.hpke.encrypt(plaintext, config.handle, info=info)
 
 
 def open_sealed(key: HpkePrivateKey, sealed: bytes, info: bytes) -> bytes:
-    """The plaintext. Raises INVALID, with one fixed message, for any failure: wrong key or info, damaged, too short."""
+    """The plaintext. Raises INVALID, with one fixed message, for any failure: wrong key or info,
+    damaged, too short.
+    """
     return key.open(sealed, info)

@@ -1,10 +1,12 @@
-"""Private keys on disk: PEM, mode 0600, written whole or not at all, never over another key, never read when others could.
+"""Private keys on disk: PEM, mode 0600, written whole or not at all, never over another key, never
+read when others could.
 
-An HPKE key has a PEM label of its own, for all suites: base64 of ``u8 version (1) || u16be kem || u16be kdf || u16be aead
-|| raw secret`` (``crypto.suites``). PKCS #8 could hold an X25519 key but not say which AEAD it is for, and two suites
-share that curve. Signing keys are PKCS #8 (RFC 8410).
+An HPKE key has a PEM label of its own, for all suites: base64 of ``u8 version (1) || u16be kem ||
+u16be kdf || u16be aead || raw secret`` (``crypto.suites``). PKCS #8 could hold an X25519 key but
+not say which AEAD it is for, and two suites share that curve. Signing keys are PKCS #8 (RFC 8410).
 
-Every failure is a KEY_FILE error of one line that names the file and what to do; none holds a byte of the key.
+Every failure is a KEY_FILE error of one line that names the file and what to do; none holds a byte
+of the key.
 """
 
 from __future__ import annotations
@@ -41,7 +43,11 @@ def load_signing_key(path: Path) -> SigningKey:
     try:
         return SigningKey.from_pem(pem)
     except ShoalError:
-        raise _error(path, "holds no Ed25519 private key in unencrypted PKCS #8 PEM: name the right file, or make a new key") from None
+        raise _error(
+            path,
+            "holds no Ed25519 private key in unencrypted PKCS #8 PEM: name the right file, or make "
+            "a new key",
+        ) from None
 
 
 def save_hpke_key(path: Path, key: HpkePrivateKey) -> None:
@@ -49,7 +55,12 @@ def save_hpke_key(path: Path, key: HpkePrivateKey) -> None:
     body = bytes((_VERSION,)) + config_header(key.config.suite) + key.to_raw_secret()
     text = base64.b64encode(body).decode()
     lines = [text[i : i + _LINE] for i in range(0, len(text), _LINE)]
-    save_private_pem(path, "\n".join([f"-----BEGIN {HPKE_LABEL}-----", *lines, f"-----END {HPKE_LABEL}-----", ""]).encode())
+    save_private_pem(
+        path,
+        "\n".join(
+            [f"-----BEGIN {HPKE_LABEL}-----", *lines, f"-----END {HPKE_LABEL}-----", ""]
+        ).encode(),
+    )
 
 
 def load_hpke_key(path: Path) -> HpkePrivateKey:
@@ -58,7 +69,11 @@ def load_hpke_key(path: Path) -> HpkePrivateKey:
     try:
         return _parse_hpke(pem)
     except (ShoalError, binascii.Error, ValueError):
-        raise _error(path, f'holds no "{HPKE_LABEL}" that this version reads: name the right file, or make a new key') from None
+        raise _error(
+            path,
+            f'holds no "{HPKE_LABEL}" that this version reads: name the right file, or make a new '
+            "key",
+        ) from None
 
 
 def _parse_hpke(pem: bytes) -> HpkePrivateKey:
@@ -77,13 +92,15 @@ def _parse_hpke(pem: bytes) -> HpkePrivateKey:
 def save_private_pem(path: Path, pem: bytes) -> None:
     """Write any private PEM (a TLS key, for example) with mode 0600, atomically and durably.
 
-    The bytes go to a new file beside ``path`` (O_EXCL, mode 0600 from the first byte on, fsync), which then gets its name by
-    a hard link: unlike a rename, that fails when the name is taken, so two writers can't overwrite one another.
-    Raises KEY_FILE if ``path`` exists or can't be written.
+    The bytes go to a new file beside ``path`` (O_EXCL, mode 0600 from the first byte on, fsync),
+    which then gets its name by a hard link: unlike a rename, that fails when the name is taken, so
+    two writers can't overwrite one another. Raises KEY_FILE if ``path`` exists or can't be written.
     """
     staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
-        handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = os.open(
+            staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
         try:
             with open(handle, "wb") as file:
                 os.fchmod(file.fileno(), 0o600)  # whatever the umask took away
@@ -95,28 +112,44 @@ def save_private_pem(path: Path, pem: bytes) -> None:
             os.unlink(staged)
         _sync_folder(path)
     except FileExistsError:
-        raise _error(path, "exists already and a key is never overwritten: move it away, or choose another name") from None
+        raise _error(
+            path,
+            "exists already and a key is never overwritten: move it away, or choose another name",
+        ) from None
     except FileNotFoundError:
-        raise _error(path, f"can't be written: make the folder first, mkdir -p {shlex.quote(str(path.parent))}") from None
+        raise _error(
+            path,
+            f"can't be written: make the folder first, mkdir -p {shlex.quote(str(path.parent))}",
+        ) from None
     except OSError as error:
-        raise _error(path, f"can't be written ({_reason(error)}): choose a folder that this user may write to") from None
+        raise _error(
+            path,
+            f"can't be written ({_reason(error)}): choose a folder that this user may write to",
+        ) from None
 
 
 def load_private_pem(path: Path) -> bytes:
-    """The bytes of a private file, checked on the file that is really read (after symlinks): regular, no bit for group or others.
+    """The bytes of a private file, checked on the file that is really read (after symlinks):
+    regular, no bit for group or others.
 
     Raises KEY_FILE.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # O_NONBLOCK: a named pipe must not hang us
+        handle = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # O_NONBLOCK: a named pipe must not hang us
     except FileNotFoundError:
         raise _error(path, "does not exist: name the right file, or make the key") from None
     except OSError as error:
-        raise _error(path, f"can't be read ({_reason(error)}): run as the user who owns it") from None
+        raise _error(
+            path, f"can't be read ({_reason(error)}): run as the user who owns it"
+        ) from None
     try:
         return _checked(handle, path)
     except OSError as error:
-        raise _error(path, f"can't be read ({_reason(error)}): restore it from its backup") from None
+        raise _error(
+            path, f"can't be read ({_reason(error)}): restore it from its backup"
+        ) from None
     finally:
         os.close(handle)
 
@@ -127,7 +160,9 @@ def _checked(handle: int, path: Path) -> bytes:
         raise _error(path, "is no regular file: name a key file")
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
-        raise _error(path, f"has mode {mode:04o}, so others may use it: chmod 600 {shlex.quote(str(path))}")
+        raise _error(
+            path, f"has mode {mode:04o}, so others may use it: chmod 600 {shlex.quote(str(path))}"
+        )
     with open(handle, "rb", closefd=False) as file:
         pem = file.read(_LARGEST + 1)
     if len(pem) > _LARGEST:
@@ -136,20 +171,29 @@ def _checked(handle: int, path: Path) -> bytes:
 
 
 def delete_key_file(path: Path) -> None:
-    """Unlink a key file, durably; also what an interrupted writing of the same name may have left beside it.
+    """Unlink a key file, durably; also what an interrupted writing of the same name may have left
+    beside it.
 
-    What was on the disk's blocks is the file system's matter (docs/THREAT_MODEL.md). A file that is already gone is fine: the
-    deletion may have been interrupted before. Raises KEY_FILE if it can't be removed.
+    What was on the disk's blocks is the file system's matter (docs/THREAT_MODEL.md). A file that is
+    already gone is fine: the deletion may have been interrupted before. Raises KEY_FILE if it can't
+    be removed.
     """
     try:
-        for name in [str(path), *glob.glob(f"{glob.escape(str(path.with_name('.' + path.name)))}.*.new")]:
+        for name in [
+            str(path),
+            *glob.glob(f"{glob.escape(str(path.with_name('.' + path.name)))}.*.new"),
+        ]:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
         _sync_folder(path)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise _error(path, f"can't be deleted ({_reason(error)}): delete it by hand, it must not outlive its window") from None
+        raise _error(
+            path,
+            f"can't be deleted ({_reason(error)}): delete it by hand, it must not outlive its "
+            "window",
+        ) from None
 
 
 def _sync_folder(path: Path) -> None:

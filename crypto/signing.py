@@ -1,7 +1,9 @@
-"""Ed25519 (RFC 8032) over bytes as received, never over a re-serialization, each signature bound to what it is for.
+"""Ed25519 (RFC 8032) over bytes as received, never over a re-serialization, each signature bound to
+what it is for.
 
-The signed input is ``"shoal/v1/sign/" || context || 0x00 || data``: a signature over a manifest can't be passed off as
-one over a task, whatever the bytes. Verification raises; it never returns False, so it can't be ignored by mistake.
+The signed input is ``"shoal/v1/sign/" || context || 0x00 || data``: a signature over a manifest
+can't be passed off as one over a task, whatever the bytes. Verification raises; it never returns
+False, so it can't be ignored by mistake.
 """
 
 from __future__ import annotations
@@ -11,7 +13,12 @@ from typing import NoReturn
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from shoal.errors import Kind, ShoalError
 
@@ -47,7 +54,9 @@ def signed_input(context: SigningContext, data: bytes) -> bytes:
 
 
 class SigningKey:
-    """An Ed25519 private key. It never shows itself: repr, str, format and vars hold no secret, pickling and copying raise."""
+    """An Ed25519 private key. It never shows itself: repr, str, format and vars hold no secret,
+    pickling and copying raise.
+    """
 
     __slots__ = ("_handle", "public")
 
@@ -64,13 +73,17 @@ class SigningKey:
 
     @classmethod
     def from_pem(cls, pem: bytes) -> SigningKey:
-        """From unencrypted PKCS #8 PEM. Raises INVALID for anything else, and for a key of another type."""
+        """From unencrypted PKCS #8 PEM. Raises INVALID for anything else, and for a key of another
+        type.
+        """
         try:
             handle = load_pem_private_key(pem, password=None)
         except (ValueError, TypeError):
             handle = None
         if not isinstance(handle, Ed25519PrivateKey):
-            raise ShoalError(Kind.INVALID, "this is no Ed25519 private key in unencrypted PKCS #8 PEM")
+            raise ShoalError(
+                Kind.INVALID, "this is no Ed25519 private key in unencrypted PKCS #8 PEM"
+            )
         return cls(handle)
 
     def to_pem(self) -> bytes:
@@ -89,10 +102,14 @@ class SigningKey:
 
 
 def verify(public: bytes, context: SigningContext, data: bytes, signature: bytes) -> None:
-    """Return if ``signature`` is that of ``public`` over ``data`` in this context; otherwise raise BAD_SIGNATURE."""
+    """Return if ``signature`` is that of ``public`` over ``data`` in this context; otherwise raise
+    BAD_SIGNATURE.
+    """
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, signed_input(context, data))
     except (InvalidSignature, ValueError):
         raise ShoalError(
-            Kind.BAD_SIGNATURE, f"the {context.value} signature does not verify: refuse the {context.value} and tell its sender"
+            Kind.BAD_SIGNATURE,
+            f"the {context.value} signature does not verify: refuse the {context.value} and tell "
+            "its sender",
         ) from None

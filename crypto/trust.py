@@ -1,7 +1,8 @@
-"""From received bytes to a task and a key schedule that may be acted upon. Verification raises; it never returns False.
+"""From received bytes to a task and a key schedule that may be acted upon. Verification raises; it
+never returns False.
 
-The order is fixed and the same in every role: signature over the received bytes, by a key that is trusted; then parse;
-then what the two documents must say of each other.
+The order is fixed and the same in every role: signature over the received bytes, by a key that is
+trusted; then parse; then what the two documents must say of each other.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class TrustedSchedule:
 
 @dataclass(frozen=True, slots=True)
 class ServedTask:
-    """A task together with the one key schedule that belongs to it. ``bundle``: the bytes that were verified, to pass on as they are."""
+    """A task together with the one key schedule that belongs to it. ``bundle``: the bytes that were
+    verified, to pass on as they are.
+    """
 
     task: Task
     task_id: TaskId
@@ -57,11 +60,16 @@ class ServedTask:
 def trust_task(signed_task: bytes, authorities: Collection[bytes]) -> TrustedTask:
     """Verify and parse a SignedTask.
 
-    Raises FORBIDDEN if its authority is not one of ``authorities`` (Ed25519 public keys), BAD_SIGNATURE, INVALID.
+    Raises FORBIDDEN if its authority is not one of ``authorities`` (Ed25519 public keys),
+    BAD_SIGNATURE, INVALID.
     """
     signed = codec.decode_signed_task(signed_task)
     if signed.authority not in authorities:
-        raise ShoalError(Kind.FORBIDDEN, "task: its authority is not among the trusted ones: add its public key, or refuse the task")
+        raise ShoalError(
+            Kind.FORBIDDEN,
+            "task: its authority is not among the trusted ones: add its public key, or refuse the "
+            "task",
+        )
     verify(signed.authority, SigningContext.TASK, signed.data, signed.signature)
     return TrustedTask(codec.decode_task(signed.data), TaskId.of(signed.data), signed.authority)
 
@@ -69,26 +77,40 @@ def trust_task(signed_task: bytes, authorities: Collection[bytes]) -> TrustedTas
 def trust_schedule(signed_schedule: bytes, trusted: TrustedTask) -> TrustedSchedule:
     """Verify and parse the SignedKeySchedule of a trusted task.
 
-    Raises FORBIDDEN if another authority than the task's key_authority signed it, BAD_SIGNATURE, MISMATCH, INVALID.
+    Raises FORBIDDEN if another authority than the task's key_authority signed it, BAD_SIGNATURE,
+    MISMATCH, INVALID.
     """
     task = trusted.task
     signed = codec.decode_signed_schedule(signed_schedule)
     if signed.authority != task.key_authority:
-        raise ShoalError(Kind.FORBIDDEN, f"key schedule of task {task.name}: not signed by the task's key authority")
+        raise ShoalError(
+            Kind.FORBIDDEN,
+            f"key schedule of task {task.name}: not signed by the task's key authority",
+        )
     verify(signed.authority, SigningContext.KEY_SCHEDULE, signed.data, signed.signature)
     schedule = codec.decode_schedule(signed.data)
     if schedule.task_id != trusted.task_id.raw:
-        raise ShoalError(Kind.MISMATCH, f"key schedule: it belongs to another task than {task.name}")
+        raise ShoalError(
+            Kind.MISMATCH, f"key schedule: it belongs to another task than {task.name}"
+        )
     if len(schedule.windows) != task.windows.count:
         raise ShoalError(
-            Kind.MISMATCH, f"key schedule of task {task.name}: {len(schedule.windows)} windows, the task has {task.windows.count}"
+            Kind.MISMATCH,
+            f"key schedule of task {task.name}: {len(schedule.windows)} windows, the task has "
+            f"{task.windows.count}",
         )
     parsed: dict[bytes, PublicKeyConfig] = {}
-    for raw in [key for window in schedule.windows for key in (window.analyzer_key, window.hop_key)]:
+    for raw in [
+        key for window in schedule.windows for key in (window.analyzer_key, window.hop_key)
+    ]:
         if raw not in parsed:
             parsed[raw] = parse_config(raw)
             if parsed[raw].suite != task.suite:
-                raise ShoalError(Kind.MISMATCH, f"key schedule of task {task.name}: a key is of another HPKE suite than the task's")
+                raise ShoalError(
+                    Kind.MISMATCH,
+                    f"key schedule of task {task.name}: a key is of another HPKE suite than the "
+                    "task's",
+                )
     verify_keys(schedule, task)
     return TrustedSchedule(
         schedule,
@@ -98,16 +120,22 @@ def trust_schedule(signed_schedule: bytes, trusted: TrustedTask) -> TrustedSched
     )
 
 
-def serve_task(signed_task: bytes, signed_schedule: bytes, authorities: Collection[bytes]) -> ServedTask:
+def serve_task(
+    signed_task: bytes, signed_schedule: bytes, authorities: Collection[bytes]
+) -> ServedTask:
     """Both verifications at once."""
     trusted = trust_task(signed_task, authorities)
     keys = trust_schedule(signed_schedule, trusted)
-    return ServedTask(trusted.task, trusted.task_id, keys, codec.Bundle(signed_task, signed_schedule))
+    return ServedTask(
+        trusted.task, trusted.task_id, keys, codec.Bundle(signed_task, signed_schedule)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A ``NAME.task`` that is not served. ``served``: the task, if its files verify and something else is wrong with it."""
+    """A ``NAME.task`` that is not served. ``served``: the task, if its files verify and something
+    else is wrong with it.
+    """
 
     name: str
     error: ShoalError
@@ -124,27 +152,44 @@ class TaskFiles:
 
 
 def load_task_folder(folder: Path, authorities: Collection[bytes]) -> TaskFiles:
-    """Every ``NAME.task`` of a folder with its ``NAME.keys``. What is wrong with one of them is told in ``refused``, and stops no other.
+    """Every ``NAME.task`` of a folder with its ``NAME.keys``. What is wrong with one of them is
+    told in ``refused``, and stops no other.
 
-    A copy of a task is refused; two files that give one task different schedules are both: nobody can tell which is meant.
-    Raises CONFIG if there is no such folder, or it can't be listed.
+    A copy of a task is refused; two files that give one task different schedules are both: nobody
+    can tell which is meant. Raises CONFIG if there is no such folder, or it can't be listed.
     """
     if not folder.is_dir():
-        raise ShoalError(Kind.CONFIG, f"tasks folder {folder} does not exist: make it and put signed tasks (*.task, *.keys) there")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"tasks folder {folder} does not exist: make it and put signed tasks (*.task, *.keys) "
+            "there",
+        )
     found: dict[TaskId, list[tuple[str, ServedTask]]] = {}
     refused: list[Refused] = []
     try:
         listed = sorted(entry for entry in os.listdir(folder) if entry.endswith(TASK_SUFFIX))
     except OSError as error:
-        raise ShoalError(Kind.CONFIG, f"tasks folder {folder} can't be read: {error.strerror or 'unreadable'}") from None
+        raise ShoalError(
+            Kind.CONFIG, f"tasks folder {folder} can't be read: {error.strerror or 'unreadable'}"
+        ) from None
     for name in listed:
         path = folder / name
+        # whatever a file does to its reader, the others are read
         try:
-            one = serve_task(read_file(path, _LARGEST), read_file(path.with_suffix(SCHEDULE_SUFFIX), _LARGEST), authorities)
+            one = serve_task(
+                read_file(path, _LARGEST),
+                read_file(path.with_suffix(SCHEDULE_SUFFIX), _LARGEST),
+                authorities,
+            )
         except ShoalError as error:
             refused.append(Refused(name, ShoalError(error.kind, f"{name}: {error}")))
-        except Exception as error:  # noqa: BLE001 - whatever a file does to its reader, the others are read
-            refused.append(Refused(name, ShoalError(Kind.INVALID, f"{name}: it can't be read ({type(error).__name__})")))
+        except Exception as error:  # noqa: BLE001
+            refused.append(
+                Refused(
+                    name,
+                    ShoalError(Kind.INVALID, f"{name}: it can't be read ({type(error).__name__})"),
+                )
+            )
         else:
             found.setdefault(one.task_id, []).append((name, one))
     served: dict[TaskId, ServedTask] = {}
@@ -154,15 +199,27 @@ def load_task_folder(folder: Path, authorities: Collection[bytes]) -> TaskFiles:
         if agree:
             names[task_id], served[task_id] = files[0]
         for name, one in files[agree:]:
-            what = "the same task is in the folder twice" if agree else "two files give this task different key schedules"
-            refused.append(Refused(name, ShoalError(Kind.CONFLICT, f"{name}: {what}: remove one of the two"), one))
+            what = (
+                "the same task is in the folder twice"
+                if agree
+                else "two files give this task different key schedules"
+            )
+            refused.append(
+                Refused(
+                    name, ShoalError(Kind.CONFLICT, f"{name}: {what}: remove one of the two"), one
+                )
+            )
     return TaskFiles(served, names, tuple(refused))
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """A file of signed bytes: of one that is larger than ``most`` bytes one more, so that it is seen to be. Raises CONFIG."""
+    """A file of signed bytes: of one that is larger than ``most`` bytes one more, so that it is
+    seen to be. Raises CONFIG.
+    """
     try:
         with path.open("rb") as file:
             return file.read(most + 1)
     except OSError as error:
-        raise ShoalError(Kind.CONFIG, f"cannot read {path.name}: {error.strerror or 'unreadable'}") from None
+        raise ShoalError(
+            Kind.CONFIG, f"cannot read {path.name}: {error.strerror or 'unreadable'}"
+        ) from None

@@ -1,7 +1,8 @@
 """Local randomizers: one file each, one registry.
 
-``create(spec, domain)`` builds a randomizer from a task's integers, ``design(name, domain, epsilon0)`` chooses those
-integers. The package itself imports nothing: numpy is loaded with the first name that is asked for.
+``create(spec, domain)`` builds a randomizer from a task's integers, ``design(name, domain,
+epsilon0)`` chooses those integers. The package itself imports nothing: numpy is loaded with the
+first name that is asked for.
 """
 
 from __future__ import annotations

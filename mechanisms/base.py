@@ -1,12 +1,13 @@
 """What every local randomizer offers: the one extension point of Shoal.
 
-A mechanism turns domain cells into constant-size reports on the device (``randomize_one``, ``randomize``), and reports into an additive
-``Tally`` and that into an unbiased ``Estimate`` at the analyzer. Both sides build it from the same integers
-(``MechanismSpec``), and ``privacy`` states its output law in those integers. A new randomizer is one file with one
-``Family`` object, and one line in ``registry.py``; it then inherits the conformance suite.
+A mechanism turns domain cells into constant-size reports on the device (``randomize_one``,
+``randomize``), and reports into an additive ``Tally`` and that into an unbiased ``Estimate`` at the
+analyzer. Both sides build it from the same integers (``MechanismSpec``), and ``privacy`` states its
+output law in those integers. A new randomizer is one file with one ``Family`` object, and one line
+in ``registry.py``; it then inherits the conformance suite.
 
-A device builds its mechanism and draws one report at a time without numpy, which the analyzer's side loads on use: it is
-imported where it is called, here and in every mechanism's file.
+A device builds its mechanism and draws one report at a time without numpy, which the analyzer's
+side loads on use: it is imported where it is called, here and in every mechanism's file.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def invalid(message: str) -> ShoalError:
 
 def outside(k: int) -> ShoalError:
     """The refusal of a value that is none of k cells. It does not name the value."""
-    return invalid(f"a value to randomize lies outside the cells 0 to {k - 1}: encode it with the task's domain")
+    return invalid(
+        f"a value to randomize lies outside the cells 0 to {k - 1}: encode it with the task's "
+        "domain"
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,19 +75,28 @@ class Tally:
     def __add__(self, other: Tally) -> Tally:
         """The tally of both batches together. Raises INVALID unless both have the same cells."""
         if self.counts.shape != other.counts.shape:
-            raise invalid(f"tallies of {self.counts.size} and {other.counts.size} cells are of different tasks and don't add")
+            raise invalid(
+                f"tallies of {self.counts.size} and {other.counts.size} cells are of different "
+                "tasks and don't add"
+            )
         return Tally(self.counts + other.counts, self.rows + other.rows)
 
     def __eq__(self, other: object) -> bool:
         import numpy as np
 
-        return isinstance(other, Tally) and self.rows == other.rows and np.array_equal(self.counts, other.counts)
+        return (
+            isinstance(other, Tally)
+            and self.rows == other.rows
+            and np.array_equal(self.counts, other.counts)
+        )
 
     def __hash__(self) -> int:
         return hash(self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """u8 version = 1, u64 rows, u32 cells, i64 per cell, all big-endian: one byte string per tally."""
+        """u8 version = 1, u64 rows, u32 cells, i64 per cell, all big-endian: one byte string per
+        tally.
+        """
         return _HEADER.pack(1, self.rows, self.counts.size) + self.counts.astype(">i8").tobytes()
 
     @classmethod
@@ -95,18 +108,23 @@ class Tally:
             raise invalid("a stored tally is too short: restore it from the batch")
         version, rows, cells = _HEADER.unpack_from(data)
         if version != 1 or len(data) != _HEADER.size + 8 * cells:
-            raise invalid("a stored tally has an unknown version or a wrong length: restore it from the batch")
+            raise invalid(
+                "a stored tally has an unknown version or a wrong length: restore it from the batch"
+            )
         return cls(np.frombuffer(data, dtype=">i8", offset=_HEADER.size).astype(np.int64), rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """Raw unbiased values with their errors, one per label: never clipped, so that sums of them stay unbiased.
+    """Raw unbiased values with their errors, one per label: never clipped, so that sums of them
+    stay unbiased.
 
-    ``values``, ``stderr``, ``ci_low``, ``ci_high``: float64[len(labels)], finite. Numbers of devices for frequency
-    mechanisms, the domain's unit for a mean. The interval covers with probability ``level`` over all coins, the devices' *values* held
-    fixed: the randomizers', and for a number those of its rounding to a level. ``rounding``: how much of ``stderr`` is of the latter, at
-    most (``rounding.py``): standard errors, float64[len(labels)], not above ``stderr``; empty where nothing is rounded.
+    ``values``, ``stderr``, ``ci_low``, ``ci_high``: float64[len(labels)], finite. Numbers of
+    devices for frequency mechanisms, the domain's unit for a mean. The interval covers with
+    probability ``level`` over all coins, the devices' *values* held fixed: the randomizers', and
+    for a number those of its rounding to a level. ``rounding``: how much of ``stderr`` is of the
+    latter, at most (``rounding.py``): standard errors, float64[len(labels)], not above ``stderr``;
+    empty where nothing is rounded.
     """
 
     labels: tuple[str, ...]
@@ -124,18 +142,28 @@ class Estimate:
         if any(a.shape != (len(self.labels),) or not np.isfinite(a).all() for a in arrays):
             raise invalid("an estimate has one finite value, standard error and interval per label")
         if self.rounding and len(self.rounding) != len(self.labels):
-            raise invalid("an estimate says of every label how much of its error is rounding, or of none")
+            raise invalid(
+                "an estimate says of every label how much of its error is rounding, or of none"
+            )
 
     @classmethod
     def wald(
-        cls, labels: tuple[str, ...], values: NDArray[np.float64], stderr: NDArray[np.float64], rounding: tuple[float, ...] = ()
+        cls,
+        labels: tuple[str, ...],
+        values: NDArray[np.float64],
+        stderr: NDArray[np.float64],
+        rounding: tuple[float, ...] = (),
     ) -> Estimate:
         """values +- 1.96 standard errors."""
-        return cls(labels, values, stderr, values - Z * stderr, values + Z * stderr, rounding=rounding)
+        return cls(
+            labels, values, stderr, values - Z * stderr, values + Z * stderr, rounding=rounding
+        )
 
     @property
     def coins(self) -> NDArray[np.float64]:
-        """float64[labels]: the standard errors over the randomizers' coins alone, the levels held fixed."""
+        """float64[labels]: the standard errors over the randomizers' coins alone, the levels held
+        fixed.
+        """
         import numpy as np
 
         rounded = np.array(self.rounding or (0.0,) * len(self.labels))
@@ -144,7 +172,9 @@ class Estimate:
 
 
 class Response(Protocol):
-    """The reports of a mechanism and their law: all but what is estimated from them. Another mechanism may have the same (``composed``)."""
+    """The reports of a mechanism and their law: all but what is estimated from them. Another
+    mechanism may have the same (``composed``).
+    """
 
     @property
     def report_size(self) -> int:
@@ -157,25 +187,33 @@ class Response(Protocol):
         ...
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        """The ``messages`` messages of one report, ``report_size`` bytes each, from one cell in 0..size-1: a device's draw.
+        """The ``messages`` messages of one report, ``report_size`` bytes each, from one cell in
+        0..size-1: a device's draw.
 
-        Asks ``entropy`` for what ``randomize`` asks for at n = 1, and so makes the same report from the same random words:
-        ``randomize_one(v)`` is ``randomize([v])[0]``, byte for byte. Loads no numpy; a mechanism whose draw wants arrays returns
-        ``scalar.one_by_array(self, value, entropy)``, which does. Raises INVALID for any other cell, in the words of ``randomize``, and for
-        what is no int (a bool, a number of numpy).
+        Asks ``entropy`` for what ``randomize`` asks for at n = 1, and so makes the same report from
+        the same random words: ``randomize_one(v)`` is ``randomize([v])[0]``, byte for byte. Loads
+        no numpy; a mechanism whose draw wants arrays returns ``scalar.one_by_array(self, value,
+        entropy)``, which does. Raises INVALID for any other cell, in the words of ``randomize``,
+        and for what is no int (a bool, a number of numpy).
         """
         ...
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, messages, report_size] from cells int64[n] in 0..size-1. Raises INVALID for any other cell."""
+        """uint8[n, messages, report_size] from cells int64[n] in 0..size-1. Raises INVALID for any
+        other cell.
+        """
         ...
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """bool[rows]: which of uint8[rows, report_size] this mechanism could have written. Raises INVALID for another width."""
+        """bool[rows]: which of uint8[rows, report_size] this mechanism could have written. Raises
+        INVALID for another width.
+        """
         ...
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        """Counts uint8[rows, report_size]. Raises INVALID if a row is not ``valid``: filter first."""
+        """Counts uint8[rows, report_size]. Raises INVALID if a row is not ``valid``: filter
+        first.
+        """
         ...
 
     def privacy(self) -> LocalPrivacy:
@@ -184,7 +222,9 @@ class Response(Protocol):
 
 
 class Mechanism(Response, Protocol):
-    """A randomizer with its integers filled in. Immutable, without state: safe to share between threads and processes."""
+    """A randomizer with its integers filled in. Immutable, without state: safe to share between
+    threads and processes.
+    """
 
     @property
     def name(self) -> str: ...
@@ -197,24 +237,29 @@ class Mechanism(Response, Protocol):
         ...
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64[labels]: the standard error of each estimate over the coins when ``counts``[v] devices hold cell v; int64[size], >= 0.
+        """float64[labels]: the standard error of each estimate over the coins when ``counts``[v]
+        devices hold cell v; int64[size], >= 0.
 
-        Exact, not estimated from reports: what a planner predicts with. Where an estimate is a ratio, to first order. Raises INVALID for
-        another number of cells.
+        Exact, not estimated from reports: what a planner predicts with. Where an estimate is a
+        ratio, to first order. Raises INVALID for another number of cells.
         """
         ...
 
 
 @runtime_checkable
 class Supporting(Mechanism, Protocol):
-    """A mechanism whose reports each support some of the cells, and how likely a report is depends on nothing else.
+    """A mechanism whose reports each support some of the cells, and how likely a report is depends
+    on nothing else.
 
-    It is ``privacy().max_ratio`` times as likely under a cell that it supports as under one that it does not (``mechanisms.laws``).
-    What an attacker reads off a report, so that ``shoal audit`` attacks such a mechanism as well as anybody could.
+    It is ``privacy().max_ratio`` times as likely under a cell that it supports as under one that it
+    does not (``mechanisms.laws``). What an attacker reads off a report, so that ``shoal audit``
+    attacks such a mechanism as well as anybody could.
     """
 
     def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
-        """bool[rows]: the reports of uint8[rows, report_size], all ``valid``, that support the cell."""
+        """bool[rows]: the reports of uint8[rows, report_size], all ``valid``, that support the
+        cell.
+        """
         ...
 
 
@@ -230,10 +275,11 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way to fix a family's free integers but for epsilon0, by the name that the field knows it by ("oue") or by its number ("g=16").
+    """One way to fix a family's free integers but for epsilon0, by the name that the field knows it
+    by ("oue") or by its number ("g=16").
 
-    ``design(domain, epsilon0)`` returns the integers with ``epsilon0_upper(create(...).privacy()) <= epsilon0``, one step of an integer
-    from the most accurate at most, or raises INVALID.
+    ``design(domain, epsilon0)`` returns the integers with ``epsilon0_upper(create(...).privacy())
+    <= epsilon0``, one step of an integer from the most accurate at most, or raises INVALID.
     """
 
     name: str
@@ -243,15 +289,18 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A registered randomizer: how to build it from a task's integers and how to choose those integers.
+    """A registered randomizer: how to build it from a task's integers and how to choose those
+    integers.
 
-    ``create(spec, domain)`` may rely on the parameters' names and ranges (the registry checks them) and raises INVALID,
-    naming the parameter, if they don't fit together or don't fit the domain. ``settings(domain)``: the ways to choose the integers
-    that are worth comparing for that domain, at least one; the first is what is chosen when nobody says which. It raises INVALID for
-    a domain that the family can't serve.
+    ``create(spec, domain)`` may rely on the parameters' names and ranges (the registry checks them)
+    and raises INVALID, naming the parameter, if they don't fit together or don't fit the domain.
+    ``settings(domain)``: the ways to choose the integers that are worth comparing for that domain,
+    at least one; the first is what is chosen when nobody says which. It raises INVALID for a domain
+    that the family can't serve.
 
-    ``words``: whether it serves an open vocabulary, whose 2^62 cells nothing may list. A family that does not say so refuses one, in
-    ``create`` and in ``settings``, before its own code sees the domain.
+    ``words``: whether it serves an open vocabulary, whose 2^62 cells nothing may list. A family
+    that does not say so refuses one, in ``create`` and in ``settings``, before its own code sees
+    the domain.
     """
 
     name: str
@@ -272,15 +321,19 @@ class Family:
 def _refuse_words(name: str, domain: Domain) -> Domain:
     """The same domain. Raises INVALID for an open vocabulary."""
     if isinstance(domain, Words):
-        raise invalid(f"{name} lists the cells of its domain, and an open vocabulary has 2^62: choose {' or '.join(SERVE_WORDS)}")
+        raise invalid(
+            f"{name} lists the cells of its domain, and an open vocabulary has 2^62: choose "
+            f"{' or '.join(SERVE_WORDS)}"
+        )
     return domain
 
 
 def only(
     design: Callable[[Domain, float], MechanismSpec], serves: Callable[[Domain], object] = bool
 ) -> Callable[[Domain], tuple[Setting, ...]]:
-    """The settings of a family whose integers all follow from epsilon0: ``design`` alone, named "standard". ``serves`` raises INVALID for
-    a domain that the family can't serve."""
+    """The settings of a family whose integers all follow from epsilon0: ``design`` alone, named
+    "standard". ``serves`` raises INVALID for a domain that the family can't serve.
+    """
 
     def settings(domain: Domain) -> tuple[Setting, ...]:
         serves(domain)

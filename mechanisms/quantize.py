@@ -1,18 +1,22 @@
-"""From a vector of real numbers to integers that can be summed under masks: clip, scale, round at random; and what that bounds.
+"""From a vector of real numbers to integers that can be summed under masks: clip, scale, round at
+random; and what that bounds.
 
-A value x becomes about x * grid / clip, after the vector was clipped to ``clip`` in the domain's norm. Rounding is unbiased: each
-coordinate is rounded up with a probability that is its fraction, an integer out of 2^64. What one vector can add to a sum
-(``bounds``) is proved for exact arithmetic below, and enforced on the integers at the end, so that no float decides it.
+A value x becomes about x * grid / clip, after the vector was clipped to ``clip`` in the domain's
+norm. Rounding is unbiased: each coordinate is rounded up with a probability that is its fraction,
+an integer out of 2^64. What one vector can add to a sum (``bounds``) is proved for exact arithmetic
+below, and enforced on the integers at the end, so that no float decides it.
 
 Rounding, for a scaled vector y with magnitudes |y_i| = n_i + f_i / 2^64 (signs are put back last):
 - COORDINATE and L2: independent; n_i + 1 if a word w_i < f_i, else n_i.
-- L1: systematic; one word u for all. With c_i = (u + f_1 + ... + f_i) mod 2^64, coordinate i gets n_i + 1 if the i-th addition
-  carries (c_i < f_i), else n_i. As u is uniform so is every c_(i-1), so the carry has probability exactly f_i / 2^64. All carries
-  together are floor((u + f_1 + ... + f_d) / 2^64) <= ceil(f_1 / 2^64 + ... + f_d / 2^64), so sum |q_i| <= ceil(sum |y_i|).
+- L1: systematic; one word u for all. With c_i = (u + f_1 + ... + f_i) mod 2^64, coordinate i gets
+  n_i + 1 if the i-th addition carries (c_i < f_i), else n_i. As u is uniform so is every c_(i-1),
+  so the carry has probability exactly f_i / 2^64. All carries together are floor((u + f_1 + ... +
+  f_d) / 2^64) <= ceil(f_1 / 2^64 + ... + f_d / 2^64), so sum |q_i| <= ceil(sum |y_i|).
 
-Magnitudes of 2^-12 and more are whole multiples of 2^-64, as floats have 53 bits. Of smaller ones what lies below 2^-64 is
-cut off: 2^-64 of a grid step is the largest bias of rounding. Scaling is two float operations: y is within a factor
-1 +- 2^-52 of the true value, or 1 +- d 2^-52 where a norm had to be summed to clip the vector.
+Magnitudes of 2^-12 and more are whole multiples of 2^-64, as floats have 53 bits. Of smaller ones
+what lies below 2^-64 is cut off: 2^-64 of a grid step is the largest bias of rounding. Scaling is
+two float operations: y is within a factor 1 +- 2^-52 of the true value, or 1 +- d 2^-52 where a
+norm had to be summed to clip the vector.
 """
 
 from __future__ import annotations
@@ -27,17 +31,18 @@ from numpy.typing import NDArray
 from shoal.domain import Norm, Vector
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import invalid
-from shoal.mechanisms.sampling import BLOCK, bernoulli, blocks
+from shoal.mechanisms.parts.sampling import BLOCK, bernoulli, blocks
 
 _LEAST_GRID = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class SensitivityBounds:
-    """Of ONE device's integer vector q, whatever its values: sum |q_i| <= l1, sum q_i^2 <= l2_squared, max |q_i| <= linf.
+    """Of ONE device's integer vector q, whatever its values: sum |q_i| <= l1, sum q_i^2 <=
+    l2_squared, max |q_i| <= linf.
 
-    Exchanging one device's vector for another (replace-one) changes a sum by up to twice the norms: l1 and linf double,
-    l2_squared quadruples.
+    Exchanging one device's vector for another (replace-one) changes a sum by up to twice the norms:
+    l1 and linf double, l2_squared quadruples.
     """
 
     l1: int
@@ -47,10 +52,11 @@ class SensitivityBounds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
-    """``vector``: int64[dimension] within ``bounds(domain)``. ``clipped``: share of coordinates that clipping changed, 0 to 1.
+    """``vector``: int64[dimension] within ``bounds(domain)``. ``clipped``: share of coordinates
+    that clipping changed, 0 to 1.
 
-    In L1 and L2 clipping scales the whole vector, so there it is 0 or 1. It is a private value: a device may show it to its
-    owner, and sends it to nobody.
+    In L1 and L2 clipping scales the whole vector, so there it is 0 or 1. It is a private value: a
+    device may show it to its owner, and sends it to nobody.
     """
 
     vector: NDArray[np.int64]
@@ -63,11 +69,11 @@ class Quantized:
 def bounds(domain: Vector) -> SensitivityBounds:
     """What one vector of ``quantize`` can be, at most. Integers, exact.
 
-    COORDINATE: |y_i| <= grid, a whole number, so rounding up stays within it.
-    L1: sum |q_i| <= ceil(grid) = grid (systematic rounding); the others follow.
-    L2: |q_i - y_i| < 1, so ||q|| < ||y|| + sqrt(d) <= grid + sqrt(d) whatever the random words are; squared,
-    grid^2 + d + 2 grid sqrt(d), and the floor of that as the left side is whole. sum |q_i| <= sqrt(d) ||q|| (Cauchy), and
-    <= sum q_i^2 as q_i is whole. |q_i| <= grid as above.
+    COORDINATE: |y_i| <= grid, a whole number, so rounding up stays within it. L1: sum |q_i| <=
+    ceil(grid) = grid (systematic rounding); the others follow. L2: |q_i - y_i| < 1, so ||q|| <
+    ||y|| + sqrt(d) <= grid + sqrt(d) whatever the random words are; squared, grid^2 + d + 2 grid
+    sqrt(d), and the floor of that as the left side is whole. sum |q_i| <= sqrt(d) ||q|| (Cauchy),
+    and <= sum q_i^2 as q_i is whole. |q_i| <= grid as above.
     """
     d, grid = domain.dimension, domain.grid
     if domain.norm is Norm.L1:
@@ -79,16 +85,22 @@ def bounds(domain: Vector) -> SensitivityBounds:
     return SensitivityBounds(min(math.isqrt(d * l2_squared), l2_squared, cube.l1), l2_squared, grid)
 
 
-def quantize(values: Sequence[float] | NDArray[np.float64] | None, domain: Vector, entropy: Entropy) -> Quantized:
-    """The integers of one device's vector: clipped, scaled to the grid, rounded without bias. None is the zero vector.
+def quantize(
+    values: Sequence[float] | NDArray[np.float64] | None, domain: Vector, entropy: Entropy
+) -> Quantized:
+    """The integers of one device's vector: clipped, scaled to the grid, rounded without bias. None
+    is the zero vector.
 
-    ``values``: ``dimension`` finite numbers. Draws as many words whatever they are: one (L1) or one per coordinate. Raises INVALID,
-    before any word is drawn, for another length, for NaN or infinity, and for what is no number.
+    ``values``: ``dimension`` finite numbers. Draws as many words whatever they are: one (L1) or one
+    per coordinate. Raises INVALID, before any word is drawn, for another length, for NaN or
+    infinity, and for what is no number.
     """
     given = _checked(values, domain)
     magnitudes, clipped = _scaled(np.abs(given), domain)
     whole = np.floor(magnitudes)
-    fractions = ((magnitudes - whole) * 2.0**64).astype(np.uint64)  # the difference and the product are exact
+    fractions = ((magnitudes - whole) * 2.0**64).astype(
+        np.uint64
+    )  # the difference and the product are exact
     up = _carries(fractions, entropy) if domain.norm is Norm.L1 else bernoulli(fractions, entropy)
     vector = whole.astype(np.int64)
     vector += up
@@ -97,7 +109,9 @@ def quantize(values: Sequence[float] | NDArray[np.float64] | None, domain: Vecto
 
 
 def rounding_variance(domain: Vector) -> float:  # noqa: ARG001  # the same for every domain so far
-    """Most variance that rounding adds per coordinate and device, in grid steps squared: f (1 - f) <= 1/4."""
+    """Most variance that rounding adds per coordinate and device, in grid steps squared: f (1 - f)
+    <= 1/4.
+    """
     return 0.25
 
 
@@ -107,11 +121,13 @@ def dequantize(total: NDArray[np.int64], domain: Vector) -> NDArray[np.float64]:
 
 
 def default_grid(norm: Norm, clip: float, dimension: int) -> int:
-    """Steps that ``clip`` is cut into, unless a task says otherwise: rounding then costs at most 1 % of sensitivity.
+    """Steps that ``clip`` is cut into, unless a task says otherwise: rounding then costs at most 1
+    % of sensitivity.
 
-    L2: rounding can lengthen a vector by sqrt(d) steps, so 100 sqrt(d) steps or more. L1 and COORDINATE: rounding
-    lengthens nothing, and 1,000 steps make its variance (1/4 per device) small beside noise of at least a clip's size.
-    Never below 1,000; a larger grid only widens words and tables. Public, like every number of a task. Raises INVALID as ``Vector`` does.
+    L2: rounding can lengthen a vector by sqrt(d) steps, so 100 sqrt(d) steps or more. L1 and
+    COORDINATE: rounding lengthens nothing, and 1,000 steps make its variance (1/4 per device) small
+    beside noise of at least a clip's size. Never below 1,000; a larger grid only widens words and
+    tables. Public, like every number of a task. Raises INVALID as ``Vector`` does.
     """
     grid = _LEAST_GRID
     if norm is Norm.L2:
@@ -120,7 +136,8 @@ def default_grid(norm: Norm, clip: float, dimension: int) -> int:
 
 
 def enforce(vector: NDArray[np.int64], domain: Vector) -> NDArray[np.int64]:
-    """The vector, moved toward zero until it is within ``bounds(domain)``: a no-op but for the last bits of a float, and total.
+    """The vector, moved toward zero until it is within ``bounds(domain)``: a no-op but for the last
+    bits of a float, and total.
 
     ``vector``: int64[d], absolute values that sum to less than 2^63; changed in place.
     """
@@ -132,14 +149,17 @@ def enforce(vector: NDArray[np.int64], domain: Vector) -> NDArray[np.int64]:
             value = int(vector[largest])
             vector[largest] = int(math.copysign(max(abs(value) - excess, 0), value))
     if domain.norm is Norm.L2 and (squares := sum_of_squares(vector)) > most.l2_squared:
-        # Shrunk by less than sqrt(bound / squares), then rounded toward zero: ||q|| a / b < a <= sqrt(bound).
+        # Shrunk by less than sqrt(bound / squares), then rounded toward zero: ||q|| a / b < a <=
+        # sqrt(bound).
         a, b = math.isqrt(most.l2_squared), math.isqrt(squares) + 1
         vector[:] = [q * a // b if q >= 0 else -(-q * a // b) for q in vector.tolist()]
     return vector
 
 
 def sum_of_squares(vector: NDArray[np.int64]) -> int:
-    """Exact, for int64[d] below 2^48 in absolute value: halves of 24 bits, so that no product of a block leaves 63 bits."""
+    """Exact, for int64[d] below 2^48 in absolute value: halves of 24 bits, so that no product of a
+    block leaves 63 bits.
+    """
     total = 0
     for part in blocks(vector.size, BLOCK):
         size = np.abs(vector[part])
@@ -148,7 +168,9 @@ def sum_of_squares(vector: NDArray[np.int64]) -> int:
     return total
 
 
-def _checked(values: Sequence[float] | NDArray[np.float64] | None, domain: Vector) -> NDArray[np.float64]:
+def _checked(
+    values: Sequence[float] | NDArray[np.float64] | None, domain: Vector
+) -> NDArray[np.float64]:
     if values is None:
         return np.zeros(domain.dimension)
     try:
@@ -156,23 +178,30 @@ def _checked(values: Sequence[float] | NDArray[np.float64] | None, domain: Vecto
     except (TypeError, ValueError, OverflowError):
         raise invalid("a vector holds numbers and nothing else") from None
     if given.shape != (domain.dimension,):
-        raise invalid(f"this question wants a vector of {domain.dimension} numbers: the value has another shape")
+        raise invalid(
+            f"this question wants a vector of {domain.dimension} numbers: the value has another "
+            "shape"
+        )
     if not np.isfinite(given).all():
         raise invalid("a vector holds NaN or infinity: mend it, or give no vector")
     return given
 
 
 def _scaled(magnitudes: NDArray[np.float64], domain: Vector) -> tuple[NDArray[np.float64], float]:
-    """float64[d] in [0, grid]: clipped, then in grid steps; and the share that was clipped. No input overflows.
+    """float64[d] in [0, grid]: clipped, then in grid steps; and the share that was clipped. No
+    input overflows.
 
-    Always a division and a multiplication, each at most 1 ulp off. Divisors are at least every magnitude, so a quotient is at most 1.
+    Always a division and a multiplication, each at most 1 ulp off. Divisors are at least every
+    magnitude, so a quotient is at most 1.
     """
     clip, grid = domain.clip, float(domain.grid)
     if domain.norm is Norm.COORDINATE:
         clipped = float(np.count_nonzero(magnitudes > clip) / magnitudes.size)
         return np.minimum(magnitudes, clip) / clip * grid, clipped
     largest = float(magnitudes.max())
-    ratios = magnitudes / (largest or 1.0)  # in [0, 1], so that no sum below overflows, and one of them is 1
+    ratios = magnitudes / (
+        largest or 1.0
+    )  # in [0, 1], so that no sum below overflows, and one of them is 1
     relative = float(ratios.sum()) if domain.norm is Norm.L1 else math.sqrt(float(ratios @ ratios))
     fits = largest * relative <= clip  # the norm, or infinity
     scaled = (magnitudes / clip if fits else ratios) * (grid if fits else grid / relative)
@@ -180,7 +209,9 @@ def _scaled(magnitudes: NDArray[np.float64], domain: Vector) -> tuple[NDArray[np
 
 
 def _carries(fractions: NDArray[np.uint64], entropy: Entropy) -> NDArray[np.bool_]:
-    """bool[d]: which additions of a fraction carry beyond 2^64, begun at one uniform word (systematic rounding)."""
+    """bool[d]: which additions of a fraction carry beyond 2^64, begun at one uniform word
+    (systematic rounding).
+    """
     running = np.cumsum(fractions, dtype=np.uint64)  # modulo 2^64
     running += entropy.words(1)[0]
     return np.less(running, fractions)

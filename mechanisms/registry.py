@@ -1,4 +1,6 @@
-"""All randomizers by name. A new one is one file and one line here; it then inherits tests/conformance/mechanisms."""
+"""All randomizers by name. A new one is one file and one line here; it then inherits
+tests/conformance/mechanisms.
+"""
 
 from __future__ import annotations
 
@@ -10,82 +12,102 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.base import Family, Mechanism, invalid
 from shoal.task import MechanismSpec
 
-# A family's file has its name. Planner and pages list them in this order.
-_NAMES = (
-    "binary_rr",
-    "krr",
-    "kmean",
-    "one_bit_mean",
-    "piecewise",
-    "hybrid",
-    "local_hash",
-    "unary",
-    "subset",
-    "hadamard",
-    "hadamard_response",
-    "l_unary",
-    "dbitflip",
-    "loloha",
-    "rappor",
-    "count_sketch",
-    "hadamard_sketch",
-    "laplace",
-    "gaussian",
-    "exponential",
-    "square_wave",
-)
+# A family's file has its name, in one of these rooms. Planner and pages list families in this
+# order.
+_ROOMS = {
+    "binary_rr": "categories",
+    "krr": "categories",
+    "kmean": "numbers",
+    "one_bit_mean": "numbers",
+    "piecewise": "numbers",
+    "hybrid": "numbers",
+    "local_hash": "categories",
+    "unary": "categories",
+    "subset": "categories",
+    "hadamard": "categories",
+    "hadamard_response": "categories",
+    "l_unary": "longitudinal",
+    "dbitflip": "longitudinal",
+    "loloha": "longitudinal",
+    "rappor": "longitudinal",
+    "count_sketch": "categories",
+    "hadamard_sketch": "categories",
+    "laplace": "numbers",
+    "gaussian": "numbers",
+    "exponential": "categories",
+    "square_wave": "numbers",
+}
 
 
 class _Families(Mapping[str, Family]):
-    """Loads a family's file when it is asked for: an idle device keeps the code of its tasks' randomizers, not of all."""
+    """Loads a family's file when it is asked for: an idle device keeps the code of its tasks'
+    randomizers, not of all.
+    """
 
     def __getitem__(self, name: str) -> Family:
-        if name not in _NAMES:
+        if name not in _ROOMS:
             raise KeyError(name)
-        family: Family = import_module(f"shoal.mechanisms.{name}").FAMILY
+        family: Family = import_module(f"shoal.mechanisms.{_ROOMS[name]}.{name}").FAMILY
         return family
 
     def __contains__(self, name: object) -> bool:
-        return name in _NAMES
+        return name in _ROOMS
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
+        return iter(_ROOMS)
 
     def __len__(self) -> int:
-        return len(_NAMES)
+        return len(_ROOMS)
 
 
 REGISTRY: Mapping[str, Family] = _Families()
 
 
 def create(spec: MechanismSpec, domain: Domain) -> Mechanism:
-    """The randomizer that a task names. Raises INVALID, naming the parameter, unless every integer fits."""
+    """The randomizer that a task names. Raises INVALID, naming the parameter, unless every integer
+    fits.
+    """
     family = _family(spec.name, domain)
-    given, known = {name for name, _ in spec.parameters}, {parameter.name for parameter in family.parameters}
+    given, known = (
+        {name for name, _ in spec.parameters},
+        {parameter.name for parameter in family.parameters},
+    )
     if given - known:
-        raise invalid(f"{spec.name} has no parameter {_quoted(given - known)}: it takes {_quoted(known)}")
+        raise invalid(
+            f"{spec.name} has no parameter {_quoted(given - known)}: it takes {_quoted(known)}"
+        )
     if known - given:
         raise invalid(f"{spec.name} lacks the parameter {_quoted(known - given)}")
     for parameter in family.parameters:
         if not parameter.low <= spec.get(parameter.name) <= parameter.high:
-            raise invalid(f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to {parameter.high} ({parameter.meaning})')
+            raise invalid(
+                f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to '
+                f"{parameter.high} ({parameter.meaning})"
+            )
     return family.create(spec, domain)
 
 
 def design(name: str, domain: Domain, epsilon0: float, setting: str = "") -> MechanismSpec:
-    """The integers of a setting ("": the family's first) whose local epsilon is at most ``epsilon0``: one integer step below at most.
+    """The integers of a setting ("": the family's first) whose local epsilon is at most
+    ``epsilon0``: one integer step below at most.
 
-    Raises INVALID for an unknown name or setting, a domain that the mechanism can't serve, or an epsilon0 that is not above 0.
+    Raises INVALID for an unknown name or setting, a domain that the mechanism can't serve, or an
+    epsilon0 that is not above 0.
     """
     settings = _family(name, domain).settings(domain)
     for one in settings:
         if setting in {"", one.name}:
             return one.design(domain, epsilon0)
-    raise invalid(f"{name} has no setting of that name: choose one of {', '.join(one.name for one in settings)}")
+    raise invalid(
+        f"{name} has no setting of that name: choose one of "
+        f"{', '.join(one.name for one in settings)}"
+    )
 
 
 def serves(name: str, domain: Domain) -> bool:
-    """Whether a registered mechanism can answer questions of that domain. Raises INVALID for an unknown name, or a vector."""
+    """Whether a registered mechanism can answer questions of that domain. Raises INVALID for an
+    unknown name, or a vector.
+    """
     family = _family(name, domain)
     try:
         return bool(family.settings(domain))
@@ -97,9 +119,14 @@ def serves(name: str, domain: Domain) -> bool:
 
 def _family(name: str, domain: Domain) -> Family:
     if isinstance(domain, Vector):
-        raise invalid("a vector has no cells to randomize: it is summed by the aggregator pairwise, with noise of its own")
+        raise invalid(
+            "a vector has no cells to randomize: it is summed by the aggregator pairwise, with "
+            "noise of its own"
+        )
     if name not in REGISTRY:
-        raise invalid(f"there is no mechanism of that name: choose one of {', '.join(sorted(REGISTRY))}")
+        raise invalid(
+            f"there is no mechanism of that name: choose one of {', '.join(sorted(REGISTRY))}"
+        )
     return REGISTRY[name]
 
 

@@ -1,4 +1,6 @@
-"""shuffler.toml: every key, its unit and its range. deploy/shuffler.toml is the commented sample."""
+"""shuffler.toml: every key, its unit and its range. deploy/shuffler.toml is the commented
+sample.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ from shoal.limits import LIMITS
 from shoal.mqtt.settings import BrokerSettings
 from shoal.rpc.address import parse_address
 from shoal.rpc.tls import read_pem
-from shoal.settings import Address, RoleSettings, Section
+from shoal.services.settings import Address, RoleSettings, Section
 
 
 class Tls(Section):
-    """What devices and relays see: server authentication only, because a client certificate would name the device."""
+    """What devices and relays see: server authentication only, because a client certificate would
+    name the device.
+    """
 
     certificate: Path
     key: Path
@@ -34,7 +38,9 @@ class Analyzer(Section):
 
 
 class Mqtt(Section):
-    """A broker that brings frames, beside gRPC. ``insecure``: without TLS, for a broker on a loopback address alone."""
+    """A broker that brings frames, beside gRPC. ``insecure``: without TLS, for a broker on a
+    loopback address alone.
+    """
 
     enabled: bool = True
     broker: Address
@@ -63,7 +69,9 @@ def _password(path: Path) -> str:
     try:
         text = load_private_pem(path).decode()
     except UnicodeDecodeError:
-        raise ShoalError(Kind.CONFIG, f"mqtt: {path} is no text: put the password there, on one line") from None
+        raise ShoalError(
+            Kind.CONFIG, f"mqtt: {path} is no text: put the password there, on one line"
+        ) from None
     password = text.rstrip("\r\n")
     if not password or "\n" in password:
         raise ShoalError(Kind.CONFIG, f"mqtt: {path} holds no password: put it there, on one line")

@@ -1,15 +1,19 @@
-"""The rules of the shuffler, pure: no sockets, no disk, no clock. Everything else in this package carries them out.
+"""The rules of the shuffler, pure: no sockets, no disk, no clock. Everything else in this package
+carries them out.
 
 A window of a task is a batch, and its life is one line::
 
     OPEN -> CLOSING -> SEALED -> DELIVERING -> ACKNOWLEDGED -> SHREDDED
     OPEN -> CLOSING -> WITHHELD -> SHREDDED          fewer distinct reports than min_batch
-            SEALED | DELIVERING -> WITHHELD          the disk damaged so much of the batch that less than min_batch is left
-            CLOSING | SEALED | DELIVERING -> EXPIRED -> SHREDDED     the task's retention ended before the analyzer acknowledged
+            SEALED | DELIVERING -> WITHHELD
+            the disk damaged so much of the batch that less than min_batch is left
+            CLOSING | SEALED | DELIVERING -> EXPIRED -> SHREDDED
+            the task's retention ended before the analyzer acknowledged
 
-CLOSING means that no report is taken any more and sealing goes on: a crash there is redone from the inbox. Every state is
-durable before its effects begin and every effect is idempotent, so after a crash ``resume`` names what to do again.
-There is no event "close now": a window closes by the clock or by being full, never because somebody asked.
+CLOSING means that no report is taken any more and sealing goes on: a crash there is redone from the
+inbox. Every state is durable before its effects begin and every effect is idempotent, so after a
+crash ``resume`` names what to do again. There is no event "close now": a window closes by the clock
+or by being full, never because somebody asked.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, unique
 from functools import lru_cache
 
-from shoal.crypto.enrolment import ADMISSION_SIZE, verify_proof
+from shoal.crypto.admission.enrolment import ADMISSION_SIZE, verify_proof
 from shoal.crypto.envelope import ACK_KEY_SIZE, HopContent, frame_size, sealed_size
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import ServedTask
@@ -80,7 +84,10 @@ _STEPS: dict[tuple[WindowState, Event], WindowState] = {
     (WindowState.CLOSING, Event.ENOUGH): WindowState.SEALED,
     (WindowState.CLOSING, Event.TOO_FEW): WindowState.WITHHELD,
     (WindowState.SEALED, Event.OFFERED): WindowState.DELIVERING,
-    (WindowState.SEALED, Event.TOO_FEW): WindowState.WITHHELD,  # rows were damaged after sealing: what is left is not enough
+    (
+        WindowState.SEALED,
+        Event.TOO_FEW,
+    ): WindowState.WITHHELD,  # rows were damaged after sealing: what is left is not enough
     (WindowState.DELIVERING, Event.TOO_FEW): WindowState.WITHHELD,
     (WindowState.DELIVERING, Event.ACKNOWLEDGED): WindowState.ACKNOWLEDGED,
     (WindowState.CLOSING, Event.EXPIRED): WindowState.EXPIRED,
@@ -104,10 +111,14 @@ _EFFECTS: dict[WindowState, tuple[Effect, ...]] = {
 
 
 def step(state: WindowState, event: Event) -> tuple[WindowState, tuple[Effect, ...]]:
-    """The next state, and what to do once it is durable. Raises INTERNAL for a pair that no rule allows: that is a bug."""
+    """The next state, and what to do once it is durable. Raises INTERNAL for a pair that no rule
+    allows: that is a bug.
+    """
     after = _STEPS.get((state, event))
     if after is None:
-        raise ShoalError(Kind.INTERNAL, f"a window that is {state.name} cannot become {event.value}")
+        raise ShoalError(
+            Kind.INTERNAL, f"a window that is {state.name} cannot become {event.value}"
+        )
     return after, _EFFECTS[after]
 
 
@@ -122,34 +133,41 @@ def possible(state: WindowState, event: Event) -> bool:
 
 
 def verdict(reports: int, min_batch: int) -> Event:
-    """The decision, made once per window: ``reports`` are the distinct ones, so duplicates never make a batch large enough."""
+    """The decision, made once per window: ``reports`` are the distinct ones, so duplicates never
+    make a batch large enough.
+    """
     return Event.ENOUGH if reports >= min_batch else Event.TOO_FEW
 
 
 def distinct_reports(rows: int, messages: int) -> int:
     """Reports among ``rows`` distinct sealed messages, ``messages`` to a report.
 
-    After sorting nothing says which messages came together, and that is intended. Rounded down: a sender who repeats a
-    message in two reports makes the count smaller, never larger.
+    After sorting nothing says which messages came together, and that is intended. Rounded down: a
+    sender who repeats a message in two reports makes the count smaller, never larger.
     """
     return rows // messages
 
 
 def due(task: Task, window: int, now: float | None, distinct: int) -> bool:
-    """Whether an open window closes now: at end + grace, or when it holds max_batch distinct reports. ``now`` None: the clock is
-    disputed, only a full window closes."""
+    """Whether an open window closes now: at end + grace, or when it holds max_batch distinct
+    reports. ``now`` None: the clock is disputed, only a full window closes.
+    """
     over = now is not None and now >= task.windows.deadline_of(window)
     return over or (task.max_batch > 0 and distinct >= task.max_batch)
 
 
 def expired(task: Task, window: int, now: float) -> bool:
-    """Whether the task's promise to its owners (retention_s from the window's start) forbids to hold the batch any longer."""
+    """Whether the task's promise to its owners (retention_s from the window's start) forbids to
+    hold the batch any longer.
+    """
     return now >= task.windows.start_of(window) + task.retention_s
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much a window takes: ``distinct`` reports (0 = no limit) close it, ``rows`` is what a batch can have. Repeats cost nothing."""
+    """How much a window takes: ``distinct`` reports (0 = no limit) close it, ``rows`` is what a
+    batch can have. Repeats cost nothing.
+    """
 
     messages: int
     distinct: int
@@ -166,7 +184,9 @@ def row_size(task: Task) -> int:
 
 
 def was_full(max_batch: int, reports: int) -> bool:
-    """Whether a decided window was closed because it was full. ``reports``: of its record, which has them from its closing on."""
+    """Whether a decided window was closed because it was full. ``reports``: of its record, which
+    has them from its closing on.
+    """
     return 0 < max_batch <= reports
 
 
@@ -178,57 +198,88 @@ def admit(
     now: float,
     reports: int = 0,
 ) -> None:
-    """Return if this opened frame may be stored, whoever sent it: ``identify`` says who. ``state`` None: the window has no record
-    yet, it is open or not begun. ``reports``: what a decided window's record says that it holds.
+    """Return if this opened frame may be stored, whoever sent it: ``identify`` says who. ``state``
+    None: the window has no record yet, it is open or not begun. ``reports``: what a decided
+    window's record says that it holds.
 
-    Raises, in this order: INVALID (aggregator, window, messages, lengths), UNKNOWN_KEY (hop or analyzer key are not the schedule's for
-    that window), TOO_EARLY, WINDOW_CLOSED, WINDOW_FULL. What a peer sent is never quoted.
+    Raises, in this order: INVALID (aggregator, window, messages, lengths), UNKNOWN_KEY (hop or
+    analyzer key are not the schedule's for that window), TOO_EARLY, WINDOW_CLOSED, WINDOW_FULL.
+    What a peer sent is never quoted.
     """
     task, window = served.task, content.window
     if task.aggregator is not Aggregator.SHUFFLED:
-        raise ShoalError(Kind.INVALID, "this task is summed in rounds: take part in one, send no frames")
+        raise ShoalError(
+            Kind.INVALID, "this task is summed in rounds: take part in one, send no frames"
+        )
     if window >= task.windows.count:
-        raise ShoalError(Kind.INVALID, f"the task has windows 0 to {task.windows.count - 1}: read the task again")
+        raise ShoalError(
+            Kind.INVALID, f"the task has windows 0 to {task.windows.count - 1}: read the task again"
+        )
     if len(content.ack_key) != ACK_KEY_SIZE:
         raise ShoalError(Kind.INVALID, f"an ack key is {ACK_KEY_SIZE} random bytes")
     if len(content.sealed) != task.messages:
-        raise ShoalError(Kind.INVALID, f"a report of this task has {task.messages} sealed messages, not {len(content.sealed)}")
+        raise ShoalError(
+            Kind.INVALID,
+            f"a report of this task has {task.messages} sealed messages, not {len(content.sealed)}",
+        )
     size = row_size(task)
     if any(len(sealed) != size for sealed in content.sealed):
-        raise ShoalError(Kind.INVALID, f"a sealed message of this task is {size} bytes long: use the task's mechanism and suite")
+        raise ShoalError(
+            Kind.INVALID,
+            f"a sealed message of this task is {size} bytes long: use the task's mechanism and "
+            "suite",
+        )
     keys = served.keys
-    if hop_key_id != keys.hop_keys[window].key_id or content.analyzer_key_id != keys.analyzer_keys[window].key_id:
-        raise ShoalError(Kind.UNKNOWN_KEY, "sealed for a key that the schedule does not name for this window: fetch the schedule")
+    if (
+        hop_key_id != keys.hop_keys[window].key_id
+        or content.analyzer_key_id != keys.analyzer_keys[window].key_id
+    ):
+        raise ShoalError(
+            Kind.UNKNOWN_KEY,
+            "sealed for a key that the schedule does not name for this window: fetch the schedule",
+        )
     if now < task.windows.start_of(window) - task.windows.skew_s:
-        raise ShoalError(Kind.TOO_EARLY, "the window has not begun: send the report when it has, and check the clock")
+        raise ShoalError(
+            Kind.TOO_EARLY,
+            "the window has not begun: send the report when it has, and check the clock",
+        )
     if now >= task.windows.deadline_of(window):
         raise ShoalError(Kind.WINDOW_CLOSED, "the window is over: drop the report")
     if state not in (None, WindowState.OPEN):
-        # Decided before its deadline: it was full; or it was over, and the clock went back: the decision stands all the same.
+        # Decided before its deadline: it was full; or it was over, and the clock went back: the
+        # decision stands all the same.
         if was_full(task.max_batch, reports):
             raise ShoalError(Kind.WINDOW_FULL, FULL)
         raise ShoalError(Kind.WINDOW_CLOSED, DECIDED)
 
 
 def check_size(task: Task, length: int) -> None:
-    """Raises INVALID for a frame of a size that no frame of the task has: the network would tell it, and its sender, from others."""
+    """Raises INVALID for a frame of a size that no frame of the task has: the network would tell
+    it, and its sender, from others.
+    """
     suite = SuiteId.of(task.suite)
     admission = ADMISSION_SIZE if task.admission is Admission.ENROLLED else 0
     if length != _frame_size(suite, task.messages, row_size(task), admission):
-        raise ShoalError(Kind.INVALID, "a frame has the one size of its task: the smallest of all that holds it")
+        raise ShoalError(
+            Kind.INVALID, "a frame has the one size of its task: the smallest of all that holds it"
+        )
 
 
 _frame_size = lru_cache(maxsize=1024)(frame_size)
 
 
 def identify(enrolment_key: bytes, content: HopContent, now: float) -> bytes:
-    """The public key of the device whose frame this is, proven; empty for a task without ``enrolment_key``, which admits anybody.
+    """The public key of the device whose frame this is, proven; empty for a task without
+    ``enrolment_key``, which admits anybody.
 
-    Raises UNAUTHENTICATED for a proof that is missing or does not hold, INVALID for one that the task does not want. That a device
-    reports once per window is for the store to keep: only it knows what was stored.
+    Raises UNAUTHENTICATED for a proof that is missing or does not hold, INVALID for one that the
+    task does not want. That a device reports once per window is for the store to keep: only it
+    knows what was stored.
     """
     if enrolment_key:
-        return verify_proof(content.admission, enrolment_key, now, content.task_id, content.window, content.sealed)
+        return verify_proof(
+            content.admission, enrolment_key, now, content.task_id, content.window, content.sealed
+        )
     if content.admission:
         raise ShoalError(Kind.INVALID, "this task admits anybody: send no admission proof")
     return b""

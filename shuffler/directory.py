@@ -1,7 +1,9 @@
-"""shoal.v1.Directory: everybody may read all tasks that this shuffler serves and that are not over, with their key schedules.
+"""shoal.v1.Directory: everybody may read all tasks that this shuffler serves and that are not over,
+with their key schedules.
 
-Nothing here is secret, and a device believes nothing of it but signatures. Whoever asks gets everything, in pages of one size: which task
-a device takes part in, or looks for, is not said, and nothing here knows who asks.
+Nothing here is secret, and a device believes nothing of it but signatures. Whoever asks gets
+everything, in pages of one size: which task a device takes part in, or looks for, is not said, and
+nothing here knows who asks.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from shoal import codec
-from shoal.clock import SureClock
+from shoal.clocks.clock import SureClock
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -23,15 +25,24 @@ from shoal.shuffler.tasks import TaskBook
 
 log = get_log("shuffler")
 SERVICE = "shoal.v1.Directory"
-PAGE_BYTES = LIMITS.chunk_bytes - 4 * KIB  # of the catalogue in one reply, which is at most LIMITS.reply_bytes
+PAGE_BYTES = (
+    LIMITS.chunk_bytes - 4 * KIB
+)  # of the catalogue in one reply, which is at most LIMITS.reply_bytes
 _DIGEST_SIZE = hashlib.sha256().digest_size
 _FIELD_BYTES = 6  # around a bundle in a catalogue: a tag and its length
 
 
 class Directory:
-    """The service's handler. The catalogue is made when it is first asked for, and again when a task was added or is over."""
+    """The service's handler. The catalogue is made when it is first asked for, and again when a
+    task was added or is over.
+    """
 
-    def __init__(self, book: TaskBook, clock: SureClock, paused: Callable[[], Mapping[TaskId, frozenset[int]]] = dict) -> None:
+    def __init__(
+        self,
+        book: TaskBook,
+        clock: SureClock,
+        paused: Callable[[], Mapping[TaskId, frozenset[int]]] = dict,
+    ) -> None:
         """``paused``: windows that the analyzer could not open, by task; an empty set: all."""
         self._book, self._clock, self._paused = book, clock, paused
         self._known = -1  # tasks of the book when the catalogue was made: it only ever grows
@@ -44,21 +55,35 @@ class Directory:
         return Service(SERVICE, {"Page": Method(KIB, handler=self.page)})
 
     async def page(self, request: bytes, call: Call) -> bytes:
-        """PageRequest -> PageReply. Raises INVALID for a digest that is none, or an offset beyond the catalogue's end."""
+        """PageRequest -> PageReply. Raises INVALID for a digest that is none, or an offset beyond
+        the catalogue's end.
+        """
         asked = codec.parse(directory_pb2.PageRequest, request, "page request")
         if len(asked.digest) not in (0, _DIGEST_SIZE):
-            raise ShoalError(Kind.INVALID, f"a catalogue's digest is {_DIGEST_SIZE} bytes: leave it empty at first")
+            raise ShoalError(
+                Kind.INVALID,
+                f"a catalogue's digest is {_DIGEST_SIZE} bytes: leave it empty at first",
+            )
         data, digest = self._catalogue()
         offset = asked.offset if asked.digest == digest else 0
         if offset > len(data):
-            raise ShoalError(Kind.INVALID, f"the catalogue has {len(data)} bytes: read it again from its beginning")
+            raise ShoalError(
+                Kind.INVALID,
+                f"the catalogue has {len(data)} bytes: read it again from its beginning",
+            )
         part = data[offset : offset + PAGE_BYTES]
-        return directory_pb2.PageReply(digest=digest, total=len(data), offset=offset, data=part).SerializeToString()
+        return directory_pb2.PageReply(
+            digest=digest, total=len(data), offset=offset, data=part
+        ).SerializeToString()
 
     def _catalogue(self) -> tuple[bytes, bytes]:
         """The serialized Catalogue and its SHA-256."""
         now = self._clock.earliest()  # a clock that went ahead hides no task
-        if self._known != len(self._book.served) or now >= self._until or self._paused() != self._told:
+        if (
+            self._known != len(self._book.served)
+            or now >= self._until
+            or self._paused() != self._told
+        ):
             self._make(now)
         return self._data, self._digest
 
@@ -74,9 +99,14 @@ class Directory:
             else:
                 left_out += 1
         if left_out:
-            log.warning("the catalogue is full: hand these tasks to devices in another way", tasks=left_out)
+            log.warning(
+                "the catalogue is full: hand these tasks to devices in another way", tasks=left_out
+            )
         bundles = [
-            directory_pb2.TaskBundle(signed_task=one.bundle.signed_task, signed_schedule=one.bundle.signed_schedule) for one in shown
+            directory_pb2.TaskBundle(
+                signed_task=one.bundle.signed_task, signed_schedule=one.bundle.signed_schedule
+            )
+            for one in shown
         ]
         self._told = self._paused()
         paused = [

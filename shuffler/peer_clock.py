@@ -1,4 +1,6 @@
-"""Asking the analyzer what time it is, and telling it ours: once a minute, more often while the clock is disputed."""
+"""Asking the analyzer what time it is, and telling it ours: once a minute, more often while the
+clock is disputed.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Callable, Collection
 
 import grpc
 
+from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.timewords import NONCE_SIZE, TimeWord, read_word, sign_word
 from shoal.entropy import Entropy
@@ -15,7 +18,6 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.rpc.channel import call
-from shoal.timekeeper import Timekeeper
 
 log = get_log("shuffler")
 METHOD = "/shoal.v1.Delivery/Time"
@@ -38,7 +40,9 @@ class PeerClock:
         self._failing = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop``. An analyzer that is away, or of an older version, is no witness, and nothing else is wrong."""
+        """Until ``stop``. An analyzer that is away, or of an older version, is no witness, and
+        nothing else is wrong.
+        """
         while not stop.is_set():
             try:
                 await self.ask()
@@ -61,6 +65,8 @@ class PeerClock:
         took = self._keeper.steady() - began
         signer, word = read_word(answer, self._analyzers(), reply=True)
         if word.nonce != nonce:
-            raise ShoalError(Kind.MISMATCH, "time: the analyzer answered another question than ours")
+            raise ShoalError(
+                Kind.MISMATCH, "time: the analyzer answered another question than ours"
+            )
         # It looked at its clock at some moment of the call.
         self._keeper.hear(signer.hex()[:8], word.unix_s + took / 2, took / 2, word.vouched)

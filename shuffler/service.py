@@ -1,4 +1,6 @@
-"""The shuffler as a process: ``shoal shuffler serve``. Wires the parts together and takes them apart in the right order."""
+"""The shuffler as a process: ``shoal shuffler serve``. Wires the parts together and takes them
+apart in the right order.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ from pathlib import Path
 import grpc
 from prometheus_client import CollectorRegistry
 
-from shoal.clock import SureClock
-from shoal.conditions import Conditions
+from shoal.clocks.clock import SureClock
+from shoal.clocks.readings import Readings
+from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.entropy import SYSTEM, Entropy
@@ -19,35 +22,34 @@ from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import tag_of
-from shoal.readings import Readings
 from shoal.rpc.admin import Admin
 from shoal.rpc.channel import build_channel
 from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity, read_pem
-from shoal.service import DataFolder, Reloading
-from shoal.shuffler.admissions import Admissions
-from shoal.shuffler.collection import GrpcCollection
+from shoal.services.conditions import Conditions
+from shoal.services.process import DataFolder, Reloading
+from shoal.services.watching import watch_certificates, watch_disk
+from shoal.shuffler.analyzer_capacity import Serving, asking
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.directory import Directory
-from shoal.shuffler.egress import Egress
-from shoal.shuffler.ingress import Ingress
-from shoal.shuffler.lifecycle import Lifecycle
-from shoal.shuffler.live_round import TICK_S
-from shoal.shuffler.mqtt_bridge import MqttBridge, broker_link
-from shoal.shuffler.opening import Opener
 from shoal.shuffler.peer_clock import PeerClock
-from shoal.shuffler.round_driver import RoundDriver
-from shoal.shuffler.rounds import Rounds
-from shoal.shuffler.serving import Serving, asking
-from shoal.shuffler.single_store import SingleStore
-from shoal.shuffler.singles import Singles
-from shoal.shuffler.sqlite_store import SqliteStore
+from shoal.shuffler.reports.egress import Egress
+from shoal.shuffler.reports.ingress import Ingress
+from shoal.shuffler.reports.lifecycle import Lifecycle
+from shoal.shuffler.reports.mqtt_bridge import MqttBridge, broker_link
+from shoal.shuffler.reports.opening import Opener
+from shoal.shuffler.reports.writer import Writer
+from shoal.shuffler.rounds.collection import GrpcCollection
+from shoal.shuffler.rounds.driver import RoundDriver
+from shoal.shuffler.rounds.ingress import Rounds
+from shoal.shuffler.rounds.live_round import TICK_S
+from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.status import StatusPage
+from shoal.shuffler.stores.sqlite.admissions import Admissions
+from shoal.shuffler.stores.sqlite.single_store import SingleStore
+from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.tasks import TaskBook
-from shoal.shuffler.writer import Writer
-from shoal.timekeeper import Timekeeper
-from shoal.watching import watch_certificates, watch_disk
 
 log = get_log("shuffler")
 
@@ -59,9 +61,11 @@ def default_workers() -> int:
 
 
 class Shuffler:
-    """One running shuffler. ``async with Shuffler(config) as shuffler``: serving inside, drained and closed after.
+    """One running shuffler. ``async with Shuffler(config) as shuffler``: serving inside, drained
+    and closed after.
 
-    Raises CONFIG, KEY_FILE, PORT_IN_USE, CONFLICT and what loading tasks raises, before anything is served.
+    Raises CONFIG, KEY_FILE, PORT_IN_USE, CONFLICT and what loading tasks raises, before anything is
+    served.
     """
 
     def __init__(
@@ -73,10 +77,16 @@ class Shuffler:
         tick_s: float = TICK_S,
         readings: Readings | None = None,
     ) -> None:
-        """``tick_s``: seconds between two looks of an open round at the clock. Without ``clock`` a timekeeper of ``readings``, this
-        machine's where there are none."""
+        """``tick_s``: seconds between two looks of an open round at the clock. Without ``clock`` a
+        timekeeper of ``readings``, this machine's where there are none.
+        """
         self._tick_s = tick_s
-        self._config, self._given_clock, self._readings, self._entropy = config, clock, readings, entropy
+        self._config, self._given_clock, self._readings, self._entropy = (
+            config,
+            clock,
+            readings,
+            entropy,
+        )
         self._clock: SureClock
         self._stack = AsyncExitStack()
         self._stopping = False
@@ -114,7 +124,9 @@ class Shuffler:
         broker = config.mqtt.settings() if config.mqtt is not None and config.mqtt.enabled else None
         # What is entered last is left first: server, lifecycle, writer, store, folder.
         folder = self._stack.enter_context(DataFolder(config.data_dir))
-        self._clock = self._given_clock or Timekeeper(folder, "shoal shuffler clock", self._readings)
+        self._clock = self._given_clock or Timekeeper(
+            folder, "shoal shuffler clock", self._readings
+        )
         self.store = SqliteStore(folder)
         self._stack.callback(self.store.close)
         self.book = TaskBook(
@@ -126,7 +138,10 @@ class Shuffler:
             signing_key.public,
             config.delivery_delay_max_s,
         )
-        opener = Opener(config.keys_dir, default_workers() if config.open_workers is None else config.open_workers)
+        opener = Opener(
+            config.keys_dir,
+            default_workers() if config.open_workers is None else config.open_workers,
+        )
         self._stack.callback(opener.close)
         writer = Writer(self.store, commit_ms=config.commit_ms)
         self._stack.push_async_callback(writer.stop)
@@ -134,24 +149,49 @@ class Shuffler:
         self._stack.push_async_callback(channel.close)
         egress = Egress(channel, signing_key, self.store)
         self.lifecycle = Lifecycle(
-            self.book, self.store, writer, egress, self._clock, self._entropy, config.delivery_delay_max_s, opener.forget_keys
+            self.book,
+            self.store,
+            writer,
+            egress,
+            self._clock,
+            self._entropy,
+            config.delivery_delay_max_s,
+            opener.forget_keys,
         )
         self._keep_time(channel, signing_key)
         self.serving = Serving(self.book, asking(channel))
         ingress = Ingress(self.book, self.store, writer, opener, self._clock, self.serving.refuses)
         rounds = self._make_rounds(folder, writer, GrpcCollection(channel), signing_key)
         bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
-        page = StatusPage(self.book, self.store, self.lifecycle, ingress, lambda: self._stopping, self.rounds, rounds, bridge)
+        page = StatusPage(
+            self.book,
+            self.store,
+            self.lifecycle,
+            ingress,
+            lambda: self._stopping,
+            self.rounds,
+            rounds,
+            bridge,
+        )
         self.registry = CollectorRegistry()
         self.registry.register(page)
         self.conditions.watch(watch_disk(folder))
         own = {"tls.certificate": tls.certificate, "analyzer.certificate": to_analyzer.certificate}
         self.conditions.watch(watch_certificates(own, {"analyzer.ca": analyzer_ca}))
-        for source in (self.book.conditions, self.serving.conditions, page.conditions, self.store.damage):
+        for source in (
+            self.book.conditions,
+            self.serving.conditions,
+            page.conditions,
+            self.store.damage,
+        ):
             self.conditions.watch(source)
-        admin = Admin(config.admin_listen, self.conditions, page.status, self.registry, config.admin.access())
+        admin = Admin(
+            config.admin_listen, self.conditions, page.status, self.registry, config.admin.access()
+        )
         directory = Directory(self.book, self._clock, lambda: self.serving.paused)
-        server = RpcServer(config.listen, [ingress.service(), rounds.service(), directory.service()], tls)
+        server = RpcServer(
+            config.listen, [ingress.service(), rounds.service(), directory.service()], tls
+        )
         server.health.ready = self.conditions.ready
         await asyncio.to_thread(opener.warm)
         end = asyncio.Event()
@@ -172,12 +212,20 @@ class Shuffler:
         keeper.look()
         self.conditions.watch(keeper.conditions)
         book = self.book
-        peer = PeerClock(channel, signing_key, keeper, self._entropy, lambda: {one.task.analyzer_key for one in book.served.values()})
+        peer = PeerClock(
+            channel,
+            signing_key,
+            keeper,
+            self._entropy,
+            lambda: {one.task.analyzer_key for one in book.served.values()},
+        )
         end = asyncio.Event()
         self._stack.push_async_callback(_end, end, asyncio.create_task(keeper.run(end)))
         self._stack.push_async_callback(_cancel, asyncio.create_task(peer.run(end)))
 
-    def _make_rounds(self, folder: Path, writer: Writer, collection: GrpcCollection, signing_key: SigningKey) -> Rounds:
+    def _make_rounds(
+        self, folder: Path, writer: Writer, collection: GrpcCollection, signing_key: SigningKey
+    ) -> Rounds:
         """Everything of secure aggregation, behind the service that devices call."""
         admissions = Admissions(folder, self._entropy)
         self._stack.callback(admissions.close)
@@ -204,23 +252,31 @@ class Shuffler:
             decide,
             self._tick_s,
         )
-        return Rounds(self.book, self.rounds, singles, self._clock, self._entropy, self.serving.refuses)
+        return Rounds(
+            self.book, self.rounds, singles, self._clock, self._entropy, self.serving.refuses
+        )
 
     async def _open(self, server: RpcServer, bridge: MqttBridge | None) -> None:
-        """Begin to take reports; both ways are drained together. A broker that can't be reached is waited for while calls are served."""
+        """Begin to take reports; both ways are drained together. A broker that can't be reached is
+        waited for while calls are served.
+        """
         self.port = await server.start()
         self._stack.push_async_callback(_drain, server, bridge)
         if bridge is not None:
             await bridge.start()
 
-    def _bridge(self, broker: BrokerSettings | None, ingress: Ingress, tag: str) -> MqttBridge | None:
+    def _bridge(
+        self, broker: BrokerSettings | None, ingress: Ingress, tag: str
+    ) -> MqttBridge | None:
         if broker is None:
             return None
         return MqttBridge(ingress.take, broker_link(broker, tag, self._entropy), tag, self._entropy)
 
 
 async def _drain(server: RpcServer, bridge: MqttBridge | None) -> None:
-    await asyncio.gather(server.stop(LIMITS.drain_s), *([bridge.stop()] if bridge is not None else []))
+    await asyncio.gather(
+        server.stop(LIMITS.drain_s), *([bridge.stop()] if bridge is not None else [])
+    )
 
 
 async def _end(stop: asyncio.Event, task: asyncio.Task[None]) -> None:
@@ -234,7 +290,9 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:
-    """Run until ``stop``. SIGHUP reads the tasks folder again at once; otherwise every ``reload_s`` seconds."""
+    """Run until ``stop``. SIGHUP reads the tasks folder again at once; otherwise every ``reload_s``
+    seconds.
+    """
     reloading = Reloading(config.reload_s)
     async with Shuffler(config) as shuffler:
 

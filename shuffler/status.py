@@ -1,5 +1,5 @@
-"""What an operator may see: tasks, window states, counts of windows that are decided. Never a count of an open window: watched
-often enough, that would be the arrival times of its reports.
+"""What an operator may see: tasks, window states, counts of windows that are decided. Never a count
+of an open window: watched often enough, that would be the arrival times of its reports.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from shoal.conditions import Condition
 from shoal.errors import Kind
 from shoal.ids import TaskId
+from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.ingress import Ingress
-from shoal.shuffler.lifecycle import Lifecycle
-from shoal.shuffler.mqtt_bridge import MqttBridge
-from shoal.shuffler.round_driver import RoundDriver
-from shoal.shuffler.rounds import Rounds
-from shoal.shuffler.store import Store, WindowRecord
+from shoal.shuffler.reports.ingress import Ingress
+from shoal.shuffler.reports.lifecycle import Lifecycle
+from shoal.shuffler.reports.mqtt_bridge import MqttBridge
+from shoal.shuffler.rounds.driver import RoundDriver
+from shoal.shuffler.rounds.ingress import Rounds
+from shoal.shuffler.stores.store import Store, WindowRecord
 from shoal.shuffler.tasks import TaskBook
 
 _WINDOWS_SHOWN = 200  # per task, the latest
@@ -28,7 +28,9 @@ _PATIENT = 12  # while the analyzer is away or busy: about ten minutes, as pause
 
 
 class StatusPage:
-    """What /status and /metrics (as a Prometheus collector) show, and the conditions of windows, rounds and broker."""
+    """What /status and /metrics (as a Prometheus collector) show, and the conditions of windows,
+    rounds and broker.
+    """
 
     def __init__(
         self,
@@ -41,7 +43,13 @@ class StatusPage:
         rounds: Rounds,
         bridge: MqttBridge | None = None,
     ) -> None:
-        self._book, self._store, self._lifecycle, self._ingress, self._stopping = book, store, lifecycle, ingress, stopping
+        self._book, self._store, self._lifecycle, self._ingress, self._stopping = (
+            book,
+            store,
+            lifecycle,
+            ingress,
+            stopping,
+        )
         self._driver, self._rounds, self._bridge = driver, rounds, bridge
 
     def conditions(self) -> Iterator[Condition]:
@@ -56,12 +64,21 @@ class StatusPage:
             if failures >= (_PATIENT if kind is Kind.UNAVAILABLE else _STUBBORN)
         ]
         if stuck:
-            yield Condition("stuck", "windows", f"{len(stuck)} windows are stuck ({stuck[0].name}): see the log")
+            yield Condition(
+                "stuck", "windows", f"{len(stuck)} windows are stuck ({stuck[0].name}): see the log"
+            )
         unfinished = sum(attempts >= _STUBBORN for attempts in self._driver.failing.values())
         if unfinished:
-            yield Condition("stuck", "rounds", f"{unfinished} windows of rounds can't be finished: see the log")
+            yield Condition(
+                "stuck", "rounds", f"{unfinished} windows of rounds can't be finished: see the log"
+            )
         if self._bridge is not None and self._bridge.trouble:
-            yield Condition("broker", "", f"frames are taken over gRPC alone: {self._bridge.trouble}", stops=False)
+            yield Condition(
+                "broker",
+                "",
+                f"frames are taken over gRPC alone: {self._bridge.trouble}",
+                stops=False,
+            )
 
     def status(self) -> dict[str, Any]:
         """For /status, to which the admin port adds ``ready`` and ``conditions``."""
@@ -76,29 +93,51 @@ class StatusPage:
                     "windows": served.task.windows.count,
                     "min_batch": served.task.min_batch,
                     "max_batch": served.task.max_batch,
-                    "states": {state.name: count for state, count in sorted(_states(records.get(task_id, {})).items())},
+                    "states": {
+                        state.name: count
+                        for state, count in sorted(_states(records.get(task_id, {})).items())
+                    },
                     "shown": [
                         _window_json(number, record, trouble.get(WindowId(task_id, number)))
-                        for number, record in sorted(records.get(task_id, {}).items())[-_WINDOWS_SHOWN:]
+                        for number, record in sorted(records.get(task_id, {}).items())[
+                            -_WINDOWS_SHOWN:
+                        ]
                     ],
                 }
                 for task_id, served in sorted(self._book.served.items())
             ],
             "rounds": {
-                task: {"open": dict(sorted(phases.items())), "ended": dict(sorted(ended.items())), "blamed": self._driver.blamed()[task]}
+                task: {
+                    "open": dict(sorted(phases.items())),
+                    "ended": dict(sorted(ended.items())),
+                    "blamed": self._driver.blamed()[task],
+                }
                 for task, (phases, ended) in sorted(self._driver.counts().items())
             },
-            "refused": {kind.name: count for kind, count in sorted(self._refused().items(), key=lambda item: item[0].value)},
+            "refused": {
+                kind.name: count
+                for kind, count in sorted(self._refused().items(), key=lambda item: item[0].value)
+            },
             **self._mqtt(),
         }
 
     def collect(self) -> Iterator[Metric]:
-        """Prometheus: windows per task and state, reports in decided windows per task and outcome, refusals by kind, and what the bridge
-        to a broker left unanswered: never what it brought.
+        """Prometheus: windows per task and state, reports in decided windows per task and outcome,
+        refusals by kind, and what the bridge to a broker left unanswered: never what it brought.
         """
-        windows = GaugeMetricFamily("shoal_shuffler_windows", "Windows by state", labels=["task", "state"])
-        reports = CounterMetricFamily("shoal_shuffler_reports", "Distinct reports of decided windows", labels=["task", "outcome"])
-        damaged = CounterMetricFamily("shoal_shuffler_damaged_rows", "Acknowledged rows that the disk lost or changed", labels=["task"])
+        windows = GaugeMetricFamily(
+            "shoal_shuffler_windows", "Windows by state", labels=["task", "state"]
+        )
+        reports = CounterMetricFamily(
+            "shoal_shuffler_reports",
+            "Distinct reports of decided windows",
+            labels=["task", "outcome"],
+        )
+        damaged = CounterMetricFamily(
+            "shoal_shuffler_damaged_rows",
+            "Acknowledged rows that the disk lost or changed",
+            labels=["task"],
+        )
         for task_id, records in self._by_task().items():
             damaged.add_metric([task_id.short], sum(record.damaged for record in records.values()))
             for state, count in _states(records).items():
@@ -109,24 +148,40 @@ class StatusPage:
                     totals[record.outcome] += record.reports
             for outcome, total in totals.items():
                 reports.add_metric([task_id.short, outcome.name], total)
-        refused = CounterMetricFamily("shoal_shuffler_refused", "Refused submissions by kind", labels=["kind"])
+        refused = CounterMetricFamily(
+            "shoal_shuffler_refused", "Refused submissions by kind", labels=["kind"]
+        )
         for kind, count in self._refused().items():
             refused.add_metric([kind.name], count)
-        phases = GaugeMetricFamily("shoal_shuffler_open_rounds", "Rounds under way by phase", labels=["task", "phase"])
-        ended = CounterMetricFamily("shoal_shuffler_rounds", "Rounds that ended, by how", labels=["task", "end"])
+        phases = GaugeMetricFamily(
+            "shoal_shuffler_open_rounds", "Rounds under way by phase", labels=["task", "phase"]
+        )
+        ended = CounterMetricFamily(
+            "shoal_shuffler_rounds", "Rounds that ended, by how", labels=["task", "end"]
+        )
         for task, (open_rounds, ends) in self._driver.counts().items():
             for phase, count in open_rounds.items():
                 phases.add_metric([task, phase], count)
             for end, count in ends.items():
                 ended.add_metric([task, end], count)
-        blamed = CounterMetricFamily("shoal_shuffler_blamed", "Devices that broke a round, by proof, once per window", labels=["task"])
+        blamed = CounterMetricFamily(
+            "shoal_shuffler_blamed",
+            "Devices that broke a round, by proof, once per window",
+            labels=["task"],
+        )
         for task, count in self._driver.blamed().items():
             blamed.add_metric([task], count)
         yield from (windows, reports, damaged, refused, phases, ended, blamed)
         if self._bridge is not None:
-            yield GaugeMetricFamily("shoal_shuffler_mqtt_connected", "1 while the MQTT broker is reached", value=self._bridge.connected)
+            yield GaugeMetricFamily(
+                "shoal_shuffler_mqtt_connected",
+                "1 while the MQTT broker is reached",
+                value=self._bridge.connected,
+            )
             dropped = CounterMetricFamily(
-                "shoal_shuffler_mqtt_dropped", "Messages of the broker without a reply, by why", labels=["reason"]
+                "shoal_shuffler_mqtt_dropped",
+                "Messages of the broker without a reply, by why",
+                labels=["reason"],
             )
             for reason, count in self._bridge.dropped.items():
                 dropped.add_metric([reason], count)
@@ -134,7 +189,16 @@ class StatusPage:
 
     def _mqtt(self) -> dict[str, Any]:
         bridge = self._bridge
-        return {} if bridge is None else {"mqtt": {"connected": bridge.connected, "dropped": dict(sorted(bridge.dropped.items()))}}
+        return (
+            {}
+            if bridge is None
+            else {
+                "mqtt": {
+                    "connected": bridge.connected,
+                    "dropped": dict(sorted(bridge.dropped.items())),
+                }
+            }
+        )
 
     def _refused(self) -> Counter[Kind]:
         return self._ingress.refused + self._rounds.refused
@@ -150,7 +214,9 @@ def _states(records: dict[int, WindowRecord]) -> Counter[WindowState]:
     return Counter(record.state for record in records.values())
 
 
-def _window_json(number: int, record: WindowRecord, trouble: tuple[Kind, int] | None) -> dict[str, Any]:
+def _window_json(
+    number: int, record: WindowRecord, trouble: tuple[Kind, int] | None
+) -> dict[str, Any]:
     shown: dict[str, Any] = {"window": number, "state": record.state.name}
     if record.outcome is not None:
         shown["outcome"] = record.outcome.name

@@ -1,8 +1,10 @@
-"""The tasks that this shuffler serves, and the hop keys that open their frames for as long as they may.
+"""The tasks that this shuffler serves, and the hop keys that open their frames for as long as they
+may.
 
-A task folder is read at the start and again later. What can't be served is named by ``conditions`` and stops no other task.
-Tasks are only ever added: a file that goes away leaves its task served until the next start. A hop key is deleted, file and
-memory, once no window that uses it takes reports any more.
+A task folder is read at the start and again later. What can't be served is named by ``conditions``
+and stops no other task. Tasks are only ever added: a file that goes away leaves its task served
+until the next start. A hop key is deleted, file and memory, once no window that uses it takes
+reports any more.
 """
 
 from __future__ import annotations
@@ -11,23 +13,25 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.clock import SureClock
-from shoal.conditions import Condition
+from shoal.clocks.clock import SureClock
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import delete_key_file, load_hpke_key
 from shoal.crypto.trust import Refused, ServedTask, load_task_folder
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.log import get_log
+from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState, row_size
-from shoal.shuffler.store import Store
+from shoal.shuffler.stores.store import Store
 
 log = get_log("shuffler")
 KEY_SUFFIX = ".key"
 
 
 class TaskBook:
-    """``served``: by id; ``keys``: the hop keys in use. Raises CONFIG on construction if there is no folder."""
+    """``served``: by id; ``keys``: the hop keys in use. Raises CONFIG on construction if there is
+    no folder.
+    """
 
     def __init__(
         self,
@@ -39,15 +43,26 @@ class TaskBook:
         signer: bytes,
         delivery_delay_max_s: float = 0.0,
     ) -> None:
-        """``signer``: this shuffler's Ed25519 public key, which every task must name as its shuffler_key."""
+        """``signer``: this shuffler's Ed25519 public key, which every task must name as its
+        shuffler_key.
+        """
         self._delay = delivery_delay_max_s
         self._store, self._clock = store, clock
-        self._tasks_dir, self._keys_dir, self._authorities, self._signer = tasks_dir, keys_dir, authorities, signer
+        self._tasks_dir, self._keys_dir, self._authorities, self._signer = (
+            tasks_dir,
+            keys_dir,
+            authorities,
+            signer,
+        )
         self.served: dict[TaskId, ServedTask] = {}
         self.keys: dict[KeyId, HpkePrivateKey] = {}
         self.keys_by_raw_id: dict[bytes, HpkePrivateKey] = {}  # the same, for look-ups per frame
-        self.roots: dict[bytes, bytes] = {}  # enrolment keys by raw task id, of tasks that admit enrolled devices alone
-        self._undecided: dict[TaskId, dict[int, None]] = {}  # windows that may still take reports, ascending
+        self.roots: dict[
+            bytes, bytes
+        ] = {}  # enrolment keys by raw task id, of tasks that admit enrolled devices alone
+        self._undecided: dict[
+            TaskId, dict[int, None]
+        ] = {}  # windows that may still take reports, ascending
         self._uses: Counter[KeyId] = Counter()  # undecided windows per hop key
         self._retired: set[KeyId] = set()
         self._seen: frozenset[tuple[str, int, int, int]] = frozenset()
@@ -57,7 +72,9 @@ class TaskBook:
         self.retire()
 
     def load(self) -> int:
-        """Read the folder, and serve what can be served; returns how many tasks are new. Raises CONFIG if it can't be read."""
+        """Read the folder, and serve what can be served; returns how many tasks are new. Raises
+        CONFIG if it can't be read.
+        """
         seen = self._listing()
         files = load_task_folder(self._tasks_dir, self._authorities)
         before, served = self._refused, len(self.served)
@@ -77,30 +94,46 @@ class TaskBook:
             if known is None:
                 self._add(one)
             elif known.keys.digest != one.keys.digest:
-                raise ShoalError(Kind.CONFLICT, f"task {one.task.name}: a second key schedule: a task has one, put the first one back")
+                raise ShoalError(
+                    Kind.CONFLICT,
+                    f"task {one.task.name}: a second key schedule: a task has one, put the first "
+                    "one back",
+                )
         except ShoalError as error:
             self._refused[name] = Refused(name, ShoalError(error.kind, f"{name}: {error}"), one)
         else:
             self._refused.pop(name, None)
 
     def reload(self) -> bool:
-        """Take up what is new, if the folder changed, and what was refused, if it can be served by now. Never fails.
+        """Take up what is new, if the folder changed, and what was refused, if it can be served by
+        now. Never fails.
 
         Whether every hop key that a file in the folder names is known now.
         """
+        # whatever a folder does to its reader, the service goes on
         try:
-            passing = any(one.served is None and one.error.kind is Kind.CONFIG for one in self._refused.values())
+            passing = any(
+                one.served is None and one.error.kind is Kind.CONFIG
+                for one in self._refused.values()
+            )
             if self._unread or passing or self._listing() != self._seen:
                 count = self.load()
                 log.info("tasks folder read again", tasks=count)
             for name, one in list(self._refused.items()):
                 if one.served is not None and one.error.kind is not Kind.CONFLICT:
                     self._try(name, one.served)  # for its key, which lies in another folder
-        except Exception as error:  # noqa: BLE001 - whatever a folder does to its reader, the service goes on
+        except Exception as error:  # noqa: BLE001
             self._seen = frozenset()
-            what = str(error) if isinstance(error, ShoalError) else f"the tasks folder can't be read ({type(error).__name__})"
+            what = (
+                str(error)
+                if isinstance(error, ShoalError)
+                else f"the tasks folder can't be read ({type(error).__name__})"
+            )
             if what != self._unread:  # ``retire`` asks every second
-                log.error("the tasks folder was not taken up: mend it (no hop key is deleted before)", error=error)
+                log.error(
+                    "the tasks folder was not taken up: mend it (no hop key is deleted before)",
+                    error=error,
+                )
             self._unread = what
             return False
         return all(one.served is not None for one in self._refused.values())
@@ -108,47 +141,67 @@ class TaskBook:
     def conditions(self) -> Iterator[Condition]:
         """What is not served, and why, for ``Conditions.watch``."""
         if self._unread:
-            yield Condition("task", "", f"{self._unread}: the tasks served before stay, and no hop key is deleted")
+            yield Condition(
+                "task",
+                "",
+                f"{self._unread}: the tasks served before stay, and no hop key is deleted",
+            )
         for one in self._refused.values():
             code = "key" if one.error.kind is Kind.KEY_FILE else "task"
             yield Condition(code, one.name, f"{one.error}; not served")
-        orphans = {window.task_id for window, record in self._store.records().items() if record.state is not WindowState.SHREDDED}
+        orphans = {
+            window.task_id
+            for window, record in self._store.records().items()
+            if record.state is not WindowState.SHREDDED
+        }
         for task_id in orphans - self.served.keys():
             yield Condition(
                 "task",
                 task_id.short,
-                f"data_dir holds reports of task {task_id.short}, which is not served: put its .task and .keys files back into tasks_dir;"
+                f"data_dir holds reports of task {task_id.short}, which is not served: put its "
+                ".task and .keys files back into tasks_dir;"
                 " until then they are neither delivered nor deleted",
             )
 
     def _listing(self) -> frozenset[tuple[str, int, int, int]]:
-        """Raises OSError if the folder can't be read, or is gone; nothing of it then, where that is said by who reads it next."""
+        """Raises OSError if the folder can't be read, or is gone; nothing of it then, where that is
+        said by who reads it next.
+        """
         if not self._tasks_dir.is_dir():
             return frozenset()
         found = ((path.name, path.stat()) for path in self._tasks_dir.iterdir())
-        return frozenset((name, status.st_mtime_ns, status.st_ctime_ns, status.st_size) for name, status in found)
+        return frozenset(
+            (name, status.st_mtime_ns, status.st_ctime_ns, status.st_size) for name, status in found
+        )
 
     def _add(self, served: ServedTask) -> None:
         task, task_id = served.task, served.task_id
         if task.shuffler_key != self._signer:
             raise ShoalError(
-                Kind.CONFIG, f"task {task.name}: it names another shuffler key than signing_key holds: use that key, or another task"
+                Kind.CONFIG,
+                f"task {task.name}: it names another shuffler key than signing_key holds: use that "
+                "key, or another task",
             )
         spare = task.retention_s - task.windows.length_s - task.windows.grace_s
         if self._delay >= spare:
             raise ShoalError(
                 Kind.CONFIG,
-                f"delivery_delay_max_s: task {task.name} leaves {spare} s between a window's last report and the end of its retention: "
+                f"delivery_delay_max_s: task {task.name} leaves {spare} s between a window's last "
+                "report and the end of its retention: "
                 "lower the delay, or batches are deleted undelivered",
             )
         sure = self._clock.decide()
         now = self._clock.now() if sure is None else sure
-        undecided = dict.fromkeys(w for w in range(task.windows.count) if not self._decided(WindowId(task_id, w)))
+        undecided = dict.fromkeys(
+            w for w in range(task.windows.count) if not self._decided(WindowId(task_id, w))
+        )
         keys: dict[KeyId, HpkePrivateKey] = {}
         for window in undecided:
             key_id = served.keys.hop_keys[window].key_id
             # By a clock that is disputed no window is over whose key is still there.
-            wanted = now < task.windows.deadline_of(window) or (sure is None and self.key_path(self._keys_dir, key_id).is_file())
+            wanted = now < task.windows.deadline_of(window) or (
+                sure is None and self.key_path(self._keys_dir, key_id).is_file()
+            )
             if key_id not in self.keys and key_id not in keys and wanted:
                 keys[key_id] = self._load_key(key_id)
         self._store.adopt(task_id, served.keys.digest, Capacity.of(task), row_size(task))
@@ -164,7 +217,8 @@ class TaskBook:
         log.info("task served", task=task_id, name=task.name, windows=len(undecided))
         if task.max_batch and self._delay == 0:
             log.warning(
-                "delivery_delay_max_s is 0 and the task has a max_batch: the time of a delivery shows when the last report came, to about "
+                "delivery_delay_max_s is 0 and the task has a max_batch: the time of a delivery "
+                "shows when the last report came, to about "
                 "a second; set a delay",
                 task=task_id,
                 name=task.name,
@@ -174,7 +228,10 @@ class TaskBook:
         path = self.key_path(self._keys_dir, key_id)
         key = load_hpke_key(path)
         if key.config.key_id != key_id:
-            raise ShoalError(Kind.KEY_FILE, f"key file {path} holds another key than its name says: put the right file there")
+            raise ShoalError(
+                Kind.KEY_FILE,
+                f"key file {path} holds another key than its name says: put the right file there",
+            )
         return key
 
     @staticmethod
@@ -185,10 +242,13 @@ class TaskBook:
         record = self._store.record(window)
         return record is not None and record.state is not WindowState.OPEN
 
-    # --- windows and keys -------------------------------------------------------------------------------------------
+    # --- windows and keys
+    # -------------------------------------------------------------------------------------------
 
     def running(self, now: float) -> Iterator[tuple[ServedTask, WindowId]]:
-        """Undecided windows that have begun, per task in order. Take a list of it before closing any."""
+        """Undecided windows that have begun, per task in order. Take a list of it before closing
+        any.
+        """
         for task_id, windows in self._undecided.items():
             served = self.served[task_id]
             for window in windows:
@@ -197,7 +257,9 @@ class TaskBook:
                 yield served, WindowId(task_id, window)
 
     def nothing_over(self, now: float) -> bool:
-        """Whether by that time no window is over that is not decided: a clock that says so leads to nothing that can't be undone."""
+        """Whether by that time no window is over that is not decided: a clock that says so leads to
+        nothing that can't be undone.
+        """
         return all(
             now < self.served[task_id].task.windows.deadline_of(window)
             for task_id, windows in self._undecided.items()
@@ -217,8 +279,9 @@ class TaskBook:
     def retire(self) -> bool:
         """Delete hop keys that no undecided window uses; whether there were any. May be repeated.
 
-        A task in the folder that is not served yet may use the same key, so nothing is deleted before all of them are taken
-        up: a mistake in the folder, or a folder that is not mounted, keeps the keys until it is mended.
+        A task in the folder that is not served yet may use the same key, so nothing is deleted
+        before all of them are taken up: a mistake in the folder, or a folder that is not mounted,
+        keeps the keys until it is mended.
         """
         if not self._unused() or not self.reload():
             return False
@@ -233,16 +296,26 @@ class TaskBook:
         return retired
 
     def _unused(self) -> list[KeyId]:
-        unused = [key_id for key_id, count in self._uses.items() if count <= 0 and key_id not in self._retired]
+        unused = [
+            key_id
+            for key_id, count in self._uses.items()
+            if count <= 0 and key_id not in self._retired
+        ]
         wanted = self._wanted() if unused and self._refused else frozenset[KeyId]()
         return [key_id for key_id in unused if key_id not in wanted]
 
     def _wanted(self) -> frozenset[KeyId]:
-        """Hop keys of tasks that are refused and may be mended: of windows that still might take reports."""
-        now, refused = self._clock.decide(), [one.served for one in self._refused.values() if one.served is not None]
+        """Hop keys of tasks that are refused and may be mended: of windows that still might take
+        reports.
+        """
+        now, refused = (
+            self._clock.decide(),
+            [one.served for one in self._refused.values() if one.served is not None],
+        )
         return frozenset(
             key.key_id
             for one in refused
             for window, key in enumerate(one.keys.hop_keys)
-            if one.task_id not in self.served and (now is None or now < one.task.windows.deadline_of(window))
+            if one.task_id not in self.served
+            and (now is None or now < one.task.windows.deadline_of(window))
         )

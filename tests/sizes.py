@@ -1,4 +1,6 @@
-"""Two sizes of the same tests: ``make test`` runs the reduced counts, ``make test-full`` (SHOAL_FULL=1) the full ones."""
+"""Two sizes of the same tests: ``make test`` runs the reduced counts, ``make test-full``
+(SHOAL_FULL=1) the full ones.
+"""
 
 from __future__ import annotations
 

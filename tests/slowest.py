@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Most of their time they wait: for processes that start, and for the clock. From the longest to the shortest.
+# Most of their time they wait: for processes that start, and for the clock. From the longest to the
+# shortest.
 SLOWEST = tuple(
     f"tests/{name}"
     for name in (
@@ -32,7 +33,9 @@ _BETWEEN = 3  # files after each of them, so that some compute while others wait
 
 
 def in_turns(files: Iterable[str]) -> list[str]:
-    """The same files: the longest early, because one that starts last keeps a core idle meanwhile; each is followed by some others."""
+    """The same files: the longest early, because one that starts last keeps a core idle meanwhile;
+    each is followed by some others.
+    """
     rest = list(dict.fromkeys(files))
     found: list[str] = []
     for name in SLOWEST:

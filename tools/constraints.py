@@ -1,8 +1,9 @@
-"""Refresh constraints.txt: resolve every extra in a fresh virtual environment and write down names and exact versions.
+"""Refresh constraints.txt: resolve every extra in a fresh virtual environment and write down names
+and exact versions.
 
-``make constraints``. Run by Python 3.11, the oldest that Shoal supports: what installs there installs on the later ones
-too, while the newest numpy and scipy drop 3.11 first. No addresses and no hashes: whichever index pip is set up with
-serves the files.
+``make constraints``. Run by Python 3.11, the oldest that Shoal supports: what installs there
+installs on the later ones too, while the newest numpy and scipy drop 3.11 first. No addresses and
+no hashes: whichever index pip is set up with serves the files.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ def normal(name: str) -> str:
 
 
 def read(text: str) -> dict[str, str]:
-    """Normal name -> version of a constraints file. Raises ValueError at a line that is anything but NAME==VERSION or a comment."""
+    """Normal name -> version of a constraints file. Raises ValueError at a line that is anything
+    but NAME==VERSION or a comment.
+    """
     versions: dict[str, str] = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
             continue
         match = _LINE.fullmatch(line)
         if match is None or normal(match[1]) in versions:
-            raise ValueError(f"constraints.txt: {line!r} is not NAME==VERSION, or the name is there twice")
+            raise ValueError(
+                f"constraints.txt: {line!r} is not NAME==VERSION, or the name is there twice"
+            )
         versions[normal(match[1])] = match[2]
     return versions
 
@@ -53,7 +58,9 @@ def resolve() -> dict[str, str]:
         pip = [f"{folder}/bin/python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
         subprocess.run([*pip, "install", "--upgrade", BUILDER], check=True)
         subprocess.run([*pip, "install", "--no-build-isolation", f"{ROOT}[{EXTRAS}]"], check=True)
-        frozen = subprocess.run([*pip, "freeze", "--all"], check=True, capture_output=True, text=True).stdout
+        frozen = subprocess.run(
+            [*pip, "freeze", "--all"], check=True, capture_output=True, text=True
+        ).stdout
     lines = [line for line in frozen.splitlines() if _LINE.fullmatch(line)]
     versions = read("\n".join(lines))
     return {name: version for name, version in versions.items() if name not in {"pip", "shoal"}}
@@ -61,7 +68,11 @@ def resolve() -> dict[str, str]:
 
 def main() -> int:
     if sys.version_info[:2] != (3, 11):
-        print("tools/constraints.py: run it with Python 3.11, the oldest supported: its versions fit the later ones too", file=sys.stderr)
+        print(
+            "tools/constraints.py: run it with Python 3.11, the oldest supported: its versions fit "
+            "the later ones too",
+            file=sys.stderr,
+        )
         return 2
     old = read(FILE.read_text()) if FILE.exists() else {}
     new = resolve()

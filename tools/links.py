@@ -1,7 +1,9 @@
-"""Make .links/shoal: one link per package folder and per entry of common/, so that type checkers see ``shoal.*``.
+"""Make .links/shoal: one link per package folder and per entry of common/, so that type checkers
+see ``shoal.*``.
 
-Type checkers can't follow an editable installation of mapped folders. ``make lint`` and ``make links`` make the links anew each time, so
-they are neither committed nor ever stale. Editors can be pointed at .links too.
+Type checkers can't follow an editable installation of mapped folders. ``make lint`` and ``make
+links`` make the links anew each time, so they are neither committed nor ever stale. Editors can be
+pointed at .links too.
 """
 
 from __future__ import annotations
@@ -10,7 +12,16 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("protos", "crypto", "mechanisms", "accounting", "clients", "shuffler", "analyzer", "cli")
+PACKAGES = (
+    "protos",
+    "crypto",
+    "mechanisms",
+    "accounting",
+    "clients",
+    "shuffler",
+    "analyzer",
+    "cli",
+)
 
 
 def wanted() -> dict[str, Path]:

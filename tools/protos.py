@@ -1,4 +1,5 @@
-"""Generate the Python code of protos/*.proto: ``python tools/protos.py [OUT]`` (default: beside the .proto files).
+"""Generate the Python code of protos/*.proto: ``python tools/protos.py [OUT]`` (default: beside the
+.proto files).
 
 The generated files are committed; a test generates them anew and compares.
 """
@@ -15,7 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def generate(out: Path) -> list[Path]:
-    """Write *_pb2.py, *_pb2.pyi, *_pb2_grpc.py, *_pb2_grpc.pyi for every .proto into ``out``; return the files."""
+    """Write *_pb2.py, *_pb2.pyi, *_pb2_grpc.py, *_pb2_grpc.pyi for every .proto into ``out``;
+    return the files.
+    """
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in"
         package = source / "shoal" / "protos"
@@ -28,7 +31,10 @@ def generate(out: Path) -> list[Path]:
         bin_dir = Path(sys.executable).parent
         subprocess.run(
             [sys.executable, "-m", "grpc_tools.protoc", f"-I{source}"]
-            + [f"--plugin=protoc-gen-{tool}={bin_dir}/protoc-gen-{tool}" for tool in ("mypy", "mypy_grpc")]
+            + [
+                f"--plugin=protoc-gen-{tool}={bin_dir}/protoc-gen-{tool}"
+                for tool in ("mypy", "mypy_grpc")
+            ]
             + [f"--{tool}_out={made}" for tool in ("python", "grpc_python", "mypy", "mypy_grpc")]
             + [f"shoal/protos/{name}" for name in names],
             check=True,

@@ -1,8 +1,10 @@
-"""Make our own test vectors: ``python tools/vectors.py [FILE]`` writes tests/vectors/shoal_wire_v1.json.
+"""Make our own test vectors: ``python tools/vectors.py [FILE]`` writes
+tests/vectors/shoal_wire_v1.json.
 
-Sealing draws fresh randomness, so sealed bytes are made once: where the file has an entry that differs from the new one in nothing else,
-its sealed bytes stay, and a second run writes the same file. The tests (here and in any other implementation) replay it: open what must
-open, refuse what must be refused. Keys are SHA-256 of a label: public test keys, never to be used for anything else.
+Sealing draws fresh randomness, so sealed bytes are made once: where the file has an entry that
+differs from the new one in nothing else, its sealed bytes stay, and a second run writes the same
+file. The tests (here and in any other implementation) replay it: open what must open, refuse what
+must be refused. Keys are SHA-256 of a label: public test keys, never to be used for anything else.
 """
 
 from __future__ import annotations
@@ -15,7 +17,16 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from vectors_enrolment import admissions, bad_admissions
 from vectors_replies import bad_replies, replies
-from vectors_tasks import Json, bad_documents, documents, domains, fixed, hpke_key, mechanisms, signing_key
+from vectors_tasks import (
+    Json,
+    bad_documents,
+    documents,
+    domains,
+    fixed,
+    hpke_key,
+    mechanisms,
+    signing_key,
+)
 
 from shoal.crypto.envelope import (
     HEADER_SIZE,
@@ -51,7 +62,8 @@ def flipped(data: bytes, place: int, bit: int = 0) -> bytes:
     return bytes(changed)
 
 
-# --- keys and ids -----------------------------------------------------------------------------------------------------
+# --- keys and ids
+# --------------------------------------------------------------------------------------------------
 
 
 def keys() -> list[Json]:
@@ -90,18 +102,26 @@ def bad_configurations() -> list[Json]:
         "export-only AEAD": good.raw[:4] + b"\xff\xff" + good.raw[6:],
         "hybrid KEM with an X25519 key": hybrid.raw[:6] + good.public_key,
         "X25519 key with its top bit set": good.raw[:-1] + bytes([good.raw[-1] | 0x80]),
-        "X25519 key of a number above the prime": good.raw[:6] + (2**255 - 19 + 9).to_bytes(32, "little"),
+        "X25519 key of a number above the prime": good.raw[:6]
+        + (2**255 - 19 + 9).to_bytes(32, "little"),
         "X25519 key of all ones": good.raw[:6] + b"\xff" * 32,
-        "hybrid key with the top bit of its X25519 part set": hybrid.raw[:-1] + bytes([hybrid.raw[-1] | 0x80]),
+        "hybrid key with the top bit of its X25519 part set": hybrid.raw[:-1]
+        + bytes([hybrid.raw[-1] | 0x80]),
         "X25519 point of order 1": good.raw[:6] + bytes(32),
-        "X25519 point of order 8": good.raw[:6] + bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
-        "hybrid with an ML-KEM coefficient above the modulus": hybrid.raw[:6] + b"\xff\xff\xff" + hybrid.public_key[3:],
+        "X25519 point of order 8": good.raw[:6]
+        + bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+        "hybrid with an ML-KEM coefficient above the modulus": hybrid.raw[:6]
+        + b"\xff\xff\xff"
+        + hybrid.public_key[3:],
         "hybrid with a zero X25519 half": hybrid.raw[:-32] + bytes(32),
     }
-    return [{"name": name, "configuration": raw.hex(), "kind": "INVALID"} for name, raw in cases.items()]
+    return [
+        {"name": name, "configuration": raw.hex(), "kind": "INVALID"} for name, raw in cases.items()
+    ]
 
 
-# --- inner layer ------------------------------------------------------------------------------------------------------
+# --- inner layer
+# --------------------------------------------------------------------------------------------------
 
 
 def reports() -> list[Json]:
@@ -124,7 +144,9 @@ def reports() -> list[Json]:
 
 
 def bad_reports() -> list[Json]:
-    """Sealed for (task, WINDOW, key) unless the name says otherwise; all to be opened under that info."""
+    """Sealed for (task, WINDOW, key) unless the name says otherwise; all to be opened under that
+    info.
+    """
     entries = []
     for suite in SuiteId:
         config = hpke_key(suite, "analyzer").config
@@ -134,7 +156,9 @@ def bad_reports() -> list[Json]:
         cases = {
             "other task": seal_report(config, TaskId(fixed("other task")), WINDOW, NONCE, b"\x01"),
             "other window": seal_report(config, TASK_ID, WINDOW + 1, NONCE, b"\x01"),
-            "info with another key id": seal(config, NONCE + b"\x01", report_info(TASK_ID, WINDOW, other_config.key_id)),
+            "info with another key id": seal(
+                config, NONCE + b"\x01", report_info(TASK_ID, WINDOW, other_config.key_id)
+            ),
             "empty info": seal(config, NONCE + b"\x01", b""),
             "for another key": seal_report(other_config, TASK_ID, WINDOW, NONCE, b"\x01"),
             "one byte short": good[:-1],
@@ -148,18 +172,30 @@ def bad_reports() -> list[Json]:
             "plaintext shorter than a nonce": seal(config, NONCE[:15], info),
         }
         entries += [
-            {"suite": suite.value, "name": name, "info": info.hex(), "sealed": sealed.hex(), "kind": "INVALID"}
+            {
+                "suite": suite.value,
+                "name": name,
+                "info": info.hex(),
+                "sealed": sealed.hex(),
+                "kind": "INVALID",
+            }
             for name, sealed in cases.items()
         ]
     return entries
 
 
-# --- hop layer --------------------------------------------------------------------------------------------------------
+# --- hop layer
+# --------------------------------------------------------------------------------------------------
 
 
-def content_for(suite: SuiteId, window: int, messages: int, admission: bytes, report: bytes = b"\x01") -> HopContent:
+def content_for(
+    suite: SuiteId, window: int, messages: int, admission: bytes, report: bytes = b"\x01"
+) -> HopContent:
     config = hpke_key(suite, "analyzer").config
-    sealed = tuple(seal_report(config, TASK_ID, window, fixed(f"nonce {i}", 16), report) for i in range(messages))
+    sealed = tuple(
+        seal_report(config, TASK_ID, window, fixed(f"nonce {i}", 16), report)
+        for i in range(messages)
+    )
     return HopContent(TASK_ID, window, ACK_KEY, config.key_id, admission, sealed)
 
 
@@ -169,7 +205,9 @@ def frames() -> list[Json]:
     for suite in SuiteId:
         config = hpke_key(suite, "hop").config
         for window, messages, admission, hop in shapes:
-            entries.append(_frame_entry(config, content_for(suite, window, messages, admission), hop))
+            entries.append(
+                _frame_entry(config, content_for(suite, window, messages, admission), hop)
+            )
     return entries
 
 
@@ -186,7 +224,10 @@ def _frame_entry(config: PublicKeyConfig, content: HopContent, hop: int = 0) -> 
         "admission": content.admission.hex(),
         "sealed": [message.hex() for message in content.sealed],
         "frame": frame.hex(),
-        "receipts": [{"status": status, "mac": receipt_mac(ACK_KEY, status, frame).hex()} for status in (0, 7, 255)],
+        "receipts": [
+            {"status": status, "mac": receipt_mac(ACK_KEY, status, frame).hex()}
+            for status in (0, 7, 255)
+        ],
     }
 
 
@@ -197,24 +238,39 @@ def _largest() -> int:
     """Bytes of the largest report whose frames have the smallest size, in every window."""
 
     def fits(report_size: int) -> bool:
-        return frame_size(BORDER_SUITE, 1, sealed_size(BORDER_SUITE, report_size)) == LIMITS.frame_sizes[0]
+        return (
+            frame_size(BORDER_SUITE, 1, sealed_size(BORDER_SUITE, report_size))
+            == LIMITS.frame_sizes[0]
+        )
 
     return max(size for size in range(1, LIMITS.frame_sizes[0]) if fits(size))
 
 
 def borders() -> list[Json]:
-    """The last report of one size and the first of the next, in window 0, whose number is not written, and in another one."""
+    """The last report of one size and the first of the next, in window 0, whose number is not
+    written, and in another one.
+    """
     config, largest = hpke_key(BORDER_SUITE, "hop").config, _largest()
     return [
-        {"report_size": size, "size": wanted, **_frame_entry(config, content_for(BORDER_SUITE, window, 1, b"", b"\x01" * size))}
+        {
+            "report_size": size,
+            "size": wanted,
+            **_frame_entry(config, content_for(BORDER_SUITE, window, 1, b"", b"\x01" * size)),
+        }
         for size, wanted in zip((largest, largest + 1), LIMITS.frame_sizes, strict=False)
         for window in (0, WINDOW)
     ]
 
 
 def bad_borders() -> list[Json]:
-    """Sealed correctly, but of another size than every frame of a task with reports of that size."""
-    config, (small, middle, _), largest = hpke_key(BORDER_SUITE, "hop").config, LIMITS.frame_sizes, _largest()
+    """Sealed correctly, but of another size than every frame of a task with reports of that
+    size.
+    """
+    config, (small, middle, _), largest = (
+        hpke_key(BORDER_SUITE, "hop").config,
+        LIMITS.frame_sizes,
+        _largest(),
+    )
     cases = {
         "window 0, as small as what it holds": (0, largest + 1, small),
         "window 0, one size too large": (0, largest, middle),
@@ -227,14 +283,23 @@ def bad_borders() -> list[Json]:
             "name": name,
             "report_size": report_size,
             "window": window,
-            "frame": _frame_of(config, _with_length(_payload(window, b"\x01" * report_size)), size=size).hex(),
+            "frame": _frame_of(
+                config, _with_length(_payload(window, b"\x01" * report_size)), size=size
+            ).hex(),
             "kind": "INVALID",
         }
         for name, (window, report_size, size) in cases.items()
     ]
 
 
-def _frame_of(config: PublicKeyConfig, plaintext: bytes, *, hop: int = 0, info: bytes | None = None, size: int = 512) -> bytes:
+def _frame_of(
+    config: PublicKeyConfig,
+    plaintext: bytes,
+    *,
+    hop: int = 0,
+    info: bytes | None = None,
+    size: int = 512,
+) -> bytes:
     """A frame around any plaintext at all, padded to ``size`` bytes in all where it is shorter."""
     plaintext = plaintext.ljust(size - HEADER_SIZE - config.suite.overhead, b"\x00")
     sealed = seal(config, plaintext, hop_info(hop, config.key_id) if info is None else info)
@@ -278,9 +343,18 @@ def _damaged_frames(config: PublicKeyConfig, good: bytes) -> dict[str, tuple[byt
         "bit flipped in the ciphertext": (flipped(good, enc_end), "INVALID"),
         "bit flipped in the padding": (flipped(good, -17), "INVALID"),
         "bit flipped in the tag": (flipped(good, -1), "INVALID"),
-        "sealed correctly, but 600 bytes long": (_frame_of(config, _with_length(_payload()), size=600), "INVALID"),
-        "info of hop 1": (_frame_of(config, _with_length(_payload()), info=hop_info(1, config.key_id)), "INVALID"),
-        "info with another key id": (_frame_of(config, _with_length(_payload()), info=hop_info(0, other.key_id)), "INVALID"),
+        "sealed correctly, but 600 bytes long": (
+            _frame_of(config, _with_length(_payload()), size=600),
+            "INVALID",
+        ),
+        "info of hop 1": (
+            _frame_of(config, _with_length(_payload()), info=hop_info(1, config.key_id)),
+            "INVALID",
+        ),
+        "info with another key id": (
+            _frame_of(config, _with_length(_payload()), info=hop_info(0, other.key_id)),
+            "INVALID",
+        ),
     }
 
 
@@ -315,8 +389,13 @@ def bad_frames() -> list[Json]:
     """All to be opened as hop 0 with the hop key of suite 1."""
     config = hpke_key(SuiteId.X25519_AES128, "hop").config
     good = seal_frame(config, content_for(SuiteId.X25519_AES128, WINDOW, 1, b""))
-    cases = _damaged_frames(config, good) | {name: (frame, "INVALID") for name, frame in _malformed_frames(config).items()}
-    return [{"suite": 1, "hop": 0, "name": name, "frame": frame.hex(), "kind": kind} for name, (frame, kind) in cases.items()]
+    cases = _damaged_frames(config, good) | {
+        name: (frame, "INVALID") for name, frame in _malformed_frames(config).items()
+    }
+    return [
+        {"suite": 1, "hop": 0, "name": name, "frame": frame.hex(), "kind": kind}
+        for name, (frame, kind) in cases.items()
+    ]
 
 
 def bad_receipts(frame: bytes) -> list[Json]:
@@ -331,12 +410,20 @@ def bad_receipts(frame: bytes) -> list[Json]:
         "bit flipped": (0, flipped(good, 0)),
     }
     return [
-        {"name": name, "ack_key": ACK_KEY.hex(), "status": status, "frame": frame.hex(), "mac": mac.hex(), "kind": "BAD_SIGNATURE"}
+        {
+            "name": name,
+            "ack_key": ACK_KEY.hex(),
+            "status": status,
+            "frame": frame.hex(),
+            "mac": mac.hex(),
+            "kind": "BAD_SIGNATURE",
+        }
         for name, (status, mac) in cases.items()
     ]
 
 
-# --- signatures -------------------------------------------------------------------------------------------------------
+# --- signatures
+# --------------------------------------------------------------------------------------------------
 
 
 def signatures() -> list[Json]:
@@ -391,7 +478,10 @@ def make() -> Json:
     """All vectors. Bytes are hexadecimal; 64-bit and larger integers are decimal text."""
     good_frames = frames()
     return {
-        "provenance": "Made once by tools/vectors.py; docs/WIRE.md explains every field. Test keys: SHA-256 of a label.",
+        "provenance": (
+            "Made once by tools/vectors.py; docs/WIRE.md explains every field. Test keys: SHA-256 "
+            "of a label."
+        ),
         "keys": keys(),
         "reports": reports(),
         "frames": good_frames,
@@ -427,7 +517,9 @@ def settled(node: Any) -> Any:
 
 
 def kept(new: Any, old: Any) -> Any:
-    """``new``, with the entries of ``old`` that say the same: only their sealed bytes are others."""
+    """``new``, with the entries of ``old`` that say the same: only their sealed bytes are
+    others.
+    """
     if isinstance(new, dict) and isinstance(old, dict):
         return {name: kept(value, old.get(name)) for name, value in new.items()}
     if isinstance(new, list) and isinstance(old, list):

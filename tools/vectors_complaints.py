@@ -1,4 +1,6 @@
-"""Complaints for the test vectors: what a dealer dealt, the shared secret given away, the proof, and who is guilty."""
+"""Complaints for the test vectors: what a dealer dealt, the shared secret given away, the proof,
+and who is guilty.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,34 @@ DEALER, COMPLAINER = 3, 300
 
 
 def complaints() -> list[Json]:
-    """One ciphertext that opens, one with a flipped bit, one that holds no shares; and false evidence."""
+    """One ciphertext that opens, one with a flipped bit, one that holds no shares; and false
+    evidence.
+    """
     round_id = Digest(fixed("round id"))
-    dealer, complainer = (X25519PrivateKey.from_private_bytes(fixed(label)) for label in ("dealer share key", "complainer share key"))
+    dealer, complainer = (
+        X25519PrivateKey.from_private_bytes(fixed(label))
+        for label in ("dealer share key", "complainer share key")
+    )
     keys = [key.public_key().public_bytes_raw() for key in (dealer, complainer)]
     key = share_key(pads.agree(dealer, keys[1]), round_id, *keys)
     pair = SharePair(*(fixed(f"share of {secret}").rjust(33, b"\x00") for secret in "bs"))
     good = seal_shares(key, pair, round_id, DEALER, COMPLAINER)
     empty = _no_shares(key, round_id)
     made: list[Json] = []
-    for name, ciphertext in (("opens", good), ("does not open", bytes((good[0] ^ 1,)) + good[1:]), ("holds no shares", empty)):
+    for name, ciphertext in (
+        ("opens", good),
+        ("does not open", bytes((good[0] ^ 1,)) + good[1:]),
+        ("holds no shares", empty),
+    ):
         dispute = Dispute(round_id, DEALER, keys[0], COMPLAINER, keys[1], ciphertext)
         shared, proof = dispute.prove(complainer, SeededEntropy(f"complaint: {name}"))
         made.append(_entry(name, dispute, shared, proof, fixed("complainer share key")))
     bad = Dispute(round_id, DEALER, keys[0], COMPLAINER, keys[1], bytes((good[0] ^ 1,)) + good[1:])
     shared, proof = dispute.prove(complainer, SeededEntropy("complaint: false evidence"))
     made.append(_entry("another shared secret", bad, fixed("another shared secret"), proof, b""))
-    made.append(_entry("a bit of the proof", bad, shared, proof[:-1] + bytes((proof[-1] ^ 1,)), b""))
+    made.append(
+        _entry("a bit of the proof", bad, shared, proof[:-1] + bytes((proof[-1] ^ 1,)), b"")
+    )
     return made
 
 

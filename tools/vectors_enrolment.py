@@ -1,6 +1,8 @@
-"""The part of our test vectors that is about enrolled devices: certificates and admission proofs. See tools/vectors.py.
+"""The part of our test vectors that is about enrolled devices: certificates and admission proofs.
+See tools/vectors.py.
 
-Nothing here is random: Ed25519 is deterministic, and the sealed messages are test bytes that nobody could open.
+Nothing here is random: Ed25519 is deterministic, and the sealed messages are test bytes that nobody
+could open.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import hashlib
 
 from vectors_tasks import Json, fixed, signing_key
 
-from shoal.crypto.enrolment import Certificate, DeviceIdentity, issue, prove
+from shoal.crypto.admission.enrolment import Certificate, DeviceIdentity, issue, prove
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.ids import TaskId
 from shoal.protos.pairwise_pb2 import AdmissionProof, SignedCertificate
@@ -18,7 +20,10 @@ NOT_BEFORE, NOT_AFTER = 1_800_000_000, 1_831_536_000
 NOW = 1_800_100_000
 WINDOW = 7
 TASK_ID = TaskId(fixed("task id"))
-MESSAGES = (fixed("sealed message 0") + fixed("more of it"), fixed("sealed message 1") + fixed("more of that"))
+MESSAGES = (
+    fixed("sealed message 0") + fixed("more of it"),
+    fixed("sealed message 1") + fixed("more of that"),
+)
 
 
 def identity(device: str = "device", root: str = "enrolment") -> DeviceIdentity:
@@ -27,7 +32,9 @@ def identity(device: str = "device", root: str = "enrolment") -> DeviceIdentity:
 
 
 def admissions() -> list[Json]:
-    """Proofs that hold: in two windows, with one message and with two, on the first and on the last second of a certificate."""
+    """Proofs that hold: in two windows, with one message and with two, on the first and on the last
+    second of a certificate.
+    """
     entries = []
     who = identity()
     for window, count, now in ((0, 1, NOT_BEFORE), (WINDOW, 2, NOW), (2**32 - 1, 1, NOT_AFTER)):
@@ -53,12 +60,17 @@ def admissions() -> list[Json]:
 
 
 def bad_admissions() -> list[Json]:
-    """Each claims to be a proof for (TASK_ID, WINDOW, both messages), under the enrolment key, at NOW unless the name says otherwise."""
+    """Each claims to be a proof for (TASK_ID, WINDOW, both messages), under the enrolment key, at
+    NOW unless the name says otherwise.
+    """
     who = identity()
     good = prove(who, TASK_ID, WINDOW, MESSAGES)
     cases: dict[str, tuple[bytes, int]] = {
         "none": (b"", NOW),
-        "certificate of another authority": (prove(identity(root="other enrolment"), TASK_ID, WINDOW, MESSAGES), NOW),
+        "certificate of another authority": (
+            prove(identity(root="other enrolment"), TASK_ID, WINDOW, MESSAGES),
+            NOW,
+        ),
         "a second before the certificate holds": (good, NOT_BEFORE - 1),
         "a second after the certificate has expired": (good, NOT_AFTER + 1),
         "for another task": (prove(who, TaskId(fixed("other task")), WINDOW, MESSAGES), NOW),
@@ -66,21 +78,51 @@ def bad_admissions() -> list[Json]:
         "for other sealed messages": (prove(who, TASK_ID, WINDOW, MESSAGES[:1] * 2), NOW),
         "for the messages in another order": (prove(who, TASK_ID, WINDOW, MESSAGES[::-1]), NOW),
         "for one of the messages": (prove(who, TASK_ID, WINDOW, MESSAGES[:1]), NOW),
-        "signed by another device": (_proof(who.certificate, _signature(signing_key("other device"))), NOW),
-        "signed in another context": (_proof(who.certificate, who.key.sign(SigningContext.ROUND_KEYS, _statement())), NOW),
-        "certificate without a signature": (_proof(SignedCertificate(certificate=_raw()).SerializeToString(), _signature(who.key)), NOW),
-        "certificate signed by the device itself": (_proof(_signed(_raw(), who.key), _signature(who.key)), NOW),
-        "certificate that holds until the year 3100": (_proof(_signed_by_root(_raw(not_after_s=35_659_000_000)), _signature(who.key)), NOW),
-        "certificate of version 2": (_proof(_signed_by_root(b"\x08\x02" + _raw()[2:]), _signature(who.key)), NOW),
-        "certificate with an unknown field": (_proof(_signed_by_root(_raw() + bytes.fromhex("7a0101")), _signature(who.key)), NOW),
-        "certificate with its fields in another order": (_proof(_signed_by_root(_raw()[2:] + _raw()[:2]), _signature(who.key)), NOW),
-        "certificate with a key of 31 bytes": (_proof(_signed_by_root(_short_key()), _signature(who.key)), NOW),
+        "signed by another device": (
+            _proof(who.certificate, _signature(signing_key("other device"))),
+            NOW,
+        ),
+        "signed in another context": (
+            _proof(who.certificate, who.key.sign(SigningContext.ROUND_KEYS, _statement())),
+            NOW,
+        ),
+        "certificate without a signature": (
+            _proof(SignedCertificate(certificate=_raw()).SerializeToString(), _signature(who.key)),
+            NOW,
+        ),
+        "certificate signed by the device itself": (
+            _proof(_signed(_raw(), who.key), _signature(who.key)),
+            NOW,
+        ),
+        "certificate that holds until the year 3100": (
+            _proof(_signed_by_root(_raw(not_after_s=35_659_000_000)), _signature(who.key)),
+            NOW,
+        ),
+        "certificate of version 2": (
+            _proof(_signed_by_root(b"\x08\x02" + _raw()[2:]), _signature(who.key)),
+            NOW,
+        ),
+        "certificate with an unknown field": (
+            _proof(_signed_by_root(_raw() + bytes.fromhex("7a0101")), _signature(who.key)),
+            NOW,
+        ),
+        "certificate with its fields in another order": (
+            _proof(_signed_by_root(_raw()[2:] + _raw()[:2]), _signature(who.key)),
+            NOW,
+        ),
+        "certificate with a key of 31 bytes": (
+            _proof(_signed_by_root(_short_key()), _signature(who.key)),
+            NOW,
+        ),
         "with an unknown field": (good + bytes.fromhex("7a0101"), NOW),
         "signature first": (good[-66:] + good[:-66], NOW),
         "one byte short": (good[:-1], NOW),
         "one byte long": (good + b"\x00", NOW),
         "bit flipped in the certificate": (good[:20] + bytes((good[20] ^ 1,)) + good[21:], NOW),
-        "bit flipped in the certificate's signature": (good[:80] + bytes((good[80] ^ 1,)) + good[81:], NOW),
+        "bit flipped in the certificate's signature": (
+            good[:80] + bytes((good[80] ^ 1,)) + good[81:],
+            NOW,
+        ),
         "bit flipped in the device's signature": (good[:-1] + bytes((good[-1] ^ 1,)), NOW),
     }
     return [
@@ -118,7 +160,9 @@ def _short_key() -> bytes:
 
 
 def _signed(certificate: bytes, key: SigningKey) -> bytes:
-    return SignedCertificate(certificate=certificate, signature=key.sign(SigningContext.ENROLMENT, certificate)).SerializeToString()
+    return SignedCertificate(
+        certificate=certificate, signature=key.sign(SigningContext.ENROLMENT, certificate)
+    ).SerializeToString()
 
 
 def _signed_by_root(certificate: bytes) -> bytes:

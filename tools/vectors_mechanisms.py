@@ -1,8 +1,10 @@
-"""Make the randomizers' test vectors: ``python tools/vectors_mechanisms.py`` writes tests/vectors/mechanisms/NAME.json, one per member.
+"""Make the randomizers' test vectors: ``python tools/vectors_mechanisms.py`` writes
+tests/vectors/mechanisms/NAME.json, one per member.
 
-A vector is a task's integers, a cell, the random bytes that a device drew (all requests joined) and the report that it must make of
-them. Another implementation replays them; docs/WIRE.md says how words are read. Some streams begin with words of zeros, which uniform
-draws refuse for most bounds. ``refuse`` lists rows of the right length that are no reports. The same at every run.
+A vector is a task's integers, a cell, the random bytes that a device drew (all requests joined) and
+the report that it must make of them. Another implementation replays them; docs/WIRE.md says how
+words are read. Some streams begin with words of zeros, which uniform draws refuse for most bounds.
+``refuse`` lists rows of the right length that are no reports. The same at every run.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _SETTINGS, _LARGE = 7, 100  # settings per domain; beyond so many cells one sett
 
 
 class Recorder:
-    """Random bytes by SHA-256 in counter mode, written down. ``zeros``: the first requests of 4 bytes, so many, are zeros."""
+    """Random bytes by SHA-256 in counter mode, written down. ``zeros``: the first requests of 4
+    bytes, so many, are zeros.
+    """
 
     def __init__(self, label: str, zeros: int) -> None:
         self._label, self._zeros, self._requests = label, zeros, 0
@@ -46,7 +50,10 @@ class Recorder:
             drawn = bytes(4)
         else:
             blocks = range(-(-count // 32))
-            drawn = b"".join(hashlib.sha256(f"{self._label} {self._requests} {block}".encode()).digest() for block in blocks)[:count]
+            drawn = b"".join(
+                hashlib.sha256(f"{self._label} {self._requests} {block}".encode()).digest()
+                for block in blocks
+            )[:count]
         self.drawn += drawn
         return drawn
 
@@ -82,9 +89,17 @@ def _reports(mechanism: Mechanism, domain: Domain, title: str) -> list[dict[str,
     found = []
     for cell in sorted({0, last // 2, last}) if domain.size <= _LARGE else [last]:
         for zeros in (0, 2):
-            entropy = Recorder(f"{mechanism.name} {title} {mechanism.spec.parameters} {cell}", zeros)
+            entropy = Recorder(
+                f"{mechanism.name} {title} {mechanism.spec.parameters} {cell}", zeros
+            )
             report = mechanism.randomize_one(cell, entropy)
-            found.append({"cell": _number(cell), "entropy": entropy.drawn.hex(), "report": [message.hex() for message in report]})
+            found.append(
+                {
+                    "cell": _number(cell),
+                    "entropy": entropy.drawn.hex(),
+                    "report": [message.hex() for message in report],
+                }
+            )
     return [entry for at, entry in enumerate(found) if entry not in found[:at]]
 
 
@@ -94,10 +109,16 @@ def _number(cell: int) -> int | str:
 
 
 def _no_reports(mechanism: Mechanism) -> list[bytes]:
-    """Rows of the right length that ``valid`` refuses: all bits, none, the lowest alone, the highest alone."""
+    """Rows of the right length that ``valid`` refuses: all bits, none, the lowest alone, the
+    highest alone.
+    """
     size = mechanism.report_size
     rows = (bytes(size), b"\xff" * size, bytes(size - 1) + b"\x01", b"\x80" + bytes(size - 1))
-    return [row for row in rows if not mechanism.valid(np.frombuffer(row, dtype=np.uint8).reshape(1, size))[0]]
+    return [
+        row
+        for row in rows
+        if not mechanism.valid(np.frombuffer(row, dtype=np.uint8).reshape(1, size))[0]
+    ]
 
 
 def text(name: str) -> str:

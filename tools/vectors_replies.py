@@ -1,7 +1,8 @@
-"""The part of our test vectors that is about replies through a broker (docs/WIRE.md, section 15). See tools/vectors.py.
+"""The part of our test vectors that is about replies through a broker (docs/WIRE.md, section 15).
+See tools/vectors.py.
 
-Nothing here is random: nonces are test bytes, and the frames are test bytes of a frame's size that nobody could open. A reply knows of a
-frame its hash and its ack key alone.
+Nothing here is random: nonces are test bytes, and the frames are test bytes of a frame's size that
+nobody could open. A reply knows of a frame its hash and its ack key alone.
 """
 
 from __future__ import annotations
@@ -44,9 +45,14 @@ def reply_of(frame: bytes, ack_key: bytes | None, status: int) -> bytes:
 
 
 def replies() -> list[Json]:
-    """Every status for one frame, and two frames that differ in hash and key under the same nonce."""
+    """Every status for one frame, and two frames that differ in hash and key under the same
+    nonce.
+    """
     entries = []
-    for frame, ack_key, statuses in ((FRAME, ACK_KEY, STATUSES), (OTHER, OTHER_KEY, (ACCEPTED, Kind.WINDOW_CLOSED.value))):
+    for frame, ack_key, statuses in (
+        (FRAME, ACK_KEY, STATUSES),
+        (OTHER, OTHER_KEY, (ACCEPTED, Kind.WINDOW_CLOSED.value)),
+    ):
         digest = hashlib.sha256(frame).digest()
         entries.append(
             {
@@ -95,10 +101,13 @@ def bad_replies() -> list[Json]:
         "last bit flipped": flipped(-1),
         "of another frame": reply_of(OTHER, OTHER_KEY, ACCEPTED),
         "of another frame, under this one's key": reply_of(OTHER, ACK_KEY, ACCEPTED),
-        "of another frame, under this one's name and key": digest[:NAME_SIZE] + reply_of(OTHER, ACK_KEY, ACCEPTED)[NAME_SIZE:],
+        "of another frame, under this one's name and key": digest[:NAME_SIZE]
+        + reply_of(OTHER, ACK_KEY, ACCEPTED)[NAME_SIZE:],
         "under another key": reply_of(FRAME, OTHER_KEY, ACCEPTED),
         "of a frame that did not open": reply_of(FRAME, None, Kind.INVALID.value),
-        "nonce of another reply": head[:NAME_SIZE] + nonce_of(Kind.INVALID.value) + good[-TAG_SIZE:],
+        "nonce of another reply": head[:NAME_SIZE]
+        + nonce_of(Kind.INVALID.value)
+        + good[-TAG_SIZE:],
         "status that no kind has": tagged(LABEL + nonce + bytes((len(STATUSES),)) + digest),
         "status 255": tagged(LABEL + nonce + b"\xff" + digest),
         "status as four bytes": tagged(LABEL + nonce + bytes(4) + digest),
@@ -111,6 +120,12 @@ def bad_replies() -> list[Json]:
         "receipt of a call as tag": head + receipt_mac(ACK_KEY, ACCEPTED, FRAME)[:TAG_SIZE],
     }
     return [
-        {"name": name, "digest": digest.hex(), "frame": FRAME.hex(), "ack_key": ACK_KEY.hex(), "reply": reply.hex()}
+        {
+            "name": name,
+            "digest": digest.hex(),
+            "frame": FRAME.hex(),
+            "ack_key": ACK_KEY.hex(),
+            "reply": reply.hex(),
+        }
         for name, reply in cases.items()
     ]

@@ -1,4 +1,6 @@
-"""Vectors of secure aggregation without devices: records, seats, rings, parameters, check words. See tools/vectors_secagg.py."""
+"""Vectors of secure aggregation without devices: records, seats, rings, parameters, check words.
+See tools/vectors_secagg.py.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,20 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from google.protobuf.message import Message
 from vectors_tasks import Json, fixed, hpke_key, signing_key
 
-from shoal.crypto.secagg import merkle, records, words
+from shoal.crypto.secagg import records, words
 from shoal.crypto.secagg.device_checks import OwnKeys, round_keys
 from shoal.crypto.secagg.parameters import parameters_for, survivors_needed
+from shoal.crypto.secagg.primitives import merkle
 from shoal.crypto.secagg.records import Commit, Offer, Start
-from shoal.crypto.secagg.ring import Ring, Seat, encode_seats, graph_seed, neighbour_positions, seat_of, tag
+from shoal.crypto.secagg.ring import (
+    Ring,
+    Seat,
+    encode_seats,
+    graph_seed,
+    neighbour_positions,
+    seat_of,
+    tag,
+)
 from shoal.crypto.signing import SigningContext
 from shoal.crypto.suites import SuiteId
 from shoal.errors import ShoalError
@@ -33,7 +44,8 @@ def public(label: str) -> bytes:
     return X25519PrivateKey.from_private_bytes(fixed(label)).public_key().public_bytes_raw()
 
 
-# --- records, seats, rings ----------------------------------------------------------------------------------------------
+# --- records, seats, rings
+# ----------------------------------------------------------------------------------------------
 
 
 def _records() -> dict[str, bytes]:
@@ -46,16 +58,35 @@ def _records() -> dict[str, bytes]:
         records.nonce_commitment(fixed("analyzer nonce")),
     ).encode()
     start = Start(
-        records.offer_id(offer), 1024, Digest(fixed("root")), fixed("shuffler nonce"), fixed("analyzer nonce"), Digest(fixed("list"))
+        records.offer_id(offer),
+        1024,
+        Digest(fixed("root")),
+        fixed("shuffler nonce"),
+        fixed("analyzer nonce"),
+        Digest(fixed("list")),
     ).encode()
-    return {"offer": offer, "start": start, "commit": Commit(records.round_id(start), bytes((2, 1, 0, 2, 2))).encode()}
+    return {
+        "offer": offer,
+        "start": start,
+        "commit": Commit(records.round_id(start), bytes((2, 1, 0, 2, 2))).encode(),
+    }
 
 
 def record_vectors() -> Json:
-    """One record of each sort, with both signatures over it, and an endorsement; what a device signs when it joins."""
-    shuffler, analyzer, device = signing_key("shuffler"), signing_key("analyzer"), signing_key("device")
+    """One record of each sort, with both signatures over it, and an endorsement; what a device
+    signs when it joins.
+    """
+    shuffler, analyzer, device = (
+        signing_key("shuffler"),
+        signing_key("analyzer"),
+        signing_key("device"),
+    )
     made, entries = _records(), []
-    contexts = {"offer": SigningContext.ROUND_OFFER, "start": SigningContext.ROUND_START, "commit": SigningContext.ROUND_COMMIT}
+    contexts = {
+        "offer": SigningContext.ROUND_OFFER,
+        "start": SigningContext.ROUND_START,
+        "commit": SigningContext.ROUND_COMMIT,
+    }
     for name, record in made.items():
         entry: Json = {"name": name, "record": record.hex(), "context": contexts[name].value}
         entry["shuffler_signature"] = shuffler.sign(contexts[name], record).hex()
@@ -95,7 +126,10 @@ def bad_records() -> list[Json]:
         "offer: without a version": ("offer", offer[2:]),
         "offer: with a field 8": ("offer", offer + b"\x40\x01"),
         "offer: window out of range": ("offer", pairwise_offer(offer, window=10_000)),
-        "offer: a commitment of 31 bytes": ("offer", pairwise_offer(offer, analyzer_commitment=bytes(31))),
+        "offer: a commitment of 31 bytes": (
+            "offer",
+            pairwise_offer(offer, analyzer_commitment=bytes(31)),
+        ),
         "start: one device": ("start", pairwise_start(start, devices=1)),
         "start: 1025 devices": ("start", pairwise_start(start, devices=1025)),
         "start: a nonce of 33 bytes": ("start", pairwise_start(start, shuffler_nonce=bytes(33))),
@@ -105,7 +139,10 @@ def bad_records() -> list[Json]:
         "commit: of one device": ("commit", pairwise_commit(commit, statuses=bytes((2,)))),
         "commit: with a field 4": ("commit", commit + b"\x20\x00"),
     }
-    return [{"name": name, "record": what, "bytes": data.hex(), "kind": "INVALID"} for name, (what, data) in cases.items()]
+    return [
+        {"name": name, "record": what, "bytes": data.hex(), "kind": "INVALID"}
+        for name, (what, data) in cases.items()
+    ]
 
 
 def pairwise_offer(data: bytes, **changes: Any) -> bytes:
@@ -128,7 +165,12 @@ def _changed(message: Message, changes: dict[str, Any]) -> bytes:
 
 def _seats(offer: Digest, count: int) -> list[Seat]:
     return [
-        Seat(seat_of(offer, fixed(f"device key {i}")), public(f"ring pad key {i}"), public(f"ring share key {i}")) for i in range(count)
+        Seat(
+            seat_of(offer, fixed(f"device key {i}")),
+            public(f"ring pad key {i}"),
+            public(f"ring share key {i}"),
+        )
+        for i in range(count)
     ]
 
 
@@ -185,7 +227,9 @@ def rings() -> list[Json]:
 
 
 def bad_arcs() -> list[Json]:
-    """What a device at position 1 of the first ring of ``rings`` is told: leaves from the arc's lower end on, its own among them."""
+    """What a device at position 1 of the first ring of ``rings`` is told: leaves from the arc's
+    lower end on, its own among them.
+    """
     *_, ring = _ring(7)
     n, k, position = 7, 4, 1
     good = [ring.order[(position - k // 2 + i) % n] for i in range(k + 1)]
@@ -193,11 +237,23 @@ def bad_arcs() -> list[Json]:
     flipped = bytes((proof[0][0] ^ 1,)) + proof[0][1:]
     other = Seat(good[0].seat, public("another pad key"), good[0].share_key)
     cases: dict[str, tuple[Sequence[Seat], list[bytes], str]] = {
-        "two neighbours exchanged": ([good[0], good[1], good[2], good[4], good[3]], proof, "INVALID"),
+        "two neighbours exchanged": (
+            [good[0], good[1], good[2], good[4], good[3]],
+            proof,
+            "INVALID",
+        ),
         "one neighbour twice": ([*good[:3], good[3], good[3]], proof, "INVALID"),
         "a neighbour left out": (good[:-1], proof, "INVALID"),
-        "own key at a neighbour": ([Seat(good[0].seat, good[2].pad_key, good[0].share_key), *good[1:]], proof, "INVALID"),
-        "a neighbour's pad key is its share key": ([Seat(good[0].seat, good[0].share_key, good[0].share_key), *good[1:]], proof, "INVALID"),
+        "own key at a neighbour": (
+            [Seat(good[0].seat, good[2].pad_key, good[0].share_key), *good[1:]],
+            proof,
+            "INVALID",
+        ),
+        "a neighbour's pad key is its share key": (
+            [Seat(good[0].seat, good[0].share_key, good[0].share_key), *good[1:]],
+            proof,
+            "INVALID",
+        ),
         "a hash too many": (good, [*proof, proof[-1]], "INVALID"),
         "no hashes": (good, [], "INVALID"),
         "a hash of 31 bytes": (good, [proof[0][:-1], *proof[1:]], "INVALID"),
@@ -205,7 +261,12 @@ def bad_arcs() -> list[Json]:
         "another key of a neighbour": ([other, *good[1:]], proof, "BAD_SIGNATURE"),
     }
     return [
-        {"name": name, "leaves": [one.leaf.hex() for one in leaves], "proof": [one.hex() for one in hashes], "kind": kind}
+        {
+            "name": name,
+            "leaves": [one.leaf.hex() for one in leaves],
+            "proof": [one.hex() for one in hashes],
+            "kind": kind,
+        }
         for name, (leaves, hashes, kind) in cases.items()
     ]
 
@@ -222,14 +283,21 @@ def bad_lists() -> list[Json]:
         "not sorted": good[1].leaf + good[0].leaf,
         "a device twice": good[0].leaf + good[0].seat + good[1].pad_key + good[1].share_key,
         "a pad key twice": good[0].leaf + good[1].seat + good[0].pad_key + good[1].share_key,
-        "a pad key as another's share key": good[0].leaf + good[1].seat + good[1].pad_key + good[0].pad_key,
-        "a pad key twice, once with the top bit": good[0].leaf + good[1].seat + bytes(top) + good[1].share_key,
+        "a pad key as another's share key": good[0].leaf
+        + good[1].seat
+        + good[1].pad_key
+        + good[0].pad_key,
+        "a pad key twice, once with the top bit": good[0].leaf
+        + good[1].seat
+        + bytes(top)
+        + good[1].share_key,
         "one byte short": (good[0].leaf + good[1].leaf)[:-1],
     }
     return [{"name": name, "list": data.hex(), "kind": "INVALID"} for name, data in cases.items()]
 
 
-# --- numbers ------------------------------------------------------------------------------------------------------------
+# --- numbers
+# --------------------------------------------------------------------------------------------------
 
 
 def parameters() -> list[Json]:
@@ -252,11 +320,20 @@ def parameters() -> list[Json]:
             (1_024, 666_667, 100_000),
         ):
             plan = PairwisePlan(mode, n, n, max(2, n - n * dropout // 1_000_000), dropout, 32)
-            entry: Json = {"mode": mode.name.lower(), "devices": n, "honest_fraction_ppm": honest, "dropout_ppm": dropout}
+            entry: Json = {
+                "mode": mode.name.lower(),
+                "devices": n,
+                "honest_fraction_ppm": honest,
+                "dropout_ppm": dropout,
+            }
             entry |= {"survivors_min": plan.survivors_min}
             try:
                 graph = parameters_for(plan, honest, n)
-                entry |= {"neighbours": graph.neighbours, "threshold": graph.threshold, "complete": graph.complete}
+                entry |= {
+                    "neighbours": graph.neighbours,
+                    "threshold": graph.threshold,
+                    "complete": graph.complete,
+                }
                 entry |= {"survivors": survivors_needed(plan, n)}
             except ShoalError as error:
                 entry |= {"kind": error.kind.name}
@@ -267,6 +344,10 @@ def parameters() -> list[Json]:
 def check_constants() -> list[Json]:
     label = Digest(fixed("round id"))
     return [
-        {"label": label.hex, "word_bits": bits, "constants": [str(word) for word in words.check_constants(label.raw, bits)]}
+        {
+            "label": label.hex,
+            "word_bits": bits,
+            "constants": [str(word) for word in words.check_constants(label.raw, bits)],
+        }
         for bits in CHECK_WORDS
     ]

@@ -1,7 +1,9 @@
-"""Vectors of whole rounds of secure aggregation, and of a window in helper mode. See tools/vectors_secagg.py.
+"""Vectors of whole rounds of secure aggregation, and of a window in helper mode. See
+tools/vectors_secagg.py.
 
-The production machines play a round here with fixed randomness. What they seal with fresh randomness is opened again, and sealed once more
-with a fixed encapsulated key: so every byte is the same at every run.
+The production machines play a round here with fixed randomness. What they seal with fresh
+randomness is opened again, and sealed once more with a fixed encapsulated key: so every byte is the
+same at every run.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from vectors_rings import SUITE, raw
 from vectors_tasks import Json, example_ca, fixed, hpke_key, signing_key, vouched
 
 from shoal import codec
-from shoal.crypto.enrolment import DeviceIdentity, issue
+from shoal.crypto.admission.enrolment import DeviceIdentity, issue
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import records
 from shoal.crypto.secagg.collector import Collector
@@ -25,7 +27,7 @@ from shoal.crypto.secagg.coordinator import Coordinator, countersign
 from shoal.crypto.secagg.device import DeviceRound
 from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect
 from shoal.crypto.secagg.exchange import shares_info, single_info, vector_info
-from shoal.crypto.secagg.shamir import SHARE_SIZE
+from shoal.crypto.secagg.primitives.shamir import SHARE_SIZE
 from shoal.crypto.secagg.single import SingleSum, submit, sum_pads, window_label
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext
@@ -41,7 +43,8 @@ NOW = 1_800_000_100  # Unix seconds: in window 0
 NOT_BEFORE, NOT_AFTER = 1_790_000_000, 1_900_000_000
 
 
-# --- a whole round ------------------------------------------------------------------------------------------------------
+# --- a whole round
+# --------------------------------------------------------------------------------------------------
 
 
 class _Script:
@@ -88,9 +91,18 @@ class _Player:
         return fixed(f"coefficient of {secret} {self.number}").rjust(SHARE_SIZE, b"\x00")
 
     def begin(self, terms: RoundTerms) -> None:
-        labels = (f"round pad key {self.number}", f"round share key {self.number}", f"round seed {self.number}")
+        labels = (
+            f"round pad key {self.number}",
+            f"round share key {self.number}",
+            f"round seed {self.number}",
+        )
         secrets = [fixed(label) for label in labels]
-        script = _Script(fixed(f"session {self.number}", 16), *secrets, self.coefficient("b"), self.coefficient("s"))
+        script = _Script(
+            fixed(f"session {self.number}", 16),
+            *secrets,
+            self.coefficient("b"),
+            self.coefficient("s"),
+        )
         identity = _device_key(self.number)
         self.machine = DeviceRound(terms, identity, script)
         self.entry |= {
@@ -108,7 +120,9 @@ class _Player:
 
 
 def round_task(mode: Mode = Mode.DEFAULT) -> tuple[RoundTerms, HpkePrivateKey, Json]:
-    """A task of five devices in one round, signed as devices get it: of which one may be corrupt and two lost."""
+    """A task of five devices in one round, signed as devices get it: of which one may be corrupt
+    and two lost.
+    """
     plan = PairwisePlan(mode, 5, 5, 3, 400_000, 32, 30, 60, 120, 60)
     task = Task(
         salt=fixed("salt of sums", 16),
@@ -137,14 +151,30 @@ def round_task(mode: Mode = Mode.DEFAULT) -> tuple[RoundTerms, HpkePrivateKey, J
         pairwise=plan,
     )
     data = codec.encode_task(task)
-    authority, key_authority, key = signing_key("task authority"), signing_key("key authority"), hpke_key(SUITE, "analyzer")
-    schedule = codec.encode_schedule(vouched(TaskId.of(data).raw, (WindowKeys(0, key.config.raw, hpke_key(SUITE, "hop").config.raw),)))
-    signed_task = codec.encode_signed_task(codec.Signed(data, authority.public, authority.sign(SigningContext.TASK, data)))
+    authority, key_authority, key = (
+        signing_key("task authority"),
+        signing_key("key authority"),
+        hpke_key(SUITE, "analyzer"),
+    )
+    schedule = codec.encode_schedule(
+        vouched(
+            TaskId.of(data).raw, (WindowKeys(0, key.config.raw, hpke_key(SUITE, "hop").config.raw),)
+        )
+    )
+    signed_task = codec.encode_signed_task(
+        codec.Signed(data, authority.public, authority.sign(SigningContext.TASK, data))
+    )
     signed_schedule = codec.encode_signed_schedule(
-        codec.Signed(schedule, key_authority.public, key_authority.sign(SigningContext.KEY_SCHEDULE, schedule))
+        codec.Signed(
+            schedule,
+            key_authority.public,
+            key_authority.sign(SigningContext.KEY_SCHEDULE, schedule),
+        )
     )
     trusted = trust_task(signed_task, {authority.public})
-    terms = RoundTerms.of(trusted.task, trusted.task_id, trust_schedule(signed_schedule, trusted), 0)
+    terms = RoundTerms.of(
+        trusted.task, trusted.task_id, trust_schedule(signed_schedule, trusted), 0
+    )
     documents = {
         "authority": authority.public.hex(),
         "signed_task": signed_task.hex(),
@@ -156,7 +186,9 @@ def round_task(mode: Mode = Mode.DEFAULT) -> tuple[RoundTerms, HpkePrivateKey, J
 
 
 def a_round() -> Json:
-    """Five devices: one stops before it shares, one before it uploads; the other three are in the sum."""
+    """Five devices: one stops before it shares, one before it uploads; the other three are in the
+    sum.
+    """
     terms, key, documents = round_task()
     players = [
         _Player(0, [1_000, -1_000, 0]),
@@ -165,11 +197,32 @@ def a_round() -> Json:
         _Player(3, [250, -31, -4_096], shares=False),
         _Player(4, [-77_777, 65_536, 5]),
     ]
-    collector = Collector(terms, key, signing_key("analyzer"), fixed("analyzer nonce"), records.nonce_commitment(fixed("shuffler nonce")))
+    collector = Collector(
+        terms,
+        key,
+        signing_key("analyzer"),
+        fixed("analyzer nonce"),
+        records.nonce_commitment(fixed("shuffler nonce")),
+    )
     offer = countersign(terms, fixed("shuffler nonce"), collector.offered, signing_key("shuffler"))
-    shuffler = Coordinator(terms, offer, fixed("shuffler nonce"), signing_key("shuffler"), SeededEntropy("vectors of a round"), NOW)
-    made: Json = {"documents": documents, "now": NOW, "window": 0, "analyzer_private_key": key.to_raw_secret().hex()}
-    made |= {"shuffler_nonce": fixed("shuffler nonce").hex(), "analyzer_nonce": fixed("analyzer nonce").hex()}
+    shuffler = Coordinator(
+        terms,
+        offer,
+        fixed("shuffler nonce"),
+        signing_key("shuffler"),
+        SeededEntropy("vectors of a round"),
+        NOW,
+    )
+    made: Json = {
+        "documents": documents,
+        "now": NOW,
+        "window": 0,
+        "analyzer_private_key": key.to_raw_secret().hex(),
+    }
+    made |= {
+        "shuffler_nonce": fixed("shuffler nonce").hex(),
+        "analyzer_nonce": fixed("analyzer nonce").hex(),
+    }
     made |= {"offer": raw(offer).hex(), "offer_id": shuffler.offer_id.hex}
     for one in players:
         one.begin(terms)
@@ -185,7 +238,11 @@ def a_round() -> Json:
         "start_reply": raw(reply).hex(),
         "round_id": str(shuffler.round_id and shuffler.round_id.hex),
     }
-    made |= {"neighbours": graph.neighbours, "threshold": graph.threshold, "survivors": terms.survivors(len(players))}
+    made |= {
+        "neighbours": graph.neighbours,
+        "threshold": graph.threshold,
+        "survivors": terms.survivors(len(players)),
+    }
     _share_and_mask(terms, key, shuffler, players)
     commit = _deliver(terms, shuffler, collector, players)
     made["commit_request"] = raw(commit).hex()
@@ -198,12 +255,18 @@ def a_round() -> Json:
             bundle = open_sealed(key, unmask.sealed, _info(terms, one.machine, shares_info))
             ephemeral = fixed(f"ephemeral of bundle {one.number}")
             one.entry |= {"bundle": bundle.hex()}
-            one.entry |= {"sealed_bundle": seal_fixed(key.config, ephemeral, bundle, _info(terms, one.machine, shares_info)).hex()}
+            one.entry |= {
+                "sealed_bundle": seal_fixed(
+                    key.config, ephemeral, bundle, _info(terms, one.machine, shares_info)
+                ).hex()
+            }
     for request in _only(shuffler.tick(NOW), AskUnmask).requests:
         done = collector.unmask(request)
     assert done.done
     assert collector.result is not None
-    made["devices"] = [one.entry for one in sorted(players, key=lambda one: int(one.entry["position"]))]
+    made["devices"] = [
+        one.entry for one in sorted(players, key=lambda one: int(one.entry["position"]))
+    ]
     made |= {"in_the_sum": collector.result.survivors, "sum": collector.result.vector.tolist()}
     return made
 
@@ -212,7 +275,9 @@ def _info(terms: RoundTerms, machine: DeviceRound, info: Any) -> bytes:
     return bytes(info(machine.round_id, terms.analyzer_config.key_id))
 
 
-def _share_and_mask(terms: RoundTerms, key: HpkePrivateKey, shuffler: Coordinator, players: list[_Player]) -> None:
+def _share_and_mask(
+    terms: RoundTerms, key: HpkePrivateKey, shuffler: Coordinator, players: list[_Player]
+) -> None:
     """From SHARE to the end of MASK; whoever is to stop stops."""
     for one in players:
         started = shuffler.answer(one.machine.session, NOW).started
@@ -224,20 +289,39 @@ def _share_and_mask(terms: RoundTerms, key: HpkePrivateKey, shuffler: Coordinato
     shuffler.tick(NOW + terms.plan.share_s)
     for one in players:
         if one.shares:
-            shuffler.check(one.machine.session, one.machine.check(shuffler.answer(one.machine.session, NOW).roster), NOW)
+            shuffler.check(
+                one.machine.session,
+                one.machine.check(shuffler.answer(one.machine.session, NOW).roster),
+                NOW,
+            )
     shuffler.tick(NOW + terms.plan.share_s)
     for one in players:
         if one.shares:
             roster = shuffler.answer(one.machine.session, NOW).roster
             sealed = one.machine.mask(roster, np.array(one.vector, np.int64), _Ledger())
             masked = open_sealed(key, sealed, _info(terms, one.machine, vector_info))
-            again = seal_fixed(key.config, fixed(f"ephemeral of vector {one.number}"), masked, _info(terms, one.machine, vector_info))
-            one.entry |= {"roster": raw(roster).hex(), "masked": masked.hex(), "sealed_vector": again.hex()}
+            again = seal_fixed(
+                key.config,
+                fixed(f"ephemeral of vector {one.number}"),
+                masked,
+                _info(terms, one.machine, vector_info),
+            )
+            one.entry |= {
+                "roster": raw(roster).hex(),
+                "masked": masked.hex(),
+                "sealed_vector": again.hex(),
+            }
 
 
-def _deliver(terms: RoundTerms, shuffler: Coordinator, collector: Collector, players: list[_Player]) -> pairwise_pb2.CommitRoundRequest:
+def _deliver(
+    terms: RoundTerms, shuffler: Coordinator, collector: Collector, players: list[_Player]
+) -> pairwise_pb2.CommitRoundRequest:
     """Uploads, delivery and commit, with the vectors as they are sealed in the file."""
-    uploads = {one.machine.session: bytes.fromhex(one.entry["sealed_vector"]) for one in players if one.shares and one.uploads}
+    uploads = {
+        one.machine.session: bytes.fromhex(one.entry["sealed_vector"])
+        for one in players
+        if one.shares and one.uploads
+    }
     for session, sealed in uploads.items():
         shuffler.uploaded(session, Digest.of(sealed), NOW)
     rows = _only(shuffler.tick(NOW + terms.plan.share_s + terms.plan.mask_s), Deliver).rows
@@ -255,7 +339,8 @@ def _only(effects: list[Effect], sort: type[Any]) -> Any:
     return effect
 
 
-# --- helper mode --------------------------------------------------------------------------------------------------------
+# --- helper mode
+# --------------------------------------------------------------------------------------------------
 
 
 def singles() -> Json:
@@ -271,7 +356,10 @@ def singles() -> Json:
         sealed = seal_fixed(key.config, fixed(f"ephemeral of single {number}"), masked, info)
         total.add([sealed])
         signed = terms.task_id.raw + bytes(4) + hashlib.sha256(sealed).digest()
-        proof = pairwise_pb2.AdmissionProof(certificate=identity.certificate, signature=identity.key.sign(SigningContext.ADMISSION, signed))
+        proof = pairwise_pb2.AdmissionProof(
+            certificate=identity.certificate,
+            signature=identity.key.sign(SigningContext.ADMISSION, signed),
+        )
         single = pairwise_pb2.Single(proof=raw(proof), seed=made.single.seed)
         devices.append(
             {

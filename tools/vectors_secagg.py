@@ -1,8 +1,9 @@
-"""Make the test vectors of secure aggregation: ``python tools/vectors_secagg.py`` writes tests/vectors/shoal_secagg_v1.json.
+"""Make the test vectors of secure aggregation: ``python tools/vectors_secagg.py`` writes
+tests/vectors/shoal_secagg_v1.json.
 
-Everything here is deterministic: a second run writes the same bytes. Keys and seeds are SHA-256 of a label: public test
-values, never to be used for anything else. HPKE draws its own randomness in the program, so a frame with a fixed
-encapsulated key is made here from RFC 9180 directly.
+Everything here is deterministic: a second run writes the same bytes. Keys and seeds are SHA-256 of
+a label: public test values, never to be used for anything else. HPKE draws its own randomness in
+the program, so a frame with a fixed encapsulated key is made here from RFC 9180 directly.
 """
 
 from __future__ import annotations
@@ -18,11 +19,25 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from vectors_complaints import complaints
 from vectors_hpke import seal_fixed
-from vectors_rings import bad_arcs, bad_lists, bad_records, check_constants, parameters, record_vectors, rings
+from vectors_rings import (
+    bad_arcs,
+    bad_lists,
+    bad_records,
+    check_constants,
+    parameters,
+    record_vectors,
+    rings,
+)
 from vectors_rounds import a_round, singles
 from vectors_tasks import Json, fixed, hpke_key
 
-from shoal.crypto.secagg.exchange import exchange_info, seal_reply, shares_info, single_info, vector_info
+from shoal.crypto.secagg.exchange import (
+    exchange_info,
+    seal_reply,
+    shares_info,
+    single_info,
+    vector_info,
+)
 from shoal.crypto.secagg.pads import (
     PUBLIC_SIZE,
     WORD,
@@ -33,7 +48,7 @@ from shoal.crypto.secagg.pads import (
     sign_of,
     single_stream_key,
 )
-from shoal.crypto.secagg.shamir import PRIME, SHARE_SIZE, split
+from shoal.crypto.secagg.primitives.shamir import PRIME, SHARE_SIZE, split
 from shoal.crypto.secagg.shares import SharePair, commitment, encode_bundle, seal_shares, share_key
 from shoal.crypto.suites import SuiteId
 from shoal.entropy import SeededEntropy
@@ -58,11 +73,14 @@ def flipped(data: bytes, place: int) -> bytes:
     return bytes(changed)
 
 
-# --- pads -------------------------------------------------------------------------------------------------------------
+# --- pads
+# --------------------------------------------------------------------------------------------------
 
 
 def padded(stream_key: bytes) -> list[Json]:
-    """The words 0, 1, 2, ... and 2^w - 1 in the last place, with this pad added and taken away; decimal text."""
+    """The words 0, 1, 2, ... and 2^w - 1 in the last place, with this pad added and taken away;
+    decimal text.
+    """
     entries = []
     for bits, dtype in WORD.items():
         for sign in (1, -1):
@@ -70,14 +88,25 @@ def padded(stream_key: bytes) -> list[Json]:
             words[-1] = 2**bits - 1
             before = words.copy()
             apply(words, stream_key, sign)
-            entries.append({"word_bits": bits, "sign": sign, "before": [str(w) for w in before], "after": [str(w) for w in words]})
+            entries.append(
+                {
+                    "word_bits": bits,
+                    "sign": sign,
+                    "before": [str(w) for w in before],
+                    "after": [str(w) for w in words],
+                }
+            )
     return entries
 
 
 def pair_pads() -> list[Json]:
     """Both devices' view of one pad: the same stream key, opposite signs."""
     entries = []
-    for one, other in (("device 1", "device 2"), ("device 2", "device 1"), ("device 1", "device 3")):
+    for one, other in (
+        ("device 1", "device 2"),
+        ("device 2", "device 1"),
+        ("device 1", "device 3"),
+    ):
         private, public = x25519(f"pad key of {one}")
         _, other_public = x25519(f"pad key of {other}")
         shared = agree(private, other_public)
@@ -100,15 +129,27 @@ def pair_pads() -> list[Json]:
 def self_pads() -> list[Json]:
     seed, (_, public) = fixed("self seed"), x25519("pad key of device 1")
     stream_key = self_stream_key(seed, ROUND, public)
-    entry = {"round_id": ROUND.hex, "seed": seed.hex(), "pad_key": public.hex(), "stream_key": stream_key.hex()}
-    return [entry | {"commitment": commitment(ROUND, public, seed).hex(), "words": padded(stream_key)}]
+    entry = {
+        "round_id": ROUND.hex,
+        "seed": seed.hex(),
+        "pad_key": public.hex(),
+        "stream_key": stream_key.hex(),
+    }
+    return [
+        entry | {"commitment": commitment(ROUND, public, seed).hex(), "words": padded(stream_key)}
+    ]
 
 
 def single_pads() -> list[Json]:
     seed, entries = fixed("single seed"), []
     for window in (0, WINDOW, 2**32 - 1):
         stream_key = single_stream_key(seed, TASK, window)
-        entry = {"task_id": TASK.hex, "window": window, "seed": seed.hex(), "stream_key": stream_key.hex()}
+        entry = {
+            "task_id": TASK.hex,
+            "window": window,
+            "seed": seed.hex(),
+            "stream_key": stream_key.hex(),
+        }
         entries.append(entry | {"words": padded(stream_key)})
     return entries
 
@@ -134,7 +175,10 @@ def bad_keys() -> list[Json]:
         "a good key with the top bit": base | 1 << 255,
         "all ones": 2**256 - 1,
     }
-    entries = [{"name": name, "public_key": number.to_bytes(PUBLIC_SIZE, "little").hex()} for name, number in numbers.items()]
+    entries = [
+        {"name": name, "public_key": number.to_bytes(PUBLIC_SIZE, "little").hex()}
+        for name, number in numbers.items()
+    ]
     good = base.to_bytes(PUBLIC_SIZE, "little")
     entries += [
         {"name": "empty", "public_key": ""},
@@ -144,11 +188,14 @@ def bad_keys() -> list[Json]:
     return [entry | {"kind": "INVALID"} for entry in entries]
 
 
-# --- secret sharing ---------------------------------------------------------------------------------------------------
+# --- secret sharing
+# --------------------------------------------------------------------------------------------------
 
 
 class _Coefficients:
-    """Randomness that gives fixed coefficients, the highest power first, 33 bytes big-endian each."""
+    """Randomness that gives fixed coefficients, the highest power first, 33 bytes big-endian
+    each.
+    """
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self._data = b"".join(number.to_bytes(SHARE_SIZE, "big") for number in numbers)
@@ -179,7 +226,10 @@ def shamirs() -> list[Json]:
                 "secret": secret.hex(),
                 "threshold": len(coefficients) + 1,
                 "coefficients": [str(number) for number in coefficients],
-                "shares": [{"point": point, "share": share.hex()} for point, share in zip(points, shares, strict=True)],
+                "shares": [
+                    {"point": point, "share": share.hex()}
+                    for point, share in zip(points, shares, strict=True)
+                ],
             }
         )
     return entries
@@ -199,12 +249,17 @@ def bad_shares() -> list[Json]:
         "the largest field element as secret": {5: (PRIME - 1).to_bytes(SHARE_SIZE, "big")},
     }
     return [
-        {"name": name, "shares": [{"point": point, "share": share.hex()} for point, share in shares.items()], "kind": "INVALID"}
+        {
+            "name": name,
+            "shares": [{"point": point, "share": share.hex()} for point, share in shares.items()],
+            "kind": "INVALID",
+        }
         for name, shares in cases.items()
     ]
 
 
-# --- sealed shares and bundles ----------------------------------------------------------------------------------------
+# --- sealed shares and bundles
+# ----------------------------------------------------------------------------------------
 
 
 def sealed_shares() -> list[Json]:
@@ -237,7 +292,10 @@ def sealed_shares() -> list[Json]:
 
 def bad_sealed_shares() -> list[Json]:
     """All to be opened under this key as from position 1 to position 2 of this round."""
-    key, pair = fixed("a share key"), SharePair(b"\x00" + fixed("share b"), b"\x00" + fixed("share s"))
+    key, pair = (
+        fixed("a share key"),
+        SharePair(b"\x00" + fixed("share b"), b"\x00" + fixed("share s")),
+    )
     good = seal_shares(key, pair, ROUND, 1, 2)
     bound = ROUND.raw + (1).to_bytes(4, "big") + (2).to_bytes(4, "big")
     beyond = PRIME.to_bytes(SHARE_SIZE, "big")
@@ -257,7 +315,10 @@ def bad_sealed_shares() -> list[Json]:
         "one share alone": AESGCM(key).encrypt(bytes(12), pair.b, bound),
     }
     entry = {"round_id": ROUND.hex, "key": key.hex(), "sender": 1, "receiver": 2}
-    return [entry | {"name": name, "sealed": sealed.hex(), "kind": "INVALID"} for name, sealed in cases.items()]
+    return [
+        entry | {"name": name, "sealed": sealed.hex(), "kind": "INVALID"}
+        for name, sealed in cases.items()
+    ]
 
 
 def bundles() -> list[Json]:
@@ -283,19 +344,35 @@ def bad_bundles() -> list[Json]:
         "none whose last byte is 1": flipped(good, -1),
         "a share outside the field": good[:5] + PRIME.to_bytes(SHARE_SIZE, "big") + good[38:],
     }
-    return [{"name": name, "neighbours": 2, "bundle": data.hex(), "kind": "INVALID"} for name, data in cases.items()]
+    return [
+        {"name": name, "neighbours": 2, "bundle": data.hex(), "kind": "INVALID"}
+        for name, data in cases.items()
+    ]
 
 
-# --- exchange ---------------------------------------------------------------------------------------------------------
+# --- exchange
+# --------------------------------------------------------------------------------------------------
 
 
 def exchanges() -> list[Json]:
-    """Requests with a fixed encapsulated key for the hop key of suite 1, and replies with fixed nonces."""
+    """Requests with a fixed encapsulated key for the hop key of suite 1, and replies with fixed
+    nonces.
+    """
     hop, entries = hpke_key(SuiteId.X25519_AES128, "hop"), []
-    for number, (step, answer) in enumerate(((b"", b""), (b"a step", b"an answer"), (bytes(range(256)) * 2, bytes(1000)))):
+    for number, (step, answer) in enumerate(
+        ((b"", b""), (b"a step", b"an answer"), (bytes(range(256)) * 2, bytes(1000)))
+    ):
         reply_key = fixed(f"reply key {number}")
-        sealed = seal_fixed(hop.config, fixed(f"ephemeral {number}"), reply_key + step, exchange_info(hop.config.key_id))
-        replies = [seal_reply(reply_key, answer, SeededEntropy(f"reply {number} {again}")) for again in range(2)]
+        sealed = seal_fixed(
+            hop.config,
+            fixed(f"ephemeral {number}"),
+            reply_key + step,
+            exchange_info(hop.config.key_id),
+        )
+        replies = [
+            seal_reply(reply_key, answer, SeededEntropy(f"reply {number} {again}"))
+            for again in range(2)
+        ]
         entries.append(
             {
                 "suite": hop.config.suite.value,
@@ -318,7 +395,11 @@ def bad_exchanges() -> list[Json]:
     ephemerals = (fixed(f"bad ephemeral {number}") for number in count())
 
     def frame(plaintext: bytes, info: bytes) -> bytes:
-        return bytes((1, 1)) + config.key_id.raw + seal_fixed(config, next(ephemerals), plaintext, info)
+        return (
+            bytes((1, 1))
+            + config.key_id.raw
+            + seal_fixed(config, next(ephemerals), plaintext, info)
+        )
 
     info = exchange_info(config.key_id)
     good = frame(fixed("reply key") + b"a step", info)
@@ -334,11 +415,17 @@ def bad_exchanges() -> list[Json]:
         "bit flipped in the tag": (flipped(good, -1), "INVALID"),
         "one byte short": (good[:-1], "INVALID"),
         "one byte long": (good + b"\x00", "INVALID"),
-        "info of a report's frame": (frame(fixed("reply key") + b"a step", b"shoal/v1/hop\x00\x00" + config.key_id.raw), "INVALID"),
+        "info of a report's frame": (
+            frame(fixed("reply key") + b"a step", b"shoal/v1/hop\x00\x00" + config.key_id.raw),
+            "INVALID",
+        ),
         "no room for a reply key": (frame(bytes(31), info), "INVALID"),
         "longer than 288 KiB": (good.ljust(288 * 1024 + 1, b"\x00"), "OVERSIZE"),
     }
-    return [{"name": name, "suite": 1, "kind": kind, **_compact(data)} for name, (data, kind) in cases.items()]
+    return [
+        {"name": name, "suite": 1, "kind": kind, **_compact(data)}
+        for name, (data, kind) in cases.items()
+    ]
 
 
 def _compact(data: bytes) -> Json:
@@ -351,7 +438,9 @@ def bad_replies() -> list[Json]:
     key = fixed("reply key")
     good = seal_reply(key, b"an answer", SeededEntropy("bad replies"))
     cases = {
-        "under another key": seal_reply(fixed("another reply key"), b"an answer", SeededEntropy("bad replies")),
+        "under another key": seal_reply(
+            fixed("another reply key"), b"an answer", SeededEntropy("bad replies")
+        ),
         "bit flipped in the nonce": flipped(good, 0),
         "bit flipped in the ciphertext": flipped(good, 12),
         "bit flipped in the tag": flipped(good, -1),
@@ -359,7 +448,10 @@ def bad_replies() -> list[Json]:
         "nonce alone": good[:12],
         "empty": b"",
     }
-    return [{"name": name, "reply_key": key.hex(), "reply": data.hex(), "kind": "BAD_SIGNATURE"} for name, data in cases.items()]
+    return [
+        {"name": name, "reply_key": key.hex(), "reply": data.hex(), "kind": "BAD_SIGNATURE"}
+        for name, data in cases.items()
+    ]
 
 
 def infos() -> Json:
@@ -379,7 +471,9 @@ def infos() -> Json:
 def make() -> Json:
     """All vectors. Bytes are hexadecimal; integers that may pass 2^53 are decimal text."""
     return {
-        "provenance": "Made by tools/vectors_secagg.py, the same at every run. Test keys: SHA-256 of a label.",
+        "provenance": (
+            "Made by tools/vectors_secagg.py, the same at every run. Test keys: SHA-256 of a label."
+        ),
         "pair_pads": pair_pads(),
         "self_pads": self_pads(),
         "single_pads": single_pads(),

@@ -1,4 +1,6 @@
-"""The half of our test vectors that is about tasks: keys, signed documents, domains, randomizers. See tools/vectors.py."""
+"""The half of our test vectors that is about tasks: keys, signed documents, domains, randomizers.
+See tools/vectors.py.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _NEWER = bytes.fromhex("a00601")  # field 100, a number
 
 
 def fixed(label: str, size: int = 32) -> bytes:
-    """Test bytes that anybody can make again: SHA-256("shoal test vector " || label), cut to ``size``."""
+    """Test bytes that anybody can make again: SHA-256("shoal test vector " || label), cut to
+    ``size``.
+    """
     return hashlib.sha256(b"shoal test vector " + label.encode()).digest()[:size]
 
 
@@ -41,15 +45,20 @@ def signing_key(role: str) -> SigningKey:
     return SigningKey(Ed25519PrivateKey.from_private_bytes(fixed(f"{role} signing key")))
 
 
-# --- tasks, key schedules, domains ------------------------------------------------------------------------------------
+# --- tasks, key schedules, domains
+# ------------------------------------------------------------------------------------
 
 
 def example_ca() -> bytes:
-    """PEM of a certificate of nobody, the same at every run: Ed25519 signatures are deterministic, and all else is fixed."""
+    """PEM of a certificate of nobody, the same at every run: Ed25519 signatures are deterministic,
+    and all else is fixed.
+    """
     key = Ed25519PrivateKey.from_private_bytes(fixed("CA signing key"))
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Shoal test vectors")])
     first = datetime.fromtimestamp(1_800_000_000, UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, first, first + timedelta(days=365))
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), 1, first, first + timedelta(days=365)
+    )
     authority = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     return authority.sign(key, None).public_bytes(Encoding.PEM)
 
@@ -62,7 +71,9 @@ def example_task() -> Task:
         question="Did you see a doctor this year?",
         domain=YesNo(),
         mechanism=MechanismSpec.of("binary_rr", yes_if_yes=3 << 62, yes_if_no=1 << 62),
-        windows=WindowPlan(start_s=1_800_000_000, length_s=86_400, count=2, grace_s=3_600, skew_s=300),
+        windows=WindowPlan(
+            start_s=1_800_000_000, length_s=86_400, count=2, grace_s=3_600, skew_s=300
+        ),
         min_batch=1_000,
         max_batch=0,
         honest_fraction_ppm=900_000,
@@ -82,8 +93,12 @@ def example_task() -> Task:
 
 def vouched(task_id: bytes, windows: tuple[WindowKeys, ...]) -> KeySchedule:
     """A schedule whose key lists analyzer and shuffler have signed."""
-    of_analyzer = sign_keys(signing_key("analyzer"), SigningContext.ANALYZER_KEYS, [w.analyzer_key for w in windows])
-    of_shuffler = sign_keys(signing_key("shuffler"), SigningContext.HOP_KEYS, [w.hop_key for w in windows])
+    of_analyzer = sign_keys(
+        signing_key("analyzer"), SigningContext.ANALYZER_KEYS, [w.analyzer_key for w in windows]
+    )
+    of_shuffler = sign_keys(
+        signing_key("shuffler"), SigningContext.HOP_KEYS, [w.hop_key for w in windows]
+    )
     return KeySchedule(task_id, windows, of_analyzer, of_shuffler)
 
 
@@ -94,14 +109,18 @@ def documents() -> Json:
     windows = tuple(
         WindowKeys(
             window,
-            HpkePrivateKey.from_raw_secret(SuiteId.X25519_AES128, fixed(f"analyzer key of window {window}")).config.raw,
+            HpkePrivateKey.from_raw_secret(
+                SuiteId.X25519_AES128, fixed(f"analyzer key of window {window}")
+            ).config.raw,
             hpke_key(SuiteId.X25519_AES128, "hop").config.raw,
         )
         for window in range(2)
     )
     schedule = codec.encode_schedule(vouched(TaskId.of(task).raw, windows))
     signed_task = codec.Signed(task, authority.public, authority.sign(SigningContext.TASK, task))
-    signed_schedule = codec.Signed(schedule, key_authority.public, key_authority.sign(SigningContext.KEY_SCHEDULE, schedule))
+    signed_schedule = codec.Signed(
+        schedule, key_authority.public, key_authority.sign(SigningContext.KEY_SCHEDULE, schedule)
+    )
     return {
         "authority": authority.public.hex(),
         "task": task.hex(),
@@ -125,26 +144,43 @@ def unvouched(kept: KeySchedule) -> dict[str, KeySchedule]:
         ),
         "schedule with the analyzer's keys in another order": replace(
             kept,
-            windows=tuple(replace(w, analyzer_key=kept.windows[1 - w.window].analyzer_key) for w in kept.windows),
+            windows=tuple(
+                replace(w, analyzer_key=kept.windows[1 - w.window].analyzer_key)
+                for w in kept.windows
+            ),
         ),
         "schedule with a hop key of the key authority's own": replace(
-            kept, windows=tuple(replace(w, hop_key=hpke_key(SuiteId.X25519_AES128, "stranger's hop").config.raw) for w in kept.windows)
+            kept,
+            windows=tuple(
+                replace(w, hop_key=hpke_key(SuiteId.X25519_AES128, "stranger's hop").config.raw)
+                for w in kept.windows
+            ),
         ),
     }
 
 
 def bad_documents() -> list[Json]:
-    """Pairs of documents of which at least one must be refused by a device that trusts ``authority`` alone."""
+    """Pairs of documents of which at least one must be refused by a device that trusts
+    ``authority`` alone.
+    """
     good = documents()
     task, schedule = bytes.fromhex(good["task"]), bytes.fromhex(good["schedule"])
-    authority, key_authority, stranger = signing_key("task authority"), signing_key("key authority"), signing_key("stranger")
+    authority, key_authority, stranger = (
+        signing_key("task authority"),
+        signing_key("key authority"),
+        signing_key("stranger"),
+    )
     other = vouched(fixed("other task"), codec.decode_schedule(schedule).windows)
     short = vouched(TaskId.of(task).raw, codec.decode_schedule(schedule).windows[:1])
 
-    def signed(context: SigningContext, data: bytes, key: SigningKey, claimed: SigningKey | None = None) -> str:
+    def signed(
+        context: SigningContext, data: bytes, key: SigningKey, claimed: SigningKey | None = None
+    ) -> str:
         envelope = codec.Signed(data, (claimed or key).public, key.sign(context, data))
         encode: Callable[[codec.Signed], bytes] = (
-            codec.encode_signed_task if context in (SigningContext.TASK, SigningContext.MANIFEST) else codec.encode_signed_schedule
+            codec.encode_signed_task
+            if context in (SigningContext.TASK, SigningContext.MANIFEST)
+            else codec.encode_signed_schedule
         )
         return encode(envelope).hex()
 
@@ -152,7 +188,9 @@ def bad_documents() -> list[Json]:
         KeySchedule(
             TaskId.of(task).raw,
             tuple(
-                WindowKeys(w.window, w.analyzer_key, public_config(SuiteId.X25519_CHACHA20, w.hop_key[6:]))
+                WindowKeys(
+                    w.window, w.analyzer_key, public_config(SuiteId.X25519_CHACHA20, w.hop_key[6:])
+                )
                 for w in codec.decode_schedule(schedule).windows
             ),
         )
@@ -160,22 +198,42 @@ def bad_documents() -> list[Json]:
     unsigned = unvouched(codec.decode_schedule(schedule))
     keep_task, keep_schedule = good["signed_task"], good["signed_schedule"]
     cases: dict[str, tuple[str, str, str]] = {
-        "task by an authority that is not trusted": (signed(SigningContext.TASK, task, stranger), keep_schedule, "FORBIDDEN"),
+        "task by an authority that is not trusted": (
+            signed(SigningContext.TASK, task, stranger),
+            keep_schedule,
+            "FORBIDDEN",
+        ),
         "task that names a trusted authority, signed by another": (
             signed(SigningContext.TASK, task, stranger, authority),
             keep_schedule,
             "BAD_SIGNATURE",
         ),
-        "task signed as a manifest": (signed(SigningContext.MANIFEST, task, authority), keep_schedule, "BAD_SIGNATURE"),
-        "task without a version": (signed(SigningContext.TASK, task[2:], authority), keep_schedule, "INVALID"),
-        "task with a field of a newer version": (signed(SigningContext.TASK, task + _NEWER, authority), keep_schedule, "INVALID"),
+        "task signed as a manifest": (
+            signed(SigningContext.MANIFEST, task, authority),
+            keep_schedule,
+            "BAD_SIGNATURE",
+        ),
+        "task without a version": (
+            signed(SigningContext.TASK, task[2:], authority),
+            keep_schedule,
+            "INVALID",
+        ),
+        "task with a field of a newer version": (
+            signed(SigningContext.TASK, task + _NEWER, authority),
+            keep_schedule,
+            "INVALID",
+        ),
         "task cut": (signed(SigningContext.TASK, task[:-1], authority), keep_schedule, "INVALID"),
         "schedule with a field of a newer version": (
             keep_task,
             signed(SigningContext.KEY_SCHEDULE, schedule + _NEWER, key_authority),
             "INVALID",
         ),
-        "schedule by the task's authority": (keep_task, signed(SigningContext.KEY_SCHEDULE, schedule, authority), "FORBIDDEN"),
+        "schedule by the task's authority": (
+            keep_task,
+            signed(SigningContext.KEY_SCHEDULE, schedule, authority),
+            "FORBIDDEN",
+        ),
         "schedule signed by another": (
             keep_task,
             signed(SigningContext.KEY_SCHEDULE, schedule, stranger, key_authority),
@@ -192,13 +250,27 @@ def bad_documents() -> list[Json]:
             "MISMATCH",
         ),
         **{
-            name: (keep_task, signed(SigningContext.KEY_SCHEDULE, codec.encode_schedule(one), key_authority), "BAD_SIGNATURE")
+            name: (
+                keep_task,
+                signed(SigningContext.KEY_SCHEDULE, codec.encode_schedule(one), key_authority),
+                "BAD_SIGNATURE",
+            )
             for name, one in unsigned.items()
         },
-        "schedule with a key of another suite": (keep_task, signed(SigningContext.KEY_SCHEDULE, swapped, key_authority), "MISMATCH"),
+        "schedule with a key of another suite": (
+            keep_task,
+            signed(SigningContext.KEY_SCHEDULE, swapped, key_authority),
+            "MISMATCH",
+        ),
     }
     return [
-        {"name": name, "authority": good["authority"], "signed_task": first, "signed_schedule": second, "kind": kind}
+        {
+            "name": name,
+            "authority": good["authority"],
+            "signed_task": first,
+            "signed_schedule": second,
+            "kind": kind,
+        }
         for name, (first, second, kind) in cases.items()
     ]
 
@@ -210,9 +282,50 @@ def domains() -> list[Json]:
     texts = Categories(("true", "4", "0.1", "1e-7", "1e+21", "-12", "True", "4.0"))
     far = [10**30, "9" * 400, True, "true", 4.999999999999999]
     table: list[tuple[Domain, list[Any]]] = [
-        (YesNo(), [True, 1, 1.0, "yes", "Yes", " TRUE ", "1", False, 0, "no", "", None, 2, "maybe", "1.0", "\u00a0yes"]),
+        (
+            YesNo(),
+            [
+                True,
+                1,
+                1.0,
+                "yes",
+                "Yes",
+                " TRUE ",
+                "1",
+                False,
+                0,
+                "no",
+                "",
+                None,
+                2,
+                "maybe",
+                "1.0",
+                "\u00a0yes",
+            ],
+        ),
         (colours, ["red", "green", "blue", "Red", None, " red", "green\t", "\u2003red"]),
-        (texts, [True, "true", "True", 4, 4.0, "4", "4.0", 0.1, 1e-7, "1e-07", 1e21, 1e-5, -12, -12.0, "-12", False, 10**30]),
+        (
+            texts,
+            [
+                True,
+                "true",
+                "True",
+                4,
+                4.0,
+                "4",
+                "4.0",
+                0.1,
+                1e-7,
+                "1e-07",
+                1e21,
+                1e-5,
+                -12,
+                -12.0,
+                "-12",
+                False,
+                10**30,
+            ],
+        ),
         (
             visits,
             [
@@ -243,12 +356,51 @@ def domains() -> list[Json]:
                 *far,
             ],
         ),
-        (Categories(("low", "high"), (2**53, 2**53 + 1)), [2**53, 2**53 + 1, "9007199254740993", "9007199254740993.0", 2.0**53]),
-        (Numeric(0, 20, 21, clip=True), [0, 7, 20, 21, -5, "3", "x", None, " 7 ", "7.0", "7e0", "1e999", "0x7", "-0", True, 10**30]),
+        (
+            Categories(("low", "high"), (2**53, 2**53 + 1)),
+            [2**53, 2**53 + 1, "9007199254740993", "9007199254740993.0", 2.0**53],
+        ),
+        (
+            Numeric(0, 20, 21, clip=True),
+            [
+                0,
+                7,
+                20,
+                21,
+                -5,
+                "3",
+                "x",
+                None,
+                " 7 ",
+                "7.0",
+                "7e0",
+                "1e999",
+                "0x7",
+                "-0",
+                True,
+                10**30,
+            ],
+        ),
         (Numeric(-1, 1, 3, clip=False), [-1, 0, 1, 1.5, -2, None]),
         (
             Words(("flu", "caf\u00e9")),
-            ["flu", "Flu", " flu ", "caf\u00e9", "cafe\u0301", "no answer", "\U0001f637", "long " * 500, 7, 7.0, "7", True, "", " ", None],
+            [
+                "flu",
+                "Flu",
+                " flu ",
+                "caf\u00e9",
+                "cafe\u0301",
+                "no answer",
+                "\U0001f637",
+                "long " * 500,
+                7,
+                7.0,
+                "7",
+                True,
+                "",
+                " ",
+                None,
+            ],
         ),
     ]
     return [
@@ -262,16 +414,23 @@ def domains() -> list[Json]:
 
 
 def _said(value: Any) -> Json:
-    """A value by its kind: JSON has one kind of number, and readers that lose whole numbers beyond 2^53."""
+    """A value by its kind: JSON has one kind of number, and readers that lose whole numbers beyond
+    2^53.
+    """
     if isinstance(value, bool) or value is None:
         return {"value": value}
     if isinstance(value, str):
         return {"text": value}
-    return {"integer": str(value)} if isinstance(value, int) else {"double": struct.pack(">d", value).hex()}
+    return (
+        {"integer": str(value)}
+        if isinstance(value, int)
+        else {"double": struct.pack(">d", value).hex()}
+    )
 
 
 def mechanisms() -> list[Json]:
-    """For each mechanism: report bytes per cell, and the integer weight of each report under each value.
+    """For each mechanism: report bytes per cell, and the integer weight of each report under each
+    value.
 
     Row v, column r: P(report r | value v) = weight / (sum of the row).
     """
@@ -301,7 +460,9 @@ def mechanisms() -> list[Json]:
                 "report_size": mechanism.report_size,
                 "messages": mechanism.messages,
                 "weights": law,
-                "reports": [cell.to_bytes(mechanism.report_size, "big").hex() for cell in (0, 1, k - 1)],
+                "reports": [
+                    cell.to_bytes(mechanism.report_size, "big").hex() for cell in (0, 1, k - 1)
+                ],
             }
         )
     return entries

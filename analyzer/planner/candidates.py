@@ -1,4 +1,6 @@
-"""What there is to choose from: every setting of every registered family that answers the question, and why the others don't."""
+"""What there is to choose from: every setting of every registered family that answers the question,
+and why the others don't.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +8,33 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shoal.analyzer.planner.numbers import MEAN, empty_estimate
-from shoal.analyzer.planner.question import Frequencies, Quantiles, Question, Request, domains, wrong
+from shoal.analyzer.planner.question import (
+    Frequencies,
+    Quantiles,
+    Question,
+    Request,
+    domains,
+    wrong,
+)
 from shoal.domain import Categories, Domain, Numeric
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import REGISTRY, Mechanism, count_sketch, create, design, hadamard_sketch
+from shoal.mechanisms import REGISTRY, Mechanism, create, design
 from shoal.mechanisms.base import Family, Setting
-from shoal.mechanisms.distribution import Distributed
-from shoal.mechanisms.tables import MEAN_OF_ALL
+from shoal.mechanisms.categories import count_sketch, hadamard_sketch
+from shoal.mechanisms.numbers.distribution import Distributed
+from shoal.mechanisms.parts.tables import MEAN_OF_ALL
 from shoal.privacy import FiniteLaw, KaryLaw
 
-# Two cells that a public hash function maps to one place are an error that stands beside the coins', grows with n, and is in no prediction.
+# Two cells that a public hash function maps to one place are an error that stands beside the
+# coins', grows with n, and is in no prediction.
 COLLIDE = frozenset({count_sketch.NAME, hadamard_sketch.NAME})
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A family with everything fixed but epsilon0. ``alone``: the only setting of its family, which needs no name."""
+    """A family with everything fixed but epsilon0. ``alone``: the only setting of its family, which
+    needs no name.
+    """
 
     mechanism: str
     setting: str
@@ -40,11 +53,15 @@ class Candidate:
         return name
 
     def build(self, epsilon0: float) -> Mechanism:
-        """The mechanism whose local epsilon is at most ``epsilon0``. Raises INVALID where the setting has none."""
+        """The mechanism whose local epsilon is at most ``epsilon0``. Raises INVALID where the
+        setting has none.
+        """
         return _built(self.mechanism, self.setting, self.domain, epsilon0)
 
 
-@lru_cache(maxsize=16)  # a large table is a second's work, and is asked for again and again while one candidate is looked at
+# a large table is a second's work, and is asked for again and again while one candidate is looked
+# at
+@lru_cache(maxsize=16)
 def _built(name: str, setting: str, domain: Domain, epsilon0: float) -> Mechanism:
     return create(design(name, domain, epsilon0, setting), domain)
 
@@ -64,14 +81,22 @@ def candidates(request: Request) -> tuple[tuple[Candidate, ...], tuple[Unsuited,
     """
     for name in request.mechanisms:
         if name not in REGISTRY:
-            raise wrong(f"there is no mechanism {name!r}: choose among {', '.join(sorted(REGISTRY))}")
+            raise wrong(
+                f"there is no mechanism {name!r}: choose among {', '.join(sorted(REGISTRY))}"
+            )
     found: list[Candidate] = []
     unsuited: list[Unsuited] = []
     for name in REGISTRY:
         if request.mechanisms and name not in request.mechanisms:
             continue
         if not request.mechanisms and name in COLLIDE:
-            unsuited.append(Unsuited(name, f"its hash functions collide, and no error here counts that: see it with --mechanism {name}"))
+            unsuited.append(
+                Unsuited(
+                    name,
+                    "its hash functions collide, and no error here counts that: see it with "
+                    f"--mechanism {name}",
+                )
+            )
             continue
         try:
             found.extend(_of_family(name, request.question, all_settings=bool(request.mechanisms)))
@@ -86,13 +111,15 @@ def candidates(request: Request) -> tuple[tuple[Candidate, ...], tuple[Unsuited,
 
 
 def _of_family(name: str, question: Question, *, all_settings: bool) -> list[Candidate]:
-    """Every setting; for a number, whose levels are many and whose tables take long to certify, the first one unless ``all_settings``.
+    """Every setting; for a number, whose levels are many and whose tables take long to certify, the
+    first one unless ``all_settings``.
 
     Raises INVALID where the family can't serve the question's domains, or estimates something else.
     """
     family, why = REGISTRY[name], None
     found: list[Candidate] = []
-    refused: set[type] = set()  # kinds of domain for which the family estimates something else, whatever the number of levels
+    # kinds of domain for which the family estimates something else, whatever the number of levels
+    refused: set[type] = set()
     for domain in domains(question):
         if type(domain) in refused:
             continue
@@ -101,7 +128,10 @@ def _of_family(name: str, question: Question, *, all_settings: bool) -> list[Can
             alone = len(settings) == 1
             if isinstance(domain, Numeric) and not all_settings:
                 settings = settings[:1]
-            those = [Candidate(name, one.name, _summary(family, one, alone), domain, alone) for one in settings]
+            those = [
+                Candidate(name, one.name, _summary(family, one, alone), domain, alone)
+                for one in settings
+            ]
             if not any(type(each.domain) is type(domain) for each in found):
                 refused.add(type(domain))
                 _check_answer(those[0], question)
@@ -122,7 +152,9 @@ def _summary(family: Family, setting: Setting, alone: bool) -> str:
 
 
 def _check_answer(candidate: Candidate, question: Question) -> None:
-    """Raises INVALID unless the family estimates what is asked: the devices in each cell, a mean, or a distribution."""
+    """Raises INVALID unless the family estimates what is asked: the devices in each cell, a mean,
+    or a distribution.
+    """
     mechanism = candidate.build(1.0)
     labels = empty_estimate(mechanism).labels
     counts = labels == candidate.domain.labels
@@ -133,13 +165,22 @@ def _check_answer(candidate: Candidate, question: Question) -> None:
         if isinstance(candidate.domain, Categories):
             if not (counts and isinstance(mechanism.privacy(), KaryLaw)):
                 raise ShoalError(
-                    Kind.INVALID, "of ordered bins only k-ary responses are compared here: shoal plan categories has the others"
+                    Kind.INVALID,
+                    "of ordered bins only k-ary responses are compared here: shoal plan categories "
+                    "has the others",
                 )
         elif not isinstance(mechanism, Distributed):
             bins = counts and isinstance(mechanism.privacy(), KaryLaw)
-            mend = "; over bins it would: choose a smaller unit, in which they begin at whole numbers" if bins else ""
+            mend = (
+                "; over bins it would: choose a smaller unit, in which they begin at whole numbers"
+                if bins
+                else ""
+            )
             raise ShoalError(Kind.INVALID, f"it does not tell how a number is distributed{mend}")
         elif not isinstance(mechanism.privacy(), KaryLaw | FiniteLaw):
-            raise ShoalError(Kind.INVALID, "no errors of quantiles are predicted for it: the law of its reports is no table")
+            raise ShoalError(
+                Kind.INVALID,
+                "no errors of quantiles are predicted for it: the law of its reports is no table",
+            )
     elif labels[0] not in {MEAN, MEAN_OF_ALL}:
         raise ShoalError(Kind.INVALID, "it counts the devices in each cell, and estimates no mean")

@@ -1,8 +1,11 @@
-"""``plan_window``: the mechanism and its integers for the shuffled guarantee, and how all others compare.
+"""``plan_window``: the mechanism and its integers for the shuffled guarantee, and how all others
+compare.
 
-For every candidate the largest epsilon0 is found whose certificate keeps the central target at the smallest batch (or, with an error as
-target, the smallest epsilon0 that reaches it, and what that costs centrally), and its error is predicted. The least error wins; errors
-within 0.5 % are alike, and then the smaller report does. Candidates that provably can't win are searched coarsely, and still listed.
+For every candidate the largest epsilon0 is found whose certificate keeps the central target at the
+smallest batch (or, with an error as target, the smallest epsilon0 that reaches it, and what that
+costs centrally), and its error is predicted. The least error wins; errors within 0.5 % are alike,
+and then the smaller report does. Candidates that provably can't win are searched coarsely, and
+still listed.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from functools import partial
 from shoal.accounting.accountant import proves, simplest, upper_bound
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.guarantee import guaranteed
-from shoal.accounting.solve import smallest_n
+from shoal.accounting.solving.solve import smallest_n
 from shoal.analyzer.planner.candidates import Candidate, candidates
 from shoal.analyzer.planner.order import Tell, compare_all
 from shoal.analyzer.planner.predict import predict, ranked
@@ -28,14 +31,15 @@ from shoal.crypto.suites import SuiteId
 from shoal.domain import Domain
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism
-from shoal.mechanisms.longitudinal import Longitudinal
+from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
 
-# A setting whose other integers are the same from so far below a proven epsilon0 to just above it is taken not to jump thereabouts.
+# A setting whose other integers are the same from so far below a proven epsilon0 to just above it
+# is taken not to jump thereabouts.
 _WIDER = 1.1
-# Of numbers there are hundreds of candidates, a family with every number of levels: those that err by more than this, even at an epsilon0
-# above what is proven, get no row of their own.
+# Of numbers there are hundreds of candidates, a family with every number of levels: those that err
+# by more than this, even at an epsilon0 above what is proven, get no row of their own.
 _BEATEN = 1.2
 _AHEAD = 1.05
 
@@ -53,21 +57,40 @@ def plan_window(request: Request, tell: Tell | None = None) -> Plan:
         raise wrong(f"nothing can be planned within these limits: {why}")
     choice = _chosen(request, compared)
     choice, certificate = _certified(request, choice)
-    others = sorted((option for option in compared if option.candidate != choice.candidate), key=partial(_rank, request))
-    losers = tuple(replace(option, reason=why_it_loses(option, choice, request)) for option in others)
+    others = sorted(
+        (option for option in compared if option.candidate != choice.candidate),
+        key=partial(_rank, request),
+    )
+    losers = tuple(
+        replace(option, reason=why_it_loses(option, choice, request)) for option in others
+    )
     rest = tuple(option for option in found if option.errors is None)
-    return Plan(request, choice, certificate, (*losers, *rest), unsuited, _least_batch(request, choice), repeated(request, choice))
+    return Plan(
+        request,
+        choice,
+        certificate,
+        (*losers, *rest),
+        unsuited,
+        _least_batch(request, choice),
+        repeated(request, choice),
+    )
 
 
 @dataclass(slots=True)
 class _Comparison:
-    """Options so far, and the best error (or epsilon, where an error is the target) among those that were searched to the end."""
+    """Options so far, and the best error (or epsilon, where an error is the target) among those
+    that were searched to the end.
+    """
 
     request: Request
     options: list[Option]
     best: float
-    near: dict[tuple[str, str], float]  # (family, setting or "") -> the epsilon0 found last, to start the next search from
-    seen: dict[tuple[MechanismSpec, Domain], str]  # integers at a common epsilon0 -> whose they were first
+    near: dict[
+        tuple[str, str], float
+    ]  # (family, setting or "") -> the epsilon0 found last, to start the next search from
+    seen: dict[
+        tuple[MechanismSpec, Domain], str
+    ]  # integers at a common epsilon0 -> whose they were first
 
     foreseen: dict[tuple[Candidate, float], float]  # errors at epsilon0s that nothing was proven of
 
@@ -85,14 +108,20 @@ class _Comparison:
     def best_epsilon0(self) -> float:
         """That of the best so far; a guess if there is none."""
         best = self._best()
-        return best.epsilon0 if best else guess(self.request.epsilon or 1.0, self.request.delta, self.request.n_honest)
+        return (
+            best.epsilon0
+            if best
+            else guess(self.request.epsilon or 1.0, self.request.delta, self.request.n_honest)
+        )
 
     def _best(self) -> Option | None:
         seen = [option for option in self.options if option.errors is not None and option.settled]
         return min(seen, key=partial(_rank, self.request)) if seen else None
 
     def promising(self, every: tuple[Candidate, ...]) -> list[Candidate]:
-        """In the order of their errors at one and the same guessed epsilon0: an early good one saves the others' searches."""
+        """In the order of their errors at one and the same guessed epsilon0: an early good one
+        saves the others' searches.
+        """
         request = self.request
         if request.epsilon is None:
             return list(every)
@@ -100,14 +129,18 @@ class _Comparison:
 
         def error(candidate: Candidate) -> float:
             try:
-                return ranked(request.question, candidate.build(common), candidate.domain, request.n)
+                return ranked(
+                    request.question, candidate.build(common), candidate.domain, request.n
+                )
             except ShoalError:
                 return math.inf
 
         return sorted(every, key=error)
 
     def expected(self, candidate: Candidate, epsilon0: float) -> float:
-        """Its error at an epsilon0 that nothing was proven of; infinite where there is no mechanism."""
+        """Its error at an epsilon0 that nothing was proven of; infinite where there is no
+        mechanism.
+        """
         key = candidate, epsilon0
         if key not in self.foreseen:
             try:
@@ -144,12 +177,16 @@ class _Comparison:
         return self._for_error(candidate, request.error or math.nan)
 
     def _any(self, candidate: Candidate) -> Mechanism:
-        """The mechanism of some epsilon0: of one that is looked at anyway, if there is one. Raises INVALID."""
+        """The mechanism of some epsilon0: of one that is looked at anyway, if there is one. Raises
+        INVALID.
+        """
         request, most = self.request, most_epsilon0(self.request, candidate)
         floor = min(request.epsilon or 1.0, most)
         if request.epsilon is not None and not isinstance(request.question, Frequencies):
             try:
-                return candidate.build(min(max(self._start(candidate, request.epsilon), floor) * _AHEAD, most))
+                return candidate.build(
+                    min(max(self._start(candidate, request.epsilon), floor) * _AHEAD, most)
+                )
             except ShoalError:
                 pass
         return candidate.build(floor)
@@ -171,22 +208,36 @@ class _Comparison:
         return ranked(self.request.question, mechanism, candidate.domain, self.request.n)
 
     def _start(self, candidate: Candidate, target: float) -> float:
-        """An epsilon0 near the one that is looked for: that of its setting with other levels, of its family, or a guess."""
-        near = self.near.get((candidate.mechanism, candidate.setting)) or self.near.get((candidate.mechanism, ""))
+        """An epsilon0 near the one that is looked for: that of its setting with other levels, of
+        its family, or a guess.
+        """
+        near = self.near.get((candidate.mechanism, candidate.setting)) or self.near.get(
+            (candidate.mechanism, "")
+        )
         return near or guess(target, self.request.delta, self.request.n_honest)
 
     def twin(self, candidate: Candidate) -> str:
-        """The title of a candidate that was looked at and has the same integers at a common epsilon0; "" if there is none."""
+        """The title of a candidate that was looked at and has the same integers at a common
+        epsilon0; "" if there is none.
+        """
         request = self.request
-        common = min(guess(request.epsilon or 1.0, request.delta, request.n_honest), request.most_epsilon0)
+        common = min(
+            guess(request.epsilon or 1.0, request.delta, request.n_honest), request.most_epsilon0
+        )
         try:
             spec = candidate.build(common).spec
         except ShoalError:
             return ""
-        return self.seen.setdefault((spec, candidate.domain), candidate.title) if spec.parameters else ""
+        return (
+            self.seen.setdefault((spec, candidate.domain), candidate.title)
+            if spec.parameters
+            else ""
+        )
 
     def _beaten(self, candidate: Candidate, start: float, target: float) -> Option | None:
-        """That a candidate loses by far, seen without a search: at the largest epsilon0 allowed, or at one that is not proven."""
+        """That a candidate loses by far, seen without a search: at the largest epsilon0 allowed, or
+        at one that is not proven.
+        """
         request = self.request
         if isinstance(request.question, Frequencies) or not math.isfinite(self.best):
             return None
@@ -203,7 +254,9 @@ class _Comparison:
             error = self._error(candidate, mechanism)
             if error <= self.best * _BEATEN:
                 return None
-            if epsilon0 < most and proves(simplest(mechanism.privacy()), request.n_honest, request.delta, target):
+            if epsilon0 < most and proves(
+                simplest(mechanism.privacy()), request.n_honest, request.delta, target
+            ):
                 continue
             reason = f"{what} its error is at least {times(error / self.best)} as large"
             return Option(candidate, Standing.BEATEN, reason, best_case=error, settled=False)
@@ -230,26 +283,39 @@ class _Comparison:
         if found.settled or option.errors is None:
             return option
         floor = min(target, most)
-        ends = [candidate.build(epsilon0) for epsilon0 in (max(found.epsilon0 / _WIDER, floor), found.above)]
+        ends = [
+            candidate.build(epsilon0)
+            for epsilon0 in (max(found.epsilon0 / _WIDER, floor), found.above)
+        ]
         jumps = len({_small_integers(mechanism) for mechanism in ends}) > 1
-        best_case = math.nan if jumps else min(option.errors.ranked, self._error(candidate, ends[-1]))
+        best_case = (
+            math.nan if jumps else min(option.errors.ranked, self._error(candidate, ends[-1]))
+        )
         return replace(option, settled=False, best_case=best_case)
 
     def _for_error(self, candidate: Candidate, error: float) -> Option:
         request, most = self.request, most_epsilon0(self.request, candidate)
-        epsilon0 = smallest(candidate, lambda mechanism: self._error(candidate, mechanism) <= error, most=most)
+        epsilon0 = smallest(
+            candidate, lambda mechanism: self._error(candidate, mechanism) <= error, most=most
+        )
         if epsilon0 is None:
             reason = f"its error stays above {error:g} up to epsilon0 = {most:g}"
             return Option(candidate, Standing.IMPOSSIBLE, reason)
         law = simplest(candidate.build(epsilon0).privacy())
-        return _option(request, candidate, epsilon0, upper_bound(law, request.n_honest, request.delta)[0])
+        return _option(
+            request, candidate, epsilon0, upper_bound(law, request.n_honest, request.delta)[0]
+        )
 
 
 def most_epsilon0(request: Request, candidate: Candidate) -> float:
-    """The largest epsilon0 of one report that devices accept: in a memoized task they go by what is kept, the lifetime epsilon of a
-    mechanism with a memory. Raises INVALID where the setting has no mechanism at the epsilon0 asked for."""
+    """The largest epsilon0 of one report that devices accept: in a memoized task they go by what is
+    kept, the lifetime epsilon of a mechanism with a memory. Raises INVALID where the setting has no
+    mechanism at the epsilon0 asked for.
+    """
     most = request.most_epsilon0
-    if not request.memoized or not isinstance(candidate.build(min(request.epsilon or 1.0, most)), Longitudinal):
+    if not request.memoized or not isinstance(
+        candidate.build(min(request.epsilon or 1.0, most)), Longitudinal
+    ):
         return most
     while isinstance(mechanism := candidate.build(most), Longitudinal):
         lifetime = epsilon0_upper(mechanism.permanent())
@@ -260,11 +326,15 @@ def most_epsilon0(request: Request, candidate: Candidate) -> float:
 
 
 def _small_integers(mechanism: Mechanism) -> tuple[int, ...]:
-    """The integers of a mechanism that are no probabilities: numbers of hash values, of blocks, of values in a subset."""
+    """The integers of a mechanism that are no probabilities: numbers of hash values, of blocks, of
+    values in a subset.
+    """
     return tuple(value for _, value in mechanism.spec.parameters if value < 1 << 32)
 
 
-def _option(request: Request, candidate: Candidate, epsilon0: float, epsilon_upper: float) -> Option:
+def _option(
+    request: Request, candidate: Candidate, epsilon0: float, epsilon_upper: float
+) -> Option:
     mechanism = candidate.build(epsilon0)
     errors = predict(request.question, mechanism, candidate.domain, request.n)
     return Option(
@@ -283,7 +353,9 @@ def _option(request: Request, candidate: Candidate, epsilon0: float, epsilon_upp
 
 
 def _frame_bytes(mechanism: Mechanism) -> int:
-    """What a device sends, sealed and padded, in the default suite. Raises OVERSIZE if no frame holds it."""
+    """What a device sends, sealed and padded, in the default suite. Raises OVERSIZE if no frame
+    holds it.
+    """
     suite = SuiteId.X25519_AES128
     return frame_size(suite, mechanism.messages, sealed_size(suite, mechanism.report_size))
 
@@ -295,7 +367,9 @@ def _rank(request: Request, option: Option) -> float:
 
 
 def _chosen(request: Request, compared: list[Option]) -> Option:
-    """Of those that are as good as the best, the smallest report; then the first in the registry's order, which is that of ``compared``."""
+    """Of those that are as good as the best, the smallest report; then the first in the registry's
+    order, which is that of ``compared``.
+    """
     settled = [option for option in compared if option.settled]
     least = min(_rank(request, option) for option in settled)
     alike = [option for option in settled if _rank(request, option) <= least * (1.0 + ALIKE)]
@@ -303,22 +377,35 @@ def _chosen(request: Request, compared: list[Option]) -> Option:
 
 
 def _certified(request: Request, choice: Option) -> tuple[Option, Certificate]:
-    """The choice with the certificate that a task's lint will compute. Its bound is an inversion, and may stop 1e-9 above what one
-    evaluation proved: then epsilon0 is lowered by as little as is needed."""
+    """The choice with the certificate that a task's lint will compute. Its bound is an inversion,
+    and may stop 1e-9 above what one evaluation proved: then epsilon0 is lowered by as little as is
+    needed.
+    """
     candidate, epsilon0, step = choice.candidate, choice.epsilon0, 1e-9
     while True:
         law = candidate.build(epsilon0).privacy()
         certificate = guaranteed(law, request.min_batch, request.honest_fraction, request.delta)
         if request.epsilon is None or certificate.epsilon_upper <= request.epsilon:
             option = _option(request, candidate, epsilon0, certificate.epsilon_upper)
-            return replace(option, standing=Standing.CHOSEN, reason="least error" if request.epsilon else "least epsilon"), certificate
+            return replace(
+                option,
+                standing=Standing.CHOSEN,
+                reason="least error" if request.epsilon else "least epsilon",
+            ), certificate
         # A report of the target's own epsilon needs no shuffling: there it ends.
-        epsilon0, step = max(epsilon0 * (1.0 - step), min(request.epsilon, most_epsilon0(request, candidate))), step * 4.0
+        epsilon0, step = (
+            max(epsilon0 * (1.0 - step), min(request.epsilon, most_epsilon0(request, candidate))),
+            step * 4.0,
+        )
 
 
 def _least_batch(request: Request, choice: Option) -> int:
-    """The smallest min_batch for the target; where epsilon0 was not capped that is the batch that it was chosen for."""
-    if request.epsilon is None or choice.epsilon0 < most_epsilon0(request, choice.candidate) * (1.0 - 1e-3):
+    """The smallest min_batch for the target; where epsilon0 was not capped that is the batch that
+    it was chosen for.
+    """
+    if request.epsilon is None or choice.epsilon0 < most_epsilon0(request, choice.candidate) * (
+        1.0 - 1e-3
+    ):
         return request.min_batch
     law = choice.candidate.build(choice.epsilon0).privacy()
     found = smallest_n(law, request.epsilon, request.delta, honest_fraction=request.honest_fraction)

@@ -1,4 +1,6 @@
-"""What a deployment's claim means per report, per day and over a year; what shuffling changes; what would be chosen instead."""
+"""What a deployment's claim means per report, per day and over a year; what shuffling changes; what
+would be chosen instead.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from shoal.mechanisms import REGISTRY, Mechanism
 from shoal.privacy import epsilon0_upper
 
 DAYS = 365
-# The choice is looked for among those that win behind a shuffler, and the deployment's own: a recipe shows one, not the whole table.
+# The choice is looked for among those that win behind a shuffler, and the deployment's own: a
+# recipe shows one, not the whole table.
 _SHORT_LIST = ("binary_rr", "krr", "kmean", "subset")
 
 
@@ -31,10 +34,12 @@ _SHORT_LIST = ("binary_rr", "krr", "kmean", "subset")
 class Weighed:
     """A recipe with its figures.
 
-    ``report``: epsilon0 of one report, as built from integers. ``day``, ``year``: epsilon against whoever sees the device's reports (for a
-    central claim: the published figures), the value never changing. ``year_at_worst``: the same, with a new value in every report.
-    ``shuffled``: certificate of one batch of ``recipe.n`` reports; ``year_shuffled``: all batches of a year together, None where none is
-    claimed (memoized). ``deployed``: the deployment's mechanism as a plan's option; ``instead``: the plan at the same central epsilon.
+    ``report``: epsilon0 of one report, as built from integers. ``day``, ``year``: epsilon against
+    whoever sees the device's reports (for a central claim: the published figures), the value never
+    changing. ``year_at_worst``: the same, with a new value in every report. ``shuffled``:
+    certificate of one batch of ``recipe.n`` reports; ``year_shuffled``: all batches of a year
+    together, None where none is claimed (memoized). ``deployed``: the deployment's mechanism as a
+    plan's option; ``instead``: the plan at the same central epsilon.
     """
 
     recipe: Recipe
@@ -65,18 +70,32 @@ class Weighed:
             "shuffled_year": self.year_shuffled,
             "deployed": self.deployed.choice.to_json(recipe.question.shown),
             "instead": self.instead.to_json(),
-            "sources": [{"text": each.text, "where": each.where, "checked": each.checked} for each in recipe.sources],
+            "sources": [
+                {"text": each.text, "where": each.where, "checked": each.checked}
+                for each in recipe.sources
+            ],
         }
 
 
 def weigh(recipe: Recipe, n: int | None = None, tell: Tell | None = None) -> Weighed:
-    """The figures, for batches of ``n`` reports (default: the recipe's), all honest. Raises CONFIG for numbers out of range."""
+    """The figures, for batches of ``n`` reports (default: the recipe's), all honest. Raises CONFIG
+    for numbers out of range.
+    """
     n, windows = recipe.n if n is None else n, DAYS * recipe.reports_per_day
-    request = Request(recipe.question, n, recipe.delta, epsilon=1.0, windows=windows, memoized=recipe.memoized)
+    request = Request(
+        recipe.question, n, recipe.delta, epsilon=1.0, windows=windows, memoized=recipe.memoized
+    )
     candidate = _candidate(recipe)
     epsilon0 = recipe.epsilon
     if recipe.central:
-        found = largest(candidate, recipe.epsilon, recipe.delta, request.n_honest, start=6.0, beaten=lambda _: False)
+        found = largest(
+            candidate,
+            recipe.epsilon,
+            recipe.delta,
+            request.n_honest,
+            start=6.0,
+            beaten=lambda _: False,
+        )
         epsilon0 = found.epsilon0
     mechanism = candidate.build(epsilon0)
     shuffled = guaranteed(mechanism.privacy(), n, Fraction(1), recipe.delta)
@@ -89,7 +108,9 @@ def weigh(recipe: Recipe, n: int | None = None, tell: Tell | None = None) -> Wei
     instead = plan_window(replace(request, windows=1, memoized=False, mechanisms=short), tell)
     day, year, worst = _sums(recipe, still, moving)
     central_year = None if recipe.memoized else still.fresh_central
-    return Weighed(recipe, deployed, still.first_epsilon0, day, year, worst, shuffled, central_year, instead)
+    return Weighed(
+        recipe, deployed, still.first_epsilon0, day, year, worst, shuffled, central_year, instead
+    )
 
 
 def _sums(recipe: Recipe, still: Repeated, moving: Repeated) -> tuple[float, float, float]:
@@ -110,7 +131,9 @@ def _candidate(recipe: Recipe) -> Candidate:
     return Candidate(recipe.mechanism, name, family.summary, recipe.domain, len(settings) == 1)
 
 
-def _option(candidate: Candidate, mechanism: Mechanism, shuffled: Certificate, recipe: Recipe, n: int) -> Option:
+def _option(
+    candidate: Candidate, mechanism: Mechanism, shuffled: Certificate, recipe: Recipe, n: int
+) -> Option:
     suite = SuiteId.X25519_AES128
     return Option(
         candidate,
@@ -122,5 +145,7 @@ def _option(candidate: Candidate, mechanism: Mechanism, shuffled: Certificate, r
         errors=predict(recipe.question, mechanism, candidate.domain, n),
         messages=mechanism.messages,
         message_bytes=mechanism.report_size,
-        frame_bytes=frame_size(suite, mechanism.messages, sealed_size(suite, mechanism.report_size)),
+        frame_bytes=frame_size(
+            suite, mechanism.messages, sealed_size(suite, mechanism.report_size)
+        ),
     )

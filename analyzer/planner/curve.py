@@ -1,4 +1,6 @@
-"""Error against the central epsilon: for the mechanism that was chosen, and for the best one that has no shuffler to rely on."""
+"""Error against the central epsilon: for the mechanism that was chosen, and for the best one that
+has no shuffler to rely on.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ _LEAST_EPSILON = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Predicted errors at one epsilon: ``shuffled`` as central epsilon of the chosen setting (and its cap on epsilon0), ``local`` as local
-    epsilon of whichever candidate is best there. nan where there is no mechanism."""
+    """Predicted errors at one epsilon: ``shuffled`` as central epsilon of the chosen setting (and
+    its cap on epsilon0), ``local`` as local epsilon of whichever candidate is best there. nan where
+    there is no mechanism.
+    """
 
     epsilon: float
     shuffled: float
@@ -30,13 +34,21 @@ class Point:
 
 
 def curve(made: Plan, tell: Callable[[], None] | None = None) -> tuple[Point, ...]:
-    """13 points around the plan's epsilon, ascending. The shuffled errors are those of proven epsilon0's, to 0.05 %."""
-    middle = made.certificate.epsilon_upper if made.request.epsilon is None else made.request.epsilon
-    every = [option.candidate for option in made.options if option.standing is not Standing.OVER_LIMIT]
+    """13 points around the plan's epsilon, ascending. The shuffled errors are those of proven
+    epsilon0's, to 0.05 %.
+    """
+    middle = (
+        made.certificate.epsilon_upper if made.request.epsilon is None else made.request.epsilon
+    )
+    every = [
+        option.candidate for option in made.options if option.standing is not Standing.OVER_LIMIT
+    ]
     points = []
     for i in range(_POINTS):
         epsilon = max(_LEAST_EPSILON, middle * _REACH ** (2.0 * i / (_POINTS - 1) - 1.0))
-        local = min(_error(made.request, candidate, min(epsilon, LARGEST_EPSILON0)) for candidate in every)
+        local = min(
+            _error(made.request, candidate, min(epsilon, LARGEST_EPSILON0)) for candidate in every
+        )
         points.append(Point(epsilon, _shuffled(made, epsilon), local))
         if tell is not None:
             tell()
@@ -48,7 +60,13 @@ def _shuffled(made: Plan, epsilon: float) -> float:
     start = guess(epsilon, request.delta, request.n_honest)
     try:
         found = largest(
-            candidate, epsilon, request.delta, request.n_honest, most=request.most_epsilon0, start=start, beaten=lambda _: False
+            candidate,
+            epsilon,
+            request.delta,
+            request.n_honest,
+            most=request.most_epsilon0,
+            start=start,
+            beaten=lambda _: False,
         )
     except ShoalError:
         return math.nan

@@ -1,7 +1,9 @@
-"""Shapes with heaps: many devices with one and the same number, as answers of people have (forty hours, fifty euros).
+"""Shapes with heaps: many devices with one and the same number, as answers of people have (forty
+hours, fifty euros).
 
-Rounding to levels and reading quantiles back in straight lines is right for smooth shapes, and off by up to half a step beside a heap
-that lies between two levels. So a plan is made for a shape that says where its heaps are, and their levels are among those that are tried.
+Rounding to levels and reading quantiles back in straight lines is right for smooth shapes, and off
+by up to half a step beside a heap that lies between two levels. So a plan is made for a shape that
+says where its heaps are, and their levels are among those that are tried.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ HALF = 0.5  # of the devices, on heaps whose shares nobody says
 
 @dataclass(frozen=True, slots=True)
 class Heaped:
-    """A shape in which some of the devices have one of a few numbers, and the others are spread as ``rest`` says.
+    """A shape in which some of the devices have one of a few numbers, and the others are spread as
+    ``rest`` says.
 
-    ``at``: places in the range, 0 to 1, increasing; ``shares``: of the devices, each above 0, adding up to at most 1. ``name``: as a plan
-    states it. Raises CONFIG for anything else.
+    ``at``: places in the range, 0 to 1, increasing; ``shares``: of the devices, each above 0,
+    adding up to at most 1. ``name``: as a plan states it. Raises CONFIG for anything else.
     """
 
     at: tuple[float, ...]
@@ -65,26 +68,43 @@ class Heaped:
 
 
 def heaped(text: str, rest: Shape, low: float, high: float) -> Heaped:
-    """From "40,38,50", which hold half of the devices, or "40=0.47,50=0.09". Raises CONFIG naming --heaps."""
+    """From "40,38,50", which hold half of the devices, or "40=0.47,50=0.09". Raises CONFIG naming
+    --heaps.
+    """
     given: dict[float, float | None] = {}
     for part in text.split(","):
         number, equals, share = part.partition("=")
         try:
             given[float(number)] = float(share) if equals else None
         except ValueError:
-            raise wrong("--heaps: numbers, or numbers with their shares, are wanted: 40,50 or 40=0.47,50=0.09") from None
+            raise wrong(
+                "--heaps: numbers, or numbers with their shares, are wanted: 40,50 or "
+                "40=0.47,50=0.09"
+            ) from None
     shares = [share for share in given.values() if share is not None]
     if shares and len(shares) != len(given):
         raise wrong("--heaps: give a share for every heap, or for none")
-    each = {number: HALF / len(given) if share is None else share for number, share in sorted(given.items())}
+    each = {
+        number: HALF / len(given) if share is None else share
+        for number, share in sorted(given.items())
+    }
     if not all(low <= number <= high for number in each):
-        raise wrong(f"--heaps: numbers from {low:g} to {high:g} are wanted, the range of the answers")
+        raise wrong(
+            f"--heaps: numbers from {low:g} to {high:g} are wanted, the range of the answers"
+        )
     where = ", ".join(f"{share:.0%} at {number:g}" for number, share in each.items())
-    return Heaped(tuple((number - low) / (high - low) for number in each), tuple(each.values()), rest, f"{rest} with {where}")
+    return Heaped(
+        tuple((number - low) / (high - low) for number in each),
+        tuple(each.values()),
+        rest,
+        f"{rest} with {where}",
+    )
 
 
 def of_numbers(counts: dict[float, int], low: float, high: float, name: str) -> Heaped:
-    """The shape of these numbers, those outside of the range moved to its ends. Raises CONFIG for fewer than two."""
+    """The shape of these numbers, those outside of the range moved to its ends. Raises CONFIG for
+    fewer than two.
+    """
     total = sum(counts.values())
     if total < 2:
         raise wrong(f"--shape {name}: at least two numbers are wanted")
@@ -97,14 +117,21 @@ def of_numbers(counts: dict[float, int], low: float, high: float, name: str) -> 
 
 
 def hitting(spread: Spread, low: float, high: float) -> tuple[int, ...]:
-    """Numbers of levels of which some lie on all heaps of the shape, or on the largest that this can be done for; none without heaps."""
+    """Numbers of levels of which some lie on all heaps of the shape, or on the largest that this
+    can be done for; none without heaps.
+    """
     if not isinstance(spread, Heaped):
         return ()
-    heaps = sorted(((share, at) for share, at in zip(spread.shares, spread.at, strict=True) if share >= HEAP), reverse=True)
+    heaps = sorted(
+        ((share, at) for share, at in zip(spread.shares, spread.at, strict=True) if share >= HEAP),
+        reverse=True,
+    )
     steps = 1
     for _, at in heaps:
         number = Fraction(low + at * (high - low)).limit_denominator(10**6)
-        place = (number - Fraction(low).limit_denominator(10**6)) / Fraction(high - low).limit_denominator(10**6)
+        place = (number - Fraction(low).limit_denominator(10**6)) / Fraction(
+            high - low
+        ).limit_denominator(10**6)
         wanted = math.lcm(steps, place.denominator)
         steps = wanted if wanted < MOST_LEVELS else steps
     if steps == 1:
@@ -119,10 +146,20 @@ def with_levels(levels: Iterable[int], more: Iterable[int]) -> tuple[int, ...]:
 
 
 def worst_heaps(question: Quantiles, levels: int) -> tuple[Quantiles, ...]:
-    """The question with half of the devices on one number: near the middle of the range, on a level and at three places beside it."""
+    """The question with half of the devices on one number: near the middle of the range, on a level
+    and at three places beside it.
+    """
     middle, top = (levels - 1) // 2, max(1, levels - 1)
     places = sorted({min(1.0, (middle + part) / top) for part in (0.0, 0.25, 0.5, 0.75)})
     return tuple(
-        Quantiles(question.low, question.high, question.at, question.levels, Heaped((at,), (HALF,)), question.clip, question.unit)
+        Quantiles(
+            question.low,
+            question.high,
+            question.at,
+            question.levels,
+            Heaped((at,), (HALF,)),
+            question.clip,
+            question.unit,
+        )
         for at in places
     )

@@ -1,13 +1,15 @@
 """The errors that an estimate of a mean, or of a sum, will have: nothing is drawn.
 
-Two coins are tossed: the value is rounded to a level beside it, and the level is randomized. With all n devices at a value x that lies a
-share f of a step above the level below, the levels' mean moves by step^2 f (1 - f) / n, and given the levels the randomizer adds
-``expected_stderr``^2, which is linear in the numbers of devices per level, so that n (1 - f) and n f of them are put in. The two add up:
-given the levels the estimate is right on average (to first order, where it is a ratio).
+Two coins are tossed: the value is rounded to a level beside it, and the level is randomized. With
+all n devices at a value x that lies a share f of a step above the level below, the levels' mean
+moves by step^2 f (1 - f) / n, and given the levels the randomizer adds ``expected_stderr``^2, which
+is linear in the numbers of devices per level, so that n (1 - f) and n f of them are put in. The two
+add up: given the levels the estimate is right on average (to first order, where it is a ratio).
 
-A sum is n times the mean over *all* devices. Where the mean is one of the devices that answer, the sum is made of both of its figures,
-mean x answers + absent x (n - answers), which is linear in the reports' counts, so its error is exact. Where a mechanism counts a device
-without an answer as the middle of the domain, so does the sum.
+A sum is n times the mean over *all* devices. Where the mean is one of the devices that answer, the
+sum is made of both of its figures, mean x answers + absent x (n - answers), which is linear in the
+reports' counts, so its error is exact. Where a mechanism counts a device without an answer as the
+middle of the domain, so does the sum.
 """
 
 from __future__ import annotations
@@ -27,15 +29,18 @@ from shoal.mechanisms import Estimate, Mechanism
 from shoal.privacy import KaryLaw
 
 MEAN = "mean"  # the label of an estimate that is the mean over the devices that answer
-# Where in a step the worst value is looked for, in the first steps and the last ones. In between the curve repeats itself, lower: what the
-# randomizer adds is a parabola with its least value in the middle.
+# Where in a step the worst value is looked for, in the first steps and the last ones. In between
+# the curve repeats itself, lower: what the randomizer adds is a parabola with its least value in
+# the middle.
 _PLACES = tuple(i / 8 for i in range(17))
 _PARTS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The squared errors of one mechanism's estimate of ``question`` from ``n`` devices, in pairs (rounding, noise)."""
+    """The squared errors of one mechanism's estimate of ``question`` from ``n`` devices, in pairs
+    (rounding, noise).
+    """
 
     question: Mean
     mechanism: Mechanism
@@ -49,15 +54,17 @@ class Numbers:
         return self.worst() if self.question.worst else self.everywhere()
 
     def everywhere(self) -> tuple[float, float]:
-        """The value being equally likely anywhere in the range. The average of f (1 - f) is 1 / 6, and the noise is smooth enough for the
-        midpoints of a few parts of the range."""
+        """The value being equally likely anywhere in the range. The average of f (1 - f) is 1 / 6,
+        and the noise is smooth enough for the midpoints of a few parts of the range.
+        """
         top = self.domain.levels - 1
         noise = [self.at((i + 0.5) * top / _PARTS)[1] for i in range(_PARTS)]
         return self._whole(self.domain.step**2 / (6.0 * self.n)), math.fsum(noise) / _PARTS
 
     def near(self, at: float) -> tuple[float, float]:
-        """At the worst value within half a step. A value that happens to be a level would flatter the levels that happen to contain it:
-        real values lie beside."""
+        """At the worst value within half a step. A value that happens to be a level would flatter
+        the levels that happen to contain it: real values lie beside.
+        """
         top = float(self.domain.levels - 1)
         return max((self.at(min(max(at + i / 8, 0.0), top)) for i in range(-4, 5)), key=sum)
 
@@ -84,7 +91,9 @@ class Numbers:
 
 
 def of_answers(mechanism: Mechanism) -> bool:
-    """Whether its estimate is ("mean", "no answer"): the mean over the devices that answer, and how many don't."""
+    """Whether its estimate is ("mean", "no answer"): the mean over the devices that answer, and how
+    many don't.
+    """
     return empty_estimate(mechanism).labels == (MEAN, NO_ANSWER)
 
 
@@ -94,7 +103,9 @@ def empty_estimate(mechanism: Mechanism) -> Estimate:
 
 
 def answer(question: Mean, estimate: Estimate, reports: int) -> float:
-    """The figure that is asked for, from a mechanism's estimate: the mean, or the sum over all ``reports``."""
+    """The figure that is asked for, from a mechanism's estimate: the mean, or the sum over all
+    ``reports``.
+    """
     if not isinstance(question, Sum):
         return float(estimate.values[0])
     if estimate.labels != (MEAN, NO_ANSWER):
@@ -103,22 +114,34 @@ def answer(question: Mean, estimate: Estimate, reports: int) -> float:
     return float(estimate.values[0]) * (reports - silent) + question.absent * silent
 
 
-def _sum_noise(question: Sum, mechanism: Mechanism, domain: Numeric, counts: NDArray[np.int64]) -> float:
-    """The variance of the sum over the reports of w(Y), where E[w(Y) | x] is the value of cell x: for k-ary responses, which name a
-    uniform cell with probability u = k other / total and their own otherwise, w(y) = (value(y) - u mean(value)) / (1 - u)."""
+def _sum_noise(
+    question: Sum, mechanism: Mechanism, domain: Numeric, counts: NDArray[np.int64]
+) -> float:
+    """The variance of the sum over the reports of w(Y), where E[w(Y) | x] is the value of cell x:
+    for k-ary responses, which name a uniform cell with probability u = k other / total and their
+    own otherwise, w(y) = (value(y) - u mean(value)) / (1 - u).
+    """
     law = simplest(mechanism.privacy())
     if not isinstance(law, KaryLaw):
-        raise ShoalError(Kind.INVALID, "it estimates the mean of those who answer, in a way that no sum is made of")
+        raise ShoalError(
+            Kind.INVALID,
+            "it estimates the mean of those who answer, in a way that no sum is made of",
+        )
     uniform = law.k * law.other / law.total
-    # Counted from the value of no answer: adding one number to all values adds n times that to the sum, and no error.
+    # Counted from the value of no answer: adding one number to all values adds n times that to the
+    # sum, and no error.
     values = np.append(np.arange(domain.levels) * domain.step + (domain.low - question.absent), 0.0)
     weights = (values - uniform * values.mean()) / (1.0 - uniform)
     squares = (1.0 - uniform) * weights**2 + uniform * np.mean(weights**2)
     return max(0.0, float(counts @ (squares - values**2)))
 
 
-def at_value(mechanism: Mechanism, domain: Numeric, n: int, value: float, question: Mean | None = None) -> float:
-    """The standard error of the mean (or of what ``question`` asks) with all ``n`` devices at exactly this value of the range."""
+def at_value(
+    mechanism: Mechanism, domain: Numeric, n: int, value: float, question: Mean | None = None
+) -> float:
+    """The standard error of the mean (or of what ``question`` asks) with all ``n`` devices at
+    exactly this value of the range.
+    """
     asked = Mean(domain.low, domain.high, (domain.levels,)) if question is None else question
     return math.sqrt(sum(Numbers(asked, mechanism, domain, n).at(place(domain, value))))
 

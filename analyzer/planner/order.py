@@ -1,14 +1,18 @@
 """In which order candidates are compared, and which of them need not be.
 
-Numbers (means, sums, quantiles) may be cut into any number of levels, so a family has dozens of candidates for every setting.
+Numbers (means, sums, quantiles) may be cut into any number of levels, so a family has dozens of
+candidates for every setting.
 
-k-ary responses, which are cheap, are looked at with all numbers of levels for quantiles. For means and sums it is those of a grid, whose
-neighbours differ by a quarter at most, and then every number between the neighbours of the best: errors fall and then rise with it.
+k-ary responses, which are cheap, are looked at with all numbers of levels for quantiles. For means
+and sums it is those of a grid, whose neighbours differ by a quarter at most, and then every number
+between the neighbours of the best: errors fall and then rise with it.
 
-For the others, whose tables take long to certify, a few numbers of levels are tried first. A finer table has about the epsilon0 of a
-coarser one, or far less beyond the size up to which the accountant looks into tables: so its error at the epsilon0 of the next coarser one
-that was tried, which costs no certificate, tells whether it can win. Those that can are tried, the least of these errors first, until
-none is left. (With an error as target, and for quantiles: those near the best probe.) The rest are listed as not tried, with the reason.
+For the others, whose tables take long to certify, a few numbers of levels are tried first. A finer
+table has about the epsilon0 of a coarser one, or far less beyond the size up to which the
+accountant looks into tables: so its error at the epsilon0 of the next coarser one that was tried,
+which costs no certificate, tells whether it can win. Those that can are tried, the least of these
+errors first, until none is left. (With an error as target, and for quantiles: those near the best
+probe.) The rest are listed as not tried, with the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ from shoal.privacy import KaryLaw
 Tell = Callable[[int, int, str], None]
 
 _MANY = 8  # numbers of levels: fewer are all tried
-# Neighbours differ by a quarter at most from 4 on, which costs a k-ary response less than 2 % near its best.
+# Neighbours differ by a quarter at most from 4 on, which costs a k-ary response less than 2 % near
+# its best.
 _GRID = {2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 48, 56, 64}
 _GRID |= {80, 96, 112, 128, 160, 192, 224, 256}
 _BETWEEN = 1.03  # of the best: then the numbers between those of the grid are tried
@@ -82,7 +87,9 @@ def compare_all(comparison: Comparison, every: tuple[Candidate, ...], tell: Tell
     tried: dict[tuple[str, str], list[Option]] = {}
     for candidate in comparison.promising(on_grid):
         next_is(candidate)
-        tried.setdefault((candidate.mechanism, candidate.setting), []).append(comparison.add(candidate))
+        tried.setdefault((candidate.mechanism, candidate.setting), []).append(
+            comparison.add(candidate)
+        )
     off_grid = set(cheap).difference(on_grid)
     for key, options in tried.items():
         rest = [one for one in cheap if one in off_grid and (one.mechanism, one.setting) == key]
@@ -90,7 +97,9 @@ def compare_all(comparison: Comparison, every: tuple[Candidate, ...], tell: Tell
     groups: dict[tuple[str, str, type], list[Candidate]] = {}
     for candidate in every:
         if candidate not in first:
-            groups.setdefault((candidate.mechanism, candidate.setting, type(candidate.domain)), []).append(candidate)
+            groups.setdefault(
+                (candidate.mechanism, candidate.setting, type(candidate.domain)), []
+            ).append(candidate)
     for group in groups.values():
         _compare_levels(comparison, group, next_is)
     if tell is not None:
@@ -110,15 +119,26 @@ def _cheap(request: Request, every: tuple[Candidate, ...]) -> set[Candidate]:
 
 
 def _on_grid(request: Request, cheap: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    """Of means and sums those of which each setting is tried first; all where the grid holds none of a setting."""
+    """Of means and sums those of which each setting is tried first; all where the grid holds none
+    of a setting.
+    """
     if not isinstance(request.question, Mean) or len(request.question.levels) <= _MANY:
         return cheap
     held = {(one.mechanism, one.setting) for one in cheap if _levels(one) in _GRID}
-    return tuple(one for one in cheap if _levels(one) in _GRID or (one.mechanism, one.setting) not in held)
+    return tuple(
+        one for one in cheap if _levels(one) in _GRID or (one.mechanism, one.setting) not in held
+    )
 
 
-def _compare_between(comparison: Comparison, tried: list[Option], rest: list[Candidate], next_is: Callable[[Candidate], None]) -> None:
-    """Those of ``rest`` whose numbers of levels lie between the tried neighbours of the best of ``tried``."""
+def _compare_between(
+    comparison: Comparison,
+    tried: list[Option],
+    rest: list[Candidate],
+    next_is: Callable[[Candidate], None],
+) -> None:
+    """Those of ``rest`` whose numbers of levels lie between the tried neighbours of the best of
+    ``tried``.
+    """
     least = min(tried, key=lambda option: _ratio(option, comparison))
     near, middle = _ratio(least, comparison) <= _BETWEEN, _levels(least.candidate)
     numbers = [_levels(option.candidate) for option in tried]
@@ -129,7 +149,11 @@ def _compare_between(comparison: Comparison, tried: list[Option], rest: list[Can
         if near and below < _levels(candidate) < above:
             comparison.add(candidate)
         else:
-            reason = _why_not([least], comparison) if not near else f"{middle} levels err least, and the numbers near it were tried"
+            reason = (
+                _why_not([least], comparison)
+                if not near
+                else f"{middle} levels err least, and the numbers near it were tried"
+            )
             comparison.skip(Option(candidate, Standing.NOT_TRIED, reason))
 
 
@@ -140,7 +164,9 @@ def _is_kary(candidate: Candidate) -> bool:
         return False
 
 
-def _compare_levels(comparison: Comparison, group: list[Candidate], next_is: Callable[[Candidate], None]) -> None:
+def _compare_levels(
+    comparison: Comparison, group: list[Candidate], next_is: Callable[[Candidate], None]
+) -> None:
     """One setting with many numbers of levels."""
     middle = _FINER * comparison.best_levels
     if isinstance(comparison.request.question, Quantiles):
@@ -148,7 +174,9 @@ def _compare_levels(comparison: Comparison, group: list[Candidate], next_is: Cal
     probes = [each for each in group if _levels(each) in _PROBES] or group
     probes.sort(key=lambda each: abs(math.log(_levels(each) / middle)))
     tried: list[Option] = []
-    foreseen = isinstance(comparison.request.question, Mean) and comparison.request.epsilon is not None
+    foreseen = (
+        isinstance(comparison.request.question, Mean) and comparison.request.epsilon is not None
+    )
     far = 0
     for candidate in probes:
         if foreseen and tried and _expected(comparison, candidate, tried) > _FAR:
@@ -159,16 +187,30 @@ def _compare_levels(comparison: Comparison, group: list[Candidate], next_is: Cal
         next_is(candidate)
         twin = comparison.twin(candidate)
         if twin not in {"", candidate.title}:
-            comparison.skip(Option(candidate, Standing.NOT_TRIED, f"near this target, the same integers as {twin}"))
+            comparison.skip(
+                Option(
+                    candidate, Standing.NOT_TRIED, f"near this target, the same integers as {twin}"
+                )
+            )
             for other in group:
                 if other != candidate and other not in {option.candidate for option in tried}:
-                    comparison.skip(Option(other, Standing.NOT_TRIED, f"near this target, the same integers as {twin.partition(',')[0]}"))
+                    comparison.skip(
+                        Option(
+                            other,
+                            Standing.NOT_TRIED,
+                            f"near this target, the same integers as {twin.partition(',')[0]}",
+                        )
+                    )
             return
         tried.append(comparison.add(candidate))
         far += _ratio(tried[-1], comparison) > _FAR
         if foreseen and far >= _ENOUGH_FORESEEN:
             break
-        if not foreseen and len(tried) >= _ENOUGH and min(_ratio(option, comparison) for option in tried) > _FAR:
+        if (
+            not foreseen
+            and len(tried) >= _ENOUGH
+            and min(_ratio(option, comparison) for option in tried) > _FAR
+        ):
             break
     if foreseen:
         _compare_foreseen(comparison, tried, group, next_is)
@@ -176,7 +218,12 @@ def _compare_levels(comparison: Comparison, group: list[Candidate], next_is: Cal
         _compare_near(comparison, tried, group, next_is)
 
 
-def _compare_near(comparison: Comparison, tried: list[Option], group: list[Candidate], next_is: Callable[[Candidate], None]) -> None:
+def _compare_near(
+    comparison: Comparison,
+    tried: list[Option],
+    group: list[Candidate],
+    next_is: Callable[[Candidate], None],
+) -> None:
     """Those near the best of ``tried``, where that comes near the best so far."""
     least = min(_ratio(option, comparison) for option in tried)
     middle = _levels(min(tried, key=lambda option: _ratio(option, comparison)).candidate)
@@ -195,8 +242,15 @@ def _compare_near(comparison: Comparison, tried: list[Option], group: list[Candi
     _compare_between(comparison, tried, [one for one in rest if one not in on_grid], next_is)
 
 
-def _compare_foreseen(comparison: Comparison, tried: list[Option], group: list[Candidate], next_is: Callable[[Candidate], None]) -> None:
-    """Those near the best of ``tried`` that would err less than the best so far at the epsilon0 of a coarser one."""
+def _compare_foreseen(
+    comparison: Comparison,
+    tried: list[Option],
+    group: list[Candidate],
+    next_is: Callable[[Candidate], None],
+) -> None:
+    """Those near the best of ``tried`` that would err less than the best so far at the epsilon0 of
+    a coarser one.
+    """
     seen = {option.candidate for option in tried}
     rest = [candidate for candidate in group if candidate not in seen]
     best = min(tried, key=lambda option: _ratio(option, comparison))
@@ -205,7 +259,10 @@ def _compare_foreseen(comparison: Comparison, tried: list[Option], group: list[C
         middle = _levels(best.candidate)
         near = [one for one in rest if 1.0 / _REACH <= _levels(one) / middle <= _REACH]
     for _ in range(_TRIES):
-        hopes = [(_expected(comparison, candidate, tried), number) for number, candidate in enumerate(near)]
+        hopes = [
+            (_expected(comparison, candidate, tried), number)
+            for number, candidate in enumerate(near)
+        ]
         hope, number = min(hopes, default=(math.inf, 0))
         if hope >= 1.0:
             break
@@ -241,17 +298,30 @@ def _why_not(tried: list[Option], comparison: Comparison) -> str:
         return best.reason
     numbers = ", ".join(str(_levels(option.candidate)) for option in tried)
     if ratio <= 1.0 + ALIKE:
-        return f"of {numbers} levels {_levels(best.candidate)} err least, and those that might err less were tried"
+        return (
+            f"of {numbers} levels {_levels(best.candidate)} err least, and those that might err "
+            "less were tried"
+        )
     return f"with {numbers} levels it errs at least {times(ratio)} as much"
 
 
 def _levels(candidate: Candidate) -> int:
-    return candidate.domain.levels if isinstance(candidate.domain, Numeric) else candidate.domain.size - 1
+    return (
+        candidate.domain.levels
+        if isinstance(candidate.domain, Numeric)
+        else candidate.domain.size - 1
+    )
 
 
 def _ratio(option: Option, comparison: Comparison) -> float:
-    """What is left at best, against the best seen: of errors, or of epsilons where an error is the target."""
+    """What is left at best, against the best seen: of errors, or of epsilons where an error is the
+    target.
+    """
     if comparison.request.epsilon is None:
         return option.epsilon_upper / comparison.best if option.errors is not None else math.inf
-    error = option.best_case if math.isfinite(option.best_case) or option.errors is None else option.errors.ranked
+    error = (
+        option.best_case
+        if math.isfinite(option.best_case) or option.errors is None
+        else option.errors.ranked
+    )
     return error / comparison.best if math.isfinite(error) else math.inf

@@ -1,8 +1,9 @@
 """The errors that a mechanism will have, predicted from its integers: nothing is drawn.
 
-Frequencies. A mechanism's ``expected_stderr`` is exact for devices that stand where they stand, over the coins alone. Shown: at the profile
-(root of the mean over the cells of the squared errors), at a light cell that no device holds, and at a heavy one. Means and sums: module
-``numbers``. Quantiles: module ``quantiles``.
+Frequencies. A mechanism's ``expected_stderr`` is exact for devices that stand where they stand,
+over the coins alone. Shown: at the profile (root of the mean over the cells of the squared errors),
+at a light cell that no device holds, and at a heavy one. Means and sums: module ``numbers``.
+Quantiles: module ``quantiles``.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from shoal.mechanisms import Mechanism
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Predicted standard errors: of a count, in devices, or of a mean, a sum or quantiles, in the number's unit.
+    """Predicted standard errors: of a count, in devices, or of a mean, a sum or quantiles, in the
+    number's unit.
 
-    ``ranked``: what the plan goes by. ``light``, ``heavy``: of an empty cell and of one with the heavy share; of a mean or a sum at the
-    worst value within half a step of the middle, and at the worst value of all; of the quantile that errs least, and of the one that errs
-    most. ``lost``: the share of a count that the randomizer thins out, in [0, 1). ``spread``: the share of the squared error that is not
-    the randomizer's noise (thinning of a count, rounding of a number, bias of a quantile), in [0, 1].
+    ``ranked``: what the plan goes by. ``light``, ``heavy``: of an empty cell and of one with the
+    heavy share; of a mean or a sum at the worst value within half a step of the middle, and at the
+    worst value of all; of the quantile that errs least, and of the one that errs most. ``lost``:
+    the share of a count that the randomizer thins out, in [0, 1). ``spread``: the share of the
+    squared error that is not the randomizer's noise (thinning of a count, rounding of a number,
+    bias of a quantile), in [0, 1].
     """
 
     ranked: float
@@ -45,7 +49,13 @@ def predict(question: Question, mechanism: Mechanism, domain: Domain, n: int) ->
         squares, biases = predict_quantiles(question, mechanism, domain, n)
         total = float(squares.mean())
         bias = float((biases**2).mean()) / total if total > 0.0 else 0.0
-        return Errors(math.sqrt(total), math.sqrt(squares.min()), math.sqrt(squares.max()), 0.0, min(1.0, bias))
+        return Errors(
+            math.sqrt(total),
+            math.sqrt(squares.min()),
+            math.sqrt(squares.max()),
+            0.0,
+            min(1.0, bias),
+        )
     return _number(question, mechanism, _numeric(domain), n)
 
 
@@ -73,14 +83,25 @@ def _frequencies(question: Frequencies, mechanism: Mechanism, n: int) -> Errors:
     counts = profile(question, n)
     errors = mechanism.expected_stderr(counts)
     light, heavy = (
-        float(mechanism.expected_stderr(devices((share, *((1.0 - share) / (size - 1),) * (size - 1)), n))[0])
+        float(
+            mechanism.expected_stderr(
+                devices((share, *((1.0 - share) / (size - 1),) * (size - 1)), n)
+            )[0]
+        )
         for share in (0.0, question.heavy)
     )
-    # In a support estimator a device adds (1 - p) / p or so to the variance of its own cell: its answer is kept with probability p.
+    # In a support estimator a device adds (1 - p) / p or so to the variance of its own cell: its
+    # answer is kept with probability p.
     slope = max(0.0, heavy**2 - light**2) / (n * question.heavy)
     total = float(np.mean(errors**2))
     own = slope * float(np.mean(counts))
-    return Errors(math.sqrt(total), light, heavy, slope / (1.0 + slope), min(1.0, own / total) if total > 0.0 else 0.0)
+    return Errors(
+        math.sqrt(total),
+        light,
+        heavy,
+        slope / (1.0 + slope),
+        min(1.0, own / total) if total > 0.0 else 0.0,
+    )
 
 
 def _numeric(domain: Domain) -> Numeric:
@@ -92,5 +113,15 @@ def _numeric(domain: Domain) -> Numeric:
 def _number(question: Mean, mechanism: Mechanism, domain: Numeric, n: int) -> Errors:
     found = Numbers(question, mechanism, domain, n)
     rounding, noise = found.ranked()
-    total, middle, worst = rounding + noise, sum(found.near((domain.levels - 1) / 2)), sum(found.worst())
-    return Errors(math.sqrt(total), math.sqrt(middle), math.sqrt(worst), 0.0, rounding / total if total > 0.0 else 0.0)
+    total, middle, worst = (
+        rounding + noise,
+        sum(found.near((domain.levels - 1) / 2)),
+        sum(found.worst()),
+    )
+    return Errors(
+        math.sqrt(total),
+        math.sqrt(middle),
+        math.sqrt(worst),
+        0.0,
+        rounding / total if total > 0.0 else 0.0,
+    )

@@ -1,13 +1,15 @@
-"""The errors that quantiles will have: of the production decoder, over the coins of rounding and of the randomizer.
+"""The errors that quantiles will have: of the production decoder, over the coins of rounding and of
+the randomizer.
 
-n devices hold the quantiles of the question's ``shape`` at (i + 1/2) / n. Each rounds its number to a level (or names its bin), and each
-report is an independent draw from one row of the mechanism's law, so the tally has a known mean c and covariance V. With f the decoder
+n devices hold the quantiles of the question's ``shape`` at (i + 1/2) / n. Each rounds its number to
+a level (or names its bin), and each report is an independent draw from one row of the mechanism's
+law, so the tally has a known mean c and covariance V. With f the decoder
 (``distribution(tally).quantile``):
 
-- where it is nearly linear over the noise (k-ary responses, projected), by the delta method: bias f(c) - truth, variance g' V g, with g
-  the gradient of f, by differences one standard error wide;
-- where it is not (EM with smoothing), by drawing tallies from the normal law of mean c and covariance V, with fixed randomness, so that a
-  plan is the same each time.
+- where it is nearly linear over the noise (k-ary responses, projected), by the delta method: bias
+  f(c) - truth, variance g' V g, with g the gradient of f, by differences one standard error wide;
+- where it is not (EM with smoothing), by drawing tallies from the normal law of mean c and
+  covariance V, with fixed randomness, so that a plan is the same each time.
 
 Both are held against simulations of whole batches in the tests.
 """
@@ -29,32 +31,47 @@ from shoal.domain import Domain, Numeric
 from shoal.entropy import Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism, Tally, create
-from shoal.mechanisms.distribution import Distributed, Distribution
-from shoal.mechanisms.simplex import norm_sub
-from shoal.mechanisms.square_wave import SquareWave
+from shoal.mechanisms.numbers.distribution import Distributed, Distribution
+from shoal.mechanisms.numbers.square_wave import SquareWave
+from shoal.mechanisms.parts.simplex import norm_sub
 from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.task import MechanismSpec
 
 _PARTS = 1 << 20  # values that stand for those of more devices
-_SCALE = 1 << 40  # reports of the tally whose derivatives are taken: whole numbers are no coarser than floats there
-_DRAWS, _FEWER, _LARGE = 200, 16, 10_000  # drawn tallies, and of how many devices on fewer: EM takes a second there (+-5 %, +-20 % or so)
+# reports of the tally whose derivatives are taken: whole numbers are no coarser than floats there
+_SCALE = 1 << 40
+_DRAWS, _FEWER, _LARGE = (
+    200,
+    16,
+    10_000,
+)  # drawn tallies, and of how many devices on fewer: EM takes a second there (+-5 %, +-20 % or so)
 
 
-def distribution_of(mechanism: Mechanism, domain: Domain, tally: Tally, question: Quantiles) -> Distribution:
-    """What quantiles are read from: the mechanism's own distribution, or, of counts of ordered bins, their projection (Norm-Sub)."""
+def distribution_of(
+    mechanism: Mechanism, domain: Domain, tally: Tally, question: Quantiles
+) -> Distribution:
+    """What quantiles are read from: the mechanism's own distribution, or, of counts of ordered
+    bins, their projection (Norm-Sub).
+    """
     if isinstance(mechanism, Distributed):
         return mechanism.distribution(tally)
     counts = mechanism.estimate(tally).values[:-1]
     edges = np.linspace(question.low, question.high, domain.size)
-    return Distribution(edges, norm_sub(np.asarray(counts, dtype=np.float64) / max(1, tally.rows), 1.0), "norm-sub")
+    return Distribution(
+        edges, norm_sub(np.asarray(counts, dtype=np.float64) / max(1, tally.rows), 1.0), "norm-sub"
+    )
 
 
-def quantiles_of(mechanism: Mechanism, domain: Domain, tally: Tally, question: Quantiles) -> NDArray[np.float64]:
+def quantiles_of(
+    mechanism: Mechanism, domain: Domain, tally: Tally, question: Quantiles
+) -> NDArray[np.float64]:
     """float64[len(at)], in the number's unit."""
     return np.asarray(quantiles_of_each(mechanism, domain, (tally,), question)[0])
 
 
-def quantiles_of_each(mechanism: Mechanism, domain: Domain, tallies: Sequence[Tally], question: Quantiles) -> NDArray[np.float64]:
+def quantiles_of_each(
+    mechanism: Mechanism, domain: Domain, tallies: Sequence[Tally], question: Quantiles
+) -> NDArray[np.float64]:
     """float64[tallies, len(at)]: ``quantiles_of`` every tally."""
     if isinstance(mechanism, SquareWave):
         found: Iterable[Distribution] = mechanism.distributions(tallies)
@@ -70,23 +87,39 @@ def drawn_cells(question: Quantiles, domain: Domain, n: int, entropy: Entropy) -
     return below + (words < (up * 2.0**64).astype(np.uint64))
 
 
-def predict_quantiles(question: Quantiles, mechanism: Mechanism, domain: Domain, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(mean squares of the errors, biases), float64[len(at)] each. Raises INVALID for a mechanism whose tally has no known law."""
+def predict_quantiles(
+    question: Quantiles, mechanism: Mechanism, domain: Domain, n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(mean squares of the errors, biases), float64[len(at)] each. Raises INVALID for a mechanism
+    whose tally has no known law.
+    """
     # By the delta method nothing is drawn, and what was found while ranking is found again.
-    draws = 0 if isinstance(simplest(mechanism.privacy()), KaryLaw) else _DRAWS if n <= _LARGE else _FEWER
+    draws = (
+        0
+        if isinstance(simplest(mechanism.privacy()), KaryLaw)
+        else _DRAWS
+        if n <= _LARGE
+        else _FEWER
+    )
     return _predicted(question, mechanism.spec, domain, n, draws)
 
 
 def heaped_error(question: Quantiles, mechanism: Mechanism, domain: Domain, n: int) -> float:
-    """Root of the mean over the quantiles, with half of the devices on one number near the middle: where it lies worst between two levels.
+    """Root of the mean over the quantiles, with half of the devices on one number near the middle:
+    where it lies worst between two levels.
 
-    Where draws would be needed the bias alone, which the error is not below."""
+    Where draws would be needed the bias alone, which the error is not below.
+    """
     levels = domain.levels if isinstance(domain, Numeric) else domain.size
-    return max(ranked_quantiles(each, mechanism, domain, n) for each in worst_heaps(question, levels))
+    return max(
+        ranked_quantiles(each, mechanism, domain, n) for each in worst_heaps(question, levels)
+    )
 
 
 def ranked_quantiles(question: Quantiles, mechanism: Mechanism, domain: Domain, n: int) -> float:
-    """Root of the mean over the quantiles; where draws would be needed the bias alone, which the error is not below."""
+    """Root of the mean over the quantiles; where draws would be needed the bias alone, which the
+    error is not below.
+    """
     return math.sqrt(float(_predicted(question, mechanism.spec, domain, n, 0)[0].mean()))
 
 
@@ -114,12 +147,20 @@ def _rows(law: object) -> NDArray[np.float64]:
         return rows
     if isinstance(law, FiniteLaw):
         return np.array([[weight / law.total for weight in row] for row in law.rows])
-    raise ShoalError(Kind.INVALID, "the law of its reports is not known output by output: no errors of quantiles are predicted")
+    raise ShoalError(
+        Kind.INVALID,
+        "the law of its reports is not known output by output: no errors of quantiles are "
+        "predicted",
+    )
 
 
 @lru_cache(maxsize=8)
-def _places(shape: Spread, levels: int, bins: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """(cell at or below, chance of the next one) of ``parts`` values that are spread as the shape says, over levels or over bins."""
+def _places(
+    shape: Spread, levels: int, bins: int, parts: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """(cell at or below, chance of the next one) of ``parts`` values that are spread as the shape
+    says, over levels or over bins.
+    """
     shares = (np.arange(parts) + 0.5) / parts
     values = shape.quantiles(shares)
     if bins:
@@ -136,10 +177,13 @@ def _cut(domain: Domain) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Mixture:
-    """The laws of all devices' reports. Those whose number lies a share f of a step above level j report by row j with probability 1 - f
-    and by the next row with f: sums of 1, f and f^2 over them, divided by the number of devices, are all that is needed.
+    """The laws of all devices' reports. Those whose number lies a share f of a step above level j
+    report by row j with probability 1 - f and by the next row with f: sums of 1, f and f^2 over
+    them, divided by the number of devices, are all that is needed.
 
-    ``rows``, ``steps``: float64[cells, outputs], the row and what the next one has more; ``ones``, ``ups``, ``squares``: float64[cells]."""
+    ``rows``, ``steps``: float64[cells, outputs], the row and what the next one has more; ``ones``,
+    ``ups``, ``squares``: float64[cells].
+    """
 
     rows: NDArray[np.float64]
     steps: NDArray[np.float64]
@@ -151,7 +195,9 @@ class _Mixture:
     def of(cls, question: Quantiles, domain: Domain, n: int, rows: NDArray[np.float64]) -> _Mixture:
         parts = min(n, _PARTS)
         below, up = _places(question.shape, *_cut(domain), parts)
-        sums = [np.bincount(below, weights=up**power, minlength=len(rows)) / parts for power in range(3)]
+        sums = [
+            np.bincount(below, weights=up**power, minlength=len(rows)) / parts for power in range(3)
+        ]
         return cls(rows, np.diff(rows, axis=0, append=rows[-1:]), *sums)
 
     @property
@@ -168,7 +214,12 @@ class _Mixture:
     def covariance(self) -> NDArray[np.float64]:
         """float64[outputs, outputs]: of a device's report, on average."""
         crossed = (self.rows * self.ups[:, None]).T @ self.steps
-        means = (self.rows * self.ones[:, None]).T @ self.rows + crossed + crossed.T + (self.steps * self.squares[:, None]).T @ self.steps
+        means = (
+            (self.rows * self.ones[:, None]).T @ self.rows
+            + crossed
+            + crossed.T
+            + (self.steps * self.squares[:, None]).T @ self.steps
+        )
         return np.asarray(np.diag(self.shares) - means)
 
 
@@ -179,7 +230,10 @@ def _by_delta(
 
     steps = np.minimum(np.sqrt(shares / n), shares)
     moved = np.diag(steps)
-    each = [_tally(np.rint(np.maximum(at, 0.0) * _SCALE)) for at in (shares, *(shares + moved), *(shares - moved))]
+    each = [
+        _tally(np.rint(np.maximum(at, 0.0) * _SCALE))
+        for at in (shares, *(shares + moved), *(shares - moved))
+    ]
     found = quantiles_of_each(mechanism, domain, each, question)
     biases, (more, less) = found[0] - question.values(), np.split(found[1:], 2)
     gradient = ((more - less) / (2.0 * steps[:, None])).T
@@ -192,12 +246,17 @@ def _by_draws(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     mean = n * mixed.shares
     if not draws:
-        biases = quantiles_of(mechanism, domain, _tally(np.rint(mean)), question) - question.values()
+        biases = (
+            quantiles_of(mechanism, domain, _tally(np.rint(mean)), question) - question.values()
+        )
         return biases**2, biases
     spread, axes = np.linalg.eigh(n * mixed.covariance())
     root = axes * np.sqrt(np.maximum(spread, 0.0))
     entropy = SeededEntropy("quantiles of a plan")
-    tallies = [_tally(np.maximum(0, np.rint(mean + root @ _normal(mean.size, entropy)))) for _ in range(draws)]
+    tallies = [
+        _tally(np.maximum(0, np.rint(mean + root @ _normal(mean.size, entropy))))
+        for _ in range(draws)
+    ]
     errors = quantiles_of_each(mechanism, domain, tallies, question) - question.values()
     return (errors**2).mean(axis=0), errors.mean(axis=0)
 
@@ -211,5 +270,7 @@ def _normal(count: int, entropy: Entropy) -> NDArray[np.float64]:
     """Standard normal numbers (Box and Muller 1958)."""
     words = np.asarray(entropy.words(2 * count), dtype=np.uint64)
     uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    normal: NDArray[np.float64] = np.sqrt(-2.0 * np.log(uniform[:count])) * np.cos(2.0 * math.pi * uniform[count:])
+    normal: NDArray[np.float64] = np.sqrt(-2.0 * np.log(uniform[:count])) * np.cos(
+        2.0 * math.pi * uniform[count:]
+    )
     return normal

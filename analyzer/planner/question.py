@@ -1,4 +1,6 @@
-"""What a planner is asked: the question, how many devices, the guarantee or the error wanted, and what a report may cost."""
+"""What a planner is asked: the question, how many devices, the guarantee or the error wanted, and
+what a report may cost.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# How finely a range may be cut for a mean. Errors are flat around the best number of levels, and the flatter the more there are: beyond 64
-# neighbours differ by a quarter at most, which costs less than 2 %. In which order they are tried, and which are not: ``order``.
+# How finely a range may be cut for a mean. Errors are flat around the best number of levels, and
+# the flatter the more there are: beyond 64 neighbours differ by a quarter at most, which costs less
+# than 2 %. In which order they are tried, and which are not: ``order``.
 LEVELS = (*range(2, 65), 80, 96, 112, 128, 160, 192, 224, 256)
 _MOST_QUANTILES = 99
 
@@ -29,17 +32,23 @@ def wrong(message: str) -> ShoalError:
 
 
 def _check_range(low: float, high: float) -> None:
-    """Raises CONFIG where the square of an error would leave the range of a float. What is no range at all is the domain's to refuse."""
+    """Raises CONFIG where the square of an error would leave the range of a float. What is no range
+    at all is the domain's to refuse.
+    """
     if low < high and not 1e-100 <= high - low <= 1e100:
-        raise wrong(f"a range from {low:g} to {high:g} is too narrow or too wide to plan for (1e-100 to 1e100): choose another unit")
+        raise wrong(
+            f"a range from {low:g} to {high:g} is too narrow or too wide to plan for (1e-100 to "
+            "1e100): choose another unit"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Frequencies:
     """How many devices are in each cell of ``domain``, "no answer" being a cell like the others.
 
-    ``shares``: of the devices, one per cell, adding up to 1 (to 1e-6): what the errors are ranked at. Empty: all cells alike.
-    ``heavy``: the share of the heavy cell that is shown beside it, in (0, 1]. Raises CONFIG otherwise.
+    ``shares``: of the devices, one per cell, adding up to 1 (to 1e-6): what the errors are ranked
+    at. Empty: all cells alike. ``heavy``: the share of the heavy cell that is shown beside it, in
+    (0, 1]. Raises CONFIG otherwise.
     """
 
     domain: YesNo | Categories
@@ -50,8 +59,13 @@ class Frequencies:
         if not 0.0 < self.heavy <= 1.0:
             raise wrong(f"the share of the heavy cell is above 0 and at most 1, got {self.heavy:g}")
         if self.shares and len(self.shares) != self.domain.size:
-            raise wrong(f"{len(self.shares)} shares for {self.domain.size} cells: give one per cell, the last being that of no answer")
-        if self.shares and not (all(share >= 0.0 for share in self.shares) and abs(math.fsum(self.shares) - 1.0) <= 1e-6):
+            raise wrong(
+                f"{len(self.shares)} shares for {self.domain.size} cells: give one per cell, the "
+                "last being that of no answer"
+            )
+        if self.shares and not (
+            all(share >= 0.0 for share in self.shares) and abs(math.fsum(self.shares) - 1.0) <= 1e-6
+        ):
             raise wrong("the shares of the cells are numbers of at least 0 that add up to 1")
 
     @property
@@ -70,10 +84,12 @@ class Frequencies:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean of a number in [low, high], every device answering. The number of levels is free: each of ``levels`` is tried.
+    """The mean of a number in [low, high], every device answering. The number of levels is free:
+    each of ``levels`` is tried.
 
-    Errors are ranked with all devices at one value, by the root of the mean square over all values of the range; or at the ``worst``
-    value; or beside a given ``value`` (half a step at most, where it is worst). Raises CONFIG or INVALID otherwise.
+    Errors are ranked with all devices at one value, by the root of the mean square over all values
+    of the range; or at the ``worst`` value; or beside a given ``value`` (half a step at most, where
+    it is worst). Raises CONFIG or INVALID otherwise.
     """
 
     low: float
@@ -91,9 +107,13 @@ class Mean:
         for levels in self.levels:
             self.domain(levels)
         if self.value is not None and self.worst:
-            raise wrong("errors are ranked at one value, or at the worst one: leave one of the two out")
+            raise wrong(
+                "errors are ranked at one value, or at the worst one: leave one of the two out"
+            )
         if self.value is not None and not self.low <= self.value <= self.high:
-            raise wrong(f"the value to rank at lies in [{self.low:g}, {self.high:g}], got {self.value:g}")
+            raise wrong(
+                f"the value to rank at lies in [{self.low:g}, {self.high:g}], got {self.value:g}"
+            )
 
     def domain(self, levels: int) -> Numeric:
         return Numeric(self.low, self.high, levels, self.clip, self.unit)
@@ -109,9 +129,11 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Sum(Mean):
-    """The sum of a number in [low, high] over *all* devices: n times their mean. Ranked as a mean is, errors in the sum's unit.
+    """The sum of a number in [low, high] over *all* devices: n times their mean. Ranked as a mean
+    is, errors in the sum's unit.
 
-    A device without an answer counts as ``absent``; mechanisms that can't tell that there was none count it as the middle of the range.
+    A device without an answer counts as ``absent``; mechanisms that can't tell that there was none
+    count it as the middle of the range.
     """
 
     @property
@@ -129,7 +151,9 @@ QUANTILE_LEVELS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
 class Shape(StrEnum):
-    """How the numbers are spread over [low, high], while the errors of quantiles are predicted: x = low + t (high - low)."""
+    """How the numbers are spread over [low, high], while the errors of quantiles are predicted: x =
+    low + t (high - low).
+    """
 
     UNIFORM = "uniform"  # t is uniform on [0, 1]
     BELL = "bell"  # t has density 6 t (1 - t): Beta(2, 2)
@@ -166,11 +190,13 @@ class Spread(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Numbers in [low, high] that the shares ``at`` of the devices are at or below, every device answering.
+    """Numbers in [low, high] that the shares ``at`` of the devices are at or below, every device
+    answering.
 
-    Errors are ranked by the root of the mean, over ``at``, of the mean squares of (estimated - true) quantile, in the number's unit, if
-    the numbers are spread over the range as ``shape`` says. The number of levels is free: each of ``levels`` is tried. Raises CONFIG or
-    INVALID otherwise.
+    Errors are ranked by the root of the mean, over ``at``, of the mean squares of (estimated -
+    true) quantile, in the number's unit, if the numbers are spread over the range as ``shape``
+    says. The number of levels is free: each of ``levels`` is tried. Raises CONFIG or INVALID
+    otherwise.
     """
 
     low: float
@@ -187,10 +213,18 @@ class Quantiles:
             raise wrong("quantiles want at least one number of levels to try")
         for levels in self.levels:
             self.domain(levels)
-        if not self.at or not all(0.0 < share < 1.0 for share in self.at) or list(self.at) != sorted(set(self.at)):
-            raise wrong("quantiles are asked for shares between 0 and 1, ascending: 0.5 for the median")
+        if (
+            not self.at
+            or not all(0.0 < share < 1.0 for share in self.at)
+            or list(self.at) != sorted(set(self.at))
+        ):
+            raise wrong(
+                "quantiles are asked for shares between 0 and 1, ascending: 0.5 for the median"
+            )
         if len(self.at) > _MOST_QUANTILES:
-            raise wrong(f"at most {_MOST_QUANTILES} quantiles are planned for at a time, got {len(self.at)}")
+            raise wrong(
+                f"at most {_MOST_QUANTILES} quantiles are planned for at a time, got {len(self.at)}"
+            )
 
     def domain(self, levels: int) -> Numeric:
         return Numeric(self.low, self.high, levels, self.clip, self.unit)
@@ -210,7 +244,9 @@ class Quantiles:
         return self.low + self.shape.quantiles(np.array(self.at)) * (self.high - self.low)
 
     def bins(self, levels: int) -> Categories | None:
-        """As many ordered bins of one width as there are levels, if they end at whole numbers; None otherwise."""
+        """As many ordered bins of one width as there are levels, if they end at whole numbers; None
+        otherwise.
+        """
         width = (self.high - self.low) / levels
         edges = [self.low + i * width for i in range(levels)]
         if not all(abs(edge) < 1 << 53 and edge.is_integer() for edge in (*edges, width)):
@@ -224,16 +260,19 @@ Question = Frequencies | Mean | Quantiles
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question with its circumstances. Exactly one of ``epsilon`` and ``error`` is given; the other one is what is minimised.
+    """A question with its circumstances. Exactly one of ``epsilon`` and ``error`` is given; the
+    other one is what is minimised.
 
-    ``n``: devices expected in a batch, at which errors are predicted; ``min_batch`` (0: n): the smallest batch that is ever released, at
-    which the guarantee is certified, for floor(``honest_fraction`` * min_batch) honest reports. ``epsilon``: target central epsilon at
-    ``delta``, of all releases together (``windows`` times ``tasks``), or of one if not ``together`` or ``memoized``; ``error``:
-    target standard error, in the question's unit. ``most_bytes``: of all messages of one report;
-    ``most_epsilon0``: what devices accept, of a memoized task for an unchanged value over all windows. ``mechanisms``: names to choose
-    among, empty for all. ``windows``: how often the same devices are asked; ``changes``: how often the value of a device changes meanwhile;
-    ``memoized``: they repeat one permanent report per value. ``tasks``: how many tasks like this one share the target.
-    Raises CONFIG for numbers out of range.
+    ``n``: devices expected in a batch, at which errors are predicted; ``min_batch`` (0: n): the
+    smallest batch that is ever released, at which the guarantee is certified, for
+    floor(``honest_fraction`` * min_batch) honest reports. ``epsilon``: target central epsilon at
+    ``delta``, of all releases together (``windows`` times ``tasks``), or of one if not ``together``
+    or ``memoized``; ``error``: target standard error, in the question's unit. ``most_bytes``: of
+    all messages of one report; ``most_epsilon0``: what devices accept, of a memoized task for an
+    unchanged value over all windows. ``mechanisms``: names to choose among, empty for all.
+    ``windows``: how often the same devices are asked; ``changes``: how often the value of a device
+    changes meanwhile; ``memoized``: they repeat one permanent report per value. ``tasks``: how many
+    tasks like this one share the target. Raises CONFIG for numbers out of range.
     """
 
     question: Question
@@ -259,20 +298,35 @@ class Request:
         if not self.min_batch:
             object.__setattr__(self, "min_batch", self.n)
         if not 2 <= self.min_batch <= self.n:
-            raise wrong(f"min_batch is 2 to n = {self.n} reports, got {self.min_batch}: fewer devices than min_batch release nothing")
+            raise wrong(
+                f"min_batch is 2 to n = {self.n} reports, got {self.min_batch}: fewer devices than "
+                "min_batch release nothing"
+            )
         check_delta(self.delta)
         object.__setattr__(self, "honest_fraction", check_honest(self.honest_fraction))
         if self.n_honest < 2:
-            raise wrong("honest_fraction x min_batch is below 2 reports: nothing would be hidden among others: raise min_batch")
+            raise wrong(
+                "honest_fraction x min_batch is below 2 reports: nothing would be hidden among "
+                "others: raise min_batch"
+            )
         if (self.epsilon is None) == (self.error is None):
-            raise wrong("give either a target epsilon or a target error: the other one is what is looked for")
+            raise wrong(
+                "give either a target epsilon or a target error: the other one is what is looked "
+                "for"
+            )
         for what, target in (("epsilon", self.epsilon), ("error", self.error)):
             if target is not None and not (math.isfinite(target) and target > 0.0):
                 raise wrong(f"the target {what} is a finite number above 0, got {target:g}")
         if self.error is not None and self.error >= (most := _half_range(self.question, self.n)):
-            raise wrong(f"a target error of {self.error:g} asks nothing: the middle of all answers is within {most:g}: ask for less")
+            raise wrong(
+                f"a target error of {self.error:g} asks nothing: the middle of all answers is "
+                f"within {most:g}: ask for less"
+            )
         if not 0.0 < self.most_epsilon0 <= LARGEST_EPSILON0:
-            raise wrong(f"the largest epsilon0 is above 0 and at most {LARGEST_EPSILON0:g}, got {self.most_epsilon0:g}")
+            raise wrong(
+                f"the largest epsilon0 is above 0 and at most {LARGEST_EPSILON0:g}, got "
+                f"{self.most_epsilon0:g}"
+            )
         if self.most_bytes < 1 or self.most_messages < 1:
             raise wrong("a report has at least one message of one byte: raise the limits")
         self._check_repeats()
@@ -284,7 +338,8 @@ class Request:
             raise wrong(f"1 to {LIMITS.known_tasks} tasks share a target, got {self.tasks}")
         if not 0 <= self.changes < self.windows:
             raise wrong(
-                f"a value changes between windows, 0 to {self.windows - 1} times in {self.windows}, got {self.changes}: more windows?"
+                f"a value changes between windows, 0 to {self.windows - 1} times in "
+                f"{self.windows}, got {self.changes}: more windows?"
             )
 
     @property
@@ -298,12 +353,16 @@ class Request:
 
     @property
     def total(self) -> float | None:
-        """The target of all releases together; None where one release is all there is, or all that a target was named for."""
+        """The target of all releases together; None where one release is all there is, or all that
+        a target was named for.
+        """
         return self.epsilon if self.together and self.rounds > 1 and not self.memoized else None
 
 
 def _half_range(question: Question, n: int) -> float:
-    """How far an answer lies at most from the middle of those that there can be, in the question's unit."""
+    """How far an answer lies at most from the middle of those that there can be, in the question's
+    unit.
+    """
     if isinstance(question, Frequencies):
         return n / 2
     half = (question.high - question.low) / 2
@@ -311,17 +370,24 @@ def _half_range(question: Question, n: int) -> float:
 
 
 def domains(question: Question) -> tuple[Domain, ...]:
-    """The domains that answer the question: one for frequencies, one per number of levels for numbers, for quantiles ordered bins too."""
+    """The domains that answer the question: one for frequencies, one per number of levels for
+    numbers, for quantiles ordered bins too.
+    """
     if isinstance(question, Frequencies):
         return (question.domain,)
     numeric = tuple(question.domain(levels) for levels in question.levels)
     if isinstance(question, Mean):
         return numeric
-    return (*numeric, *(bins for levels in question.levels if (bins := question.bins(levels)) is not None))
+    return (
+        *numeric,
+        *(bins for levels in question.levels if (bins := question.bins(levels)) is not None),
+    )
 
 
 def devices(shares: tuple[float, ...], n: int) -> NDArray[np.int64]:
-    """int64[len(shares)] that adds up to ``n``: the shares of n devices, rounded by largest remainder, earlier cells first."""
+    """int64[len(shares)] that adds up to ``n``: the shares of n devices, rounded by largest
+    remainder, earlier cells first.
+    """
     import numpy as np
 
     exact = np.array(shares) * (n / math.fsum(shares))

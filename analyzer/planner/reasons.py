@@ -1,4 +1,6 @@
-"""Why an alternative loses, in plain words with its number. Nothing here knows a mechanism by name: the numbers say what happened."""
+"""Why an alternative loses, in plain words with its number. Nothing here knows a mechanism by name:
+the numbers say what happened.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,16 @@ def _ratio(value: float, best: float) -> float:
 
 def _alike(option: Option, choice: Option) -> str:
     if option.report_bytes > choice.report_bytes:
-        return f"as accurate, but a report is {_bytes(option.report_bytes)}, not {_bytes(choice.report_bytes)}"
+        return (
+            f"as accurate, but a report is {_bytes(option.report_bytes)}, not "
+            f"{_bytes(choice.report_bytes)}"
+        )
     if option.messages > choice.messages:
         return f"as accurate, but a report has {option.messages} messages, not {choice.messages}"
-    if option.candidate.mechanism == choice.candidate.mechanism and option.candidate.domain != choice.candidate.domain:
+    if (
+        option.candidate.mechanism == choice.candidate.mechanism
+        and option.candidate.domain != choice.candidate.domain
+    ):
         return "as accurate: the fewer levels were taken"
     return "as accurate: the one that is registered first was taken"
 
@@ -57,28 +65,42 @@ def _source(option: Option, choice: Option, request: Request) -> str:
         return f"noise of {errors.light:,.3g} on an empty cell, against {choice.errors.light:,.3g}"
     if isinstance(request.question, Quantiles):
         return _of_quantiles(option, errors, choice)
-    if not (isinstance(option.candidate.domain, Numeric) and isinstance(choice.candidate.domain, Numeric)):
+    if not (
+        isinstance(option.candidate.domain, Numeric)
+        and isinstance(choice.candidate.domain, Numeric)
+    ):
         return "more noise"
     levels, chosen = option.candidate.domain.levels, choice.candidate.domain.levels
     same = option.candidate.mechanism == choice.candidate.mechanism
-    if errors.spread >= _MOSTLY or (levels < chosen and (same or _rounds_more(errors, choice.errors))):
+    if errors.spread >= _MOSTLY or (
+        levels < chosen and (same or _rounds_more(errors, choice.errors))
+    ):
         return (
-            f"rounding to {levels} levels makes {_percent(errors.spread)} of its variance ({_percent(choice.errors.spread)} with {chosen})"
+            f"rounding to {levels} levels makes {_percent(errors.spread)} of its variance "
+            f"({_percent(choice.errors.spread)} with {chosen})"
         )
     if same and levels > chosen:
         return f"{levels} levels spread the randomizer's noise wider than finer rounding saves"
-    return f"the randomizer's noise alone is {_noise(errors):,.3g}, against {_noise(choice.errors):,.3g}"
+    return (
+        f"the randomizer's noise alone is {_noise(errors):,.3g}, against "
+        f"{_noise(choice.errors):,.3g}"
+    )
 
 
 def _of_quantiles(option: Option, errors: Errors, choice: Option) -> str:
     size, chosen = option.candidate.domain.size - 1, choice.candidate.domain.size - 1
     if errors.spread >= _MOSTLY:
-        return f"{_percent(errors.spread)} of its squared error is bias, which more devices don't mend"
+        return (
+            f"{_percent(errors.spread)} of its squared error is bias, which more devices don't mend"
+        )
     if option.candidate.mechanism == choice.candidate.mechanism and size > chosen:
         return f"the randomizer's noise is in {size} bins, not in {chosen}"
     if option.candidate.mechanism == choice.candidate.mechanism and size < chosen:
         return f"{size} bins leave more to interpolation than {chosen}"
-    return f"more noise in the shares that quantiles are read from ({option.candidate.mechanism} against {choice.candidate.mechanism})"
+    return (
+        f"more noise in the shares that quantiles are read from ({option.candidate.mechanism} "
+        f"against {choice.candidate.mechanism})"
+    )
 
 
 def _noise(errors: Errors) -> float:
@@ -86,12 +108,19 @@ def _noise(errors: Errors) -> float:
 
 
 def _rounds_more(errors: Errors, chosen: Errors) -> bool:
-    """Whether rounding makes more of what the variance is above the chosen one's than the randomizer's noise does."""
-    return errors.spread * errors.ranked**2 - chosen.spread * chosen.ranked**2 > _noise(errors) ** 2 - _noise(chosen) ** 2
+    """Whether rounding makes more of what the variance is above the chosen one's than the
+    randomizer's noise does.
+    """
+    return (
+        errors.spread * errors.ranked**2 - chosen.spread * chosen.ranked**2
+        > _noise(errors) ** 2 - _noise(chosen) ** 2
+    )
 
 
 def every_reason(options: list[Option]) -> str:
-    """Why each of them failed, the titles of those that failed alike together; a line that can be read for dozens of them."""
+    """Why each of them failed, the titles of those that failed alike together; a line that can be
+    read for dozens of them.
+    """
     alike: dict[str, list[str]] = {}
     for option in options:
         alike.setdefault(option.reason, []).append(option.candidate.title)
@@ -108,15 +137,16 @@ def over_limits(messages: int, size: int, request: Request) -> str:
     if messages > request.most_messages:
         return f"{messages} messages per report are above the limit of {request.most_messages}"
     if messages * size > request.most_bytes:
-        return f"a report of {_bytes(messages * size)} is above the limit of {_bytes(request.most_bytes)}"
+        return (
+            f"a report of {_bytes(messages * size)} is above the limit of "
+            f"{_bytes(request.most_bytes)}"
+        )
     return ""
 
 
 def times(ratio: float) -> str:
     """ "3.14 times", rounded down: it stands behind "at least" too."""
-    return (
-        f"{bound_text(ratio, up=False, digits=3 if ratio >= 1.02 else 4) if not 999.5 <= ratio < 1e9 else f'{math.floor(ratio):,}'} times"
-    )
+    return f"{bound_text(ratio, up=False, digits=3 if ratio >= 1.02 else 4) if not 999.5 <= ratio < 1e9 else f'{math.floor(ratio):,}'} times"
 
 
 def _percent(share: float) -> str:
@@ -124,4 +154,10 @@ def _percent(share: float) -> str:
 
 
 def _bytes(size: int) -> str:
-    return f"{size:,} byte" if size == 1 else f"{size:,} bytes" if size < 1024 else f"{size / 1024:,.3g} KiB"
+    return (
+        f"{size:,} byte"
+        if size == 1
+        else f"{size:,} bytes"
+        if size < 1024
+        else f"{size / 1024:,.3g} KiB"
+    )

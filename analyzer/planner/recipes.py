@@ -1,8 +1,10 @@
-"""Deployments that people cite, as data: what was claimed, in what unit, and the mechanism that makes reports of that kind here.
+"""Deployments that people cite, as data: what was claimed, in what unit, and the mechanism that
+makes reports of that kind here.
 
-A claim is a number *per something*: per report, per device and day, for as long as a value stays. ``claims.weigh`` puts each on the same
-footing. Sources say whether this project read them (``checked``) or repeats them from memory; the numbers of a recipe's own
-(devices, cells, windows) are for the arithmetic, not anybody's figures.
+A claim is a number *per something*: per report, per device and day, for as long as a value stays.
+``claims.weigh`` puts each on the same footing. Sources say whether this project read them
+(``checked``) or repeats them from memory; the numbers of a recipe's own (devices, cells, windows)
+are for the arithmetic, not anybody's figures.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from shoal.domain import Categories, Domain, Numeric
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``text``: what it says, in our words. ``checked``: read while this was written; else it is recalled, and may be wrong in detail."""
+    """``text``: what it says, in our words. ``checked``: read while this was written; else it is
+    recalled, and may be wrong in detail.
+    """
 
     text: str
     where: str
@@ -24,10 +28,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One deployment. ``epsilon``: the number that is claimed; ``central``: of the published figures, behind a trusted server, and not of
-    a report (then the reports' epsilon0 is what keeps it after shuffling). ``mechanism``, ``setting``, ``domain``: what makes such
-    reports, registered under these names. ``reports_per_day``: of a device; ``memoized``: permanent answers are kept, so that an unchanged
-    value is paid for once. ``question``: the same one, as ``plan`` asks it. ``n``, ``delta``: the batch that shuffling is shown for."""
+    """One deployment. ``epsilon``: the number that is claimed; ``central``: of the published
+    figures, behind a trusted server, and not of a report (then the reports' epsilon0 is what keeps
+    it after shuffling). ``mechanism``, ``setting``, ``domain``: what makes such reports, registered
+    under these names. ``reports_per_day``: of a device; ``memoized``: permanent answers are kept,
+    so that an unchanged value is paid for once. ``question``: the same one, as ``plan`` asks it.
+    ``n``, ``delta``: the batch that shuffling is shown for.
+    """
 
     name: str
     title: str
@@ -45,8 +52,14 @@ class Recipe:
     delta: float = 1e-6
 
 
-_APPLE = "Apple, Differential Privacy Overview (apple.com/privacy/docs/Differential_Privacy_Overview.pdf)"
-_LIST = "D. Desfontaines, A list of real-world uses of differential privacy (desfontain.es/blog/real-world-differential-privacy.html)"
+_APPLE = (
+    "Apple, Differential Privacy Overview "
+    "(apple.com/privacy/docs/Differential_Privacy_Overview.pdf)"
+)
+_LIST = (
+    "D. Desfontaines, A list of real-world uses of differential privacy "
+    "(desfontain.es/blog/real-world-differential-privacy.html)"
+)
 _SIX_HOURS = Numeric(0.0, 21_600.0, 25, True, "seconds")
 _HEALTH = Categories(
     (
@@ -63,8 +76,27 @@ _HEALTH = Categories(
     )
 )
 _EMOJI = Categories(tuple("😂❤😍😭😘😊👍😩🙏😁🔥😎🎉🤔😴😡🙄💕😅😉🤣💔👀✨💯🙈😱🤗😢😜👏💪"))
-_SETTING = Categories(("default", "search engine A", "search engine B", "search engine C", "home page A", "home page B", "other"))
-_PLACES = Categories(("retail and recreation", "grocery and pharmacy", "parks", "transit stations", "workplaces", "residential"))
+_SETTING = Categories(
+    (
+        "default",
+        "search engine A",
+        "search engine B",
+        "search engine C",
+        "home page A",
+        "home page B",
+        "other",
+    )
+)
+_PLACES = Categories(
+    (
+        "retail and recreation",
+        "grocery and pharmacy",
+        "parks",
+        "transit stations",
+        "workplaces",
+        "residential",
+    )
+)
 
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
@@ -78,12 +110,15 @@ RECIPES: tuple[Recipe, ...] = (
         reports_per_day=4,
         memoized=True,
         claim="Local, of a permanent answer: one bit that is set more often the longer the app was used, every six hours. Kept answers "
-        "mean that a number that stays on the same rounding costs it once, however many reports; each other rounding costs it again.",
+        "mean that a number that stays on the same rounding costs it once, however many reports; "
+        "each other rounding costs it again.",
         sources=(
             Source(
-                "One-bit mean estimation with permanent answers (alpha-point rounding), for counters collected repeatedly; deployed across "
+                "One-bit mean estimation with permanent answers (alpha-point rounding), for "
+                "counters collected repeatedly; deployed across "
                 "millions of devices",
-                "B. Ding, J. Kulkarni, S. Yekhanin, Collecting Telemetry Data Privately, NeurIPS 2017, abstract",
+                "B. Ding, J. Kulkarni, S. Yekhanin, Collecting Telemetry Data Privately, NeurIPS "
+                "2017, abstract",
                 checked=True,
             ),
             Source("epsilon = 1.672, a report every six hours", _LIST, checked=False),
@@ -99,11 +134,23 @@ RECIPES: tuple[Recipe, ...] = (
         question=Frequencies(_HEALTH),
         reports_per_day=1,
         memoized=False,
-        claim="Local, per device and day: one report a day at most, drawn anew each time, so that days add up.",
+        claim=(
+            "Local, per device and day: one report a day at most, drawn anew each time, so that "
+            "days add up."
+        ),
         sources=(
             Source("health types: epsilon = 2, the unit being a user-day", _LIST, checked=True),
-            Source("reports without device identifiers; one donation a day; kept for three months at most", _APPLE, checked=False),
-            Source("the sketch is the count mean sketch", "Apple, Learning with Privacy at Scale, 2017", checked=False),
+            Source(
+                "reports without device identifiers; one donation a day; kept for three months at "
+                "most",
+                _APPLE,
+                checked=False,
+            ),
+            Source(
+                "the sketch is the count mean sketch",
+                "Apple, Learning with Privacy at Scale, 2017",
+                checked=False,
+            ),
         ),
     ),
     Recipe(
@@ -119,9 +166,20 @@ RECIPES: tuple[Recipe, ...] = (
         claim="Local, per device and day: one report a day at most (a sketch whose bits are each flipped with probability "
         "1 / (1 + e^(epsilon / 2))), drawn anew each time, so that days add up.",
         sources=(
-            Source("emoji suggestions: epsilon = 4, the unit being a user-day", _LIST, checked=True),
-            Source("bits flipped with probability 1 / (1 + e^(epsilon / 2)); no device identifiers, opt-in", _APPLE, checked=True),
-            Source("one donation a day; 2,600 emoji, 65,536 hash functions to 1,024 bits", _APPLE, checked=False),
+            Source(
+                "emoji suggestions: epsilon = 4, the unit being a user-day", _LIST, checked=True
+            ),
+            Source(
+                "bits flipped with probability 1 / (1 + e^(epsilon / 2)); no device identifiers, "
+                "opt-in",
+                _APPLE,
+                checked=True,
+            ),
+            Source(
+                "one donation a day; 2,600 emoji, 65,536 hash functions to 1,024 bits",
+                _APPLE,
+                checked=False,
+            ),
         ),
     ),
     Recipe(
@@ -135,14 +193,20 @@ RECIPES: tuple[Recipe, ...] = (
         reports_per_day=1,
         memoized=True,
         claim="Local, of one report: fresh noise (the instantaneous response) on permanent bits. Many reports about one value average the "
-        "fresh noise away, and what is left is the permanent response, whose epsilon is larger; each further value costs that again.",
+        "fresh noise away, and what is left is the permanent response, whose epsilon is larger; "
+        "each further value costs that again.",
         sources=(
             Source(
-                "Bloom filters and cohorts, permanent and instantaneous randomized response; used for Chrome settings",
+                "Bloom filters and cohorts, permanent and instantaneous randomized response; used "
+                "for Chrome settings",
                 "U. Erlingsson, V. Pihur, A. Korolova, RAPPOR, CCS 2014 (arXiv:1407.6981)",
                 checked=True,
             ),
-            Source("2 per report, and 8 to 9 over a device's life", "as told to Wired, September 2017", checked=False),
+            Source(
+                "2 per report, and 8 to 9 over a device's life",
+                "as told to Wired, September 2017",
+                checked=False,
+            ),
         ),
     ),
     Recipe(
@@ -157,15 +221,20 @@ RECIPES: tuple[Recipe, ...] = (
         memoized=False,
         central=True,
         claim="Central, per person and day: Laplace noise on counts that a server makes of everybody's raw visits. Nothing holds against "
-        "the server. Days add up. Here no server sees raw visits: reports are randomized on the device, and the same 2.64 holds of the "
+        "the server. Days add up. Here no server sees raw visits: reports are randomized on the "
+        "device, and the same 2.64 holds of the "
         "shuffled batch.",
         sources=(
             Source(
-                "anonymized metrics made on a server from the data of users who opted in, published as changes from a baseline",
-                "A. Aktay and others, COVID-19 Community Mobility Reports: Anonymization Process Description, arXiv:2004.04145, abstract",
+                "anonymized metrics made on a server from the data of users who opted in, "
+                "published as changes from a baseline",
+                "A. Aktay and others, COVID-19 Community Mobility Reports: Anonymization Process "
+                "Description, arXiv:2004.04145, abstract",
                 checked=True,
             ),
-            Source("epsilon = 2.64 per user and day, over all metrics together", _LIST, checked=False),
+            Source(
+                "epsilon = 2.64 per user and day, over all metrics together", _LIST, checked=False
+            ),
         ),
     ),
 )
@@ -176,4 +245,6 @@ def recipe(name: str) -> Recipe:
     for each in RECIPES:
         if each.name == name:
             return each
-    raise wrong(f"there is no recipe {name!r}: choose among {', '.join(each.name for each in RECIPES)}")
+    raise wrong(
+        f"there is no recipe {name!r}: choose among {', '.join(each.name for each in RECIPES)}"
+    )

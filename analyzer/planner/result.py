@@ -19,20 +19,24 @@ class Standing(StrEnum):
     CHOSEN = "chosen"
     LOSES = "loses"
     OVER_LIMIT = "over the limit"  # it was not compared
-    BEATEN = "beaten"  # at an epsilon0 above what could be proven it errs too much already: no more was computed
+    # at an epsilon0 above what could be proven it errs too much already: no more was computed
+    BEATEN = "beaten"
     NOT_TRIED = "not tried"  # its like with other numbers of levels was beaten by far
     IMPOSSIBLE = "impossible"  # no epsilon0 of it does what is asked
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One candidate with its integers. What is missing (``spec``, ``errors``, ...) was not computed, ``reason`` says why.
+    """One candidate with its integers. What is missing (``spec``, ``errors``, ...) was not
+    computed, ``reason`` says why.
 
-    ``epsilon_upper``: proven central epsilon, at most the target; where an error was asked for, the epsilon that this error costs.
-    ``settled``: False if the search for epsilon0 was cut short, since even ``best_case`` (the smaller of the ranked errors at a
-    proven epsilon0 and at one at most 2 % above it that is *not* proven) loses; ``errors`` are those of the proven one. ``best_case`` is
-    nan where nothing bounds it: the setting picks another integer thereabouts (of hash values, say), and its errors jump.
-    ``message_bytes``: of one message; ``frame_bytes``: what a device sends, sealed and padded, in the default suite.
+    ``epsilon_upper``: proven central epsilon, at most the target; where an error was asked for, the
+    epsilon that this error costs. ``settled``: False if the search for epsilon0 was cut short,
+    since even ``best_case`` (the smaller of the ranked errors at a proven epsilon0 and at one at
+    most 2 % above it that is *not* proven) loses; ``errors`` are those of the proven one.
+    ``best_case`` is nan where nothing bounds it: the setting picks another integer thereabouts (of
+    hash values, say), and its errors jump. ``message_bytes``: of one message; ``frame_bytes``: what
+    a device sends, sealed and padded, in the default suite.
     """
 
     candidate: Candidate
@@ -81,13 +85,15 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """What ``windows`` releases of each of ``tasks`` alike tasks about the same devices add up to, drawn anew in each and memoized; a value
-    changes ``changes`` times.
+    """What ``windows`` releases of each of ``tasks`` alike tasks about the same devices add up to,
+    drawn anew in each and memoized; a value changes ``changes`` times.
 
-    ``first_epsilon0``: local epsilon of one report. ``fresh_epsilon0``: of all reports drawn anew, against shuffler and analyzer together;
-    ``fresh_central``: central epsilon of all their releases together, at ``central_delta``. ``kept_epsilon0``: of all reports, where the
-    device keeps its permanent answers: ``permanent_epsilon0`` for each distinct value, of which there are ``values`` at most (or as many
-    as the mechanism tells apart); no central figure is claimed of them (docs/ACCOUNTING.md). None where a report can't be memoized.
+    ``first_epsilon0``: local epsilon of one report. ``fresh_epsilon0``: of all reports drawn anew,
+    against shuffler and analyzer together; ``fresh_central``: central epsilon of all their releases
+    together, at ``central_delta``. ``kept_epsilon0``: of all reports, where the device keeps its
+    permanent answers: ``permanent_epsilon0`` for each distinct value, of which there are ``values``
+    at most (or as many as the mechanism tells apart); no central figure is claimed of them
+    (docs/ACCOUNTING.md). None where a report can't be memoized.
     """
 
     windows: int
@@ -122,16 +128,25 @@ class Repeated:
             "lifetime_epsilon0": self.lifetime_epsilon0,
             "central_epsilon": self.central_epsilon,
             "central_delta": self.central_delta,
-            "fresh": {"lifetime_epsilon0": self.fresh_epsilon0, "central_epsilon": self.fresh_central},
-            "kept": {"values": self.values, "permanent_epsilon0": self.permanent_epsilon0, "lifetime_epsilon0": self.kept_epsilon0},
+            "fresh": {
+                "lifetime_epsilon0": self.fresh_epsilon0,
+                "central_epsilon": self.fresh_central,
+            },
+            "kept": {
+                "values": self.values,
+                "permanent_epsilon0": self.permanent_epsilon0,
+                "lifetime_epsilon0": self.kept_epsilon0,
+            },
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``choice`` and ``others``, best first; ``certificate`` is the choice's. ``least_batch``: the smallest min_batch that certifies the
-    target with the choice as it stands (min_batch itself, to 0.1 %, unless epsilon0 was capped by a limit). ``asked``: the epsilon of all
-    windows and tasks together that was asked for; the request's is then the one of a window that was found for it."""
+    """``choice`` and ``others``, best first; ``certificate`` is the choice's. ``least_batch``: the
+    smallest min_batch that certifies the target with the choice as it stands (min_batch itself, to
+    0.1 %, unless epsilon0 was capped by a limit). ``asked``: the epsilon of all windows and tasks
+    together that was asked for; the request's is then the one of a window that was found for it.
+    """
 
     request: Request
     choice: Option
@@ -160,10 +175,16 @@ class Plan:
             "target_epsilon_per_window": request.epsilon,
             "target_error": request.error,
             "unit": request.question.unit,
-            **({"shape": str(request.question.shape)} if isinstance(request.question, Quantiles) else {}),
+            **(
+                {"shape": str(request.question.shape)}
+                if isinstance(request.question, Quantiles)
+                else {}
+            ),
             "choice": self.choice.to_json(shown),
             "certificate": self.certificate.to_json(),
             "repeated": None if self.repeated is None else self.repeated.to_json(),
             "others": [option.to_json(shown) for option in self.others],
-            "unsuited": [{"mechanism": each.mechanism, "reason": each.reason} for each in self.unsuited],
+            "unsuited": [
+                {"mechanism": each.mechanism, "reason": each.reason} for each in self.unsuited
+            ],
         }

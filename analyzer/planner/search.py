@@ -1,10 +1,13 @@
-"""The epsilon0 of one candidate: the largest whose certificate keeps the target, or the smallest that reaches an error.
+"""The epsilon0 of one candidate: the largest whose certificate keeps the target, or the smallest
+that reaches an error.
 
-Largest for an epsilon: a bracket whose lower end is *proven* (``proves`` is one evaluation of the accountant's curve at the target) and
-whose upper end is not. It is widened from a guess and halved to 0.05 % of itself. Certificates grow with epsilon0, but for 1e-8 of
-themselves, and errors shrink with it (but for settings that choose another integer by epsilon0, such as a number of hash values, whose
-errors jump), so the errors at both ends tell what the candidate could still reach: as soon as both are worse than the best seen, the
-search stops at 2 % ("not settled"). Only tightness rests on these two monotonicities; the lower end is proven whatever holds.
+Largest for an epsilon: a bracket whose lower end is *proven* (``proves`` is one evaluation of the
+accountant's curve at the target) and whose upper end is not. It is widened from a guess and halved
+to 0.05 % of itself. Certificates grow with epsilon0, but for 1e-8 of themselves, and errors shrink
+with it (but for settings that choose another integer by epsilon0, such as a number of hash values,
+whose errors jump), so the errors at both ends tell what the candidate could still reach: as soon as
+both are worse than the best seen, the search stops at 2 % ("not settled"). Only tightness rests on
+these two monotonicities; the lower end is proven whatever holds.
 """
 
 from __future__ import annotations
@@ -28,8 +31,10 @@ _SMALL, _LESS = 0.1, 0.9
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """``epsilon0``: proven (or reaching the error). ``above``: the smallest that was tried and is not; ``epsilon0`` itself where no
-    larger one is allowed. ``settled``: whether they are 0.05 % apart."""
+    """``epsilon0``: proven (or reaching the error). ``above``: the smallest that was tried and is
+    not; ``epsilon0`` itself where no larger one is allowed. ``settled``: whether they are 0.05 %
+    apart.
+    """
 
     epsilon0: float
     above: float
@@ -37,8 +42,13 @@ class Bracket:
 
 
 def guess(target: float, delta: float, n_honest: int) -> float:
-    """An epsilon0 near the largest for a central ``target``: epsilon is about 1.7 sqrt(e^epsilon0 ln(4 / delta) / n) when it is small."""
-    return math.log(max(1.0, n_honest * target**2 / (2.8 * math.log(4.0 / delta))) + math.expm1(min(target, LARGEST_EPSILON0)))
+    """An epsilon0 near the largest for a central ``target``: epsilon is about 1.7 sqrt(e^epsilon0
+    ln(4 / delta) / n) when it is small.
+    """
+    return math.log(
+        max(1.0, n_honest * target**2 / (2.8 * math.log(4.0 / delta)))
+        + math.expm1(min(target, LARGEST_EPSILON0))
+    )
 
 
 def largest(
@@ -51,9 +61,11 @@ def largest(
     start: float,
     beaten: Callable[[Mechanism], bool],
 ) -> Bracket:
-    """The largest proven epsilon0, at most ``most``. ``beaten``: whether a mechanism of some epsilon0 is worse than the best seen.
+    """The largest proven epsilon0, at most ``most``. ``beaten``: whether a mechanism of some
+    epsilon0 is worse than the best seen.
 
-    Raises INVALID where the setting has no mechanism at the smallest epsilon0 that is of use, which is ``target``.
+    Raises INVALID where the setting has no mechanism at the smallest epsilon0 that is of use, which
+    is ``target``.
     """
     floor = min(target, most)
     candidate.build(floor)  # a report of that epsilon0 needs no shuffling: the target holds
@@ -74,9 +86,17 @@ def largest(
             low = max(low, point)
         else:
             high = point
-        if high - low <= _LOOSE * low and high - low > _TIGHT * low and all(_at(candidate, end, beaten) for end in (high, low)):
+        if (
+            high - low <= _LOOSE * low
+            and high - low > _TIGHT * low
+            and all(_at(candidate, end, beaten) for end in (high, low))
+        ):
             return Bracket(low, high, settled=False)
-        point = min(most, low * (1.0 + step)) if math.isinf(high) else max((low + high) / 2.0, high / (1.0 + step))
+        point = (
+            min(most, low * (1.0 + step))
+            if math.isinf(high)
+            else max((low + high) / 2.0, high / (1.0 + step))
+        )
         step *= 2.0
     return Bracket(low, min(high, most) if high < math.inf else low, settled=True)
 
@@ -88,9 +108,13 @@ def _at(candidate: Candidate, epsilon0: float, beaten: Callable[[Mechanism], boo
         return False
 
 
-def smallest(candidate: Candidate, reaches: Callable[[Mechanism], bool], *, most: float = LARGEST_EPSILON0) -> float | None:
-    """The smallest epsilon0, to 0.05 %, whose mechanism ``reaches`` an error; None if that of ``most`` doesn't. Raises INVALID where
-    there is no mechanism at all. Nothing is certified here: errors shrink with epsilon0."""
+def smallest(
+    candidate: Candidate, reaches: Callable[[Mechanism], bool], *, most: float = LARGEST_EPSILON0
+) -> float | None:
+    """The smallest epsilon0, to 0.05 %, whose mechanism ``reaches`` an error; None if that of
+    ``most`` doesn't. Raises INVALID where there is no mechanism at all. Nothing is certified here:
+    errors shrink with epsilon0.
+    """
     low, high = min(_LEAST_EPSILON0, most), _buildable(candidate, most)
     if not reaches(candidate.build(high)):
         return None
@@ -106,7 +130,9 @@ def smallest(candidate: Candidate, reaches: Callable[[Mechanism], bool], *, most
 
 
 def _buildable(candidate: Candidate, most: float) -> float:
-    """``most``, or a little less where the integers of the setting end below it. Raises INVALID below 0.1."""
+    """``most``, or a little less where the integers of the setting end below it. Raises INVALID
+    below 0.1.
+    """
     while True:
         try:
             candidate.build(most)

@@ -1,8 +1,9 @@
 """Predicted against observed: the production randomizer, tally and estimate on made-up devices.
 
-Each run draws the reports of n devices from scratch, tallies and estimates them, and takes the mean square of (estimate - truth) over
-the cells or the quantiles; for a mean or a sum, of that figure alone; the rounding to levels is included. The root of its average over the
-runs is the observed error. It is itself uncertain: the average of R independent squares has a standard error, from which
+Each run draws the reports of n devices from scratch, tallies and estimates them, and takes the mean
+square of (estimate - truth) over the cells or the quantiles; for a mean or a sum, of that figure
+alone; the rounding to levels is included. The root of its average over the runs is the observed
+error. It is itself uncertain: the average of R independent squares has a standard error, from which
 the interval given is made.
 """
 
@@ -22,7 +23,7 @@ from shoal.analyzer.planner.question import Mean, Quantiles, Question, Sum, devi
 from shoal.domain import Domain, Numeric
 from shoal.entropy import SYSTEM, Entropy
 from shoal.mechanisms import Mechanism, Tally
-from shoal.mechanisms.sampling import bernoulli
+from shoal.mechanisms.parts.sampling import bernoulli
 
 _BLOCK_BYTES = 1 << 24  # of reports at a time
 _MOST_BLOCK = 1 << 18  # devices at a time
@@ -33,8 +34,10 @@ MOST_DEVICES = 10_000_000  # their cells are held in memory
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """``predicted`` and ``observed`` error; [``low``, ``high``]: where the error that infinitely many runs would show lies, with 95 %
-    confidence (normal approximation of the average over the runs: not below 30 runs or so)."""
+    """``predicted`` and ``observed`` error; [``low``, ``high``]: where the error that infinitely
+    many runs would show lies, with 95 % confidence (normal approximation of the average over the
+    runs: not below 30 runs or so).
+    """
 
     runs: int
     predicted: float
@@ -65,10 +68,15 @@ def zipf(cells: int) -> tuple[float, ...]:
 
 
 def simulate_counts(
-    mechanism: Mechanism, counts: NDArray[np.int64], runs: int, entropy: Entropy = SYSTEM, tell: Callable[[], None] | None = None
+    mechanism: Mechanism,
+    counts: NDArray[np.int64],
+    runs: int,
+    entropy: Entropy = SYSTEM,
+    tell: Callable[[], None] | None = None,
 ) -> Simulation:
-    """``counts``: int64[cells], the devices that hold each cell. Raises CONFIG unless ``runs`` is 2 to a million,
-    and for more than ten million devices."""
+    """``counts``: int64[cells], the devices that hold each cell. Raises CONFIG unless ``runs`` is 2
+    to a million, and for more than ten million devices.
+    """
     _check(runs, int(counts.sum()))
     errors = mechanism.expected_stderr(counts)
     values = np.repeat(np.arange(counts.size, dtype=np.int64), counts)
@@ -91,8 +99,9 @@ def simulate_mean(
     tell: Callable[[], None] | None = None,
     question: Mean | None = None,
 ) -> Simulation:
-    """All ``n`` devices at ``value``, in [low, high], each rounding it anew as ``Numeric.encode`` does. What is estimated is the mean, or
-    what ``question`` asks. Raises like ``simulate_counts``."""
+    """All ``n`` devices at ``value``, in [low, high], each rounding it anew as ``Numeric.encode``
+    does. What is estimated is the mean, or what ``question`` asks. Raises like ``simulate_counts``.
+    """
     asked = Mean(domain.low, domain.high, (domain.levels,)) if question is None else question
     wanted = n * value if isinstance(asked, Sum) else value
     _check(runs, n)
@@ -119,7 +128,9 @@ def simulate_quantiles(
     entropy: Entropy = SYSTEM,
     tell: Callable[[], None] | None = None,
 ) -> Simulation:
-    """``n`` devices spread as the question's shape says, each rounding its number anew. Raises like ``simulate_counts``."""
+    """``n`` devices spread as the question's shape says, each rounding its number anew. Raises like
+    ``simulate_counts``.
+    """
     _check(runs, n)
     squares, right = np.empty(runs), question.values()
     for run in range(runs):
@@ -127,7 +138,9 @@ def simulate_quantiles(
         squares[run] = np.mean((quantiles_of(mechanism, domain, tally, question) - right) ** 2)
         if tell is not None:
             tell()
-    return _result(squares, math.sqrt(float(predict_quantiles(question, mechanism, domain, n)[0].mean())))
+    return _result(
+        squares, math.sqrt(float(predict_quantiles(question, mechanism, domain, n)[0].mean()))
+    )
 
 
 def simulate(
@@ -142,8 +155,10 @@ def simulate(
     entropy: Entropy = SYSTEM,
     tell: Callable[[], None] | None = None,
 ) -> Simulation:
-    """``shares`` of the cells (empty: those that errors were ranked at, or all alike); ``value`` of all devices (None: that of the
-    question, or three tenths of the way up the range, which lies between levels more often than not)."""
+    """``shares`` of the cells (empty: those that errors were ranked at, or all alike); ``value`` of
+    all devices (None: that of the question, or three tenths of the way up the range, which lies
+    between levels more often than not).
+    """
     if isinstance(question, Quantiles):
         return simulate_quantiles(question, mechanism, domain, n, runs, entropy, tell)
     if isinstance(question, Mean):
@@ -151,7 +166,9 @@ def simulate(
             raise TypeError("a number is asked for over a numeric domain")
         where = value if value is not None else question.value
         middle = question.low + 0.3 * (question.high - question.low)
-        return simulate_mean(mechanism, domain, n, middle if where is None else where, runs, entropy, tell, question)
+        return simulate_mean(
+            mechanism, domain, n, middle if where is None else where, runs, entropy, tell, question
+        )
     chosen = shares or question.shares or (1.0 / domain.size,) * domain.size
     return simulate_counts(mechanism, devices(chosen, n), runs, entropy, tell)
 
@@ -171,7 +188,10 @@ def _tally(mechanism: Mechanism, values: NDArray[np.int64], entropy: Entropy) ->
 
 def _check(runs: int, n: int) -> None:
     if n > MOST_DEVICES:
-        raise wrong(f"a simulation has at most {MOST_DEVICES} devices, got {n}: plan for fewer, and simulate that")
+        raise wrong(
+            f"a simulation has at most {MOST_DEVICES} devices, got {n}: plan for fewer, and "
+            "simulate that"
+        )
     if not 2 <= runs <= MOST_RUNS:
         raise wrong(f"a simulation has 2 to {MOST_RUNS} runs, got {runs}")
 

@@ -1,9 +1,11 @@
 """A budget for all windows together: which target each of them may have.
 
-Asked ``windows`` times (and in ``tasks`` like this one) with fresh randomness, a device gives away what all releases say together. Who
-names an epsilon names that total. Each window's own target is found with the plan that it leads to: a plan for a guessed target, then
-the largest epsilon0 of its choice whose releases compose to at most the total, then a plan for what that certifies; again until it
-stays. The composition of the plan that is returned is checked, whatever came before: nothing here can make it larger than was asked.
+Asked ``windows`` times (and in ``tasks`` like this one) with fresh randomness, a device gives away
+what all releases say together. Who names an epsilon names that total. Each window's own target is
+found with the plan that it leads to: a plan for a guessed target, then the largest epsilon0 of its
+choice whose releases compose to at most the total, then a plan for what that certifies; again until
+it stays. The composition of the plan that is returned is checked, whatever came before: nothing
+here can make it larger than was asked.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import math
 from dataclasses import replace
 
 from shoal.accounting.accountant import upper_bound
-from shoal.accounting.solve_total import boundary, total_epsilon
+from shoal.accounting.solving.solve_total import boundary, total_epsilon
 from shoal.analyzer.planner.choose import most_epsilon0, plan_window
 from shoal.analyzer.planner.order import Tell
 from shoal.analyzer.planner.question import Request, wrong
@@ -28,10 +30,11 @@ _HAIR = 1e-4
 def plan(request: Request, tell: Tell | None = None) -> Plan:
     """The plan for a request. ``tell`` hears how far it is.
 
-    ``choice.epsilon_upper`` <= the target, by the very certificate that a task's lint computes; every other option that was compared is
-    proven to keep it too, and none of their predicted errors is below the choice's by more than 0.5 %. Where a total was asked for
-    (``Request.total``), the plan's request has the target of one window, and ``asked`` is the total.
-    Raises CONFIG where nothing can be chosen, saying what stands in the way of each.
+    ``choice.epsilon_upper`` <= the target, by the very certificate that a task's lint computes;
+    every other option that was compared is proven to keep it too, and none of their predicted
+    errors is below the choice's by more than 0.5 %. Where a total was asked for
+    (``Request.total``), the plan's request has the target of one window, and ``asked`` is the
+    total. Raises CONFIG where nothing can be chosen, saying what stands in the way of each.
     """
     total = request.total
     if total is None:
@@ -39,7 +42,9 @@ def plan(request: Request, tell: Tell | None = None) -> Plan:
     target, made, best = total / math.sqrt(request.rounds), None, None
     for _ in range(_MOST_PLANS):
         made = plan_window(replace(request, epsilon=target, together=False), tell)
-        together = total_epsilon(_law(made.choice, made.choice.epsilon0), request.n_honest, request.delta, request.rounds)
+        together = total_epsilon(
+            _law(made.choice, made.choice.epsilon0), request.n_honest, request.delta, request.rounds
+        )
         if together <= total:
             best = made if best is None or _target(made) > _target(best) else best
             if together >= total * (1.0 - _ALIKE) or _capped(request, made.choice):
@@ -49,7 +54,9 @@ def plan(request: Request, tell: Tell | None = None) -> Plan:
             break
         target = fitting
     if best is None:
-        raise wrong(f"no plan keeps {total:g} over {request.rounds} releases: ask less often, or allow more")
+        raise wrong(
+            f"no plan keeps {total:g} over {request.rounds} releases: ask less often, or allow more"
+        )
     return replace(best, asked=total)
 
 
@@ -67,12 +74,16 @@ def _capped(request: Request, choice: Option) -> bool:
 
 
 def _fitting(request: Request, choice: Option, total: float, now: float) -> float:
-    """The central epsilon of one window at which all of them with this choice are at most ``total``: a hair below, so that the plan for it
-    is within. ``now``: what they are together at the choice's epsilon0, to begin near the answer."""
+    """The central epsilon of one window at which all of them with this choice are at most
+    ``total``: a hair below, so that the plan for it is within. ``now``: what they are together at
+    the choice's epsilon0, to begin near the answer.
+    """
     most = most_epsilon0(request, choice.candidate)
 
     def together(epsilon0: float) -> float:
-        return total_epsilon(_law(choice, epsilon0), request.n_honest, request.delta, request.rounds)
+        return total_epsilon(
+            _law(choice, epsilon0), request.n_honest, request.delta, request.rounds
+        )
 
     floor, near = min(total / request.rounds, most), choice.epsilon0 * total / now
     inside = max(floor, near * (1.0 - _NEAR))

@@ -1,1 +1,3 @@
-"""``shoal demo``: the whole pipeline on this machine, with real processes, TLS and real survey answers."""
+"""``shoal demo``: the whole pipeline on this machine, with real processes, TLS and real survey
+answers.
+"""

@@ -1,4 +1,6 @@
-"""Waiting for the releases: progress from the analyzer's own status, the releases from its store."""
+"""Waiting for the releases: progress from the analyzer's own status, the releases from its
+store.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from shoal.analyzer.release import decode_release, to_json
+from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.cli.demo.processes import Process
 from shoal.errors import Kind, ShoalError
@@ -22,7 +24,9 @@ _PATIENCE_S = 600.0
 
 
 async def released(data: Path, tasks: Sequence[TaskId], progress: Progress) -> list[dict[str, Any]]:
-    """One release per task, in the tasks' order, from the analyzer's folder. Raises UNAVAILABLE if they don't come."""
+    """One release per task, in the tasks' order, from the analyzer's folder. Raises UNAVAILABLE if
+    they don't come.
+    """
     bar = progress.add_task("batches are released", total=len(tasks))
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
@@ -31,7 +35,10 @@ async def released(data: Path, tasks: Sequence[TaskId], progress: Progress) -> l
         if len(found) == len(tasks):
             return [found[task_id.hex] for task_id in tasks]
         await asyncio.sleep(_LOOK_S)
-    raise ShoalError(Kind.UNAVAILABLE, f"no release after {_PATIENCE_S:.0f} s: see shuffler.log and analyzer.log with --keep DIR")
+    raise ShoalError(
+        Kind.UNAVAILABLE,
+        f"no release after {_PATIENCE_S:.0f} s: see shuffler.log and analyzer.log with --keep DIR",
+    )
 
 
 async def shredded(shuffler: Process, tasks: int) -> None:
@@ -39,11 +46,17 @@ async def shredded(shuffler: Process, tasks: int) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         with contextlib.suppress(ShoalError):
-            states = [task["states"].get("SHREDDED", 0) for task in (await shuffler.status())["tasks"]]
+            states = [
+                task["states"].get("SHREDDED", 0) for task in (await shuffler.status())["tasks"]
+            ]
             if len(states) == tasks and all(states):
                 return
         await asyncio.sleep(_LOOK_S)
-    raise ShoalError(Kind.UNAVAILABLE, f"the shuffler still holds batches after {_PATIENCE_S:.0f} s: see shuffler.log with --keep DIR")
+    raise ShoalError(
+        Kind.UNAVAILABLE,
+        f"the shuffler still holds batches after {_PATIENCE_S:.0f} s: see shuffler.log with --keep "
+        "DIR",
+    )
 
 
 def _read(data: Path) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,6 @@
-"""The demo's services as real processes: started, watched, restarted when they die, stopped, and never left behind."""
+"""The demo's services as real processes: started, watched, restarted when they die, stopped, and
+never left behind.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
 _START_S = 60.0  # seconds until a service must be ready, also on a loaded machine
-_AGAIN_S, _LOOK_S = 0.05, 0.2  # before a service that does not answer yet is asked again; between two looks at one that did
+_AGAIN_S, _LOOK_S = (
+    0.05,
+    0.2,
+)  # before a service that does not answer yet is asked again; between two looks at one that did
 _STOP_S = 15.0
 _RESTARTS = 20
 _PR_SET_PDEATHSIG = 1
@@ -40,13 +45,17 @@ def free_port() -> int:
 
 
 def _die_with_parent() -> None:
-    """In the child, before it becomes the service: no demo leaves processes behind, not even a killed one."""
+    """In the child, before it becomes the service: no demo leaves processes behind, not even a
+    killed one.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 class Process:
-    """``shoal ROLE serve --config FILE`` with its log in FILE's folder and its pid in NAME.pid (for whoever wants to kill it)."""
+    """``shoal ROLE serve --config FILE`` with its log in FILE's folder and its pid in NAME.pid (for
+    whoever wants to kill it).
+    """
 
     def __init__(self, role: str, config: Path, admin_port: int) -> None:
         self.role, self.config, self.admin_port = role, config, admin_port
@@ -55,29 +64,49 @@ class Process:
 
     def start(self) -> None:
         with (self.config.parent / f"{self.role}.log").open("ab") as log:
-            self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and our own arguments
-                [sys.executable, "-m", "shoal.cli.main", self.role, "serve", "--config", str(self.config)],
+            # no threads run in the child before exec
+            # our own interpreter and our own arguments
+            self._child = subprocess.Popen(  # noqa: S603
+                [
+                    sys.executable,
+                    "-m",
+                    "shoal.cli.main",
+                    self.role,
+                    "serve",
+                    "--config",
+                    str(self.config),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C goes to the demo, which then stops its services in order
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - no threads run in the child before exec
+                # Ctrl-C goes to the demo, which then stops its services in order
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509
             )
         (self.config.parent / f"{self.role}.pid").write_text(f"{self._child.pid}\n")
 
     async def ready(self) -> None:
-        """Wait for /readyz. Raises UNAVAILABLE with the service's own last line if it ended or takes too long."""
+        """Wait for /readyz. Raises UNAVAILABLE with the service's own last line if it ended or
+        takes too long.
+        """
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             ended = None if self._child is None else self._child.poll()
-            # One that a signal ended before it ran is started again: a fork of a process with threads may fail before it becomes anything.
+            # One that a signal ended before it ran is started again: a fork of a process with
+            # threads may fail before it becomes anything.
             if self._child is None or (ended is not None and not (ended < 0 and self.revive())):
-                raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} did not start (exit status {ended}): {self._last_line()}")
+                raise ShoalError(
+                    Kind.UNAVAILABLE,
+                    f"the {self.role} did not start (exit status {ended}): {self._last_line()}",
+                )
             with contextlib.suppress(OSError, urllib.error.URLError):
                 await asyncio.to_thread(self._get, "readyz")
                 return
             await asyncio.sleep(_AGAIN_S)
-        raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} was not ready after {_START_S:.0f} s: {self._last_line()}")
+        raise ShoalError(
+            Kind.UNAVAILABLE,
+            f"the {self.role} was not ready after {_START_S:.0f} s: {self._last_line()}",
+        )
 
     async def status(self) -> dict[str, Any]:
         """The service's /status. Raises UNAVAILABLE while it is down."""
@@ -88,7 +117,9 @@ class Process:
         return shown
 
     def _get(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/{path}", timeout=LIMITS.status_s) as reply:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.admin_port}/{path}", timeout=LIMITS.status_s
+        ) as reply:
             data: bytes = reply.read()
             return data
 
@@ -98,7 +129,9 @@ class Process:
             return False
         self.restarts += 1
         if self.restarts > _RESTARTS:
-            raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} dies again and again: {self._last_line()}")
+            raise ShoalError(
+                Kind.UNAVAILABLE, f"the {self.role} dies again and again: {self._last_line()}"
+            )
         self.start()
         return True
 
@@ -136,8 +169,12 @@ async def supervise(processes: list[Process], said: Callable[[str], None]) -> No
 
 
 @asynccontextmanager
-async def running(services: list[Process], said: Callable[[str], None]) -> AsyncIterator[asyncio.Task[None]]:
-    """The services, ready and watched; stopped in the end, last first. Gives the watching task: it fails if one can't be kept alive."""
+async def running(
+    services: list[Process], said: Callable[[str], None]
+) -> AsyncIterator[asyncio.Task[None]]:
+    """The services, ready and watched; stopped in the end, last first. Gives the watching task: it
+    fails if one can't be kept alive.
+    """
     guard: asyncio.Task[None] | None = None
     try:
         for service in services:
@@ -168,7 +205,12 @@ async def until(guard: asyncio.Task[None], work: Any) -> Any:
 
 
 def progress_bars(screen: Any) -> Progress:
-    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     return Progress(*columns, console=screen, transient=False)
 
 

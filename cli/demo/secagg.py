@@ -1,7 +1,9 @@
-"""``shoal demo --secagg``: a vector per device, summed by secure aggregation while devices die at every stage.
+"""``shoal demo --secagg``: a vector per device, summed by secure aggregation while devices die at
+every stage.
 
-Real services, sockets, certificates and noise. Devices are tasks of this process; one that is killed simply never speaks again. Because
-the demo made the devices' vectors, it can hold every round's sum against the exact integers that were masked.
+Real services, sockets, certificates and noise. Devices are tasks of this process; one that is
+killed simply never speaks again. Because the demo made the devices' vectors, it can hold every
+round's sum against the exact integers that were masked.
 """
 
 from __future__ import annotations
@@ -17,18 +19,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.accounting.lint import lint
-from shoal.accounting.sum_task import design_sum
+from shoal.accounting.lint.task import lint
+from shoal.accounting.sums.sum_task import design_sum
+from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.analyzer.sums import StoredSum, SumStore
 from shoal.cli.demo.workspace import Site
 from shoal.clients.core import Assignment, assign
-from shoal.clients.exchange import Line
-from shoal.clients.rounds import RoundState, take_part
-from shoal.clients.rounds_ledger import MemoryLedger
-from shoal.clients.rounds_transport import GrpcRoundTransport
-from shoal.clock import SystemClock
-from shoal.crypto.enrolment import DeviceIdentity, issue
+from shoal.clients.memory.rounds_ledger import MemoryLedger
+from shoal.clients.rounds.exchange import Line
+from shoal.clients.rounds.participation import RoundState, take_part
+from shoal.clients.transports.rounds_transport import GrpcRoundTransport
+from shoal.clocks.clock import SystemClock
+from shoal.crypto.admission.enrolment import DeviceIdentity, issue
 from shoal.crypto.secagg.device import DeviceRound, DeviceState
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
@@ -38,21 +40,38 @@ from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.mechanisms.noise.registry import create_noise
+from shoal.mechanisms.parts.sampling import uniform_below
 from shoal.mechanisms.quantize import dequantize, quantize
-from shoal.mechanisms.sampling import uniform_below
 from shoal.secagg import Mode, PairwisePlan
 from shoal.task import Admission, Aggregator, Task, WindowPlan
 
 DEVICES = 200
 _MOST = 2_000  # every device is a task of this process
 NAME = "visit-sums"
-_NAMES = ("visits / 20", "(visits / 20) squared", "any visit", "2 or more visits", "5 or more visits", "10 or more visits")
+_NAMES = (
+    "visits / 20",
+    "(visits / 20) squared",
+    "any visit",
+    "2 or more visits",
+    "5 or more visits",
+    "10 or more visits",
+)
 _CLIP = 2.4495  # a little above sqrt(6): each coordinate lies in [0, 1]
-_COHORTS, _LARGEST = 4, 100  # rounds at least; devices of one at most: beyond it each has more neighbours than a demo has time for
+# rounds at least; devices of one at most: beyond it each has more neighbours than a demo has time
+# for
+_COHORTS, _LARGEST = (
+    4,
+    100,
+)
 _KILLED = 0.15  # of the devices that have come so far, at each stage
 _HONEST_PPM, _DROPOUT_PPM = 900_000, 500_000
 _EPSILON, _DELTA = 4.0, 1e-6
-_PHASES = (10, 8, 7, 7)  # seconds of join, share (and check), mask, unmask, for up to DEVICES; more take as much longer
+_PHASES = (
+    10,
+    8,
+    7,
+    7,
+)  # seconds of join, share (and check), mask, unmask, for up to DEVICES; more take as much longer
 _START_S = 5  # until the window begins: the services start meanwhile
 _SPARE_S = 8  # between the window's start and the last moment at which a round may begin
 # The stage after which a device that is to die is never heard of again.
@@ -85,7 +104,9 @@ class _KilledError(Exception):
 
 @dataclass(slots=True)
 class Device:
-    """``integers``: what was masked, int64[d], noise included; ``clean`` without. ``dies``: after which stage, or None."""
+    """``integers``: what was masked, int64[d], noise included; ``clean`` without. ``dies``: after
+    which stage, or None.
+    """
 
     identity: DeviceIdentity
     clean: NDArray[np.int64]
@@ -99,7 +120,11 @@ class Device:
     def watch(self, one: DeviceRound) -> None:
         """After every step. Raises _KilledError at the stage after which this device dies."""
         self.round_id = one.round_id
-        self.sent = self.sent or one.state in {DeviceState.MASKED, DeviceState.ENDORSED, DeviceState.RELEASED}
+        self.sent = self.sent or one.state in {
+            DeviceState.MASKED,
+            DeviceState.ENDORSED,
+            DeviceState.RELEASED,
+        }
         if one.state is self.dies:
             raise _KilledError
 
@@ -107,7 +132,9 @@ class Device:
 def vectors(visits: NDArray[np.int64]) -> NDArray[np.float64]:
     """float64[n, 6]: what each device would say, every coordinate in [0, 1]."""
     share = np.minimum(visits, 20) / 20
-    return np.stack([share, share**2, visits >= 1, visits >= 2, visits >= 5, visits >= 10], axis=1).astype(np.float64)
+    return np.stack(
+        [share, share**2, visits >= 1, visits >= 2, visits >= 5, visits >= 10], axis=1
+    ).astype(np.float64)
 
 
 def make_task(site: Site, devices: int) -> SumTask:
@@ -116,7 +143,11 @@ def make_task(site: Site, devices: int) -> SumTask:
     Raises CONFIG if so few, or so many, can't be summed.
     """
     if devices > _MOST:
-        raise ShoalError(Kind.CONFIG, f"--secagg plays at most {_MOST:,} devices, because all live in one process: give fewer --devices")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"--secagg plays at most {_MOST:,} devices, because all live in one process: give "
+            "fewer --devices",
+        )
     cohort = min(devices // _COHORTS, _LARGEST)
     phases, spare = _times(devices)
     made = design_sum(
@@ -141,7 +172,13 @@ def make_task(site: Site, devices: int) -> SumTask:
         question="How many outpatient visits did you have this year?",
         domain=made.domain,
         mechanism=made.mechanism,
-        windows=WindowPlan(start_s=int(time.time()) + _START_S, length_s=made.plan.seconds + spare, count=1, grace_s=0, skew_s=5),
+        windows=WindowPlan(
+            start_s=int(time.time()) + _START_S,
+            length_s=made.plan.seconds + spare,
+            count=1,
+            grace_s=0,
+            skew_s=5,
+        ),
         min_batch=made.plan.survivors_min,
         max_batch=0,
         honest_fraction_ppm=_HONEST_PPM,
@@ -161,20 +198,34 @@ def make_task(site: Site, devices: int) -> SumTask:
     )
     result = lint(task)
     if result.errors:
-        raise ShoalError(Kind.CONFIG, f"{devices} devices are too few for this demo: {result.errors[0]}")
+        raise ShoalError(
+            Kind.CONFIG, f"{devices} devices are too few for this demo: {result.errors[0]}"
+        )
     _, signed_task, signed_schedule = site.add(task)
     trusted = trust_task(signed_task, {site.authority.public})
-    return SumTask(task, made.domain, made.plan, assign(trusted, trust_schedule(signed_schedule, trusted)), enrolment)
+    return SumTask(
+        task,
+        made.domain,
+        made.plan,
+        assign(trusted, trust_schedule(signed_schedule, trusted)),
+        enrolment,
+    )
 
 
 def _times(devices: int) -> tuple[tuple[int, ...], int]:
-    """Seconds of the phases, and between the window's start and its last round: this machine does the work of all devices."""
+    """Seconds of the phases, and between the window's start and its last round: this machine does
+    the work of all devices.
+    """
     slower = max(DEVICES, devices)
-    return tuple(-(-phase * slower // DEVICES) for phase in _PHASES), -(-_SPARE_S * slower // DEVICES)
+    return tuple(-(-phase * slower // DEVICES) for phase in _PHASES), -(
+        -_SPARE_S * slower // DEVICES
+    )
 
 
 def make_devices(one: SumTask, visits: NDArray[np.int64]) -> list[Device]:
-    """Enrolled devices, each with its vector quantized and its share of the noise; 15 % of those left are to die at every stage."""
+    """Enrolled devices, each with its vector quantized and its share of the noise; 15 % of those
+    left are to die at every stage.
+    """
     noise = create_noise(one.task.mechanism)
     fates = _fates(len(visits))
     now = int(time.time())
@@ -201,13 +252,20 @@ async def play(one: SumTask, devices: list[Device], moved: Callable[[int], None]
     """Every device takes part, or dies on the way. ``moved`` hears how many are through."""
     transport = GrpcRoundTransport(one.task.shuffler_address, one.task.shuffler_ca)
     terms = RoundTerms.of(one.task, one.task_id, one.assignment.keys, 0)
-    line = Line(one.assignment.keys.hop_keys[0], transport, SystemClock(), float(one.task.windows.deadline_of(0)))
+    line = Line(
+        one.assignment.keys.hop_keys[0],
+        transport,
+        SystemClock(),
+        float(one.task.windows.deadline_of(0)),
+    )
     through = 0
 
     async def run(device: Device) -> None:
         nonlocal through
         try:
-            outcome = await take_part(terms, device.identity, device.integers, device.ledger, line, device.watch)
+            outcome = await take_part(
+                terms, device.identity, device.integers, device.ledger, line, device.watch
+            )
             device.outcome = outcome.message or outcome.state.value
             device.round_id = outcome.round_id or device.round_id
             device.sent = device.sent and outcome.state in {RoundState.COUNTED, RoundState.LOST}
@@ -231,20 +289,38 @@ def read_sums(site: Site, one: SumTask) -> list[StoredSum]:
         store.close()
 
 
-def compare(one: SumTask, devices: list[Device], sums: list[StoredSum], release: dict[str, Any]) -> dict[str, Any]:
-    """Every round against the integers that its devices masked; the truth of the devices that were summed.
+def compare(
+    one: SumTask, devices: list[Device], sums: list[StoredSum], release: dict[str, Any]
+) -> dict[str, Any]:
+    """Every round against the integers that its devices masked; the truth of the devices that were
+    summed.
 
     Raises INTERNAL if a sum is not exactly theirs: that must not happen.
     """
     rounds, truth = [], np.zeros(one.domain.dimension, np.int64)
     for found in sums:
         those = [device for device in devices if device.sent and device.round_id == found.round_id]
-        exact = len(those) == found.survivors and bool(np.array_equal(np.sum([device.integers for device in those], axis=0), found.vector))
+        exact = len(those) == found.survivors and bool(
+            np.array_equal(np.sum([device.integers for device in those], axis=0), found.vector)
+        )
         if not exact:
-            raise ShoalError(Kind.INTERNAL, f"round {found.round_id.short}: the sum is not that of its {found.survivors} devices")
+            raise ShoalError(
+                Kind.INTERNAL,
+                f"round {found.round_id.short}: the sum is not that of its {found.survivors} "
+                "devices",
+            )
         truth += np.sum([device.clean for device in those], axis=0)
-        shared = sum(device.round_id == found.round_id for device in devices)  # who died before has not learned its round's id
-        rounds.append({"round": found.round_id.hex, "shared": shared, "survivors": found.survivors, "exact": exact})
+        shared = sum(
+            device.round_id == found.round_id for device in devices
+        )  # who died before has not learned its round's id
+        rounds.append(
+            {
+                "round": found.round_id.hex,
+                "shared": shared,
+                "survivors": found.survivors,
+                "exact": exact,
+            }
+        )
     values = dequantize(truth, one.domain).tolist()
     return {
         "tasks": [

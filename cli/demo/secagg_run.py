@@ -1,4 +1,6 @@
-"""The course of ``shoal demo --secagg``: services up, devices through their rounds, the window's release, everything compared."""
+"""The course of ``shoal demo --secagg``: services up, devices through their rounds, the window's
+release, everything compared.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from shoal.analyzer.report_page import render_report
+from shoal.analyzer.results.report_page import render_report
 from shoal.cli.demo.collect import released
 from shoal.cli.demo.processes import Process, progress_bars, running, until
 from shoal.cli.demo.secagg import DEVICES, compare, make_devices, make_task, play, read_sums
@@ -15,7 +17,9 @@ from shoal.cli.demo.workspace import prepare
 
 
 async def run_secagg(folder: Path, devices: int | None, screen: Any) -> tuple[dict[str, Any], str]:
-    """The demo's JSON and its report page. Raises INTERNAL if a sum is not exactly that of its devices, CONFIG for too few devices."""
+    """The demo's JSON and its report page. Raises INTERNAL if a sum is not exactly that of its
+    devices, CONFIG for too few devices.
+    """
     visits = await asyncio.to_thread(load_visits, devices or DEVICES)
     site = await asyncio.to_thread(prepare, folder)
     one = await asyncio.to_thread(make_task, site, len(visits))
@@ -24,7 +28,8 @@ async def run_secagg(folder: Path, devices: int | None, screen: Any) -> tuple[di
         Process("shuffler", site.shuffler_config, site.shuffler_admin),
     ]
     screen.print(
-        f"{len(visits):,} devices, in rounds of at most {one.plan.cohort_max}; 15 % of those left are killed at every stage; "
+        f"{len(visits):,} devices, in rounds of at most {one.plan.cohort_max}; 15 % of those left "
+        "are killed at every stage; "
         "shuffler and analyzer are starting ...",
         soft_wrap=True,
     )
@@ -32,7 +37,9 @@ async def run_secagg(folder: Path, devices: int | None, screen: Any) -> tuple[di
     async with running(services, screen.print) as guard:
         with progress_bars(screen) as progress:
             bar = progress.add_task("devices take part, or die", total=len(people))
-            await until(guard, play(one, people, lambda through: progress.update(bar, completed=through)))
+            await until(
+                guard, play(one, people, lambda through: progress.update(bar, completed=through))
+            )
             (release,) = await until(guard, released(site.analyzer_data, [one.task_id], progress))
     sums = await asyncio.to_thread(read_sums, site, one)
     results = compare(one, people, sums, release)

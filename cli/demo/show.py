@@ -1,4 +1,6 @@
-"""What the demo says at its end: a table per task, the composed epsilon, and what it means in plain words."""
+"""What the demo says at its end: a table per task, the composed epsilon, and what it means in plain
+words.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.accounting.meaning import best_guess, bound_text, percent_text
-from shoal.analyzer.processed import MEANS, beside
+from shoal.analyzer.results.processed import MEANS, beside
 from shoal.cli.output import say_table
-from shoal.mechanisms.binary_rr import two_coin
+from shoal.mechanisms.categories.binary_rr import two_coin
 
 
 def tables(console: Console, results: dict[str, Any]) -> None:
@@ -28,7 +30,12 @@ def tables(console: Console, results: dict[str, Any]) -> None:
 def _estimates(task: dict[str, Any]) -> Table:
     release, n = task["release"], task["release"]["n"]
     processed = release.get("processed")
-    table = Table(title=f"{task['name']}: {task['question']}", title_justify="left", title_style="bold", caption_justify="left")
+    table = Table(
+        title=f"{task['name']}: {task['question']}",
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+    )
     whole = () if processed is None else (("processed", "right"),)
     for name, justify in (
         ("", "left"),
@@ -44,7 +51,11 @@ def _estimates(task: dict[str, Any]) -> Table:
         label, truth = estimate["label"], task["truth"][estimate["label"]]
         inside = estimate["ci_low"] <= truth <= estimate["ci_high"]
         if processed is None and label in MEANS:
-            cells = [f"{truth:.4f}", f"{estimate['value']:.4f}", f"{estimate['ci_low']:.4f} to {estimate['ci_high']:.4f}"]
+            cells = [
+                f"{truth:.4f}",
+                f"{estimate['value']:.4f}",
+                f"{estimate['ci_low']:.4f} to {estimate['ci_high']:.4f}",
+            ]
         else:
             cells = [
                 f"{truth:,.0f} = {truth / n:.3%}",
@@ -65,7 +76,9 @@ def _caption(release: dict[str, Any]) -> str | None:
         said.append(f"quantiles: {', '.join(map(_quantile, release['quantiles']))}")
     elif "distribution" in release:
         made = release["distribution"]
-        quantiles = ", ".join(f"{float(share):.0%} <= {value:.2f}" for share, value in made["quantiles"].items())
+        quantiles = ", ".join(
+            f"{float(share):.0%} <= {value:.2f}" for share, value in made["quantiles"].items()
+        )
         said.append(f"distribution ({made['method']}): {quantiles}; {made['note']}")
     return "\n".join(said) or None
 
@@ -78,13 +91,18 @@ def _quantile(row: dict[str, Any]) -> str:
 def _guarantees(results: dict[str, Any]) -> Table:
     table = Table(
         title="What each release promises every device",
-        caption="epsilon0: one report alone. epsilon: what is proven after shuffling (<=), and what no accounting can go below (>=).",
+        caption=(
+            "epsilon0: one report alone. epsilon: what is proven after shuffling (<=), and what no "
+            "accounting can go below (>=)."
+        ),
         title_justify="left",
         caption_justify="left",
         title_style="bold",
     )
     for name in ("task", "n", "epsilon0", "epsilon <=", "epsilon >=", "delta", "method"):
-        table.add_column(name, justify="left" if name in {"task", "method"} else "right", no_wrap=True)
+        table.add_column(
+            name, justify="left" if name in {"task", "method"} else "right", no_wrap=True
+        )
     for task in results["tasks"]:
         release, privacy = task["release"], task["release"]["privacy"]
         table.add_row(
@@ -98,7 +116,13 @@ def _guarantees(results: dict[str, Any]) -> Table:
         )
     composed = results["composed"]
     table.add_row(
-        f"all {composed['tasks']} together", "", "", bound_text(composed["epsilon_upper"]), "", f"{composed['delta']:.0e}", "joint"
+        f"all {composed['tasks']} together",
+        "",
+        "",
+        bound_text(composed["epsilon_upper"]),
+        "",
+        f"{composed['delta']:.0e}",
+        "joint",
     )
     return table
 
@@ -111,16 +135,22 @@ def meaning(results: dict[str, Any]) -> list[str]:
     coin = best_guess(math.log(3.0), 0.0)
     first = results["tasks"][0]["mechanism"]
     two_coins = [
-        "The first question is randomized response in its two-coin form (heads: the truth; tails: a second coin answers): "
-        f"epsilon0 = ln 3 = {math.log(3.0):.4f}. One report alone would let them be right up to {percent_text(coin)} of the time."
+        "The first question is randomized response in its two-coin form (heads: the truth; tails: "
+        "a second coin answers): "
+        f"epsilon0 = ln 3 = {math.log(3.0):.4f}. One report alone would let them be right up to "
+        f"{percent_text(coin)} of the time."
     ]
     return [
-        f"Somebody who knows every other device's answers and would bet 50:50 on one answer of yours is right at most "
-        f"{percent_text(guess)} of the time after seeing all {composed['tasks']} results: at most (e^eps + delta) / (1 + e^eps).",
+        "Somebody who knows every other device's answers and would bet 50:50 on one answer of "
+        "yours is right at most "
+        f"{percent_text(guess)} of the time after seeing all {composed['tasks']} results: at most "
+        "(e^eps + delta) / (1 + e^eps).",
         *(two_coins if first["parameters"] == dict(two_coin().parameters) else []),
         *_chosen(results),
-        f"The certificates hold if at least {privacy['honest_fraction']:.0%} of the reports in every batch are honest and the shuffler "
-        "and the analyzer do not collude. If they do, epsilon0 is what remains. That a device takes part is never hidden.",
+        f"The certificates hold if at least {privacy['honest_fraction']:.0%} of the reports in "
+        "every batch are honest and the shuffler "
+        "and the analyzer do not collude. If they do, epsilon0 is what remains. That a device "
+        "takes part is never hidden.",
     ]
 
 
@@ -132,4 +162,7 @@ def _chosen(results: dict[str, Any]) -> list[str]:
     made = task["mechanism"]
     integers = ", ".join(f"{name} = {value}" for name, value in made["parameters"].items())
     unit = "byte" if made["report_bytes"] == 1 else "bytes"
-    return [f"{task['name']} is randomized by {made['name']} ({integers}): a report of {made['report_bytes']} {unit}."]
+    return [
+        f"{task['name']} is randomized by {made['name']} ({integers}): a report of "
+        f"{made['report_bytes']} {unit}."
+    ]

@@ -1,4 +1,6 @@
-"""What ``shoal demo --secagg`` says at its end: the rounds and their exact sums, the release beside the truth, what it promises."""
+"""What ``shoal demo --secagg`` says at its end: the rounds and their exact sums, the release beside
+the truth, what it promises.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,41 @@ def everything(console: Console, results: dict[str, Any]) -> None:
     say_table(_totals(results["tasks"][0]), console)
     privacy, rounds = release["privacy"], release["rounds"]
     for sentence in sum_sentences(
-        privacy["epsilon_upper"], privacy["delta"], privacy["n_certified"], rounds["epsilon_together"], rounds["mode"]
+        privacy["epsilon_upper"],
+        privacy["delta"],
+        privacy["n_certified"],
+        rounds["epsilon_together"],
+        rounds["mode"],
     ):
         console.print(sentence + "\n")
     console.print(
-        f"The noise of {rounds['rounds']} rounds gives each total a standard error of {rounds['noise_stderr']:.3g}; one round of all these "
-        f"devices would have {rounds['one_round_noise_stderr']:.3g}. Rounding to the grid adds at most {rounds['rounding_stderr']:.2g}.\n"
+        f"The noise of {rounds['rounds']} rounds gives each total a standard error of "
+        f"{rounds['noise_stderr']:.3g}; one round of all these "
+        f"devices would have {rounds['one_round_noise_stderr']:.3g}. Rounding to the grid adds at "
+        f"most {rounds['rounding_stderr']:.2g}.\n"
     )
 
 
 def _rounds(rounds: list[dict[str, Any]], release: dict[str, Any]) -> Table:
-    table = Table(title="Rounds: what the analyzer learned, against what was masked", title_justify="left", title_style="bold")
-    for name, justify in (("round", "left"), ("shared", "right"), ("in the sum", "right"), ("integer sum", "left")):
+    table = Table(
+        title="Rounds: what the analyzer learned, against what was masked",
+        title_justify="left",
+        title_style="bold",
+    )
+    for name, justify in (
+        ("round", "left"),
+        ("shared", "right"),
+        ("in the sum", "right"),
+        ("integer sum", "left"),
+    ):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]  # rich's literal type
     for one in rounds:
-        table.add_row(one["round"][:8], str(one["shared"]), str(one["survivors"]), "exact" if one["exact"] else "WRONG")
+        table.add_row(
+            one["round"][:8],
+            str(one["shared"]),
+            str(one["survivors"]),
+            "exact" if one["exact"] else "WRONG",
+        )
     for reason, count in release["rounds"]["aborted"].items():
         table.add_row(f"{count} aborted", "", "", reason)
     return table
@@ -54,7 +76,13 @@ def _totals(task: dict[str, Any]) -> Table:
         caption_justify="left",
         title_style="bold",
     )
-    for name, justify in (("", "left"), ("truth", "right"), ("released", "right"), ("95 % interval", "right"), ("", "center")):
+    for name, justify in (
+        ("", "left"),
+        ("truth", "right"),
+        ("released", "right"),
+        ("95 % interval", "right"),
+        ("", "center"),
+    ):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]  # rich's literal type
     for estimate in release["estimates"]:
         truth = task["truth"][estimate["label"]]

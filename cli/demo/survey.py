@@ -1,4 +1,6 @@
-"""The demo's people and questions: one simulated device per row of the bundled survey (docs/DATA.md)."""
+"""The demo's people and questions: one simulated device per row of the bundled survey
+(docs/DATA.md).
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analyzer.processed import MEANS
+from shoal.analyzer.results.processed import MEANS
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design, serves
-from shoal.mechanisms.binary_rr import two_coin
-from shoal.mechanisms.sampling import uniform_below
+from shoal.mechanisms.categories.binary_rr import two_coin
+from shoal.mechanisms.parts.sampling import uniform_below
 from shoal.task import MechanismSpec
 
 _LEVELS = 21  # visits 0..20
@@ -27,7 +29,9 @@ EPSILON0 = 3.0  # of one report about categories or the mean
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One task of the demo: its words, its randomizer, and the truth that the estimate is held against."""
+    """One task of the demo: its words, its randomizer, and the truth that the estimate is held
+    against.
+    """
 
     name: str
     question: str
@@ -36,30 +40,43 @@ class Question:
 
     def values(self, visits: NDArray[np.int64]) -> list[int]:
         """What each device would answer: yes/no as 0 or 1, otherwise the number of visits."""
-        answers: list[int] = ((visits > 0).astype(np.int64) if isinstance(self.domain, YesNo) else visits).tolist()
+        answers: list[int] = (
+            (visits > 0).astype(np.int64) if isinstance(self.domain, YesNo) else visits
+        ).tolist()
         return answers
 
     def truth(self, visits: NDArray[np.int64]) -> dict[str, float]:
         """The exact answer per label of the estimate."""
         if isinstance(self.domain, Numeric):
             mean = float(np.clip(visits, self.domain.low, self.domain.high).mean())
-            return {**dict.fromkeys(sorted(MEANS), mean), "no answer": 0.0}  # everybody answers, so that every kind of mean is the same
+            return {
+                **dict.fromkeys(sorted(MEANS), mean),
+                "no answer": 0.0,
+            }  # everybody answers, so that every kind of mean is the same
         cells = [self.domain.encode(value) for value in self.values(visits)]
         counts = np.bincount(cells, minlength=self.domain.size)
-        return {label: float(count) for label, count in zip(self.domain.labels, counts, strict=True)}
+        return {
+            label: float(count) for label, count in zip(self.domain.labels, counts, strict=True)
+        }
 
 
 def questions(chosen: str = "", setting: str = "") -> tuple[Question, ...]:
     """Yes/no, categories, mean: three tasks over the same devices.
 
-    ``chosen``: a registered mechanism that randomizes the question it is made for, the mean or the categories, else yes/no, at the
-    question's own epsilon0, by ``setting`` ("": its first). Raises CONFIG that lists the names or settings.
+    ``chosen``: a registered mechanism that randomizes the question it is made for, the mean or the
+    categories, else yes/no, at the question's own epsilon0, by ``setting`` ("": its first). Raises
+    CONFIG that lists the names or settings.
     """
     categories = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
     numeric = Numeric(0.0, 20.0, _LEVELS, clip=True, unit="visits")
     asked = (
         Question("any-visit", "Did you have any outpatient visit this year?", YesNo(), two_coin()),
-        Question("visit-groups", "How many outpatient visits did you have this year?", categories, design("krr", categories, EPSILON0)),
+        Question(
+            "visit-groups",
+            "How many outpatient visits did you have this year?",
+            categories,
+            design("krr", categories, EPSILON0),
+        ),
         Question(
             "mean-visits",
             "How many outpatient visits this year (20 or more count as 20)?",
@@ -69,14 +86,20 @@ def questions(chosen: str = "", setting: str = "") -> tuple[Question, ...]:
     )
     if not chosen:
         if setting:
-            raise ShoalError(Kind.CONFIG, "--setting goes with --mechanism: say which mechanism it is of")
+            raise ShoalError(
+                Kind.CONFIG, "--setting goes with --mechanism: say which mechanism it is of"
+            )
         return asked
     if chosen not in REGISTRY:
-        raise ShoalError(Kind.CONFIG, f"--mechanism must be one of {', '.join(REGISTRY)}, got {chosen!r}")
+        raise ShoalError(
+            Kind.CONFIG, f"--mechanism must be one of {', '.join(REGISTRY)}, got {chosen!r}"
+        )
     fitting = next(one for one in (asked[1], asked[0], asked[2]) if serves(chosen, one.domain))
     known = [one.name for one in REGISTRY[chosen].settings(fitting.domain)]
     if setting and setting not in known:
-        raise ShoalError(Kind.CONFIG, f"--setting of {chosen} must be one of {', '.join(known)}, got {setting!r}")
+        raise ShoalError(
+            Kind.CONFIG, f"--setting of {chosen} must be one of {', '.join(known)}, got {setting!r}"
+        )
     if fitting.mechanism.name == chosen and not setting:
         return asked
     epsilon0 = math.log(3.0) if fitting is asked[0] else EPSILON0
@@ -90,7 +113,9 @@ def report_size(question: Question) -> int:
 
 
 def load_visits(devices: int | None) -> NDArray[np.int64]:
-    """int64[n]: outpatient visits per row; with ``devices`` given, that many rows drawn with replacement (bootstrap)."""
+    """int64[n]: outpatient visits per row; with ``devices`` given, that many rows drawn with
+    replacement (bootstrap).
+    """
     packed = files("shoal.cli.demo").joinpath("randhie.csv.gz").read_bytes()
     rows = list(csv.reader(io.StringIO(gzip.decompress(packed).decode())))
     column = rows[0].index("mdvis")

@@ -1,4 +1,6 @@
-"""Everything that a deployment prepares by hand, made afresh for one demo run: certificates, keys, signed tasks, configurations."""
+"""Everything that a deployment prepares by hand, made afresh for one demo run: certificates, keys,
+signed tasks, configurations.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shoal.accounting.lint import lint
+from shoal.accounting.lint.task import lint
 from shoal.cli.demo.processes import free_port
 from shoal.cli.demo.survey import Question, report_size
 from shoal.cli.keys import PublicKeys, Role, make_role_keys, sign_schedule
-from shoal.cli.task import sign_task
+from shoal.cli.task.command import sign_task
 from shoal.crypto import keyfiles, tlscerts
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
@@ -20,7 +22,9 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.task import Task, WindowPlan
 
-HONEST_PPM = 900_000  # of the reports in every batch: nine of ten, as a cautious operator would assume
+HONEST_PPM = (
+    900_000  # of the reports in every batch: nine of ten, as a cautious operator would assume
+)
 DELTA = 1e-8
 TARGET_EPSILON = 1.0
 _HOUR = 3600
@@ -72,10 +76,14 @@ class Site:
         return self.folder / "analyzer" / "data"
 
     def add(self, task: Task) -> tuple[TaskId, bytes, bytes]:
-        """Sign a task of one window and hand it to the services: its id, the SignedTask, the SignedKeySchedule."""
+        """Sign a task of one window and hand it to the services: its id, the SignedTask, the
+        SignedKeySchedule.
+        """
         signed_task = sign_task(task, self.authority)
         analyzer = keyfiles.load_signing_key(self.folder / "analyzer" / "signing.key")
-        analyzer_keys = make_role_keys(SuiteId.X25519_AES128, 1, self.folder / "analyzer" / "keys", Role.analyzer, analyzer)
+        analyzer_keys = make_role_keys(
+            SuiteId.X25519_AES128, 1, self.folder / "analyzer" / "keys", Role.analyzer, analyzer
+        )
         signed_schedule = sign_schedule(signed_task, analyzer_keys, self.hop_keys, self.authority)
         (self.folder / "tasks" / f"{task.name}{TASK_SUFFIX}").write_bytes(signed_task)
         (self.folder / "tasks" / f"{task.name}{SCHEDULE_SUFFIX}").write_bytes(signed_schedule)
@@ -84,15 +92,25 @@ class Site:
 
 def prepare(folder: Path) -> Site:
     """Keys, certificates and configurations in an empty ``folder``."""
-    authority, shuffler, analyzer = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
+    authority, shuffler, analyzer = (
+        SigningKey.generate(),
+        SigningKey.generate(),
+        SigningKey.generate(),
+    )
     for role, key in (("shuffler", shuffler), ("analyzer", analyzer)):
         (folder / role).mkdir(mode=0o700)
         keyfiles.save_signing_key(folder / role / "signing.key", key)
     ca = _certificates(folder)
     shuffler_port, analyzer_port, shuffler_admin, analyzer_admin = (free_port() for _ in range(4))
-    hop_keys = make_role_keys(SuiteId.X25519_AES128, 1, folder / "shuffler" / "keys", Role.shuffler, shuffler)
+    hop_keys = make_role_keys(
+        SuiteId.X25519_AES128, 1, folder / "shuffler" / "keys", Role.shuffler, shuffler
+    )
     (folder / "tasks").mkdir()
-    values = {"authority": authority.public.hex(), "shuffler": shuffler_port, "analyzer": analyzer_port}
+    values = {
+        "authority": authority.public.hex(),
+        "shuffler": shuffler_port,
+        "analyzer": analyzer_port,
+    }
     return Site(
         folder=folder,
         authority=authority,
@@ -101,15 +119,21 @@ def prepare(folder: Path) -> Site:
         ca=ca,
         hop_keys=hop_keys,
         shuffler_address=f"localhost:{shuffler_port}",
-        shuffler_config=_write(folder / "shuffler" / "shuffler.toml", _SHUFFLER.format(admin=shuffler_admin, **values)),
-        analyzer_config=_write(folder / "analyzer" / "analyzer.toml", _ANALYZER.format(admin=analyzer_admin, **values)),
+        shuffler_config=_write(
+            folder / "shuffler" / "shuffler.toml", _SHUFFLER.format(admin=shuffler_admin, **values)
+        ),
+        analyzer_config=_write(
+            folder / "analyzer" / "analyzer.toml", _ANALYZER.format(admin=analyzer_admin, **values)
+        ),
         shuffler_admin=shuffler_admin,
         analyzer_admin=analyzer_admin,
     )
 
 
 def build(folder: Path, questions: tuple[Question, ...], devices: int) -> Workspace:
-    """Make a workspace in an empty ``folder`` for one report of each of ``devices`` devices per question."""
+    """Make a workspace in an empty ``folder`` for one report of each of ``devices`` devices per
+    question.
+    """
     site = prepare(folder)
     pairs = []
     for question in questions:
@@ -134,10 +158,14 @@ def _id_of(signed_task: bytes) -> TaskId:
 
 
 def _certificates(folder: Path) -> bytes:
-    """A CA that is forgotten at once, and one certificate per service, for the loopback names alone."""
+    """A CA that is forgotten at once, and one certificate per service, for the loopback names
+    alone.
+    """
     authority = tlscerts.make_authority("Shoal demo CA")
     for role in ("shuffler", "analyzer"):
-        identity = tlscerts.issue(authority, role, ["localhost", "127.0.0.1", role], server=True, client=True, days=2)
+        identity = tlscerts.issue(
+            authority, role, ["localhost", "127.0.0.1", role], server=True, client=True, days=2
+        )
         keyfiles.save_private_pem(folder / role / "tls.key", identity.key_pem)
         (folder / role / "tls.pem").write_bytes(identity.cert_pem)
         (folder / role / "ca.pem").write_bytes(authority.cert_pem)
@@ -153,7 +181,9 @@ def _task(question: Question, devices: int, site: Site) -> Task:
         question=question.question,
         domain=question.domain,
         mechanism=question.mechanism,
-        windows=WindowPlan(start_s=int(time.time()) - 60, length_s=_HOUR, count=1, grace_s=0, skew_s=60),
+        windows=WindowPlan(
+            start_s=int(time.time()) - 60, length_s=_HOUR, count=1, grace_s=0, skew_s=60
+        ),
         min_batch=devices,
         max_batch=devices,
         honest_fraction_ppm=HONEST_PPM,
@@ -168,12 +198,19 @@ def _task(question: Question, devices: int, site: Site) -> Task:
         report_size=report_size(question),
     )
     result = lint(task)
-    if result.errors and result.certificate is not None and result.certificate.epsilon_upper > TARGET_EPSILON:
-        # So few devices hide little: the demo then promises what local randomization alone gives, and shows it.
+    if (
+        result.errors
+        and result.certificate is not None
+        and result.certificate.epsilon_upper > TARGET_EPSILON
+    ):
+        # So few devices hide little: the demo then promises what local randomization alone gives,
+        # and shows it.
         task = replace(task, target_epsilon=result.certificate.epsilon0)
         result = lint(task)
     if result.errors:
-        raise ShoalError(Kind.CONFIG, f"{devices} devices are too few for the demo: {result.errors[0]}")
+        raise ShoalError(
+            Kind.CONFIG, f"{devices} devices are too few for the demo: {result.errors[0]}"
+        )
     return task
 
 

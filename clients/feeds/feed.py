@@ -1,4 +1,6 @@
-"""What a feed is, and which ones a configuration asks for. A feed brings bytes; whoever is offered them decides what they are worth."""
+"""What a feed is, and which ones a configuration asks for. A feed brings bytes; whoever is offered
+them decides what they are worth.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,17 @@ if TYPE_CHECKING:
     from shoal.clients.config import AgentConfig
 
 Offer = Callable[[bytes, str], None]
-"""(a serialized TaskBundle, nothing of it verified; where it came from: "mqtt" or "shuffler"). Called on the event loop.
+"""(a serialized TaskBundle, nothing of it verified; where it came from: "mqtt" or "shuffler").
+Called on the event loop.
 
-It raises a ShoalError if the bundle was not taken: kinds of ``shelf.FINAL`` end it, after others the feed offers it again later.
+It raises a ShoalError if the bundle was not taken: kinds of ``shelf.FINAL`` end it, after others
+the feed offers it again later.
 """
 
 Pause = Callable[[str, Mapping[TaskId, frozenset[int]]], None]
-"""(a shuffler's address; windows of its tasks in which it could not take an answer now, none named: all). Called on the event loop."""
+"""(a shuffler's address; windows of its tasks in which it could not take an answer now, none named:
+all). Called on the event loop.
+"""
 
 
 def unheard(_: str, __: Mapping[TaskId, frozenset[int]]) -> None:
@@ -47,16 +53,24 @@ class Feed(Protocol):
         ...
 
     async def once(self, deadline_s: float) -> None:
-        """Everything that there is to have now, offered. Raises ShoalError (UNAVAILABLE, DEADLINE, ...) if it can't be had."""
+        """Everything that there is to have now, offered. Raises ShoalError (UNAVAILABLE, DEADLINE,
+        ...) if it can't be had.
+        """
         ...
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Go on until ``stop`` is set. Outlives every failure; what is wrong stands in ``trouble``."""
+        """Go on until ``stop`` is set. Outlives every failure; what is wrong stands in
+        ``trouble``.
+        """
         ...
 
 
-def open_feeds(config: AgentConfig, offer: Offer, entropy: Entropy = SYSTEM, pause: Pause = unheard) -> list[Feed]:
-    """One feed per shuffler that is asked, and one for the broker. Loads only the libraries of those. Raises CONFIG, KEY_FILE."""
+def open_feeds(
+    config: AgentConfig, offer: Offer, entropy: Entropy = SYSTEM, pause: Pause = unheard
+) -> list[Feed]:
+    """One feed per shuffler that is asked, and one for the broker. Loads only the libraries of
+    those. Raises CONFIG, KEY_FILE.
+    """
     feeds: list[Feed] = []
     if config.feeds.shufflers:
         from shoal.clients.feeds.grpc_feed import GrpcFeed
@@ -64,7 +78,15 @@ def open_feeds(config: AgentConfig, offer: Offer, entropy: Entropy = SYSTEM, pau
         for one in config.feeds.shufflers:
             ca = b"" if config.insecure else _authorities(one.ca)
             feeds.append(
-                GrpcFeed(one.address, ca, offer, pause=pause, every_s=config.feeds.every_s, insecure=config.insecure, entropy=entropy)
+                GrpcFeed(
+                    one.address,
+                    ca,
+                    offer,
+                    pause=pause,
+                    every_s=config.feeds.every_s,
+                    insecure=config.insecure,
+                    entropy=entropy,
+                )
             )
     if config.feeds.mqtt:
         from shoal.clients.feeds.mqtt_feed import MqttFeed
@@ -89,12 +111,16 @@ def _authorities(path: Path | None) -> bytes:
                 return data
     what = "this machine's certificate authorities" if path is None else path.name
     raise ShoalError(
-        Kind.CONFIG, f"feeds.shuffler.ca: cannot read {what}: name a PEM file with the authority of the shuffler's certificate"
+        Kind.CONFIG,
+        f"feeds.shuffler.ca: cannot read {what}: name a PEM file with the authority of the "
+        "shuffler's certificate",
     )
 
 
 def jittered(every_s: float, entropy: Entropy) -> float:
-    """Seconds, uniform between half of ``every_s`` and one and a half: devices that began together don't ask together."""
+    """Seconds, uniform between half of ``every_s`` and one and a half: devices that began together
+    don't ask together.
+    """
     return every_s * (0.5 + int.from_bytes(entropy.bytes(8), "little") / 2.0**64)
 
 

@@ -1,4 +1,6 @@
-"""Tasks from a shuffler: its whole catalogue in pages, so that nobody learns which task a device takes part in."""
+"""Tasks from a shuffler: its whole catalogue in pages, so that nobody learns which task a device
+takes part in.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ import asyncio
 from shoal import codec
 from shoal.clients.core import pause
 from shoal.clients.feeds.feed import SHUFFLER, Offer, Pause, jittered, unheard, waited
-from shoal.clients.feeds.shelf import FINAL
-from shoal.clients.shuffler_channel import ShufflerChannel
+from shoal.clients.feeds.task_store import FINAL
+from shoal.clients.transports.shuffler_channel import ShufflerChannel
 from shoal.digests import sha256
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
@@ -17,16 +19,18 @@ from shoal.limits import KIB, LIMITS
 from shoal.protos import directory_pb2
 
 _PAGE = "/shoal.v1.Directory/Page"
-# Pages of the largest catalogue, read twice over because it changed meanwhile: who needs more is not serving one.
+# Pages of the largest catalogue, read twice over because it changed meanwhile: who needs more is
+# not serving one.
 _MOST_PAGES = 2 * (LIMITS.catalogue_bytes // (LIMITS.chunk_bytes - 4 * KIB) + 1)
 
 
 class GrpcFeed:
-    """One shuffler's directory. ``ca``: PEM that its certificate chains to; insecure: loopback alone. ``every_s``: mean seconds between two
-    looks, jittered. Raises CONFIG, KEY_FILE.
+    """One shuffler's directory. ``ca``: PEM that its certificate chains to; insecure: loopback
+    alone. ``every_s``: mean seconds between two looks, jittered. Raises CONFIG, KEY_FILE.
 
-    A connection is made for each look and closed after it. What was read completely is remembered by its digest: the next look is one
-    call, unless something changed or a bundle is to be offered again.
+    A connection is made for each look and closed after it. What was read completely is remembered
+    by its digest: the next look is one call, unless something changed or a bundle is to be offered
+    again.
     """
 
     origin = SHUFFLER
@@ -53,7 +57,9 @@ class GrpcFeed:
             async with asyncio.timeout(deadline_s):
                 await self._look()
         except TimeoutError:
-            raise ShoalError(Kind.DEADLINE, "the shuffler's catalogue took too long: it is asked again later") from None
+            raise ShoalError(
+                Kind.DEADLINE, "the shuffler's catalogue took too long: it is asked again later"
+            ) from None
 
     async def run(self, stop: asyncio.Event) -> None:
         failures = 0
@@ -64,14 +70,22 @@ class GrpcFeed:
                 seconds = jittered(self._every_s, self._entropy)
             except Exception as error:  # noqa: BLE001 - whatever a shuffler sends, the feed goes on
                 failures += 1
-                self.trouble = error.message if isinstance(error, ShoalError) else "the shuffler's catalogue can't be read"
+                self.trouble = (
+                    error.message
+                    if isinstance(error, ShoalError)
+                    else "the shuffler's catalogue can't be read"
+                )
                 asked = error.retry_after_s if isinstance(error, ShoalError) else 0.0
-                seconds = pause(failures, self._entropy, LIMITS.feed_retry_first_s, self._every_s, asked)
+                seconds = pause(
+                    failures, self._entropy, LIMITS.feed_retry_first_s, self._every_s, asked
+                )
             if await waited(stop, seconds):
                 return
 
     async def _look(self) -> None:
-        channel = ShufflerChannel(self._address, self._ca, insecure=self._insecure, private_pool=True)
+        channel = ShufflerChannel(
+            self._address, self._ca, insecure=self._insecure, private_pool=True
+        )
         try:
             found = await self._read(channel)
         finally:
@@ -85,29 +99,46 @@ class GrpcFeed:
         self._pause(self._address, _paused(catalogue))
         again, failed = False, 0
         for bundle in catalogue.bundles:
+            # whatever one task does to its reader, the others are read
             try:
-                self._offer(codec.encode_bundle(codec.Bundle(bundle.signed_task, bundle.signed_schedule)), SHUFFLER)
+                self._offer(
+                    codec.encode_bundle(codec.Bundle(bundle.signed_task, bundle.signed_schedule)),
+                    SHUFFLER,
+                )
             except ShoalError as error:
                 again = again or error.kind not in FINAL
-            except Exception:  # noqa: BLE001 - whatever one task does to its reader, the others are read
+            except Exception:  # noqa: BLE001
                 failed += 1
             await asyncio.sleep(0)
         self._digest, self._total = (b"", 0) if again or failed else (digest, total)
         if failed:
-            raise ShoalError(Kind.UNAVAILABLE, f"{failed} of the shuffler's tasks can't be read, the others were: they are asked for again")
+            raise ShoalError(
+                Kind.UNAVAILABLE,
+                f"{failed} of the shuffler's tasks can't be read, the others were: they are asked "
+                "for again",
+            )
 
     async def _read(self, channel: ShufflerChannel) -> tuple[bytes, bytes] | None:
         """(digest, catalogue), checked; None if it is the one that was offered before."""
         digest, have, data = self._digest, self._total, bytearray()
         for _ in range(_MOST_PAGES):
             request = directory_pb2.PageRequest(digest=digest, offset=have)
-            answer = await channel.call(_PAGE, request.SerializeToString(), LIMITS.send_deadline_s, reply_bytes=LIMITS.reply_bytes)
+            answer = await channel.call(
+                _PAGE,
+                request.SerializeToString(),
+                LIMITS.send_deadline_s,
+                reply_bytes=LIMITS.reply_bytes,
+            )
             reply = codec.parse(directory_pb2.PageReply, answer, "page")
             if len(reply.digest) != Digest.SIZE or reply.total > LIMITS.catalogue_bytes:
                 raise _garbled("a catalogue of impossible size")
             if reply.digest != digest:  # another one than was asked for: from its beginning
                 digest, have, data = reply.digest, 0, bytearray()
-            if reply.offset != have or have + len(reply.data) > reply.total or (not reply.data and have < reply.total):
+            if (
+                reply.offset != have
+                or have + len(reply.data) > reply.total
+                or (not reply.data and have < reply.total)
+            ):
                 raise _garbled("a page that does not follow the one before")
             data += reply.data
             have += len(reply.data)
@@ -124,7 +155,9 @@ class GrpcFeed:
 
 
 def _paused(catalogue: directory_pb2.Catalogue) -> dict[TaskId, frozenset[int]]:
-    """Windows by task, as far as they can be any: a shuffler must not fill a device's memory with them."""
+    """Windows by task, as far as they can be any: a shuffler must not fill a device's memory with
+    them.
+    """
     found: dict[TaskId, frozenset[int]] = {}
     for one in catalogue.paused[: LIMITS.known_tasks]:
         windows = frozenset(window for window in one.windows if window < LIMITS.windows)

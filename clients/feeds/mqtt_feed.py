@@ -1,7 +1,8 @@
 """Tasks from a broker: retained messages under one topic, all of them, for everybody.
 
-The broker is nobody's friend. It sees that this connection wants tasks (all devices want all of them), may keep tasks back, repeat them,
-and send anything. The connection is the feed's own: it shares no client id with the one that reports go through.
+The broker is nobody's friend. It sees that this connection wants tasks (all devices want all of
+them), may keep tasks back, repeat them, and send anything. The connection is the feed's own: it
+shares no client id with the one that reports go through.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 
 from shoal.clients.core import pause
 from shoal.clients.feeds.feed import MQTT, Offer, jittered, waited
-from shoal.clients.feeds.shelf import FINAL
+from shoal.clients.feeds.task_store import FINAL
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -21,30 +22,49 @@ from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import TASKS_FILTER, task_of
 
 _QUIET_S = LIMITS.feed_quiet_s
-_REFUSED_PAUSE_S = 0.01  # after a bundle that was refused: a broker that sends rubbish can't keep a device busy
-_REST = 3.0  # times as long as a bundle took: a broker gets a quarter of one processor, whatever it sends
+_REFUSED_PAUSE_S = (
+    0.01  # after a bundle that was refused: a broker that sends rubbish can't keep a device busy
+)
+# times as long as a bundle took: a broker gets a quarter of one processor, whatever it sends
+_REST = 3.0
 _MOST_SEEN = 2 * LIMITS.known_tasks
 _MOST_WAITING = 4 * LIMITS.bundle_bytes  # a broker can't fill a small device's memory
 
 
 class MqttFeed:
-    """The broker's tasks. ``every_s``: mean seconds, jittered, after which bundles that had to wait (disk full) are asked for again."""
+    """The broker's tasks. ``every_s``: mean seconds, jittered, after which bundles that had to wait
+    (disk full) are asked for again.
+    """
 
     origin = MQTT
 
-    def __init__(self, settings: BrokerSettings, offer: Offer, *, every_s: float, entropy: Entropy = SYSTEM) -> None:
-        self._settings, self._offer, self._every_s, self._entropy = settings, offer, every_s, entropy
-        self._seen: dict[bytes, None] = {}  # SHA-256 of bundles that need no second look: every connection brings all of them again
+    def __init__(
+        self, settings: BrokerSettings, offer: Offer, *, every_s: float, entropy: Entropy = SYSTEM
+    ) -> None:
+        self._settings, self._offer, self._every_s, self._entropy = (
+            settings,
+            offer,
+            every_s,
+            entropy,
+        )
+        # SHA-256 of bundles that need no second look: every connection brings all of them again
+        self._seen: dict[bytes, None] = {}
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
         self._bytes = 0  # in the queue
-        self._again = False  # something was dropped or could not be taken: have the broker send it once more
+        self._again = (
+            False  # something was dropped or could not be taken: have the broker send it once more
+        )
         self._link: Link | None = None
         self._trouble: str | None = None
 
     @property
     def trouble(self) -> str | None:
         if self._link is not None and not self._link.up:
-            return self._link.problem.message if self._link.problem is not None else "the broker was not reached yet"
+            return (
+                self._link.problem.message
+                if self._link.problem is not None
+                else "the broker was not reached yet"
+            )
         return self._trouble
 
     async def once(self, deadline_s: float) -> None:
@@ -58,7 +78,9 @@ class MqttFeed:
                 while (data := await self._next(quiet_s)) is not None:
                     await self._take(data)
         except TimeoutError:
-            raise ShoalError(Kind.DEADLINE, "the broker took too long over its tasks: it is asked again later") from None
+            raise ShoalError(
+                Kind.DEADLINE, "the broker took too long over its tasks: it is asked again later"
+            ) from None
 
     async def run(self, stop: asyncio.Event) -> None:
         failures = 0
@@ -68,11 +90,19 @@ class MqttFeed:
                 self._trouble, failures = None, 0
             except Exception as error:  # noqa: BLE001 - whatever a broker sends, the feed goes on
                 failures += 1
-                self._trouble = error.message if isinstance(error, ShoalError) else "the broker's tasks can't be read"
-                await waited(stop, pause(failures, self._entropy, LIMITS.feed_retry_first_s, self._every_s))
+                self._trouble = (
+                    error.message
+                    if isinstance(error, ShoalError)
+                    else "the broker's tasks can't be read"
+                )
+                await waited(
+                    stop, pause(failures, self._entropy, LIMITS.feed_retry_first_s, self._every_s)
+                )
 
     async def _session(self, stop: asyncio.Event) -> None:
-        """One link (which reconnects by itself), until ``stop``, or until it is time to ask again for what was missed."""
+        """One link (which reconnects by itself), until ``stop``, or until it is time to ask again
+        for what was missed.
+        """
         loop = asyncio.get_running_loop()
         async with self._open() as link:
             self._link = link
@@ -98,10 +128,17 @@ class MqttFeed:
 
     def _open(self) -> Link:
         self._waiting, self._bytes, self._again = asyncio.Queue(), 0, False
-        return Link(self._settings, subscribe=((TASKS_FILTER, 1),), on_message=self._arrived, entropy=self._entropy)
+        return Link(
+            self._settings,
+            subscribe=((TASKS_FILTER, 1),),
+            on_message=self._arrived,
+            entropy=self._entropy,
+        )
 
     def _arrived(self, topic: str, payload: bytes) -> None:
-        """On the event loop, between two awaits of the link. An empty message takes a task off the broker, not off a device."""
+        """On the event loop, between two awaits of the link. An empty message takes a task off the
+        broker, not off a device.
+        """
         if not payload or task_of(topic) is None or hashlib.sha256(payload).digest() in self._seen:
             return
         if self._bytes + len(payload) > _MOST_WAITING:
@@ -121,9 +158,12 @@ class MqttFeed:
         return data
 
     async def _take(self, data: bytes) -> None:
-        """Offer, then rest: a bundle that is known may be sent again in endless other spellings, and each is looked at anew."""
+        """Offer, then rest: a bundle that is known may be sent again in endless other spellings,
+        and each is looked at anew.
+        """
         clock, pause = asyncio.get_running_loop().time, 0.0
         began = clock()
+        # whatever one task does to its reader, the others are read
         try:
             self._offer(data, MQTT)
         except ShoalError as error:
@@ -131,8 +171,10 @@ class MqttFeed:
             if error.kind not in FINAL:
                 await self._later(max(pause, _REST * (clock() - began)))
                 return
-        except Exception:  # noqa: BLE001 - whatever one task does to its reader, the others are read
-            self._trouble = "a task from the broker can't be read, the others were: it is asked for again"
+        except Exception:  # noqa: BLE001
+            self._trouble = (
+                "a task from the broker can't be read, the others were: it is asked for again"
+            )
             await self._later(max(_REFUSED_PAUSE_S, _REST * (clock() - began)))
             return
         await asyncio.sleep(max(pause, _REST * (clock() - began)))

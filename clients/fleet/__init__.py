@@ -1,1 +1,3 @@
-"""Many simulated devices against real services, for load tests. Importing the package loads nothing."""
+"""Many simulated devices against real services, for load tests. Importing the package loads
+nothing.
+"""

@@ -1,7 +1,9 @@
-"""When the reports of a load test are due: steady, in a spike, or in a rush at the end. Pure: no clock, no randomness.
+"""When the reports of a load test are due: steady, in a spike, or in a rush at the end. Pure: no
+clock, no randomness.
 
-Reports are numbered over the whole fleet, 0 to n - 1, and a pattern says at which moment of the whole span each one is due.
-Moments never go back as numbers go up, so every process can walk through its own devices in order.
+Reports are numbered over the whole fleet, 0 to n - 1, and a pattern says at which moment of the
+whole span each one is due. Moments never go back as numbers go up, so every process can walk
+through its own devices in order.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ _GROWTH = (1 << _DOUBLINGS) - 1
 
 @unique
 class Pattern(Enum):
-    """STEADY: all gaps are equal. SPIKE: 4 of 5 reports in the middle twentieth of the span, the others evenly before and after.
-    RUSH: the rate doubles with every tenth of the span, so half of the reports come in the last tenth: devices that put it off.
+    """STEADY: all gaps are equal. SPIKE: 4 of 5 reports in the middle twentieth of the span, the
+    others evenly before and after. RUSH: the rate doubles with every tenth of the span, so half of
+    the reports come in the last tenth: devices that put it off.
     """
 
     STEADY = "steady"
@@ -32,7 +35,9 @@ class Pattern(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """``reports`` reports within ``over_s`` seconds. Raises INVALID unless reports >= 1 and over_s is finite and not below 0."""
+    """``reports`` reports within ``over_s`` seconds. Raises INVALID unless reports >= 1 and over_s
+    is finite and not below 0.
+    """
 
     pattern: Pattern
     reports: int
@@ -50,7 +55,9 @@ class Arrivals:
         return cls(Pattern.STEADY, reports, reports / rate)
 
     def at(self, number: int) -> float:
-        """Seconds from the start at which report ``number`` of 0 to reports - 1 is due: in [0, over_s), never decreasing."""
+        """Seconds from the start at which report ``number`` of 0 to reports - 1 is due: in [0,
+        over_s), never decreasing.
+        """
         return self.over_s * _QUANTILES[self.pattern](number / self.reports)
 
     @property
@@ -61,7 +68,8 @@ class Arrivals:
         return self.reports / self.over_s * _PEAKS[self.pattern]
 
 
-# --- quantile functions: [0, 1) -> [0, 1) ---------------------------------------------------------------------------------
+# --- quantile functions: [0, 1) -> [0, 1)
+# ---------------------------------------------------------------------------------
 
 
 def _steady(q: float) -> float:
@@ -83,7 +91,11 @@ def _rush(q: float) -> float:
     return math.log2(1 + q * _GROWTH) / _DOUBLINGS
 
 
-_QUANTILES: dict[Pattern, Callable[[float], float]] = {Pattern.STEADY: _steady, Pattern.SPIKE: _spike, Pattern.RUSH: _rush}
+_QUANTILES: dict[Pattern, Callable[[float], float]] = {
+    Pattern.STEADY: _steady,
+    Pattern.SPIKE: _spike,
+    Pattern.RUSH: _rush,
+}
 _PEAKS = {
     Pattern.STEADY: 1.0,
     Pattern.SPIKE: _SPIKE_SHARE / _SPIKE_SPAN,

@@ -1,4 +1,6 @@
-"""One frame on its way, and what each answer to it means: for honest reports, their copies, and frames that break a rule."""
+"""One frame on its way, and what each answer to it means: for honest reports, their copies, and
+frames that break a rule.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,18 @@ from enum import Enum, unique
 from shoal.clients.core import ACTION_OF, NOT_STORED, Action, State
 from shoal.clients.delivery import give_up
 from shoal.clients.fleet.misbehaviour import Conduct, Way, expected
-from shoal.clients.fleet.share import ACKED, GARBAGE_ACKED, GARBAGE_UNKNOWN, NO_ANSWER, NOT_SENT, SURPRISE, UNKNOWN, ShareResult
-from shoal.clients.outbox import Entry, MemoryOutbox
-from shoal.clients.transport import Undated
+from shoal.clients.fleet.share import (
+    ACKED,
+    GARBAGE_ACKED,
+    GARBAGE_UNKNOWN,
+    NO_ANSWER,
+    NOT_SENT,
+    SURPRISE,
+    UNKNOWN,
+    ShareResult,
+)
+from shoal.clients.memory.outbox import Entry, MemoryOutbox
+from shoal.clients.transports.transport import Undated
 from shoal.errors import Kind, ShoalError
 
 
@@ -24,7 +35,8 @@ class Role(Enum):
 
 @dataclass(slots=True)
 class Flight:
-    """A frame and where it stands. ``since``: when it was due, on the simulation's clock; 0: not yet sent. ``outbox``: of an OWN one.
+    """A frame and where it stands. ``since``: when it was due, on the simulation's clock; 0: not
+    yet sent. ``outbox``: of an OWN one.
 
     ``doubtful``: some attempt of a COPY or BREACH may have been stored.
     """
@@ -43,16 +55,22 @@ class Flight:
 
     @property
     def believes_unverified(self) -> bool:
-        """Whether any acknowledgement counts as one: a shuffler that can't open a frame can't make its receipt, yet must not say yes."""
+        """Whether any acknowledgement counts as one: a shuffler that can't open a frame can't make
+        its receipt, yet must not say yes.
+        """
         return self.role is Role.BREACH and self.conduct is not Conduct.GARBAGE
 
 
 class Tracker:
-    """Writes a share's result as answers come. A report that was acknowledged in any of its copies is acknowledged."""
+    """Writes a share's result as answers come. A report that was acknowledged in any of its copies
+    is acknowledged.
+    """
 
     def __init__(self, result: ShareResult, way: Way, now: Callable[[], float]) -> None:
         self._result, self._way, self._now = result, way, now
-        self._open: set[tuple[int, int]] = set()  # (task, device) of honest reports under way: marked unknown, not counted as such
+        self._open: set[tuple[int, int]] = (
+            set()
+        )  # (task, device) of honest reports under way: marked unknown, not counted as such
         self._doubt: set[tuple[int, int]] = set()  # whose copy may have been stored
 
     def refused_itself(self, task: int, device: int, error: ShoalError) -> None:
@@ -67,13 +85,17 @@ class Tracker:
         if flight.attempts > 1 or codes[flight.device] != NOT_SENT:
             return
         if flight.role is Role.BREACH:
-            codes[flight.device] = GARBAGE_UNKNOWN if flight.conduct is Conduct.GARBAGE else NO_ANSWER
+            codes[flight.device] = (
+                GARBAGE_UNKNOWN if flight.conduct is Conduct.GARBAGE else NO_ANSWER
+            )
         else:
             codes[flight.device] = UNKNOWN
             self._open.add((flight.task, flight.device))
 
     def settle(self, flight: Flight, answer: ShoalError | None, late: bool) -> bool:
-        """Record one answer (None: acknowledged); True if the same bytes must be sent again. ``late``: patience has ended."""
+        """Record one answer (None: acknowledged); True if the same bytes must be sent again.
+        ``late``: patience has ended.
+        """
         match flight.role:
             case Role.OWN:
                 return self._settle_own(flight, answer, late)
@@ -82,7 +104,8 @@ class Tracker:
             case Role.BREACH:
                 return self._settle_breach(flight, answer, late)
 
-    # --- the three roles ----------------------------------------------------------------------------------------------
+    # --- the three roles
+    # ----------------------------------------------------------------------------------------------
 
     def _settle_own(self, flight: Flight, answer: ShoalError | None, late: bool) -> bool:
         """The outbox has the attempt's outcome already."""
@@ -91,7 +114,8 @@ class Tracker:
             self._result.trouble = ""
             self._result.latencies_ms.append((self._now() - flight.since) * 1000.0)
             return False
-        assert flight.outbox is not None and flight.entry is not None  # noqa: S101, PT018 - of every OWN flight
+        # of every OWN flight
+        assert flight.outbox is not None and flight.entry is not None  # noqa: S101, PT018
         record = flight.entry.record
         held = flight.outbox.load(record.task_id, record.window)
         if held is not None:
@@ -140,24 +164,33 @@ class Tracker:
             return self._answered(flight, SURPRISE)
         flight.doubtful |= answer.kind not in NOT_STORED or isinstance(answer, Undated)
         if answer.kind in expected(flight.conduct, self._way):
-            return self._answered(flight, GARBAGE_UNKNOWN if garbage and flight.doubtful else answer.kind.value)
+            return self._answered(
+                flight, GARBAGE_UNKNOWN if garbage and flight.doubtful else answer.kind.value
+            )
         if ACTION_OF[answer.kind] is Action.RETRY:
-            return not late or self._answered(flight, GARBAGE_UNKNOWN if garbage and flight.doubtful else NO_ANSWER)
+            return not late or self._answered(
+                flight, GARBAGE_UNKNOWN if garbage and flight.doubtful else NO_ANSWER
+            )
         self._surprise(f"{name} frame refused as {answer.kind.name}")
         return self._answered(flight, SURPRISE)
 
-    # --- writing --------------------------------------------------------------------------------------------------------
+    # --- writing
+    # ----------------------------------------------------------------------------------------------
 
     def _answered(self, flight: Flight, code: int) -> bool:
         """A misbehaving frame's last word. Always False."""
         self._result.answers[flight.conduct, code] += 1
-        if flight.conduct is not Conduct.SECOND:  # whose place in the history, and in the progress, is that of its honest report
+        if (
+            flight.conduct is not Conduct.SECOND
+        ):  # whose place in the history, and in the progress, is that of its honest report
             self._result.handled += code != SURPRISE
             self._result.codes[flight.task][flight.device] = code
         return False
 
     def _own(self, task: int, device: int, code: int) -> None:
-        """What became of an honest report: acknowledged in any copy is acknowledged; perhaps stored is stronger than refused."""
+        """What became of an honest report: acknowledged in any copy is acknowledged; perhaps stored
+        is stronger than refused.
+        """
         codes, result, key = self._result.codes[task], self._result, (task, device)
         old = codes[device]
         if old == ACKED:

@@ -1,4 +1,6 @@
-"""Figures of a load test: percentiles, the rate while it runs, and what a report costs on this machine."""
+"""Figures of a load test: percentiles, the rate while it runs, and what a report costs on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from typing import TYPE_CHECKING
 
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.share import Share, SimulatedTask
-from shoal.crypto.envelope import NONCE_SIZE, HopContent, open_frame, open_report, report_info, seal_frame, seal_report
+from shoal.crypto.envelope import (
+    NONCE_SIZE,
+    HopContent,
+    open_frame,
+    open_report,
+    report_info,
+    seal_frame,
+    seal_report,
+)
 from shoal.crypto.hpke import generate
 from shoal.ids import TaskId
 
@@ -23,13 +33,18 @@ _RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
 
 
 def percentiles(latencies_ms: array[float]) -> dict[str, float]:
-    """Milliseconds by nearest rank: the smallest value that at least that share of the values doesn't exceed. Empty for none."""
+    """Milliseconds by nearest rank: the smallest value that at least that share of the values
+    doesn't exceed. Empty for none.
+    """
     import numpy as np
 
     ordered = np.sort(np.asarray(latencies_ms))
     if not len(ordered):
         return {}
-    return {name: float(ordered[max(0, math.ceil(share * len(ordered)) - 1)]) for name, share in _RANKS.items()}
+    return {
+        name: float(ordered[max(0, math.ceil(share * len(ordered)) - 1)])
+        for name, share in _RANKS.items()
+    }
 
 
 class Meter:
@@ -40,7 +55,9 @@ class Meter:
         self._seen: deque[tuple[float, int]] = deque()
 
     def rate(self, now: float, count: int) -> float:
-        """Per second, after ``count`` at ``now`` (seconds on a clock that never goes back); 0 until there are two looks."""
+        """Per second, after ``count`` at ``now`` (seconds on a clock that never goes back); 0 until
+        there are two looks.
+        """
         self._seen.append((now, count))
         while len(self._seen) > 2 and self._seen[1][0] <= now - self._span_s:
             self._seen.popleft()
@@ -49,17 +66,23 @@ class Meter:
 
 
 def peak_memory_bytes() -> int:
-    """The largest resident set that this process had; 0 where the system does not tell. (``ru_maxrss`` may be its parent's.)"""
+    """The largest resident set that this process had; 0 where the system does not tell.
+    (``ru_maxrss`` may be its parent's.)
+    """
     try:
         text = Path("/proc/self/status").read_text()
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("VmHWM:")), 0)
+    return next(
+        (int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("VmHWM:")), 0
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One report of a task, measured here, on one core: seconds of CPU to make and to open both layers, and the frame's bytes."""
+    """One report of a task, measured here, on one core: seconds of CPU to make and to open both
+    layers, and the frame's bytes.
+    """
 
     make_s: float
     open_s: float
@@ -67,15 +90,35 @@ class Cost:
     sealed_bytes: int
 
 
-def cost_of(task: SimulatedTask, authorities: frozenset[bytes], roots: tuple[bytes, ...], prepare: bool = False, count: int = 64) -> Cost:
-    """Make ``count`` reports as a simulated device does, and open as many of the same shape as the services do. Sends nothing.
+def cost_of(
+    task: SimulatedTask,
+    authorities: frozenset[bytes],
+    roots: tuple[bytes, ...],
+    prepare: bool = False,
+    count: int = 64,
+) -> Cost:
+    """Make ``count`` reports as a simulated device does, and open as many of the same shape as the
+    services do. Sends nothing.
 
-    ``prepare``: without the encapsulations, which are made before the clock starts. Raises what verifying the task raises.
+    ``prepare``: without the encapsulations, which are made before the clock starts. Raises what
+    verifying the task raises.
     """
     from shoal.clients.fleet.reporter import Reporter
 
     values = tuple(task.values[index % len(task.values)] for index in range(count))
-    share = Share((replace(task, values=values),), authorities, 0, 1, 1, Way.GRPC, None, 0.0, 1.0, roots, prepare=prepare)
+    share = Share(
+        (replace(task, values=values),),
+        authorities,
+        0,
+        1,
+        1,
+        Way.GRPC,
+        None,
+        0.0,
+        1.0,
+        roots,
+        prepare=prepare,
+    )
     reporter = Reporter(share)
     assignment = reporter.assignment(0)
     if prepare:
@@ -91,12 +134,20 @@ def cost_of(task: SimulatedTask, authorities: frozenset[bytes], roots: tuple[byt
 
 
 def _opening(assignment: Assignment, count: int) -> tuple[float, int]:
-    """(seconds to open both layers ``count`` times, bytes that the shuffler stores for one report). With keys of our own."""
+    """(seconds to open both layers ``count`` times, bytes that the shuffler stores for one report).
+    With keys of our own.
+    """
     task = assignment.task
-    analyzer, hop = generate(assignment.keys.analyzer_keys[0].suite), generate(assignment.keys.hop_keys[0].suite)
+    analyzer, hop = (
+        generate(assignment.keys.analyzer_keys[0].suite),
+        generate(assignment.keys.hop_keys[0].suite),
+    )
     task_id, window, key_id = TaskId(bytes(TaskId.SIZE)), 0, analyzer.config.key_id
     report = bytes(task.report_size)
-    sealed = tuple(seal_report(analyzer.config, task_id, window, bytes(NONCE_SIZE), report) for _ in range(task.messages))
+    sealed = tuple(
+        seal_report(analyzer.config, task_id, window, bytes(NONCE_SIZE), report)
+        for _ in range(task.messages)
+    )
     frame = seal_frame(hop.config, HopContent(task_id, window, bytes(32), key_id, b"", sealed))
     info = report_info(task_id, window, key_id)
     begin = time.process_time()

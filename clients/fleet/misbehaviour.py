@@ -1,7 +1,9 @@
-"""Clients that misbehave on purpose, how their frames are made, and the one answer that each of them must get.
+"""Clients that misbehave on purpose, how their frames are made, and the one answer that each of
+them must get.
 
-A load test proves little if every client is well-bred. Each ``Conduct`` breaks exactly one rule, so what a right shuffler
-answers is known beforehand; any other answer, above all an acknowledgement, is a surprise and fails the load.
+A load test proves little if every client is well-bred. Each ``Conduct`` breaks exactly one rule, so
+what a right shuffler answers is known beforehand; any other answer, above all an acknowledgement,
+is a surprise and fails the load.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, unique
 from typing import TYPE_CHECKING
 
-from shoal.crypto.envelope import ACK_KEY_SIZE, HEADER_SIZE, VERSION, HopContent, seal_frame, sealed_size
+from shoal.crypto.envelope import (
+    ACK_KEY_SIZE,
+    HEADER_SIZE,
+    VERSION,
+    HopContent,
+    seal_frame,
+    sealed_size,
+)
 from shoal.entropy import SYSTEM, Entropy, uniform_below
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
@@ -20,12 +29,14 @@ from shoal.limits import LIMITS
 
 if TYPE_CHECKING:
     from shoal.clients.core import Assignment
-    from shoal.crypto.enrolment import DeviceIdentity
+    from shoal.crypto.admission.enrolment import DeviceIdentity
 
 
 @unique
 class Way(Enum):
-    """How frames reach the shuffler: one call each, batches as a relay sends them, or an MQTT broker."""
+    """How frames reach the shuffler: one call each, batches as a relay sends them, or an MQTT
+    broker.
+    """
 
     GRPC = "grpc"
     RELAY = "relay"
@@ -52,17 +63,27 @@ class Conduct(IntEnum):
     UNENROLLED = 13  # the honest report of a device that proves no enrolment
 
 
-MALFORMED = (Conduct.NOISE, Conduct.TRUNCATED, Conduct.VERSION, Conduct.FOREIGN_KEY, Conduct.DAMAGED)
+MALFORMED = (
+    Conduct.NOISE,
+    Conduct.TRUNCATED,
+    Conduct.VERSION,
+    Conduct.FOREIGN_KEY,
+    Conduct.DAMAGED,
+)
 HOSTILE = (Conduct.GARBAGE, Conduct.STRANGER, Conduct.MISSHAPEN, Conduct.OVERSIZED)
 HOSTILE_TO_ENROLLED = (*HOSTILE, Conduct.SECOND, Conduct.UNENROLLED)
-REPORTING = frozenset({Conduct.HONEST, Conduct.DUPLICATE, Conduct.SECOND})  # their own report must be counted once
+REPORTING = frozenset(
+    {Conduct.HONEST, Conduct.DUPLICATE, Conduct.SECOND}
+)  # their own report must be counted once
 
-# Whether a window is still open is looked at before the rule that is broken, so these may say so instead: a load's last frames
-# come to a window that its other frames have filled.
+# Whether a window is still open is looked at before the rule that is broken, so these may say so
+# instead: a load's last frames come to a window that its other frames have filled.
 _ENDED = frozenset({Kind.WINDOW_FULL, Kind.WINDOW_CLOSED})
 _REFUSALS: dict[Conduct, frozenset[Kind]] = {
     Conduct.LATE: frozenset({Kind.WINDOW_CLOSED}),
-    Conduct.NOISE: frozenset({Kind.INVALID, Kind.UNKNOWN_KEY}),  # of 65,536 one has a right version and suite
+    Conduct.NOISE: frozenset(
+        {Kind.INVALID, Kind.UNKNOWN_KEY}
+    ),  # of 65,536 one has a right version and suite
     Conduct.TRUNCATED: frozenset({Kind.INVALID}),
     Conduct.VERSION: frozenset({Kind.INVALID}),
     Conduct.FOREIGN_KEY: frozenset({Kind.UNKNOWN_KEY}),
@@ -70,29 +91,38 @@ _REFUSALS: dict[Conduct, frozenset[Kind]] = {
     Conduct.GARBAGE: _ENDED,
     Conduct.STRANGER: frozenset({Kind.UNKNOWN_TASK}) | _ENDED,
     Conduct.MISSHAPEN: frozenset({Kind.INVALID}) | _ENDED,
-    Conduct.OVERSIZED: frozenset({Kind.INVALID, Kind.OVERSIZE}),  # by the frame's rule in a batch, by the call's limit alone
+    Conduct.OVERSIZED: frozenset(
+        {Kind.INVALID, Kind.OVERSIZE}
+    ),  # by the frame's rule in a batch, by the call's limit alone
     Conduct.SECOND: frozenset({Kind.CONFLICT}) | _ENDED,
     Conduct.UNENROLLED: frozenset({Kind.UNAUTHENTICATED}) | _ENDED,
     Conduct.DUPLICATE: _ENDED,  # of the copies
 }
-# Over MQTT a frame that does not open gets an answer that says nothing, or none: these wait in vain, and must.
+# Over MQTT a frame that does not open gets an answer that says nothing, or none: these wait in
+# vain, and must.
 _MUTE = frozenset({*MALFORMED, Conduct.OVERSIZED, Conduct.LATE})
 
 
 def expected(conduct: Conduct, way: Way) -> frozenset[Kind]:
-    """The refusals that a right service may answer with. DEADLINE among them: over MQTT it says nothing at all."""
+    """The refusals that a right service may answer with. DEADLINE among them: over MQTT it says
+    nothing at all.
+    """
     kinds = _REFUSALS[conduct]
     return kinds | {Kind.DEADLINE} if mute(conduct, way) else kinds
 
 
 def mute(conduct: Conduct, way: Way) -> bool:
-    """Whether silence is a right answer: the frame does not open, and a broker must not learn that it was refused."""
+    """Whether silence is a right answer: the frame does not open, and a broker must not learn that
+    it was refused.
+    """
     return way is Way.MQTT and conduct in _MUTE
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Parts of the fleet, each in [0, 1], together at most 1; the rest is honest. Raises INVALID."""
+    """Parts of the fleet, each in [0, 1], together at most 1; the rest is honest. Raises
+    INVALID.
+    """
 
     duplicates: float = 0.0
     late: float = 0.0
@@ -103,15 +133,18 @@ class Shares:
         parts = (self.duplicates, self.late, self.malformed, self.hostile)
         if not (all(0 <= part <= 1 for part in parts) and sum(parts) <= 1 + 1e-9):
             raise ShoalError(
-                Kind.INVALID, "the shares of duplicates, late, malformed and hostile clients lie in [0, 1], together at most 1"
+                Kind.INVALID,
+                "the shares of duplicates, late, malformed and hostile clients lie in [0, 1], "
+                "together at most 1",
             )
 
 
 def mix(shares: Shares, devices: int, enrolled: bool) -> Counter[Conduct]:
     """How many devices of each conduct. The kinds of malformed and hostile clients take turns.
 
-    A share above 0 is at least one device, else the nearest number of them. ``enrolled``: all tasks admit enrolled devices alone, so
-    that breaking that rule is possible. Raises INVALID if there are fewer devices than the shares want.
+    A share above 0 is at least one device, else the nearest number of them. ``enrolled``: all tasks
+    admit enrolled devices alone, so that breaking that rule is possible. Raises INVALID if there
+    are fewer devices than the shares want.
     """
     counts: Counter[Conduct] = Counter()
     for share, turns in (
@@ -121,17 +154,31 @@ def mix(shares: Shares, devices: int, enrolled: bool) -> Counter[Conduct]:
         (shares.hostile, HOSTILE_TO_ENROLLED if enrolled else HOSTILE),
     ):
         count = max(1, round(share * devices)) if share > 0 else 0
-        counts.update({one: (count - number + len(turns) - 1) // len(turns) for number, one in enumerate(turns)})
+        counts.update(
+            {
+                one: (count - number + len(turns) - 1) // len(turns)
+                for number, one in enumerate(turns)
+            }
+        )
     honest = devices - counts.total()
     if honest < 0:
-        raise ShoalError(Kind.INVALID, f"{devices} devices are too few for these shares of misbehaving ones: take more")
+        raise ShoalError(
+            Kind.INVALID,
+            f"{devices} devices are too few for these shares of misbehaving ones: take more",
+        )
     counts[Conduct.HONEST] = honest
     return +counts
 
 
 def conducts(shares: Shares, devices: int, enrolled: bool, entropy: Entropy = SYSTEM) -> bytes:
-    """One ``Conduct`` per device, as many of each as ``mix`` says, in random order. Raises INVALID."""
-    kinds = b"".join(bytes((one,)) * count for one, count in mix(shares, devices, enrolled).items() if one is not Conduct.HONEST)
+    """One ``Conduct`` per device, as many of each as ``mix`` says, in random order. Raises
+    INVALID.
+    """
+    kinds = b"".join(
+        bytes((one,)) * count
+        for one, count in mix(shares, devices, enrolled).items()
+        if one is not Conduct.HONEST
+    )
     if not kinds:
         return bytes(devices)
     import numpy as np
@@ -155,7 +202,9 @@ def over_window(assignment: Assignment, now: float) -> int:
     over = [window for window in range(windows.count) if windows.deadline_of(window) <= now]
     if not over:
         raise ShoalError(
-            Kind.INVALID, f"task {assignment.task.name} has no window that is over: late clients want one, so use --late 0 or an older task"
+            Kind.INVALID,
+            f"task {assignment.task.name} has no window that is over: late clients want one, so "
+            "use --late 0 or an older task",
         )
     return over[-1]
 
@@ -169,7 +218,8 @@ def craft(
     late: int | None,
     entropy: Entropy = SYSTEM,
 ) -> Crafted:
-    """The frame that breaks the rule of ``conduct``. ``report``: its messages, randomized; ``late`` from ``over_window``.
+    """The frame that breaks the rule of ``conduct``. ``report``: its messages, randomized; ``late``
+    from ``over_window``.
 
     Raises INVALID for a conduct that sends honest frames alone, or LATE without a window.
     """
@@ -185,8 +235,12 @@ def craft(
         case Conduct.LATE if late is not None:
             window = late
         case Conduct.HONEST | Conduct.DUPLICATE | Conduct.LATE:
-            raise ShoalError(Kind.INVALID, f"there is nothing to craft for a client that is {conduct.name}")
-    prepared = seal(assignment, window, report, entropy, None if conduct is Conduct.UNENROLLED else identity)
+            raise ShoalError(
+                Kind.INVALID, f"there is nothing to craft for a client that is {conduct.name}"
+            )
+    prepared = seal(
+        assignment, window, report, entropy, None if conduct is Conduct.UNENROLLED else identity
+    )
     return Crafted(_broken(conduct, prepared.frame, entropy), prepared.ack_key)
 
 
@@ -197,7 +251,9 @@ def _broken(conduct: Conduct, frame: bytes, entropy: Entropy) -> bytes:
         case Conduct.VERSION:
             return bytes((VERSION + 1,)) + frame[1:]
         case Conduct.FOREIGN_KEY:
-            return frame[: HEADER_SIZE - KeyId.SIZE] + entropy.bytes(KeyId.SIZE) + frame[HEADER_SIZE:]
+            return (
+                frame[: HEADER_SIZE - KeyId.SIZE] + entropy.bytes(KeyId.SIZE) + frame[HEADER_SIZE:]
+            )
         case Conduct.DAMAGED:
             bit = 8 * HEADER_SIZE + uniform_below(8 * (len(frame) - HEADER_SIZE), entropy)
             damaged = bytearray(frame)
@@ -206,15 +262,23 @@ def _broken(conduct: Conduct, frame: bytes, entropy: Entropy) -> bytes:
     return frame
 
 
-def _sealed(conduct: Conduct, assignment: Assignment, window: int, identity: DeviceIdentity | None, entropy: Entropy) -> Crafted:
+def _sealed(
+    conduct: Conduct,
+    assignment: Assignment,
+    window: int,
+    identity: DeviceIdentity | None,
+    entropy: Entropy,
+) -> Crafted:
     """A frame that opens. What it holds for the analyzer is random."""
     task, config = assignment.task, assignment.keys.analyzer_keys[window]
-    task_id = TaskId(entropy.bytes(TaskId.SIZE)) if conduct is Conduct.STRANGER else assignment.task_id
+    task_id = (
+        TaskId(entropy.bytes(TaskId.SIZE)) if conduct is Conduct.STRANGER else assignment.task_id
+    )
     length = sealed_size(config.suite, task.report_size) + (conduct is Conduct.MISSHAPEN)
     sealed = tuple(entropy.bytes(length) for _ in range(task.messages))
     admission = b""
     if identity is not None:
-        from shoal.crypto.enrolment import prove
+        from shoal.crypto.admission.enrolment import prove
 
         admission = prove(identity, task_id, window, sealed)
     ack_key = entropy.bytes(ACK_KEY_SIZE)

@@ -37,13 +37,15 @@ if TYPE_CHECKING:
 class SimulationPlan:
     """Who reports what, and how fast.
 
-    ``tasks``: each with one value per device, all equally many. ``authorities``: Ed25519 public keys that the devices
-    trust. ``processes``: 0 = one per core. ``channels``: connections per process. ``in_flight``: devices (of a relay:
-    batches) under way per process. ``rate``: reports per second over all, or ``over_s``: seconds for all; neither = as
-    fast as they go. ``arrival``: how they are spread over that time. ``address``: instead of the tasks' own. ``patience_s``: how
-    long a report is tried again after a retryable failure. ``enrolment_roots``: private keys (PEM) of enrolment authorities, with which
-    the processes enrol their devices: for tasks that admit enrolled devices alone. ``shares``: of clients that misbehave. ``broker``: for
-    the way MQTT, and only for it. ``prepare``: make all HPKE encapsulations before the clock starts. Raises INVALID.
+    ``tasks``: each with one value per device, all equally many. ``authorities``: Ed25519 public
+    keys that the devices trust. ``processes``: 0 = one per core. ``channels``: connections per
+    process. ``in_flight``: devices (of a relay: batches) under way per process. ``rate``: reports
+    per second over all, or ``over_s``: seconds for all; neither = as fast as they go. ``arrival``:
+    how they are spread over that time. ``address``: instead of the tasks' own. ``patience_s``: how
+    long a report is tried again after a retryable failure. ``enrolment_roots``: private keys (PEM)
+    of enrolment authorities, with which the processes enrol their devices: for tasks that admit
+    enrolled devices alone. ``shares``: of clients that misbehave. ``broker``: for the way MQTT, and
+    only for it. ``prepare``: make all HPKE encapsulations before the clock starts. Raises INVALID.
     """
 
     tasks: tuple[SimulatedTask, ...]
@@ -70,21 +72,35 @@ class SimulationPlan:
                 raise ShoalError(Kind.INVALID, message)
 
         require(
-            len(self.tasks) > 0 and len({len(task.values) for task in self.tasks}) == 1, "a simulation wants tasks with equally many values"
+            len(self.tasks) > 0 and len({len(task.values) for task in self.tasks}) == 1,
+            "a simulation wants tasks with equally many values",
         )
         require(len(self.tasks[0].values) > 0, "a simulation wants at least one device")
         require(0 <= self.processes <= 256, "processes: 0 (one per core) to 256")
         require(1 <= self.channels <= 64, "channels: 1 to 64 per process")
         require(1 <= self.in_flight <= 4_096, "in_flight: 1 to 4096 per process")
         require(self.rate is None or self.rate > 0, "rate: reports per second, above 0")
-        require(self.rate is None or self.over_s is None, "give a rate or the seconds for all reports, not both")
-        require(self.over_s is None or (self.over_s > 0 and math.isfinite(self.over_s)), "over_s: seconds for all reports, above 0")
+        require(
+            self.rate is None or self.over_s is None,
+            "give a rate or the seconds for all reports, not both",
+        )
+        require(
+            self.over_s is None or (self.over_s > 0 and math.isfinite(self.over_s)),
+            "over_s: seconds for all reports, above 0",
+        )
         require(
             self.arrival is Pattern.STEADY or self.rate is not None or self.over_s is not None,
-            f"reports that come in a {self.arrival.value} want a rate, or the seconds for all of them",
+            f"reports that come in a {self.arrival.value} want a rate, or the seconds for all of "
+            "them",
         )
-        require(self.patience_s >= 0 and self.deadline_s > 0, "patience and deadline are seconds, not below 0")
-        require((self.way is Way.MQTT) == (self.broker is not None), "a broker is given for the way mqtt, and only for it")
+        require(
+            self.patience_s >= 0 and self.deadline_s > 0,
+            "patience and deadline are seconds, not below 0",
+        )
+        require(
+            (self.way is Way.MQTT) == (self.broker is not None),
+            "a broker is given for the way mqtt, and only for it",
+        )
 
     @property
     def devices(self) -> int:
@@ -98,11 +114,17 @@ class SimulationPlan:
     def arrivals(self) -> Arrivals | None:
         if self.over_s is not None:
             return Arrivals(self.arrival, self.reports, self.over_s)
-        return None if self.rate is None else Arrivals(self.arrival, self.reports, self.reports / self.rate)
+        return (
+            None
+            if self.rate is None
+            else Arrivals(self.arrival, self.reports, self.reports / self.rate)
+        )
 
     @property
     def enrolled(self) -> bool:
-        """Whether every task admits enrolled devices alone. A task that doesn't verify is the devices' to refuse."""
+        """Whether every task admits enrolled devices alone. A task that doesn't verify is the
+        devices' to refuse.
+        """
         try:
             tasks = [trust_task(one.signed_task, self.authorities).task for one in self.tasks]
         except ShoalError:
@@ -110,9 +132,16 @@ class SimulationPlan:
         return all(task.admission is Admission.ENROLLED for task in tasks)
 
     def share(self, conduct: bytes, number: int, count: int) -> Share:
-        """Devices ``number``, ``number + count``, ... of the plan, for one of ``count`` processes. ``conduct``: of all devices."""
+        """Devices ``number``, ``number + count``, ... of the plan, for one of ``count`` processes.
+        ``conduct``: of all devices.
+        """
         return Share(
-            tasks=tuple(SimulatedTask(t.signed_task, t.signed_schedule, tuple(t.values[number::count]), t.window) for t in self.tasks),
+            tasks=tuple(
+                SimulatedTask(
+                    t.signed_task, t.signed_schedule, tuple(t.values[number::count]), t.window
+                )
+                for t in self.tasks
+            ),
             authorities=self.authorities,
             first=number,
             step=count,
@@ -135,13 +164,17 @@ class SimulationPlan:
         return mix(self.shares, self.devices, self.enrolled)
 
     def conduct(self) -> bytes:
-        """One ``Conduct`` per device, drawn anew at every call; how many of each is always the same. Raises INVALID."""
+        """One ``Conduct`` per device, drawn anew at every call; how many of each is always the
+        same. Raises INVALID.
+        """
         return conducts(self.shares, self.devices, self.enrolled)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Reports so far, over all processes. ``handled``: frames that break a rule and got the answer that they must get, or none."""
+    """Reports so far, over all processes. ``handled``: frames that break a rule and got the answer
+    that they must get, or none.
+    """
 
     COUNTS: ClassVar[int] = 5
 
@@ -165,7 +198,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Breaches:
-    """Frames of one misbehaving conduct. ``refused``: by kind, as they must be; ``acked``: garbage that the analyzer must reject."""
+    """Frames of one misbehaving conduct. ``refused``: by kind, as they must be; ``acked``: garbage
+    that the analyzer must reject.
+    """
 
     refused: dict[Kind, int]
     acked: int = 0
@@ -175,20 +210,29 @@ class Breaches:
 
     @property
     def sent(self) -> int:
-        return sum(self.refused.values()) + self.acked + self.unknown + self.unanswered + self.surprises
+        return (
+            sum(self.refused.values())
+            + self.acked
+            + self.unknown
+            + self.unanswered
+            + self.surprises
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """``sent``: reports of honest devices (also duplicated ones and those before an enrolled device's second) that were tried.
-    ``refused``: those that surely do not count, by kind. ``unknown``: those that count once or not at all.
+    """``sent``: reports of honest devices (also duplicated ones and those before an enrolled
+    device's second) that were tried. ``refused``: those that surely do not count, by kind.
+    ``unknown``: those that count once or not at all.
 
-    ``outcomes[t][i]``: what became of device i's report for task t: ``ACKED`` (0), the number of the refusing kind, or
-    another code of ``shoal.clients.fleet.share``. ``latencies_ms``: per acknowledged report, from when it was due (or first sent) to
-    its verified receipt. ``reasons``: one message per refusing kind. ``seconds``: wall time of the sending, without process start.
-    ``conduct``: per device. ``copies``: (sent, acknowledged) of duplicates. ``surprises``: wrong answers to misbehaving clients, by
-    what was wrong: more than none is a failure. ``began_at``: Unix seconds; ``prepare_s``: wall time before that, for encapsulations.
-    ``efforts``: of each process.
+    ``outcomes[t][i]``: what became of device i's report for task t: ``ACKED`` (0), the number of
+    the refusing kind, or another code of ``shoal.clients.fleet.share``. ``latencies_ms``: per
+    acknowledged report, from when it was due (or first sent) to its verified receipt. ``reasons``:
+    one message per refusing kind. ``seconds``: wall time of the sending, without process start.
+    ``conduct``: per device. ``copies``: (sent, acknowledged) of duplicates. ``surprises``: wrong
+    answers to misbehaving clients, by what was wrong: more than none is a failure. ``began_at``:
+    Unix seconds; ``prepare_s``: wall time before that, for encapsulations. ``efforts``: of each
+    process.
     """
 
     sent: int
@@ -218,14 +262,24 @@ class SimulationResult:
     def refused_of(self, task: int) -> int:
         """Honest reports that surely do not count."""
         codes, conduct = self.outcomes[task], self.conduct or bytes(len(self.outcomes[task]))
-        return sum(1 for code, one in zip(codes, conduct, strict=True) if ACKED < code < NOT_SENT and Conduct(one) in REPORTING)
+        return sum(
+            1
+            for code, one in zip(codes, conduct, strict=True)
+            if ACKED < code < NOT_SENT and Conduct(one) in REPORTING
+        )
 
     def garbage_of(self, task: int) -> tuple[int, int]:
         """(acknowledged, perhaps stored): reports that the analyzer must reject."""
         return self.outcomes[task].count(GARBAGE_ACKED), self.outcomes[task].count(GARBAGE_UNKNOWN)
 
 
-def merge(plan: SimulationPlan, conduct: bytes, results: Sequence[ShareResult], seconds: float, interrupted: bool) -> SimulationResult:
+def merge(
+    plan: SimulationPlan,
+    conduct: bytes,
+    results: Sequence[ShareResult],
+    seconds: float,
+    interrupted: bool,
+) -> SimulationResult:
     """The whole from the shares: process i has devices i, i + n, ... of the plan."""
     outcomes = [bytearray(plan.devices) for _ in plan.tasks]
     refused: Counter[int] = Counter()
@@ -253,10 +307,14 @@ def merge(plan: SimulationPlan, conduct: bytes, results: Sequence[ShareResult], 
         reasons=reasons,
         trouble=next((result.trouble for result in results if result.trouble), ""),
         conduct=conduct,
-        copies=(sum(result.copies[0] for result in results), sum(result.copies[1] for result in results)),
+        copies=(
+            sum(result.copies[0] for result in results),
+            sum(result.copies[1] for result in results),
+        ),
         breaches=_breaches(answers),
         surprises=dict(sorted(surprises.items())),
-        interrupted=interrupted and any(NOT_SENT in codes or UNKNOWN in codes for codes in outcomes),
+        interrupted=interrupted
+        and any(NOT_SENT in codes or UNKNOWN in codes for codes in outcomes),
         efforts=tuple(result.effort for result in results),
     )
 
@@ -267,7 +325,9 @@ def _breaches(answers: Counter[tuple[int, int]]) -> dict[Conduct, Breaches]:
     for conduct in sorted({conduct for conduct, _ in answers}):
         counts = {code: count for (one, code), count in answers.items() if one == conduct}
         found[Conduct(conduct)] = Breaches(
-            refused={Kind(code): count for code, count in sorted(counts.items()) if code not in special},
+            refused={
+                Kind(code): count for code, count in sorted(counts.items()) if code not in special
+            },
             acked=counts.get(GARBAGE_ACKED, 0),
             unknown=counts.get(GARBAGE_UNKNOWN, 0),
             unanswered=counts.get(NO_ANSWER, 0),

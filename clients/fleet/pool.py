@@ -1,10 +1,12 @@
-"""Frames of a simulated fleet with the key agreements made beforehand: what a load test needs to outrun the services.
+"""Frames of a simulated fleet with the key agreements made beforehand: what a load test needs to
+outrun the services.
 
-A device spends nearly all of a report's time on X25519. That work depends on neither value nor report, so a simulation may do
-it before its clock starts: ``prepare_pool`` encapsulates for every report of a task and window, twice per device (a message for
-the analyzer, a frame for the shuffler; more with more messages), and ``make_frames`` then draws and seals reports by the block:
-the same bytes as ``shoal.clients.core.prepare`` makes one at a time, each with an encapsulation of its own. Real devices never do
-this: see ``shoal.crypto.prepared``.
+A device spends nearly all of a report's time on X25519. That work depends on neither value nor
+report, so a simulation may do it before its clock starts: ``prepare_pool`` encapsulates for every
+report of a task and window, twice per device (a message for the analyzer, a frame for the shuffler;
+more with more messages), and ``make_frames`` then draws and seals reports by the block: the same
+bytes as ``shoal.clients.core.prepare`` makes one at a time, each with an encapsulation of its own.
+Real devices never do this: see ``shoal.crypto.prepared``.
 """
 
 from __future__ import annotations
@@ -20,8 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.clients.core import Assignment, Prepared, expiry, randomize
-from shoal.crypto.enrolment import ADMISSION_SIZE, prove
-from shoal.crypto.envelope import ACK_KEY_SIZE, HEADER_SIZE, NONCE_SIZE, VERSION, frame_size, hop_info, report_info, sealed_size
+from shoal.crypto.admission.enrolment import ADMISSION_SIZE, prove
+from shoal.crypto.envelope import (
+    ACK_KEY_SIZE,
+    HEADER_SIZE,
+    NONCE_SIZE,
+    VERSION,
+    frame_size,
+    hop_info,
+    report_info,
+    sealed_size,
+)
 from shoal.crypto.prepared import Encapsulations, encapsulate_many, seal_rows
 from shoal.crypto.suites import PublicKeyConfig, parse_config
 from shoal.domain import Value
@@ -31,15 +42,17 @@ from shoal.ids import TaskId
 from shoal.protos.submit_pb2 import HopPayload
 
 if TYPE_CHECKING:
-    from shoal.crypto.enrolment import DeviceIdentity
-    from shoal.workers import WorkerPool
+    from shoal.crypto.admission.enrolment import DeviceIdentity
+    from shoal.services.workers import WorkerPool
 
 _CHUNK = 1_000  # encapsulations that one process makes at a time: about a tenth of a second
 BLOCK = 1_024  # reports that are best sealed in one call: their rows stay in cache
 
 
 class Pool:
-    """Encapsulations for the devices of one task and window. ``take(n)`` gives each out once. Never shown, pickled or copied."""
+    """Encapsulations for the devices of one task and window. ``take(n)`` gives each out once. Never
+    shown, pickled or copied.
+    """
 
     __slots__ = ("_hop", "_inner", "messages", "task_id", "window")
 
@@ -47,12 +60,30 @@ class Pool:
     window: int
     messages: int
 
-    def __init__(self, task_id: TaskId, window: int, messages: int, inner: Encapsulations, hop: Encapsulations) -> None:
-        """``inner``: one per message, to the window's analyzer key; ``hop``: one per device. Raises INVALID if they don't fit."""
+    def __init__(
+        self,
+        task_id: TaskId,
+        window: int,
+        messages: int,
+        inner: Encapsulations,
+        hop: Encapsulations,
+    ) -> None:
+        """``inner``: one per message, to the window's analyzer key; ``hop``: one per device. Raises
+        INVALID if they don't fit.
+        """
         if messages < 1 or len(inner) != messages * len(hop):
-            raise ShoalError(Kind.INVALID, f"a pool holds {messages} encapsulations for the analyzer for each one for the shuffler")
-        if inner.info != report_info(task_id, window, inner.config.key_id) or hop.info != hop_info(0, hop.config.key_id):
-            raise ShoalError(Kind.INVALID, "a pool's encapsulations are bound to its task, its window and its two keys")
+            raise ShoalError(
+                Kind.INVALID,
+                f"a pool holds {messages} encapsulations for the analyzer for each one for the "
+                "shuffler",
+            )
+        if inner.info != report_info(task_id, window, inner.config.key_id) or hop.info != hop_info(
+            0, hop.config.key_id
+        ):
+            raise ShoalError(
+                Kind.INVALID,
+                "a pool's encapsulations are bound to its task, its window and its two keys",
+            )
         self.task_id, self.window, self.messages = task_id, window, messages
         self._inner, self._hop = inner, hop
 
@@ -61,23 +92,33 @@ class Pool:
         return len(self._hop)
 
     def take(self, devices: int) -> Pool:
-        """What the next ``devices`` reports need; it leaves this pool. Raises CONFLICT if there is less; nothing is taken then.
+        """What the next ``devices`` reports need; it leaves this pool. Raises CONFLICT if there is
+        less; nothing is taken then.
 
         Also how a pool is shared out. One thread at a time takes from a pool.
         """
         if not 0 <= devices <= len(self):
             raise ShoalError(
-                Kind.CONFLICT, f"{devices} reports want more than the {len(self)} that were prepared for this task: prepare one per report"
+                Kind.CONFLICT,
+                f"{devices} reports want more than the {len(self)} that were prepared for this "
+                "task: prepare one per report",
             )
-        return Pool(self.task_id, self.window, self.messages, self._inner.take(devices * self.messages), self._hop.take(devices))
+        return Pool(
+            self.task_id,
+            self.window,
+            self.messages,
+            self._inner.take(devices * self.messages),
+            self._hop.take(devices),
+        )
 
     def layers(self) -> tuple[Encapsulations, Encapsulations]:
         """(for the analyzer, for the shuffler): the encapsulations themselves, to be used up."""
         return self._inner, self._hop
 
     def move_raw(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """(analyzer configuration, its encapsulations, hop configuration, its encapsulations): all that is left, for ``pool_of_raw``
-        in one other process. This pool is empty then. Secrets of simulated devices: drop the bytes once they are there.
+        """(analyzer configuration, its encapsulations, hop configuration, its encapsulations): all
+        that is left, for ``pool_of_raw`` in one other process. This pool is empty then. Secrets of
+        simulated devices: drop the bytes once they are there.
         """
         inner, hop = self._inner, self._hop
         return inner.config.raw, inner.move_raw(), hop.config.raw, hop.move_raw()
@@ -89,11 +130,17 @@ class Pool:
         raise TypeError("pools are not pickled or copied: use move_raw() on purpose")
 
 
-def pool_of_raw(task_id: TaskId, window: int, messages: int, raw: tuple[bytes, bytes, bytes, bytes]) -> Pool:
-    """The pool that ``move_raw`` emptied, elsewhere. Raises INVALID if the bytes don't belong to that task and window."""
+def pool_of_raw(
+    task_id: TaskId, window: int, messages: int, raw: tuple[bytes, bytes, bytes, bytes]
+) -> Pool:
+    """The pool that ``move_raw`` emptied, elsewhere. Raises INVALID if the bytes don't belong to
+    that task and window.
+    """
     analyzer, hop = parse_config(raw[0]), parse_config(raw[2])
     inner = Encapsulations(analyzer, report_info(task_id, window, analyzer.key_id), raw[1])
-    return Pool(task_id, window, messages, inner, Encapsulations(hop, hop_info(0, hop.key_id), raw[3]))
+    return Pool(
+        task_id, window, messages, inner, Encapsulations(hop, hop_info(0, hop.key_id), raw[3])
+    )
 
 
 def prepare_pool(
@@ -104,11 +151,13 @@ def prepare_pool(
     entropy: Entropy = SYSTEM,
     progress: Callable[[float], None] | None = None,
 ) -> Pool:
-    """Encapsulate for ``devices`` reports of a task's window: here, or in all of ``workers``. Blocks until it is done.
+    """Encapsulate for ``devices`` reports of a task's window: here, or in all of ``workers``.
+    Blocks until it is done.
 
-    It takes about as long as sealing them would, 0.2 ms of one core for each device of a task with one message. ``progress`` is
-    told the share that is done, in (0, 1]. ``entropy`` serves without workers alone; they draw from the system's. Raises INVALID for a
-    window that the task hasn't, or a task that is summed in rounds.
+    It takes about as long as sealing them would, 0.2 ms of one core for each device of a task with
+    one message. ``progress`` is told the share that is done, in (0, 1]. ``entropy`` serves without
+    workers alone; they draw from the system's. Raises INVALID for a window that the task hasn't, or
+    a task that is summed in rounds.
     """
     _check(assignment, window)
     analyzer, hop = assignment.keys.analyzer_keys[window], assignment.keys.hop_keys[window]
@@ -130,7 +179,12 @@ def prepare_pool(
 
 
 def _encapsulate(
-    config: PublicKeyConfig, info: bytes, count: int, workers: WorkerPool | None, entropy: Entropy, tell: Callable[[int], None]
+    config: PublicKeyConfig,
+    info: bytes,
+    count: int,
+    workers: WorkerPool | None,
+    entropy: Entropy,
+    tell: Callable[[int], None],
 ) -> Encapsulations:
     sizes = deque(min(_CHUNK, count - first) for first in range(0, count, _CHUNK))
     waiting: deque[tuple[int, Future[bytes]]] = deque()
@@ -141,7 +195,9 @@ def _encapsulate(
             raw += encapsulate_many(config, info, size, entropy).move_raw()
         else:
             while sizes and len(waiting) < 2 * workers.processes:
-                waiting.append((sizes[0], workers.submit(encapsulate_raw, config.raw, info, sizes.popleft())))
+                waiting.append(
+                    (sizes[0], workers.submit(encapsulate_raw, config.raw, info, sizes.popleft()))
+                )
             size, future = waiting.popleft()
             raw += future.result()
         tell(size)
@@ -155,8 +211,9 @@ def encapsulate_raw(config: bytes, info: bytes, count: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Sealed reports of one task and window, in the order of their values. ``data``: ``len(self)`` frames of ``size`` bytes each;
-    ``ack_keys``: as many keys of 32 bytes, secrets that don't print. ``expires_s`` as in ``Prepared``.
+    """Sealed reports of one task and window, in the order of their values. ``data``: ``len(self)``
+    frames of ``size`` bytes each; ``ack_keys``: as many keys of 32 bytes, secrets that don't print.
+    ``expires_s`` as in ``Prepared``.
     """
 
     task_id: TaskId
@@ -177,7 +234,9 @@ class Frames:
 
     def prepared(self, index: int) -> Prepared:
         """One of them as ``shoal.clients.core.seal`` would have returned it: for an outbox."""
-        return Prepared(self.task_id, self.window, self.frame(index), self.ack_key(index), self.expires_s)
+        return Prepared(
+            self.task_id, self.window, self.frame(index), self.ack_key(index), self.expires_s
+        )
 
 
 def make_frames(
@@ -188,13 +247,16 @@ def make_frames(
     entropy: Entropy = SYSTEM,
     identities: Sequence[DeviceIdentity] | None = None,
 ) -> Frames:
-    """Encode, randomize and seal one report per value: what ``core.prepare`` does for one, in calls over whole arrays.
+    """Encode, randomize and seal one report per value: what ``core.prepare`` does for one, in calls
+    over whole arrays.
 
-    Takes ``len(values)`` from the pool; each report is a draw of its own with nonce, ack key and encapsulations of its own.
-    ``identities``: one per value where the task admits enrolled devices alone (each then costs an Ed25519 signature). Raises as
-    ``seal_frames`` does.
+    Takes ``len(values)`` from the pool; each report is a draw of its own with nonce, ack key and
+    encapsulations of its own. ``identities``: one per value where the task admits enrolled devices
+    alone (each then costs an Ed25519 signature). Raises as ``seal_frames`` does.
     """
-    return seal_frames(assignment, window, randomize(assignment, values, entropy), pool, entropy, identities)
+    return seal_frames(
+        assignment, window, randomize(assignment, values, entropy), pool, entropy, identities
+    )
 
 
 def seal_frames(
@@ -205,21 +267,36 @@ def seal_frames(
     entropy: Entropy = SYSTEM,
     identities: Sequence[DeviceIdentity] | None = None,
 ) -> Frames:
-    """Both layers around reports, uint8[n, messages, report_size], as ``core.seal`` puts them around one.
+    """Both layers around reports, uint8[n, messages, report_size], as ``core.seal`` puts them
+    around one.
 
-    Best called with about ``BLOCK`` at a time. Raises INVALID for reports of another shape, or a window that the task hasn't; MISMATCH
-    for a pool of another task, window or key; CONFLICT if the pool holds too few; nothing is taken from it in any of these cases.
+    Best called with about ``BLOCK`` at a time. Raises INVALID for reports of another shape, or a
+    window that the task hasn't; MISMATCH for a pool of another task, window or key; CONFLICT if the
+    pool holds too few; nothing is taken from it in any of these cases.
     """
     _check(assignment, window)
-    task, analyzer, hop = assignment.task, assignment.keys.analyzer_keys[window], assignment.keys.hop_keys[window]
-    if reports.ndim != 3 or reports.shape[1:] != (task.messages, task.report_size) or reports.dtype != np.uint8:
-        raise ShoalError(Kind.INVALID, f"reports of task {task.name} are uint8[n, {task.messages}, {task.report_size}]")
+    task, analyzer, hop = (
+        assignment.task,
+        assignment.keys.analyzer_keys[window],
+        assignment.keys.hop_keys[window],
+    )
+    if (
+        reports.ndim != 3
+        or reports.shape[1:] != (task.messages, task.report_size)
+        or reports.dtype != np.uint8
+    ):
+        raise ShoalError(
+            Kind.INVALID,
+            f"reports of task {task.name} are uint8[n, {task.messages}, {task.report_size}]",
+        )
     if identities is not None and len(identities) != len(reports):
         raise ShoalError(Kind.INVALID, "devices that prove who they are are as many as reports")
     held = tuple(layer.config for layer in pool.layers())
     if (pool.task_id, pool.window, *held) != (assignment.task_id, window, analyzer, hop):
         raise ShoalError(
-            Kind.MISMATCH, f"this pool was prepared for another task, window or key than those of task {task.name}: prepare one"
+            Kind.MISMATCH,
+            "this pool was prepared for another task, window or key than those of task "
+            f"{task.name}: prepare one",
         )
     count, length = len(reports), sealed_size(analyzer.suite, task.report_size)
     inner, outer = pool.take(count).layers()
@@ -227,25 +304,47 @@ def seal_frames(
     plain[:, :NONCE_SIZE] = _random(count * task.messages, NONCE_SIZE, entropy)
     plain[:, NONCE_SIZE:] = reports.reshape(count * task.messages, task.report_size)
     sealed = seal_rows(inner, plain).reshape(count, task.messages, length)
-    layout = _layout(hop, assignment.task_id, window, analyzer, task.messages, length, ADMISSION_SIZE if identities else 0)
+    layout = _layout(
+        hop,
+        assignment.task_id,
+        window,
+        analyzer,
+        task.messages,
+        length,
+        ADMISSION_SIZE if identities else 0,
+    )
     payloads = np.tile(layout.template, (count, 1))
     ack_keys = _random(count, ACK_KEY_SIZE, entropy)
     payloads[:, layout.ack_key] = ack_keys
     for number, slot in enumerate(layout.sealed):
         payloads[:, slot] = sealed[:, number]
     for row, identity in enumerate(identities or ()):
-        proof = prove(identity, assignment.task_id, window, [message.tobytes() for message in sealed[row]])
+        proof = prove(
+            identity, assignment.task_id, window, [message.tobytes() for message in sealed[row]]
+        )
         payloads[row, layout.admission] = np.frombuffer(proof, dtype=np.uint8)
     frames = seal_rows(outer, payloads, layout.header)
-    return Frames(assignment.task_id, window, frames.shape[1], expiry(task, window), frames.tobytes(), ack_keys.tobytes())
+    return Frames(
+        assignment.task_id,
+        window,
+        frames.shape[1],
+        expiry(task, window),
+        frames.tobytes(),
+        ack_keys.tobytes(),
+    )
 
 
 def _check(assignment: Assignment, window: int) -> None:
     if assignment.mechanism is None:
-        raise ShoalError(Kind.INVALID, f"task {assignment.task.name} is summed in rounds: it has no reports to prepare")
+        raise ShoalError(
+            Kind.INVALID,
+            f"task {assignment.task.name} is summed in rounds: it has no reports to prepare",
+        )
     if not 0 <= window < len(assignment.keys.analyzer_keys):
         raise ShoalError(
-            Kind.INVALID, f"task {assignment.task.name} has no window {window}: it has 0 to {len(assignment.keys.analyzer_keys) - 1}"
+            Kind.INVALID,
+            f"task {assignment.task.name} has no window {window}: it has 0 to "
+            f"{len(assignment.keys.analyzer_keys) - 1}",
         )
 
 
@@ -255,7 +354,9 @@ def _random(rows: int, width: int, entropy: Entropy) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The plaintext of every frame of a task's window with its slots empty: u32be length, HopPayload, zeros."""
+    """The plaintext of every frame of a task's window with its slots empty: u32be length,
+    HopPayload, zeros.
+    """
 
     header: bytes
     template: NDArray[np.uint8]
@@ -266,9 +367,17 @@ class _Layout:
 
 @lru_cache(maxsize=64)
 def _layout(
-    hop: PublicKeyConfig, task_id: TaskId, window: int, analyzer: PublicKeyConfig, messages: int, length: int, admission: int
+    hop: PublicKeyConfig,
+    task_id: TaskId,
+    window: int,
+    analyzer: PublicKeyConfig,
+    messages: int,
+    length: int,
+    admission: int,
 ) -> _Layout:
-    """Where things lie. A serialized message is its fields' serializations one after the other, in order of their numbers."""
+    """Where things lie. A serialized message is its fields' serializations one after the other, in
+    order of their numbers.
+    """
     fields = (
         HopPayload(task_id=task_id.raw, window=window),
         HopPayload(ack_key=bytes(ACK_KEY_SIZE)),
@@ -282,9 +391,14 @@ def _layout(
         text += one.SerializeToString()
         ends.append(4 + len(text))  # the length comes before
     if text != whole.SerializeToString():
-        raise ShoalError(Kind.INTERNAL, "the protobuf library writes fields in another order than that of their numbers")
+        raise ShoalError(
+            Kind.INTERNAL,
+            "the protobuf library writes fields in another order than that of their numbers",
+        )
     size = frame_size(hop.suite, messages, length, admission)
-    plain = (len(text).to_bytes(4, "big") + text).ljust(size - HEADER_SIZE - hop.suite.overhead, b"\x00")
+    plain = (len(text).to_bytes(4, "big") + text).ljust(
+        size - HEADER_SIZE - hop.suite.overhead, b"\x00"
+    )
     return _Layout(
         header=bytes((VERSION, hop.suite, 0)) + hop.key_id.raw,
         template=np.frombuffer(plain, dtype=np.uint8),

@@ -1,8 +1,10 @@
-"""What a simulated device makes: a report of its own, with the code of a real device, or a frame that breaks one rule.
+"""What a simulated device makes: a report of its own, with the code of a real device, or a frame
+that breaks one rule.
 
-Every device verifies the signed task and the signed key schedule itself, randomizes and seals. Shared are only parsed values of
-identical bytes, and vectorised draws of which each device takes one. With prepared encapsulations (``shoal.clients.fleet.pool``) the
-signatures are verified once per process and reports are sealed by the block: then the generator is not the limit.
+Every device verifies the signed task and the signed key schedule itself, randomizes and seals.
+Shared are only parsed values of identical bytes, and vectorised draws of which each device takes
+one. With prepared encapsulations (``shoal.clients.fleet.pool``) the signatures are verified once
+per process and reports are sealed by the block: then the generator is not the limit.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shoal import codec
-from shoal.clients.core import Assignment, Prepared, assign, identity_for, messages_of, randomize, seal, window_at
+from shoal.clients.core import (
+    Assignment,
+    Prepared,
+    assign,
+    identity_for,
+    messages_of,
+    randomize,
+    seal,
+    window_at,
+)
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Crafted, craft, over_window
 from shoal.clients.fleet.share import Share
 from shoal.crypto.signing import SigningContext, SigningKey, verify
@@ -21,26 +32,36 @@ from shoal.crypto.trust import trust_schedule, trust_task
 
 if TYPE_CHECKING:
     from shoal.clients.fleet.pool import Pool
-    from shoal.crypto.enrolment import DeviceIdentity
+    from shoal.crypto.admission.enrolment import DeviceIdentity
     from shoal.task import Task
 
 _DRAWN = 256  # devices whose reports are drawn in one call
 
 
 class Reporter:
-    """The devices of a share as makers of frames. Every method raises ShoalError where the device itself refuses."""
+    """The devices of a share as makers of frames. Every method raises ShoalError where the device
+    itself refuses.
+    """
 
     def __init__(self, share: Share) -> None:
         self._share = share
         self._draws: list[dict[int, tuple[bytes, ...]]] = [{} for _ in share.tasks]
         self._known: dict[int, tuple[Assignment, codec.Signed, codec.Signed]] = {}
         self._roots = {key.public: key for key in map(SigningKey.from_pem, share.enrolment_roots)}
-        self._enrolled: dict[int, dict[bytes, DeviceIdentity]] = {}  # devices under way, and who each is to each authority
-        self._pools: dict[int, tuple[Pool, dict[int, Prepared]]] = {}  # by task: encapsulations, and sealed reports not yet taken
-        self._own = array("I", (device for device in range(share.devices) if share.conduct_of(device) in REPORTING))
+        self._enrolled: dict[
+            int, dict[bytes, DeviceIdentity]
+        ] = {}  # devices under way, and who each is to each authority
+        self._pools: dict[
+            int, tuple[Pool, dict[int, Prepared]]
+        ] = {}  # by task: encapsulations, and sealed reports not yet taken
+        self._own = array(
+            "I",
+            (device for device in range(share.devices) if share.conduct_of(device) in REPORTING),
+        )
 
     def prepare(self, progress: Callable[[float], None] | None = None) -> None:
-        """Encapsulate for every honest report of the share, each for one use. Takes as long as sealing them.
+        """Encapsulate for every honest report of the share, each for one use. Takes as long as
+        sealing them.
 
         ``progress`` is told the part that is done, in (0, 1].
         """
@@ -58,7 +79,9 @@ class Reporter:
             self._pools[task] = (pool, {})
 
     def report(self, assignment: Assignment, window: int, task: int, device: int) -> Prepared:
-        """Randomize and seal: the device's one report for this task. ``assignment``: verified by this device."""
+        """Randomize and seal: the device's one report for this task. ``assignment``: verified by
+        this device.
+        """
         if task in self._pools:
             return self._sealed_ahead(task, device)
         identity = self._identity(assignment.task, device)
@@ -70,7 +93,9 @@ class Reporter:
         window = self.window(task)
         late = over_window(assignment, time.time()) if conduct is Conduct.LATE else None
         report = messages_of(randomize(assignment, [self._share.tasks[task].values[device]])[0])
-        return craft(conduct, assignment, window, report, self._identity(assignment.task, device), late)
+        return craft(
+            conduct, assignment, window, report, self._identity(assignment.task, device), late
+        )
 
     def window(self, task: int) -> int:
         """The window to report in, once ``assignment`` was called."""
@@ -83,28 +108,38 @@ class Reporter:
         return window_at(known.name, known.windows, time.time())
 
     def assignment(self, task: int) -> Assignment:
-        """The task as this device may act upon it: both signatures verified by this device over the bytes that it received.
+        """The task as this device may act upon it: both signatures verified by this device over the
+        bytes that it received.
 
-        What parsing gives is a function of those bytes alone, and they are the same for all devices: it is done once. So are the
-        signatures where reports are prepared.
+        What parsing gives is a function of those bytes alone, and they are the same for all
+        devices: it is done once. So are the signatures where reports are prepared.
         """
         simulated = self._share.tasks[task]
         known = self._known.get(task)
         if known is None:
             trusted = trust_task(simulated.signed_task, self._share.authorities)
             assignment = assign(trusted, trust_schedule(simulated.signed_schedule, trusted))
-            signed = (codec.decode_signed_task(simulated.signed_task), codec.decode_signed_schedule(simulated.signed_schedule))
+            signed = (
+                codec.decode_signed_task(simulated.signed_task),
+                codec.decode_signed_schedule(simulated.signed_schedule),
+            )
             self._known[task] = (assignment, *signed)
             return assignment
         assignment, signed_task, signed_schedule = known
         if task in self._pools:
             return assignment
         verify(signed_task.authority, SigningContext.TASK, signed_task.data, signed_task.signature)
-        verify(signed_schedule.authority, SigningContext.KEY_SCHEDULE, signed_schedule.data, signed_schedule.signature)
+        verify(
+            signed_schedule.authority,
+            SigningContext.KEY_SCHEDULE,
+            signed_schedule.data,
+            signed_schedule.signature,
+        )
         return assignment
 
     def _identity(self, task: Task, device: int) -> DeviceIdentity | None:
-        """Enrolled on the spot, for as long as the task runs, and the same for all of a device's tasks of one authority.
+        """Enrolled on the spot, for as long as the task runs, and the same for all of a device's
+        tasks of one authority.
 
         Raises CONFIG for a task of an authority whose key the simulation was not given.
         """
@@ -113,10 +148,12 @@ class Reporter:
             return identity_for(task, None, 0.0)
         known = self._enrolled.setdefault(device, {})
         if root.public not in known:
-            from shoal.crypto.enrolment import enrol
+            from shoal.crypto.admission.enrolment import enrol
 
             plan = task.windows
-            known[root.public] = enrol(root, plan.start_s - plan.skew_s, plan.deadline_of(plan.count - 1))
+            known[root.public] = enrol(
+                root, plan.start_s - plan.skew_s, plan.deadline_of(plan.count - 1)
+            )
         return known[root.public]
 
     def done(self, device: int) -> None:
@@ -124,7 +161,9 @@ class Reporter:
         self._enrolled.pop(device, None)
 
     def _drawn(self, assignment: Assignment, task: int, device: int) -> tuple[bytes, ...]:
-        """This device's randomized report. Drawn with its neighbours' in one vectorised call, each draw taken once."""
+        """This device's randomized report. Drawn with its neighbours' in one vectorised call, each
+        draw taken once.
+        """
         waiting = self._draws[task]
         if device not in waiting:
             first = device - device % _DRAWN
@@ -134,16 +173,24 @@ class Reporter:
         return waiting.pop(device)
 
     def _sealed_ahead(self, task: int, device: int) -> Prepared:
-        """As ``report``, from the pool: this device's and those of the next ones that report, in one call."""
+        """As ``report``, from the pool: this device's and those of the next ones that report, in
+        one call.
+        """
         pool, waiting = self._pools[task]
-        while device not in waiting:  # devices overtake one another: blocks are sealed in order until this one's is there
+        while (
+            device not in waiting
+        ):  # devices overtake one another: blocks are sealed in order until this one's is there
             from shoal.clients.fleet.pool import BLOCK, make_frames
 
             assignment = self._known[task][0]
             first = len(self._own) - len(pool)
             block = self._own[first : first + BLOCK]
             values = [self._share.tasks[task].values[one] for one in block]
-            found = [identity for one in block if (identity := self._identity(assignment.task, one)) is not None]
+            found = [
+                identity
+                for one in block
+                if (identity := self._identity(assignment.task, one)) is not None
+            ]
             identities = found if assignment.task.enrolment_key else None
             frames = make_frames(assignment, pool.window, values, pool, identities=identities)
             waiting.update((one, frames.prepared(index)) for index, one in enumerate(block))

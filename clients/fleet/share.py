@@ -1,4 +1,6 @@
-"""What one process of a simulation is given and what it hands back: plain data that crosses a pipe."""
+"""What one process of a simulation is given and what it hands back: plain data that crosses a
+pipe.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _CONDUCTS = tuple(Conduct)  # Conduct(n), at a tenth of its cost
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTask:
-    """What devices get (the signed bytes), and their values: ``values[i]`` is device i's. ``window``: None = by the clock."""
+    """What devices get (the signed bytes), and their values: ``values[i]`` is device i's.
+    ``window``: None = by the clock.
+    """
 
     signed_task: bytes
     signed_schedule: bytes
@@ -35,10 +39,12 @@ class SimulatedTask:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The devices of one process. ``first`` and ``step`` place them among all: this one's device i is number first + i * step.
+    """The devices of one process. ``first`` and ``step`` place them among all: this one's device i
+    is number first + i * step.
 
-    ``arrivals``: of the reports of *all* shares; None = as fast as they go. ``conduct``: a ``Conduct`` per device; empty = all honest.
-    ``prepare``: encapsulate for all reports before the start.
+    ``arrivals``: of the reports of *all* shares; None = as fast as they go. ``conduct``: a
+    ``Conduct`` per device; empty = all honest. ``prepare``: encapsulate for all reports before the
+    start.
     """
 
     tasks: tuple[SimulatedTask, ...]
@@ -50,7 +56,9 @@ class Share:
     arrivals: Arrivals | None
     patience_s: float
     deadline_s: float
-    enrolment_roots: tuple[bytes, ...] = field(default=(), repr=False)  # PEM; private keys, for simulations alone
+    enrolment_roots: tuple[bytes, ...] = field(
+        default=(), repr=False
+    )  # PEM; private keys, for simulations alone
     conduct: bytes = b""
     prepare: bool = False
 
@@ -64,8 +72,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What one process of the generator took: core-seconds to encapsulate beforehand, core-seconds from the first report to the last
-    answer, and its largest resident set.
+    """What one process of the generator took: core-seconds to encapsulate beforehand, core-seconds
+    from the first report to the last answer, and its largest resident set.
     """
 
     prepare_cpu_s: float = 0.0
@@ -75,10 +83,12 @@ class Effort:
 
 @dataclass(slots=True)
 class ShareResult:
-    """``codes[t][i]``: what became of device i's report for task t. ``latencies_ms``: per acknowledged honest report.
+    """``codes[t][i]``: what became of device i's report for task t. ``latencies_ms``: per
+    acknowledged honest report.
 
-    ``acked``, ``refused``, ``unknown``: of honest reports, as they come. ``handled``: misbehaving frames that got an answer they may
-    get, or none. ``copies``: (sent, acknowledged) of duplicates. ``surprises``: wrong answers, by what was wrong.
+    ``acked``, ``refused``, ``unknown``: of honest reports, as they come. ``handled``: misbehaving
+    frames that got an answer they may get, or none. ``copies``: (sent, acknowledged) of duplicates.
+    ``surprises``: wrong answers, by what was wrong.
     """
 
     codes: tuple[bytearray, ...]
@@ -89,9 +99,13 @@ class ShareResult:
     handled: int = 0
     copies: tuple[int, int] = (0, 0)
     surprises: Counter[str] = field(default_factory=Counter)
-    answers: Counter[tuple[int, int]] = field(default_factory=Counter)  # (conduct, code) of misbehaving frames
+    answers: Counter[tuple[int, int]] = field(
+        default_factory=Counter
+    )  # (conduct, code) of misbehaving frames
     reasons: dict[int, str] = field(default_factory=dict)  # one message per kind, for people
-    trouble: str = ""  # why reports are tried again now, or why the last one that was given up was; empty once one arrives
+    # why reports are tried again now, or why the last one that was given up was; empty once one
+    # arrives
+    trouble: str = ""
     effort: Effort = Effort()
 
 

@@ -1,8 +1,10 @@
-"""A share of a simulated fleet, inside one worker process: each device does what a real one does, with the same code.
+"""A share of a simulated fleet, inside one worker process: each device does what a real one does,
+with the same code.
 
-Every device makes its report by itself (``Reporter``), keeps it in an outbox of its own and submits it until an answer is final. Those
-that misbehave (``Conduct``) send what they should not, and the answer is held against the one that they must get. Shared are
-only channels, parsed values of identical bytes and the event loop.
+Every device makes its report by itself (``Reporter``), keeps it in an outbox of its own and submits
+it until an answer is final. Those that misbehave (``Conduct``) send what they should not, and the
+answer is held against the one that they must get. Shared are only channels, parsed values of
+identical bytes and the event loop.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from shoal.clients.fleet.flight import Flight, Role, Tracker
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Way, mute
 from shoal.clients.fleet.reporter import Reporter
 from shoal.clients.fleet.share import Share, ShareResult, blank
-from shoal.clients.outbox import MemoryOutbox
-from shoal.clients.transport import BatchTransport, Receipt, Transport
+from shoal.clients.memory.outbox import MemoryOutbox
+from shoal.clients.transports.transport import BatchTransport, Receipt, Transport
 from shoal.crypto.envelope import verify_receipt
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
@@ -27,13 +29,16 @@ from shoal.limits import LIMITS
 BATCH = 500  # frames per relayed call
 _FRAME_EXTRA = 8  # bytes that a frame takes in a call beside its own, at most
 _PAUSE_FIRST_S, _PAUSE_MOST_S = 0.1, 2.0  # a restarted shuffler is met quickly
-_TURN_S = 0.002  # that frames are made for before others get a turn: one for each frame would cost a tenth of making it
+# that frames are made for before others get a turn: one for each frame would cost a tenth of making
+# it
+_TURN_S = 0.002
 _SILENCE_S = 3.0  # how long a frame that must not be answered waits for an answer, or ...
 _SILENCES = 3.0  # ... so many times as long as the slowest answer took, if that is longer
 
 
 class Simulation:
-    """Runs a share over ``transports`` (used in turn). ``start``: the time of the first report under a rate, as ``now`` tells it.
+    """Runs a share over ``transports`` (used in turn). ``start``: the time of the first report
+    under a rate, as ``now`` tells it.
 
     now, sleep: for tests, which let time pass by hand.
     """
@@ -48,7 +53,13 @@ class Simulation:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         reporter: Reporter | None = None,
     ) -> None:
-        self.share, self._transports, self._start, self._now, self._sleep = share, transports, start, now, sleep
+        self.share, self._transports, self._start, self._now, self._sleep = (
+            share,
+            transports,
+            start,
+            now,
+            sleep,
+        )
         self._slowest_s = 0.0  # of the answers that came
         self._reporter = reporter or Reporter(share)
         self.result = blank(share)
@@ -62,26 +73,39 @@ class Simulation:
                 group.create_task(work(self._transports[number % len(self._transports)]))
         return self.result
 
-    # --- one device ---------------------------------------------------------------------------------------------------
+    # --- one device
+    # ----------------------------------------------------------------------------------------------
 
     def _first(self, task: int, device: int) -> list[Flight]:
-        """The frames that a device sends at first: one, or two equal ones. None: it refused by itself, and that is recorded."""
+        """The frames that a device sends at first: one, or two equal ones. None: it refused by
+        itself, and that is recorded.
+        """
         conduct, since = self.share.conduct_of(device), self._due(task, device)
         try:
             if conduct not in REPORTING:
                 crafted = self._reporter.crafted(conduct, task, device)
-                return [Flight(Role.BREACH, conduct, crafted.frame, crafted.ack_key, task, device, since)]
+                return [
+                    Flight(
+                        Role.BREACH, conduct, crafted.frame, crafted.ack_key, task, device, since
+                    )
+                ]
             assignment = self._reporter.assignment(task)
             outbox = MemoryOutbox()
             outbox.pin(assignment.task_id, assignment.keys.digest)
             window = self._reporter.window(task)
-            outbox.claim(assignment.task_id, window, lambda: self._reporter.report(assignment, window, task, device))
+            outbox.claim(
+                assignment.task_id,
+                window,
+                lambda: self._reporter.report(assignment, window, task, device),
+            )
             entry = outbox.load(assignment.task_id, window)
         except ShoalError as error:
             self._tracker.refused_itself(task, device, error)
             return []
         assert entry is not None  # noqa: S101 - it was claimed just now
-        own = Flight(Role.OWN, conduct, entry.frame, entry.ack_key, task, device, since, outbox, entry)
+        own = Flight(
+            Role.OWN, conduct, entry.frame, entry.ack_key, task, device, since, outbox, entry
+        )
         return [own, self._copy(own)] if conduct is Conduct.DUPLICATE else [own]
 
     def _second(self, own: Flight) -> list[Flight]:
@@ -93,23 +117,40 @@ class Simulation:
         if own.conduct is not Conduct.SECOND:
             return []
         crafted = self._reporter.crafted(Conduct.SECOND, own.task, own.device)
-        return [Flight(Role.BREACH, Conduct.SECOND, crafted.frame, crafted.ack_key, own.task, own.device, self._now())]
+        return [
+            Flight(
+                Role.BREACH,
+                Conduct.SECOND,
+                crafted.frame,
+                crafted.ack_key,
+                own.task,
+                own.device,
+                self._now(),
+            )
+        ]
 
     def _copy(self, own: Flight) -> Flight:
-        return Flight(Role.COPY, own.conduct, own.frame, own.ack_key, own.task, own.device, own.since)
+        return Flight(
+            Role.COPY, own.conduct, own.frame, own.ack_key, own.task, own.device, own.since
+        )
 
     def _due(self, task: int, device: int) -> float:
-        """When this report should be sent. Latency counts from here, so a stalled server can't hide the waiting it causes."""
+        """When this report should be sent. Latency counts from here, so a stalled server can't hide
+        the waiting it causes.
+        """
         share = self.share
         if share.arrivals is None:
             return 0.0
-        return self._start + share.arrivals.at((share.first + device * share.step) * len(share.tasks) + task)
+        return self._start + share.arrivals.at(
+            (share.first + device * share.step) * len(share.tasks) + task
+        )
 
     async def _until(self, due: float) -> None:
         if due and (ahead := due - self._now()) > 0:
             await self._sleep(ahead)
 
-    # --- each device for itself ---------------------------------------------------------------------------------------
+    # --- each device for itself
+    # ---------------------------------------------------------------------------------------
 
     async def _direct(self, transport: Transport) -> None:
         for device in self._devices:
@@ -141,7 +182,9 @@ class Simulation:
             await self._pause(flight.attempts, asked, end)
 
     async def _pause(self, attempts: int, asked_s: float, end: float) -> None:
-        """Before the next attempt; not beyond the end of patience, after which there is one more."""
+        """Before the next attempt; not beyond the end of patience, after which there is one
+        more.
+        """
         wait = pause(attempts, SYSTEM, _PAUSE_FIRST_S, _PAUSE_MOST_S, asked_s)
         await self._sleep(min(wait, max(end - self._now(), _PAUSE_MOST_S)))
 
@@ -153,17 +196,23 @@ class Simulation:
                 self._slowest_s = max(self._slowest_s, self._now() - began)
             return answer
         silent = mute(flight.conduct, self.share.way)
-        patience = min(self.share.deadline_s, max(_SILENCE_S, _SILENCES * self._slowest_s)) if silent else self.share.deadline_s
+        patience = (
+            min(self.share.deadline_s, max(_SILENCE_S, _SILENCES * self._slowest_s))
+            if silent
+            else self.share.deadline_s
+        )
         try:
             mac = await transport.submit(flight.frame, flight.ack_key, patience)
         except ShoalError as error:
             return error
         return None if flight.believes_unverified else _unverified(flight, 0, mac)
 
-    # --- many devices behind one relay ----------------------------------------------------------------------------------
+    # --- many devices behind one relay
+    # ----------------------------------------------------------------------------------
 
     async def _relay(self, transport: Transport) -> None:
-        relay: BatchTransport = transport  # type: ignore[assignment] # the plan gives a relay's transports
+        # the plan gives a relay's transports
+        relay: BatchTransport = transport  # type: ignore[assignment]
         while flights := await self._gather():
             await self._until(flights[-1].since)
             for call in _calls(flights):
@@ -174,13 +223,22 @@ class Simulation:
                 self._reporter.done(flight.device)
 
     async def _gather(self) -> list[Flight]:
-        """Frames of the next devices, whole devices: at least one, and about as many as one call takes, since under a rate the first waits
-        for the last. Empty: no more are left."""
+        """Frames of the next devices, whole devices: at least one, and about as many as one call
+        takes, since under a rate the first waits for the last. Empty: no more are left.
+        """
         tasks = len(self.share.tasks)
-        most = tasks * (2 if Conduct.DUPLICATE in self.share.conduct else 1)  # what one more device may add
+        most = tasks * (
+            2 if Conduct.DUPLICATE in self.share.conduct else 1
+        )  # what one more device may add
         flights: list[Flight] = []
-        size, largest, turn = 0, 0, time.perf_counter()  # bytes, of all and of the device that had most
-        while not flights or (len(flights) + most <= BATCH and size + largest <= LIMITS.batch_bytes):
+        size, largest, turn = (
+            0,
+            0,
+            time.perf_counter(),
+        )  # bytes, of all and of the device that had most
+        while not flights or (
+            len(flights) + most <= BATCH and size + largest <= LIMITS.batch_bytes
+        ):
             device = next(self._devices, None)
             if device is None:
                 break
@@ -194,7 +252,9 @@ class Simulation:
         return flights
 
     async def _fly_together(self, flights: list[Flight], transport: BatchTransport) -> None:
-        """One call after another until every frame has a final answer; only the unanswered ones are sent again, as they are."""
+        """One call after another until every frame has a final answer; only the unanswered ones are
+        sent again, as they are.
+        """
         now = self._now()
         for flight in flights:
             flight.since = flight.since or now
@@ -204,13 +264,19 @@ class Simulation:
                 self._tracker.begin(flight)
                 if flight.outbox is not None and flight.entry is not None:
                     flight.outbox.sending(flight.entry.record.task_id, flight.entry.record.window)
-            frames, ack_keys = [flight.frame for flight in flights], [flight.ack_key for flight in flights]
+            frames, ack_keys = (
+                [flight.frame for flight in flights],
+                [flight.ack_key for flight in flights],
+            )
             try:
                 receipts = await transport.submit_batch(frames, ack_keys, self.share.deadline_s)
             except ShoalError as error:
                 answers: list[ShoalError | None] = [error] * len(flights)
             else:
-                answers = [_answer(flight, receipt) for flight, receipt in zip(flights, receipts, strict=True)]
+                answers = [
+                    _answer(flight, receipt)
+                    for flight, receipt in zip(flights, receipts, strict=True)
+                ]
             late = self._now() > end
             flights = [
                 flight
@@ -218,7 +284,9 @@ class Simulation:
                 if self._record(flight, answer) and self._tracker.settle(flight, answer, late)
             ]
             if flights:
-                asked = max((answer.retry_after_s for answer in answers if answer is not None), default=0.0)
+                asked = max(
+                    (answer.retry_after_s for answer in answers if answer is not None), default=0.0
+                )
                 await self._pause(flights[0].attempts, asked, end)
 
     def _record(self, flight: Flight, answer: ShoalError | None) -> bool:
@@ -233,7 +301,9 @@ class Simulation:
 
 
 def _calls(flights: list[Flight]) -> Iterator[list[Flight]]:
-    """The frames in their order, in calls that keep the limits of number and of bytes. A device may have more tasks than one call takes."""
+    """The frames in their order, in calls that keep the limits of number and of bytes. A device may
+    have more tasks than one call takes.
+    """
     call: list[Flight] = []
     size = 0
     for flight in flights:
@@ -251,7 +321,9 @@ _KINDS = {kind.value: kind for kind in Kind}
 
 
 def _answer(flight: Flight, receipt: Receipt) -> ShoalError | None:
-    """None for an acknowledgement; otherwise the failure. A MAC that doesn't verify is believed in neither direction."""
+    """None for an acknowledgement; otherwise the failure. A MAC that doesn't verify is believed in
+    neither direction.
+    """
     if receipt.status == 0 and flight.believes_unverified:
         return None
     if receipt.mac or receipt.status == 0:

@@ -1,7 +1,7 @@
 """Many simulated devices in several processes, against real services.
 
-Sealing holds the interpreter lock, so the fleet is shared out over spawned processes; each runs an event loop with a few
-connections and many devices in flight. Processes die with this one.
+Sealing holds the interpreter lock, so the fleet is shared out over spawned processes; each runs an
+event loop with a few connections and many devices in flight. Processes die with this one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult,
 from shoal.clients.fleet.reporter import Reporter
 from shoal.clients.fleet.share import Effort, Share, ShareResult, SimulatedTask, blank
 from shoal.clients.fleet.simulated import Simulation
-from shoal.clients.transport import Transport
+from shoal.clients.transports.transport import Transport
 from shoal.crypto.trust import trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.log import configure
 from shoal.rpc.address import is_loopback, parse_address
+from shoal.services.workers import deaf_to_interrupts, die_with_parent
 from shoal.task import Task
-from shoal.workers import deaf_to_interrupts, die_with_parent
 
 _PROGRESS_S = 0.2
 _END_S = 1.0  # that a process may take to end once its pipe is closed
@@ -43,15 +43,18 @@ async def simulate(
     preparing: Callable[[float], None] | None = None,
     ready: Callable[[SimulationPlan], SimulationPlan] | None = None,
 ) -> SimulationResult:
-    """Run the whole plan. ``progress`` is called a few times per second, in this event loop; before the first report, where the plan
-    says ``prepare``, ``preparing`` with the part of the encapsulations that is made, in (0, 1].
+    """Run the whole plan. ``progress`` is called a few times per second, in this event loop; before
+    the first report, where the plan says ``prepare``, ``preparing`` with the part of the
+    encapsulations that is made, in (0, 1].
 
-    ``ready``: called once with the plan when everything is prepared, which may have taken minutes; what it raises ends everything before
-    a report was sent, and the arrivals of the plan that it returns are those that are kept to.
+    ``ready``: called once with the plan when everything is prepared, which may have taken minutes;
+    what it raises ends everything before a report was sent, and the arrivals of the plan that it
+    returns are those that are kept to.
 
-    ``stop``: set it to end early; what was measured until then comes back, ``interrupted``. Cancelling ends the processes and
-    gives nothing. Raises INTERNAL if one of them died, CONFIG for an address without a usable CA, or one that is not on this
-    machine and not named by the plan itself.
+    ``stop``: set it to end early; what was measured until then comes back, ``interrupted``.
+    Cancelling ends the processes and gives nothing. Raises INTERNAL if one of them died, CONFIG for
+    an address without a usable CA, or one that is not on this machine and not named by the plan
+    itself.
     """
     conduct = plan.conduct()
     target_of(plan)
@@ -64,7 +67,13 @@ async def simulate(
             for number in range(count):
                 workers.append(_Worker(plan, number, plan.share(conduct, number, count)))
         if not await _ready(workers, stopped, preparing):
-            return merge(plan, conduct, [blank(plan.share(conduct, number, count)) for number in range(count)], 0.0, True)
+            return merge(
+                plan,
+                conduct,
+                [blank(plan.share(conduct, number, count)) for number in range(count)],
+                0.0,
+                True,
+            )
         plan = ready(plan) if ready is not None else plan
         start = time.monotonic() + (_LEAD_S if plan.arrivals else 0.0)
         began, began_at = time.monotonic(), time.time()
@@ -77,7 +86,12 @@ async def simulate(
             counts[number], troubles[number] = now, trouble
             if progress is not None:
                 sums = (sum(column) for column in zip(*counts.values(), strict=True))
-                progress(replace(Progress(plan.reports, *sums), trouble=next(filter(None, troubles.values()), "")))
+                progress(
+                    replace(
+                        Progress(plan.reports, *sums),
+                        trouble=next(filter(None, troubles.values()), ""),
+                    )
+                )
 
         stopper = asyncio.create_task(_stop(stopped, workers))
         try:
@@ -85,15 +99,20 @@ async def simulate(
         finally:
             stopper.cancel()
         seconds, prepare_s = time.monotonic() - began, began - entered if plan.prepare else 0.0
-        return replace(merge(plan, conduct, results, seconds, stopped.is_set()), began_at=began_at, prepare_s=prepare_s)
+        return replace(
+            merge(plan, conduct, results, seconds, stopped.is_set()),
+            began_at=began_at,
+            prepare_s=prepare_s,
+        )
     finally:
         for worker in workers:
             worker.end()
 
 
 def target_of(plan: SimulationPlan) -> str:
-    """Where frames go: HOST:PORT. Raises CONFIG for a task's own address that is not on this machine: a load test that reaches
-    somebody's services by accident is an attack. What verification of the first task raises is left to the devices.
+    """Where frames go: HOST:PORT. Raises CONFIG for a task's own address that is not on this
+    machine: a load test that reaches somebody's services by accident is an attack. What
+    verification of the first task raises is left to the devices.
     """
     if plan.broker is not None:
         return f"{plan.broker.host}:{plan.broker.port}"
@@ -102,12 +121,16 @@ def target_of(plan: SimulationPlan) -> str:
     address = _first_trusted(plan.tasks, plan.authorities).shuffler_address
     if not is_loopback(parse_address(address, "a task's shuffler_address")[0]):
         raise ShoalError(
-            Kind.CONFIG, f"the tasks' shuffler {address} is not on this machine: name it, --address {address}, if you mean to load it"
+            Kind.CONFIG,
+            f"the tasks' shuffler {address} is not on this machine: name it, --address {address}, "
+            "if you mean to load it",
         )
     return address
 
 
-async def _ready(workers: list[_Worker], stopped: asyncio.Event, preparing: Callable[[float], None] | None) -> bool:
+async def _ready(
+    workers: list[_Worker], stopped: asyncio.Event, preparing: Callable[[float], None] | None
+) -> bool:
     """True once all processes can begin; False if it was stopped before."""
     parts = dict.fromkeys(range(len(workers)), 0.0)
 
@@ -144,8 +167,18 @@ class _Worker:
         self.number = number
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        arguments = (theirs, os.getpid(), share, plan.channels, plan.address, plan.insecure, _parts(plan))
-        self._process = context.Process(target=_work, args=arguments, name=f"devices-{number}", daemon=True)
+        arguments = (
+            theirs,
+            os.getpid(),
+            share,
+            plan.channels,
+            plan.address,
+            plan.insecure,
+            _parts(plan),
+        )
+        self._process = context.Process(
+            target=_work, args=arguments, name=f"devices-{number}", daemon=True
+        )
         self._process.start()
         theirs.close()
 
@@ -154,7 +187,9 @@ class _Worker:
             kind, content = await asyncio.to_thread(self.connection.recv)
         except (EOFError, OSError):
             raise ShoalError(
-                Kind.INTERNAL, f"a process of simulated devices died ({self._fate()}): run it again with fewer processes or devices"
+                Kind.INTERNAL,
+                f"a process of simulated devices died ({self._fate()}): run it again with fewer "
+                "processes or devices",
             ) from None
         if kind == "error":
             raise ShoalError(*content)
@@ -164,7 +199,9 @@ class _Worker:
         """How a process whose pipe is closed ended."""
         self._process.join(_END_S)
         code = self._process.exitcode
-        return "it hangs" if code is None else f"signal {-code}" if code < 0 else f"exit status {code}"
+        return (
+            "it hangs" if code is None else f"signal {-code}" if code < 0 else f"exit status {code}"
+        )
 
     async def ready(self, tell: Callable[[int, float], None]) -> None:
         while True:
@@ -195,21 +232,40 @@ def _counts(result: ShareResult) -> tuple[int, ...]:
 
 
 def _parts(plan: SimulationPlan) -> tuple[Any, ...] | None:
-    """A broker's settings as plain values: they hold a password and are not pickled, but the processes of this command need it."""
+    """A broker's settings as plain values: they hold a password and are not pickled, but the
+    processes of this command need it.
+    """
     broker = plan.broker
     if broker is None:
         return None
-    return broker.host, broker.port, broker.ca, broker.username, broker.password, broker.protocol, broker.insecure
+    return (
+        broker.host,
+        broker.port,
+        broker.ca,
+        broker.username,
+        broker.password,
+        broker.protocol,
+        broker.insecure,
+    )
 
 
-# --- in the spawned process ---------------------------------------------------------------------------------------------
+# --- in the spawned process
+# ---------------------------------------------------------------------------------------------
 
 
 def _work(
-    connection: Connection, parent: int, share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None
+    connection: Connection,
+    parent: int,
+    share: Share,
+    channels: int,
+    address: str | None,
+    insecure: bool,
+    broker: tuple[Any, ...] | None,
 ) -> None:
     die_with_parent(parent)
-    configure("warning", without=["mqtt"])  # this process is the simulator's own; a broker's trouble is told with the progress, once
+    configure(
+        "warning", without=["mqtt"]
+    )  # this process is the simulator's own; a broker's trouble is told with the progress, once
     try:
         result = _run(_serve(connection, share, channels, address, insecure, broker))
         connection.send(("result", result))
@@ -217,8 +273,14 @@ def _work(
         connection.send(("error", (error.kind, error.message)))
     except BaseExceptionGroup as group:
         first = _innermost(group)
-        text = first.message if isinstance(first, ShoalError) else f"a simulated device failed: {type(first).__name__}"
-        connection.send(("error", (first.kind if isinstance(first, ShoalError) else Kind.INTERNAL, text)))
+        text = (
+            first.message
+            if isinstance(first, ShoalError)
+            else f"a simulated device failed: {type(first).__name__}"
+        )
+        connection.send(
+            ("error", (first.kind if isinstance(first, ShoalError) else Kind.INTERNAL, text))
+        )
     connection.close()
 
 
@@ -240,14 +302,20 @@ def _run(main: Any) -> ShareResult:
 
 
 async def _serve(
-    connection: Connection, share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None
+    connection: Connection,
+    share: Share,
+    channels: int,
+    address: str | None,
+    insecure: bool,
+    broker: tuple[Any, ...] | None,
 ) -> ShareResult:
     reporter, prepare_cpu_s = Reporter(share), 0.0
     if share.prepare:
         before = time.process_time()
         reporter.prepare(lambda part: connection.send(("preparing", part)))
         prepare_cpu_s = time.process_time() - before
-    # Values, conduct and encapsulations stay until the end: the collector need not walk over them again and again.
+    # Values, conduct and encapsulations stay until the end: the collector need not walk over them
+    # again and again.
     gc.freeze()
     transports = _transports(share, channels, address, insecure, broker)
     connection.send(("ready", None))
@@ -258,11 +326,15 @@ async def _serve(
     work = asyncio.create_task(simulation.run())
     teller = asyncio.create_task(_tell(connection, simulation.result))
     try:
-        with _when_told(connection, work.cancel):  # the parent says one thing more, if anything: stop
+        with _when_told(
+            connection, work.cancel
+        ):  # the parent says one thing more, if anything: stop
             await asyncio.wait({work})
         if not work.cancelled():
             await work
-        simulation.result.effort = Effort(prepare_cpu_s, time.process_time() - before, peak_memory_bytes())
+        simulation.result.effort = Effort(
+            prepare_cpu_s, time.process_time() - before, peak_memory_bytes()
+        )
         return simulation.result
     finally:
         teller.cancel()
@@ -272,8 +344,9 @@ async def _serve(
 
 @contextlib.contextmanager
 def _when_told(connection: Connection, act: Callable[[], object]) -> Iterator[None]:
-    """Call ``act`` when something comes from the other end. The connection stays one that waits until all is sent: uvloop makes what it
-    watches non-blocking, and then a message larger than the pipe's buffer, a large share's result, would be cut off.
+    """Call ``act`` when something comes from the other end. The connection stays one that waits
+    until all is sent: uvloop makes what it watches non-blocking, and then a message larger than the
+    pipe's buffer, a large share's result, would be cut off.
     """
     loop = asyncio.get_running_loop()
     loop.add_reader(connection.fileno(), act)
@@ -284,23 +357,30 @@ def _when_told(connection: Connection, act: Callable[[], object]) -> Iterator[No
         loop.remove_reader(connection.fileno())
 
 
-def _transports(share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None) -> list[Transport]:
+def _transports(
+    share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None
+) -> list[Transport]:
     task = _first_trusted(share.tasks, share.authorities)
     if share.way is Way.MQTT and broker is not None:
-        from shoal.clients.mqtt_transport import MqttTransport
+        from shoal.clients.transports.mqtt_transport import MqttTransport
         from shoal.mqtt.settings import BrokerSettings
 
         settings = BrokerSettings(*broker)
         return [MqttTransport(settings, task.shuffler_key) for _ in range(channels)]
-    from shoal.clients.grpc_transport import GrpcTransport
+    from shoal.clients.transports.grpc_transport import GrpcTransport
 
     return [
-        GrpcTransport(address or task.shuffler_address, task.shuffler_ca, insecure=insecure, private_pool=True) for _ in range(channels)
+        GrpcTransport(
+            address or task.shuffler_address, task.shuffler_ca, insecure=insecure, private_pool=True
+        )
+        for _ in range(channels)
     ]
 
 
 def _first_trusted(tasks: tuple[SimulatedTask, ...], authorities: frozenset[bytes]) -> Task:
-    """Where to connect to is in a task, so one must verify. Raises what verification raises if none does."""
+    """Where to connect to is in a task, so one must verify. Raises what verification raises if none
+    does.
+    """
     failures: list[ShoalError] = []
     for simulated in tasks:
         try:

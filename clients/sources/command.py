@@ -13,17 +13,22 @@ from shoal.limits import LIMITS
 
 # Nothing of this process's environment but what finds programs and reads text: it may hold secrets.
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
-_COLLECT_S = 2.0  # for a killed process to be gone: it is at once, unless the kernel itself waits for something
+# for a killed process to be gone: it is at once, unless the kernel itself waits for something
+_COLLECT_S = 2.0
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 async def run_command(argv: Sequence[str], timeout_s: float) -> bytes:
     """Standard output of a program that ended with status 0. Raises SourceError.
 
-    It runs in a process group of its own, which is killed as a whole when the time is over, when it prints too much, and when the
-    caller is cancelled. Its standard input is empty, and its errors go nowhere: they may hold values.
+    It runs in a process group of its own, which is killed as a whole when the time is over, when it
+    prints too much, and when the caller is cancelled. Its standard input is empty, and its errors
+    go nowhere: they may hold values.
     """
-    environment = {"PATH": _DEFAULT_PATH, **{name: os.environ[name] for name in _PASSED if name in os.environ}}
+    environment = {
+        "PATH": _DEFAULT_PATH,
+        **{name: os.environ[name] for name in _PASSED if name in os.environ},
+    }
     loop = asyncio.get_running_loop()
     try:
         transport, output = await loop.subprocess_exec(
@@ -56,7 +61,9 @@ async def run_command(argv: Sequence[str], timeout_s: float) -> bytes:
 
 
 class _Output(asyncio.SubprocessProtocol):
-    """What a program prints. ``ended``: done when it has ended and nobody holds its output any more, or it printed too much."""
+    """What a program prints. ``ended``: done when it has ended and nobody holds its output any
+    more, or it printed too much.
+    """
 
     def __init__(self, ended: asyncio.Future[None]) -> None:
         self.data, self.ended, self.gone, self.closed = bytearray(), ended, asyncio.Event(), False

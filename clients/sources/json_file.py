@@ -22,9 +22,11 @@ def read_json_file(file: Path, pointer: str) -> Value:
 
 
 def value_at(data: bytes, pointer: str) -> Value:
-    """The value that an RFC 6901 pointer names in a JSON text; "" names the whole. Raises SourceError.
+    """The value that an RFC 6901 pointer names in a JSON text; "" names the whole. Raises
+    SourceError.
 
-    A list of numbers comes back as its JSON text: that is how a vector for a sum is given. NaN and infinities are no JSON and are refused.
+    A list of numbers comes back as its JSON text: that is how a vector for a sum is given. NaN and
+    infinities are no JSON and are refused.
     """
     try:
         found = json.loads(data, parse_constant=_no_constant)
@@ -36,7 +38,9 @@ def value_at(data: bytes, pointer: str) -> Value:
 
 
 def _step(found: Any, token: str) -> Any:
-    """One token of a pointer (RFC 6901, section 4): a member's name, or an index without leading zeros."""
+    """One token of a pointer (RFC 6901, section 4): a member's name, or an index without leading
+    zeros.
+    """
     if isinstance(found, dict) and token in found:
         return found[token]
     if isinstance(found, list) and _INDEX.fullmatch(token) and int(token) < len(found):
@@ -47,7 +51,11 @@ def _step(found: Any, token: str) -> Any:
 def _plain(found: Any) -> Value:
     if found is None or isinstance(found, bool | int | float | str):
         return found
-    if isinstance(found, list) and found and all(isinstance(one, int | float) and not isinstance(one, bool) for one in found):
+    if (
+        isinstance(found, list)
+        and found
+        and all(isinstance(one, int | float) and not isinstance(one, bool) for one in found)
+    ):
         return json.dumps(found)
     raise SourceError("neither a single value nor a list of numbers is where the pointer points")
 
@@ -57,7 +65,9 @@ def _no_constant(_: str) -> NoReturn:
 
 
 def _read(file: Path) -> bytes:
-    """A regular file, whole. Opened without waiting, because a pipe without a writer would wait for ever."""
+    """A regular file, whole. Opened without waiting, because a pipe without a writer would wait for
+    ever.
+    """
     try:
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as opened:

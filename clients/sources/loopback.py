@@ -1,4 +1,6 @@
-"""A value that a service on this very machine tells over HTTP: no proxy, no redirect, no other machine."""
+"""A value that a service on this very machine tells over HTTP: no proxy, no redirect, no other
+machine.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _LOCALHOST = ("127.0.0.1", "::1")
 
 
 def fetch(url: str, timeout_s: float) -> bytes:
-    """The body of a 200 reply. Raises SourceError: also for a redirect, which might lead off this machine."""
+    """The body of a 200 reply. Raises SourceError: also for a redirect, which might lead off this
+    machine.
+    """
     host, port, target = loopback_parts(url)
     end = time.monotonic() + timeout_s
     for address in _LOCALHOST if host == "localhost" else (host,):

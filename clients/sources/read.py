@@ -1,4 +1,6 @@
-"""Read one source: whatever goes wrong is "no answer" and a short reason, never an exception and never a wait without end."""
+"""Read one source: whatever goes wrong is "no answer" and a short reason, never an exception and
+never a wait without end.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +15,34 @@ from shoal.clients.sources.problem import SourceError
 from shoal.clients.sources.spec import SourceSpec
 from shoal.domain import Value
 
-_hanging: set[SourceSpec] = set()  # sources whose last reading has not come back, however long ago its time was over
+_hanging: set[SourceSpec] = (
+    set()
+)  # sources whose last reading has not come back, however long ago its time was over
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a source gave. ``value``: None for no answer. ``reason``: why there is none, or ""; never anything that the source said."""
+    """What a source gave. ``value``: None for no answer. ``reason``: why there is none, or "";
+    never anything that the source said.
+    """
 
     value: Value = field(repr=False)
     reason: str = ""
 
 
 async def read_source(spec: SourceSpec, most_s: float = math.inf) -> Reading:
-    """The source's value now, within ``spec.timeout_s`` seconds, or ``most_s`` if that is less. Raises nothing but CancelledError.
+    """The source's value now, within ``spec.timeout_s`` seconds, or ``most_s`` if that is less.
+    Raises nothing but CancelledError.
 
-    Late, missing and broken sources give None. A value that does not fit the task's domain is given as it is: the domain has a cell for it.
+    Late, missing and broken sources give None. A value that does not fit the task's domain is given
+    as it is: the domain has a cell for it.
     """
+    # no answer, whatever it was; its text may quote the value
     try:
         return Reading(await _read(spec, min(spec.timeout_s, most_s)))
     except SourceError as error:
         return Reading(None, str(error))
-    except Exception as error:  # noqa: BLE001 - no answer, whatever it was; its text may quote the value
+    except Exception as error:  # noqa: BLE001
         return Reading(None, f"failed ({type(error).__name__})")
 
 
@@ -76,10 +85,12 @@ def _text(data: bytes, pointer: str) -> Value:
 
 
 async def _in_thread(spec: SourceSpec, timeout_s: float, step: Callable[[], Value]) -> Value:
-    """Run a step in a thread that nobody waits for beyond the source's time: a dead network disk may hold it for ever.
+    """Run a step in a thread that nobody waits for beyond the source's time: a dead network disk
+    may hold it for ever.
 
-    The threads that asyncio keeps for the outbox must not be spent on that, nor may the process have to wait for it at its end. A source
-    that hangs is not asked again until it has come back, so that there is never more than one such thread for each.
+    The threads that asyncio keeps for the outbox must not be spent on that, nor may the process
+    have to wait for it at its end. A source that hangs is not asked again until it has come back,
+    so that there is never more than one such thread for each.
     """
     if spec in _hanging:
         raise SourceError("the reading before has not come back")

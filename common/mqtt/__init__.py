@@ -1,1 +1,3 @@
-"""MQTT: topics, and a connection to a broker that comes back by itself. Importing the package loads nothing."""
+"""MQTT: topics, and a connection to a broker that comes back by itself. Importing the package loads
+nothing.
+"""

@@ -1,6 +1,8 @@
-"""A socket to a broker, with TLS, opened on the event loop: whoever is cancelled here leaves no thread and no socket behind.
+"""A socket to a broker, with TLS, opened on the event loop: whoever is cancelled here leaves no
+thread and no socket behind.
 
-The MQTT library would connect in a thread, which a broker that accepts and never speaks holds for a minute.
+The MQTT library would connect in a thread, which a broker that accepts and never speaks holds for a
+minute.
 """
 
 from __future__ import annotations
@@ -15,19 +17,23 @@ from collections.abc import Callable
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings, Untrusted
 
-PLAIN = "; a broker on a loopback address may do without: insecure"  # after what says that a port should speak TLS
+# after what says that a port should speak TLS
+PLAIN = "; a broker on a loopback address may do without: insecure"
 _READ = 64 * 1024  # bytes asked of the system at once
-_TURN = 4 * 1024  # bytes handed to the library before others on the event loop get their turn: about 8 frames, 1 ms
+# bytes handed to the library before others on the event loop get their turn: about 8 frames, 1 ms
+_TURN = 4 * 1024
 # OpenSSL's x509_vfy.h: X509_V_ERR_...
 _EXPIRED = {9, 10}  # CERT_NOT_YET_VALID, CERT_HAS_EXPIRED
 _OTHER_NAME = {62, 64}  # HOSTNAME_MISMATCH, IP_ADDRESS_MISMATCH
 
 
 class BufferedSocket:
-    """What the MQTT library uses of a socket. It reads packets byte by byte: here a byte is a slice, not a system call.
+    """What the MQTT library uses of a socket. It reads packets byte by byte: here a byte is a
+    slice, not a system call.
 
-    The library reads on for as long as anything comes: a peer that sends without a pause would stop everything else on the event loop.
-    So there are turns, and at the end of one there is nothing to read, until the next begins.
+    The library reads on for as long as anything comes: a peer that sends without a pause would stop
+    everything else on the event loop. So there are turns, and at the end of one there is nothing to
+    read, until the next begins.
     """
 
     def __init__(self, raw: socket.socket) -> None:
@@ -45,7 +51,9 @@ class BufferedSocket:
         return self._left <= 0
 
     def recv(self, count: int) -> bytes:
-        """At most ``count`` bytes; b"" at the end. Raises what the socket raises, and BlockingIOError at the end of a turn."""
+        """At most ``count`` bytes; b"" at the end. Raises what the socket raises, and
+        BlockingIOError at the end of a turn.
+        """
         if self._left <= 0:
             raise BlockingIOError
         if self._at == len(self._data):
@@ -73,7 +81,9 @@ class BufferedSocket:
         self._raw.close()
 
     def discard(self) -> None:
-        """From now on closing throws away what the system holds for the peer (a reset: SO_LINGER of 0 seconds)."""
+        """From now on closing throws away what the system holds for the peer (a reset: SO_LINGER of
+        0 seconds).
+        """
         with contextlib.suppress(OSError):
             self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
@@ -83,9 +93,14 @@ async def dial(settings: BrokerSettings) -> BufferedSocket:
     try:
         raw = await _connect(settings)
     except socket.gaierror:
-        raise _failed("the MQTT broker's name is not known: check it, or try again when this machine has a network") from None
+        raise _failed(
+            "the MQTT broker's name is not known: check it, or try again when this machine has a "
+            "network"
+        ) from None
     except ConnectionRefusedError:
-        raise _failed("nobody listens at the MQTT broker's address: check host and port, or try again later") from None
+        raise _failed(
+            "nobody listens at the MQTT broker's address: check host and port, or try again later"
+        ) from None
     except OSError:
         raise _failed("the MQTT broker can't be reached: try again later") from None
     try:
@@ -98,7 +113,9 @@ async def dial(settings: BrokerSettings) -> BufferedSocket:
 async def _connect(settings: BrokerSettings) -> socket.socket:
     loop = asyncio.get_running_loop()
     failure = OSError()
-    for family, kind, protocol, _, address in await loop.getaddrinfo(settings.host.strip("[]"), settings.port, type=socket.SOCK_STREAM):
+    for family, kind, protocol, _, address in await loop.getaddrinfo(
+        settings.host.strip("[]"), settings.port, type=socket.SOCK_STREAM
+    ):
         with contextlib.ExitStack() as stack:
             raw = stack.enter_context(socket.socket(family, kind, protocol))
             raw.setblocking(False)
@@ -117,9 +134,14 @@ async def _secure(raw: socket.socket, settings: BrokerSettings) -> ssl.SSLSocket
     loop = asyncio.get_running_loop()
     context = settings.tls_context()
     try:
-        secured = context.wrap_socket(raw, server_hostname=settings.host.strip("[]"), do_handshake_on_connect=False)
+        secured = context.wrap_socket(
+            raw, server_hostname=settings.host.strip("[]"), do_handshake_on_connect=False
+        )
     except (ValueError, OSError):
-        raise _failed("the MQTT broker ended the connection before TLS began: check host and port, or try again later") from None
+        raise _failed(
+            "the MQTT broker ended the connection before TLS began: check host and port, or try "
+            "again later"
+        ) from None
     try:
         while True:
             try:
@@ -136,17 +158,24 @@ async def _secure(raw: socket.socket, settings: BrokerSettings) -> ssl.SSLSocket
     except (ssl.SSLEOFError, ConnectionError):
         secured.close()
         raise _failed(
-            f"the MQTT broker ended the connection during TLS: try again later, or check that its port speaks TLS{PLAIN}"
+            "the MQTT broker ended the connection during TLS: try again later, or check that its "
+            f"port speaks TLS{PLAIN}"
         ) from None
     except ssl.SSLError:
         secured.close()
-        raise _failed(f"TLS with the MQTT broker failed: check that its port speaks TLS 1.2 or later{PLAIN}") from None
+        raise _failed(
+            f"TLS with the MQTT broker failed: check that its port speaks TLS 1.2 or later{PLAIN}"
+        ) from None
     except BaseException:
         secured.close()
         raise
 
 
-async def _ready(secured: ssl.SSLSocket, add: Callable[[int, Callable[[], None]], None], remove: Callable[[int], bool]) -> None:
+async def _ready(
+    secured: ssl.SSLSocket,
+    add: Callable[[int, Callable[[], None]], None],
+    remove: Callable[[int], bool],
+) -> None:
     ready = asyncio.get_running_loop().create_future()
     number = secured.fileno()
     add(number, lambda: None if ready.done() else ready.set_result(None))
@@ -158,10 +187,19 @@ async def _ready(secured: ssl.SSLSocket, add: Callable[[int, Callable[[], None]]
 
 def _untrusted(code: int) -> str:
     if code in _OTHER_NAME:
-        return "the MQTT broker's certificate is for another name: use the name in its certificate as its host"
+        return (
+            "the MQTT broker's certificate is for another name: use the name in its certificate as "
+            "its host"
+        )
     if code in _EXPIRED:
-        return "the MQTT broker's certificate is not valid now: have it renewed, or check this machine's clock"
-    return "the MQTT broker's certificate does not chain to the given CA: check ca, and that this is the right broker"
+        return (
+            "the MQTT broker's certificate is not valid now: have it renewed, or check this "
+            "machine's clock"
+        )
+    return (
+        "the MQTT broker's certificate does not chain to the given CA: check ca, and that this is "
+        "the right broker"
+    )
 
 
 def _failed(text: str) -> ShoalError:

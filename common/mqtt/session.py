@@ -1,8 +1,10 @@
-"""One connection to a broker, from its socket to its end. The only module that knows the MQTT library.
+"""One connection to a broker, from its socket to its end. The only module that knows the MQTT
+library.
 
-The library (aiomqtt over paho) packs and parses packets, keeps the connection alive and subscribes. What it leaves open is done here: the
-socket comes connected (``dial``), a step under way ends when its connection does, and a payload that is too large is thrown away while it
-arrives. The library's own logger would write topics; it is silenced.
+The library (aiomqtt over paho) packs and parses packets, keeps the connection alive and subscribes.
+What it leaves open is done here: the socket comes connected (``dial``), a step under way ends when
+its connection does, and a payload that is too large is thrown away while it arrives. The library's
+own logger would write topics; it is silenced.
 """
 
 from __future__ import annotations
@@ -41,27 +43,39 @@ class Message(Protocol):
 
 
 class Session:
-    """Started once, stopped once. ``lost`` is done when the connection has ended: wait for it by ``asyncio.wait``.
+    """Started once, stopped once. ``lost`` is done when the connection has ended: wait for it by
+    ``asyncio.wait``.
 
-    Takes the socket, also if it raises.
-    received: called on the event loop, must neither block nor raise. most_bytes: of a payload, no more than a little above it is kept.
-    Raises CONFIG if no MQTT library is installed.
+    Takes the socket, also if it raises. received: called on the event loop, must neither block nor
+    raise. most_bytes: of a payload, no more than a little above it is kept. Raises CONFIG if no
+    MQTT library is installed.
     """
 
     def __init__(
-        self, plug: BufferedSocket, settings: BrokerSettings, client_id: str, received: Callable[[Message], None], most_bytes: int
+        self,
+        plug: BufferedSocket,
+        settings: BrokerSettings,
+        client_id: str,
+        received: Callable[[Message], None],
+        most_bytes: int,
     ) -> None:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._plug, self._settings, self._most = plug, settings, most_bytes + _TOPIC_ROOM
         self._refusal: int | None = None  # the broker's reason code, if it did not let us in
-        self._pending: dict[int, asyncio.Future[int]] = {}  # packet id -> reason code of its acknowledgement
+        self._pending: dict[
+            int, asyncio.Future[int]
+        ] = {}  # packet id -> reason code of its acknowledgement
         try:
             self._client = library()(settings, client_id, plug)
         except BaseException:
             plug.close()
             raise
         self._paho = paho = self._client._client
-        paho.on_connect, paho.on_disconnect, paho.on_publish = self._on_connect, self._on_disconnect, self._on_publish
+        paho.on_connect, paho.on_disconnect, paho.on_publish = (
+            self._on_connect,
+            self._on_disconnect,
+            self._on_publish,
+        )
         paho.on_message = lambda _client, _data, message: received(message)
         self._client._disconnected.add_done_callback(self._on_broken)
         self._bound_packets()
@@ -71,13 +85,23 @@ class Session:
         from aiomqtt import MqttError
 
         self._paho.connect(self._settings.host, self._settings.port, LIMITS.mqtt_keepalive_s)
-        if self._paho.socket() is not self._plug:  # before the loop runs, that is before the password is written
-            raise ShoalError(Kind.INTERNAL, "this version of the MQTT library connects by itself: install one that pyproject.toml names")
-        await asyncio.sleep(0)  # it registers the socket in the next round of the loop: what follows may close it
+        if (
+            self._paho.socket() is not self._plug
+        ):  # before the loop runs, that is before the password is written
+            raise ShoalError(
+                Kind.INTERNAL,
+                "this version of the MQTT library connects by itself: install one that "
+                "pyproject.toml names",
+            )
+        await asyncio.sleep(
+            0
+        )  # it registers the socket in the next round of the loop: what follows may close it
         try:
             await self._unless_lost(self._client.__aenter__())
         except (MqttError, ShoalError):
-            raise _why_not(self._refusal, self._settings.protocol, self._settings.insecure) from None
+            raise _why_not(
+                self._refusal, self._settings.protocol, self._settings.insecure
+            ) from None
 
     async def subscribe(self, filters: Sequence[tuple[str, int]]) -> None:
         """Returns when the broker has granted all, each (filter, QoS). Raises UNAVAILABLE."""
@@ -89,11 +113,17 @@ class Session:
             except MqttError:
                 raise _unavailable(ENDED) from None
             if any(_number(code) >= _REFUSED for code in granted):
-                raise _unavailable("the MQTT broker does not let this user subscribe: check its access list")
+                raise _unavailable(
+                    "the MQTT broker does not let this user subscribe: check its access list"
+                )
 
-    async def publish(self, topic: str, payload: bytes, qos: int, retain: bool, recall: bool = False) -> None:
-        """Returns when it is acknowledged, or with QoS 0 written. Raises UNAVAILABLE, INVALID. ``recall``: cancelled before that, it ends
-        the connection with everything that has not left yet: the library would send on what waits in it, however much later."""
+    async def publish(
+        self, topic: str, payload: bytes, qos: int, retain: bool, recall: bool = False
+    ) -> None:
+        """Returns when it is acknowledged, or with QoS 0 written. Raises UNAVAILABLE, INVALID.
+        ``recall``: cancelled before that, it ends the connection with everything that has not left
+        yet: the library would send on what waits in it, however much later.
+        """
         if self.lost.done():
             raise _unavailable(ENDED)
         try:
@@ -101,7 +131,9 @@ class Session:
                 raise ValueError  # MQTT 5 would take it for an alias
             sent = self._paho.publish(topic, payload, qos, retain)
         except ValueError:
-            raise ShoalError(Kind.INVALID, "MQTT can't carry a message of this topic, length or QoS") from None
+            raise ShoalError(
+                Kind.INVALID, "MQTT can't carry a message of this topic, length or QoS"
+            ) from None
         if sent.rc != 0:
             raise _unavailable(ENDED)
         self._pending[sent.mid] = acknowledged = asyncio.get_running_loop().create_future()
@@ -114,10 +146,14 @@ class Session:
         finally:
             self._pending.pop(sent.mid, None)
         if code >= _REFUSED:
-            raise _unavailable("the MQTT broker refuses the message: check its access list, or try again later")
+            raise _unavailable(
+                "the MQTT broker refuses the message: check its access list, or try again later"
+            )
 
     async def stop(self) -> None:
-        """Say goodbye if there is somebody to say it to, then close whatever is open. Idempotent."""
+        """Say goodbye if there is somebody to say it to, then close whatever is open.
+        Idempotent.
+        """
         if self._paho.is_connected() and not self.lost.done():
             self._paho.disconnect()
             await asyncio.wait({self.lost}, timeout=_FAREWELL_S)
@@ -130,7 +166,9 @@ class Session:
             await asyncio.wait({pulse})
 
     def _cut(self) -> None:
-        """End the connection at once. What the library and the system still hold of it is thrown away, not sent."""
+        """End the connection at once. What the library and the system still hold of it is thrown
+        away, not sent.
+        """
         self._plug.discard()
         self._paho._sock_close()
         self._end()
@@ -152,7 +190,9 @@ class Session:
                 task.exception()  # seen: asyncio would complain of it
 
     def _bound_packets(self) -> None:
-        """Keep no more of a packet than its topic and a payload that is just too large: a peer may send 256 MiB (MQTT 5 section 2.1.4)."""
+        """Keep no more of a packet than its topic and a payload that is just too large: a peer may
+        send 256 MiB (MQTT 5 section 2.1.4).
+        """
         read = self._paho._packet_read
 
         def bounded() -> Any:
@@ -168,9 +208,13 @@ class Session:
         self._client._on_connect(paho, data, flags, reason, properties)
         told = self._client._connected
         if told.done() and not told.cancelled():
-            told.exception()  # seen: a broker that refuses and hangs up at once leaves nobody to look, and asyncio would complain
+            # seen: a broker that refuses and hangs up at once leaves nobody to look, and asyncio
+            # would complain
+            told.exception()
 
-    def _on_disconnect(self, paho: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+    def _on_disconnect(
+        self, paho: Any, data: Any, flags: Any, reason: Any, properties: Any
+    ) -> None:
         self._end()
 
     def _on_broken(self, broken: asyncio.Future[None]) -> None:
@@ -179,7 +223,9 @@ class Session:
             broken.exception()
         self._end()
 
-    def _on_publish(self, paho: Any, data: Any, packet_id: int, reason: Any, properties: Any) -> None:
+    def _on_publish(
+        self, paho: Any, data: Any, packet_id: int, reason: Any, properties: Any
+    ) -> None:
         acknowledged = self._pending.get(packet_id)
         if acknowledged is not None and not acknowledged.done():
             acknowledged.set_result(_number(reason))
@@ -194,11 +240,15 @@ class Session:
 
 @cache
 def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
-    """The library's client, over a socket that is connected already. Loads the library. Raises CONFIG if there is none."""
+    """The library's client, over a socket that is connected already. Loads the library. Raises
+    CONFIG if there is none.
+    """
     try:
         import aiomqtt
     except ImportError:
-        raise ShoalError(Kind.CONFIG, 'mqtt: no MQTT library is installed: pip install "shoal[mqtt]"') from None
+        raise ShoalError(
+            Kind.CONFIG, 'mqtt: no MQTT library is installed: pip install "shoal[mqtt]"'
+        ) from None
 
     class Dialled(aiomqtt.Client):
         def __init__(self, settings: BrokerSettings, client_id: str, plug: BufferedSocket) -> None:
@@ -211,7 +261,9 @@ def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
                 logger=_silent,
                 identifier=client_id,
                 protocol=aiomqtt.ProtocolVersion.V5 if five else aiomqtt.ProtocolVersion.V311,
-                clean_session=None if five else True,  # MQTT 5: the library's first connection begins a session that ends with it
+                clean_session=None
+                if five
+                else True,  # MQTT 5: the library's first connection begins a session that ends with it
                 timeout=LIMITS.mqtt_connect_s,
                 max_inflight_messages=LIMITS.mqtt_in_flight,
             )
@@ -219,8 +271,12 @@ def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
             self._plug = plug
 
         def _on_socket_open(self, client: Any, userdata: Any, sock: Any) -> None:
-            """As the base class does it, but turn by turn: that one reads for as long as anything comes."""
-            waiting = False  # a turn is due, whatever the socket announces: one in each round of the loop
+            """As the base class does it, but turn by turn: that one reads for as long as anything
+            comes.
+            """
+            waiting = (
+                False  # a turn is due, whatever the socket announces: one in each round of the loop
+            )
 
             def announced() -> None:
                 if not waiting:
@@ -230,6 +286,7 @@ def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
                 nonlocal waiting
                 waiting = False
                 self._plug.turn()
+                # as the base class: whatever it was, the connection is broken
                 try:
                     while True:
                         client.loop_read()
@@ -237,7 +294,7 @@ def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
                             return
                         if self._plug.turn_over:  # what is here already is announced by nobody
                             break
-                except Exception as error:  # noqa: BLE001 - as the base class: whatever it was, the connection is broken
+                except Exception as error:  # noqa: BLE001
                     if not self._disconnected.done():
                         self._disconnected.set_exception(error)
                 else:
@@ -251,7 +308,9 @@ def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
             self._loop.call_soon_threadsafe(pulse)
 
         def _client_connect(self) -> None:
-            """The base class calls this in a thread, for it may block. Nothing is left to do: ``Session.start`` has connected."""
+            """The base class calls this in a thread, for it may block. Nothing is left to do:
+            ``Session.start`` has connected.
+            """
 
     return Dialled
 
@@ -262,14 +321,20 @@ def _number(code: Any) -> int:
 
 
 def _why_not(refusal: int | None, protocol: str, insecure: bool) -> ShoalError:
-    """What to mend, from the reason code with which a broker let nobody in; None: it ended the connection instead."""
+    """What to mend, from the reason code with which a broker let nobody in; None: it ended the
+    connection instead.
+    """
     if refusal in {_BAD_LOGIN, _NOT_AUTHORIZED}:
-        return LoginRefused(Kind.UNAVAILABLE, "the MQTT broker refuses this username and password: check them")
+        return LoginRefused(
+            Kind.UNAVAILABLE, "the MQTT broker refuses this username and password: check them"
+        )
     if refusal in {_BAD_PROTOCOL, None}:
         spoken = f"the MQTT broker does not answer in MQTT {protocol}: "
         if insecure and refusal is None:
             spoken += "if its port speaks TLS, leave out insecure; or "
-        return _unavailable(spoken + 'try again later, or set protocol to what it speaks, "5" or "3.1.1"')
+        return _unavailable(
+            spoken + 'try again later, or set protocol to what it speaks, "5" or "3.1.1"'
+        )
     return _unavailable("the MQTT broker lets nobody in now: try again later")
 
 

@@ -13,8 +13,10 @@ _WORD_BYTES = 65_535  # MQTT 5 section 1.5.4: a UTF-8 string has a length of 16 
 
 
 class Untrusted(ShoalError):  # noqa: N818 - it is a ShoalError that says a little more
-    """The broker's certificate does not verify. As the next one, it stays so until somebody changes settings or the broker: the kind says
-    that it may pass, because a device must not drop its report."""
+    """The broker's certificate does not verify. As the next one, it stays so until somebody changes
+    settings or the broker: the kind says that it may pass, because a device must not drop its
+    report.
+    """
 
 
 class LoginRefused(ShoalError):  # noqa: N818 - it too
@@ -23,10 +25,12 @@ class LoginRefused(ShoalError):  # noqa: N818 - it too
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """One broker. TLS unless ``insecure``, which loopback addresses alone may use. Raises CONFIG on construction.
+    """One broker. TLS unless ``insecure``, which loopback addresses alone may use. Raises CONFIG on
+    construction.
 
-    ``ca``: PEM that the broker's certificate chains to; None: the certificates that this machine trusts. The password does not print
-    and is not pickled. ``protocol``: MQTT's version; "3.1.1" for brokers that know no other.
+    ``ca``: PEM that the broker's certificate chains to; None: the certificates that this machine
+    trusts. The password does not print and is not pickled. ``protocol``: MQTT's version; "3.1.1"
+    for brokers that know no other.
     """
 
     host: str
@@ -38,31 +42,49 @@ class BrokerSettings:
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        if not self.host or any(character.isspace() or character in "/@" for character in self.host):
-            raise ShoalError(Kind.CONFIG, "mqtt: the broker is not HOST:PORT, for example broker.example.org:8883")
+        if not self.host or any(
+            character.isspace() or character in "/@" for character in self.host
+        ):
+            raise ShoalError(
+                Kind.CONFIG,
+                "mqtt: the broker is not HOST:PORT, for example broker.example.org:8883",
+            )
         if not 1 <= self.port <= 65_535:
             raise ShoalError(Kind.CONFIG, "mqtt: a broker's port is a number from 1 to 65535")
         if self.protocol not in {"5", "3.1.1"}:
             raise ShoalError(Kind.CONFIG, 'mqtt: protocol is "5" or "3.1.1"')
         if self.insecure and not is_loopback(self.host):
-            raise ShoalError(Kind.CONFIG, "mqtt: without TLS only a broker on a loopback address is spoken to: remove insecure")
+            raise ShoalError(
+                Kind.CONFIG,
+                "mqtt: without TLS only a broker on a loopback address is spoken to: remove "
+                "insecure",
+            )
         if self.password and not self.username:
             raise ShoalError(Kind.CONFIG, "mqtt: a password without a username: give both")
         for name, text in (("username", self.username), ("password", self.password)):
             if not _is_word(text):
-                raise ShoalError(Kind.CONFIG, f"mqtt: the {name} is text of at most {_WORD_BYTES} bytes, without a zero byte")
+                raise ShoalError(
+                    Kind.CONFIG,
+                    f"mqtt: the {name} is text of at most {_WORD_BYTES} bytes, without a zero byte",
+                )
         if not self.insecure:
             self.tls_context()
 
     def tls_context(self) -> ssl.SSLContext:
-        """A client's context: TLS 1.2 or later, the broker's name checked. Raises CONFIG if ``ca`` is no PEM certificate."""
+        """A client's context: TLS 1.2 or later, the broker's name checked. Raises CONFIG if ``ca``
+        is no PEM certificate.
+        """
         try:
             if self.ca == b"":
                 raise ValueError  # the library would take it for None
-            context = ssl.create_default_context(cadata=None if self.ca is None else self.ca.decode("ascii"))
+            context = ssl.create_default_context(
+                cadata=None if self.ca is None else self.ca.decode("ascii")
+            )
         except (ValueError, ssl.SSLError):
             raise ShoalError(
-                Kind.CONFIG, "mqtt: ca is not a PEM certificate: give the CA that the broker's certificate chains to"
+                Kind.CONFIG,
+                "mqtt: ca is not a PEM certificate: give the CA that the broker's certificate "
+                "chains to",
             ) from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         return context

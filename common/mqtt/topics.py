@@ -4,8 +4,9 @@
     shoal/v1/down/<reply>         replies, to the connection that drew <reply>
     shoal/v1/tasks/<task id>      signed tasks, retained
 
-``tag``: hex of the first 8 bytes of SHA-256("shoal/v1/mqtt" || 0x00 || shuffler_key): all tasks of a shuffler share it.
-``reply``: hex of 16 random bytes, drawn anew for every connection. Hex is lower case; nothing else is read.
+``tag``: hex of the first 8 bytes of SHA-256("shoal/v1/mqtt" || 0x00 || shuffler_key): all tasks of
+a shuffler share it. ``reply``: hex of 16 random bytes, drawn anew for every connection. Hex is
+lower case; nothing else is read.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def task_topic(task_id: TaskId) -> str:
 
 
 def task_of(topic: str) -> TaskId | None:
-    """The task id that a task topic names; None for any other topic. Unsigned: the bundle itself says which task it is."""
+    """The task id that a task topic names; None for any other topic. Unsigned: the bundle itself
+    says which task it is.
+    """
     text = topic.removeprefix(f"{_TASKS}/")
     if text == topic or not re.fullmatch(rf"[0-9a-f]{{{2 * TaskId.SIZE}}}", text):
         return None

@@ -1,7 +1,8 @@
-"""Who may read a service's admin pages: on loopback this machine's users; beyond it who shows a token, or a certificate.
+"""Who may read a service's admin pages: on loopback this machine's users; beyond it who shows a
+token, or a certificate.
 
-A page on loopback is also reached by a browser that a web site sends there under a name of its own (DNS rebinding). So every
-request must name a host that is ours: HTTP 421 otherwise.
+A page on loopback is also reached by a browser that a web site sends there under a name of its own
+(DNS rebinding). So every request must name a host that is ours: HTTP 421 otherwise.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """``hosts``: names beside those of loopback under which the pages may be asked for. ``token``: what a request must bring in
-    ``Authorization: Bearer``. ``tls`` and its ``client_ca``: TLS, with a client certificate of that CA. ``tls_files``: certificate,
-    key, client_ca, as the web server wants them.
+    """``hosts``: names beside those of loopback under which the pages may be asked for. ``token``:
+    what a request must bring in ``Authorization: Bearer``. ``tls`` and its ``client_ca``: TLS, with
+    a client certificate of that CA. ``tls_files``: certificate, key, client_ca, as the web server
+    wants them.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -61,11 +63,14 @@ class Access:
     def check(self, address: str) -> None:
         """Raises CONFIG if the pages would be anybody's who reaches ``address``."""
         host, _ = parse_address(address, "admin_listen")
-        proven = self.token is not None or (self.tls_files is not None and self.tls_files[2] is not None)
+        proven = self.token is not None or (
+            self.tls_files is not None and self.tls_files[2] is not None
+        )
         if not is_loopback(host) and not proven:
             raise ShoalError(
                 Kind.CONFIG,
-                "admin_listen: only a loopback address is allowed without [admin] token_file, or certificate, key and client_ca",
+                "admin_listen: only a loopback address is allowed without [admin] token_file, or "
+                "certificate, key and client_ca",
             )
 
     def server_options(self) -> dict[str, Any]:
@@ -85,11 +90,20 @@ class Access:
         wanted = sha256(b"Bearer " + self.token).digest() if self.token is not None else None
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-            headers = [(name, value) for name, value in scope["headers"] if name in {b"host", b"authorization"}]
+            headers = [
+                (name, value)
+                for name, value in scope["headers"]
+                if name in {b"host", b"authorization"}
+            ]
             asked = [value for name, value in headers if name == b"host"]
             shown = [value for name, value in headers if name == b"authorization"]
             if len(asked) != 1 or _name_of(asked[0]) not in hosts:
-                await _refuse(send, 421, b"not a name of this service: ask for its address, or list the name in [admin] hosts\n")
+                await _refuse(
+                    send,
+                    421,
+                    b"not a name of this service: ask for its address, or list the name in [admin] "
+                    b"hosts\n",
+                )
             elif wanted is not None and scope["path"] != _OPEN and not _shows(shown, wanted):
                 await _refuse(send, 401, b"bring the token: Authorization: Bearer ...\n")
             else:
@@ -112,7 +126,10 @@ def _name_of(host: bytes) -> str:
 
 
 async def _refuse(send: Send, status: int, text: bytes) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(text)).encode()),
+    ]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -125,12 +142,16 @@ def _token(path: Path) -> bytes:
         with path.open("rb") as file:
             mode, data = os.fstat(file.fileno()).st_mode, file.read(4096)
     except OSError as error:
-        raise ShoalError(Kind.KEY_FILE, f"cannot read {path}: {error.strerror or 'unreadable'}") from None
+        raise ShoalError(
+            Kind.KEY_FILE, f"cannot read {path}: {error.strerror or 'unreadable'}"
+        ) from None
     if mode & 0o077:
         raise ShoalError(Kind.KEY_FILE, f"{path} can be read by others: run chmod 600 {path}")
     token = data.strip(b"\r\n")
     if len(token) < _LEAST_TOKEN or any(not 33 <= byte <= 126 for byte in token):
         raise ShoalError(
-            Kind.CONFIG, f"admin: {path} holds no token: put {_LEAST_TOKEN} or more random letters and digits there, on one line"
+            Kind.CONFIG,
+            f"admin: {path} holds no token: put {_LEAST_TOKEN} or more random letters and digits "
+            "there, on one line",
         )
     return token

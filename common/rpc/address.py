@@ -12,7 +12,9 @@ def parse_address(address: str, what: str) -> tuple[str, int]:
     """("host", port). Raises CONFIG naming ``what``."""
     parts = split_address(address)
     if parts is None:
-        raise ShoalError(Kind.CONFIG, f'{what}: "{address}" is not HOST:PORT, for example 127.0.0.1:7443')
+        raise ShoalError(
+            Kind.CONFIG, f'{what}: "{address}" is not HOST:PORT, for example 127.0.0.1:7443'
+        )
     return parts
 
 

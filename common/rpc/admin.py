@@ -1,4 +1,6 @@
-"""A service's own window for its operator (``access``): /healthz, /readyz, /metrics, /status. Counts, never people."""
+"""A service's own window for its operator (``access``): /healthz, /readyz, /metrics, /status.
+Counts, never people.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from shoal.conditions import Conditions
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
 from shoal.rpc.access import Access
 from shoal.rpc.address import parse_address
 from shoal.rpc.process import usage
+from shoal.services.conditions import Conditions
 
 _CONNECTIONS = 64  # of readers of the pages at once; beyond it 503
 
@@ -31,27 +33,36 @@ _CONNECTIONS = 64  # of readers of the pages at once; beyond it 503
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the service (shoal.service), not to uvicorn."""
+        """Signals belong to the service (shoal.services.process), not to uvicorn."""
         yield
 
 
 class _Process(Collector):
     """The names that Prometheus's own process collector has, which would leave out the workers.
 
-    Whole seconds and MiB, rounded down: CPU time in fine steps would count the reports of an open window.
+    Whole seconds and MiB, rounded down: CPU time in fine steps would count the reports of an open
+    window.
     """
 
     def collect(self) -> Iterator[Metric]:
         now = usage()
-        yield CounterMetricFamily("process_cpu_seconds", "CPU time of the service and its workers", value=now.cpu_s // 1)
-        yield GaugeMetricFamily(
-            "process_resident_memory_bytes", "Memory of the service and its workers", value=now.resident_bytes // MIB * MIB
+        yield CounterMetricFamily(
+            "process_cpu_seconds", "CPU time of the service and its workers", value=now.cpu_s // 1
         )
-        yield GaugeMetricFamily("process_start_time_seconds", "Start of the service, Unix time", value=now.started_s)
+        yield GaugeMetricFamily(
+            "process_resident_memory_bytes",
+            "Memory of the service and its workers",
+            value=now.resident_bytes // MIB * MIB,
+        )
+        yield GaugeMetricFamily(
+            "process_start_time_seconds", "Start of the service, Unix time", value=now.started_s
+        )
 
 
 class _Wrong(Collector):
-    """``shoal_ready`` is 1 exactly while /readyz says ready; ``shoal_conditions`` counts what is wrong, by code."""
+    """``shoal_ready`` is 1 exactly while /readyz says ready; ``shoal_conditions`` counts what is
+    wrong, by code.
+    """
 
     def __init__(self, conditions: Conditions) -> None:
         self._conditions = conditions
@@ -59,16 +70,20 @@ class _Wrong(Collector):
     def collect(self) -> Iterator[Metric]:
         ready = self._conditions.ready() is None
         yield GaugeMetricFamily("shoal_ready", "1 while the service can do its work", value=ready)
-        counts = GaugeMetricFamily("shoal_conditions", "What is wrong now, by code", labels=["code", "stops"])
+        counts = GaugeMetricFamily(
+            "shoal_conditions", "What is wrong now, by code", labels=["code", "stops"]
+        )
         for code, stops, count in self._conditions.counts():
             counts.add_metric([code, "yes" if stops else "no"], count)
         yield counts
 
 
 class Admin:
-    """``conditions`` is what /readyz and the metrics tell; ``status()`` gives a JSON object of counts, to which they are added.
+    """``conditions`` is what /readyz and the metrics tell; ``status()`` gives a JSON object of
+    counts, to which they are added.
 
-    /status has ``ready``, null or why not, and ``conditions``: [{"code", "subject", "message", "stops"}].
+    /status has ``ready``, null or why not, and ``conditions``: [{"code", "subject", "message",
+    "stops"}].
     """
 
     def __init__(
@@ -116,8 +131,15 @@ class Admin:
             family = socket.AF_INET6 if ":" in self._host[0] else socket.AF_INET
             listening = socket.create_server(self._host, family=family, backlog=64)
         except OSError as error:
-            reason = "another process has the port" if error.errno == errno.EADDRINUSE else error.strerror or "not possible"
-            raise ShoalError(Kind.PORT_IN_USE, f"admin_listen: cannot listen on {self._address}: {reason}: choose another port") from None
+            reason = (
+                "another process has the port"
+                if error.errno == errno.EADDRINUSE
+                else error.strerror or "not possible"
+            )
+            raise ShoalError(
+                Kind.PORT_IN_USE,
+                f"admin_listen: cannot listen on {self._address}: {reason}: choose another port",
+            ) from None
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
         port: int = listening.getsockname()[1]
         return port
@@ -132,7 +154,11 @@ class Admin:
 
     async def _ready(self, request: Request) -> Response:
         reason = self._conditions.ready()
-        return PlainTextResponse("ready\n") if reason is None else PlainTextResponse(f"{reason}\n", status_code=503)
+        return (
+            PlainTextResponse("ready\n")
+            if reason is None
+            else PlainTextResponse(f"{reason}\n", status_code=503)
+        )
 
     async def _metrics(self, request: Request) -> Response:
         pages = b"".join(generate_latest(one) for one in (self._registry, self._own, self._process))
@@ -140,4 +166,6 @@ class Admin:
 
     async def _status(self, request: Request) -> Response:
         status = self._call_status()
-        return JSONResponse({**status, "ready": self._conditions.ready(), "conditions": self._conditions.json()})
+        return JSONResponse(
+            {**status, "ready": self._conditions.ready(), "conditions": self._conditions.json()}
+        )

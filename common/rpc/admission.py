@@ -1,7 +1,9 @@
-"""Slots for calls, and room for the bytes of their messages: bounded for the server, shared fairly by its connections.
+"""Slots for calls, and room for the bytes of their messages: bounded for the server, shared fairly
+by its connections.
 
-Who holds what it was given and does not go on would leave less and less for those after it, however fairly it was shared. So a call
-whose message has not come yet makes way where somebody who holds less finds no room: it is told to come again.
+Who holds what it was given and does not go on would leave less and less for those after it, however
+fairly it was shared. So a call whose message has not come yet makes way where somebody who holds
+less finds no room: it is told to come again.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from shoal.limits import LIMITS
 from shoal.rpc.fair import Fair
 from shoal.rpc.memory import give_back
 
-_MUCH = 8  # a part of the bytes that, once it was in use and is free again, is worth giving back to the system
+# a part of the bytes that, once it was in use and is free again, is worth giving back to the system
+_MUCH = 8
 _QUIET_S = 1.0  # after the last of them
 
 
@@ -28,10 +31,13 @@ class Slot:
         self.displaced, self._gone = False, False
 
     def reserve(self, size: int, limit: asyncio.Timeout) -> None:
-        """Room for a message of that many bytes, before any of it is asked for. Raises OVERLOADED. Until ``keep`` the call may have to
-        make way: ``limit`` then ends it, and it is ``displaced``.
+        """Room for a message of that many bytes, before any of it is asked for. Raises OVERLOADED.
+        Until ``keep`` the call may have to make way: ``limit`` then ends it, and it is
+        ``displaced``.
         """
-        if not self._admission.bytes.take(self.who, size) and not self._admission.make_room(self._admission.bytes, self.who, size):
+        if not self._admission.bytes.take(self.who, size) and not self._admission.make_room(
+            self._admission.bytes, self.who, size
+        ):
             raise busy()
         self._bytes += size
         self._limit = limit
@@ -62,11 +68,15 @@ class Slot:
 
 
 class Admission:
-    """For one event loop. A connection is known by a hash while it has calls open, and by nothing afterwards."""
+    """For one event loop. A connection is known by a hash while it has calls open, and by nothing
+    afterwards.
+    """
 
     def __init__(self) -> None:
         self.calls, self.bytes = Fair(LIMITS.concurrent_calls), Fair(LIMITS.call_bytes)
-        self._reading: dict[str, dict[Slot, None]] = {}  # by connection, the oldest first: calls whose message has not come
+        self._reading: dict[
+            str, dict[Slot, None]
+        ] = {}  # by connection, the oldest first: calls whose message has not come
         self._much = False
         self._trim: asyncio.TimerHandle | None = None
 
@@ -93,7 +103,9 @@ class Admission:
                 del self._reading[slot.who]
 
     def make_room(self, what: Fair, who: str, amount: int) -> bool:
-        """Take ``amount`` for ``who`` from those who hold most, and more than ``who`` would; False: there are none."""
+        """Take ``amount`` for ``who`` from those who hold most, and more than ``who`` would; False:
+        there are none.
+        """
         while True:
             most = max(self._reading, key=what.held, default=None)
             if most is None or most == who or what.held(most) <= what.held(who) + amount:
@@ -123,4 +135,8 @@ class Admission:
 
 
 def busy() -> ShoalError:
-    return ShoalError(Kind.OVERLOADED, "too many calls are under way: try again later", retry_after_s=LIMITS.retry_after_s)
+    return ShoalError(
+        Kind.OVERLOADED,
+        "too many calls are under way: try again later",
+        retry_after_s=LIMITS.retry_after_s,
+    )

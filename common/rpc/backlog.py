@@ -1,4 +1,6 @@
-"""Work that was admitted and is not done, in seconds: what decides whether a server takes more of it."""
+"""Work that was admitted and is not done, in seconds: what decides whether a server takes more of
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +12,42 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import KIB, LIMITS
 from shoal.rpc.fair import fits
 
-_MEMORY = 0.9  # what a finished call leaves of the weight of those before it: the last ten or so say how long work takes
-_OVERBOOK = 1.5  # so many are told to come at a time that is enough for one: each comes a little later than it was told
-_FIRST_S, _FIRST_BYTES = 0.2e-6, 16 * KIB  # what is taken for the pace at first: 100 us for a frame of 512 bytes, in a call of 32
+# what a finished call leaves of the weight of those before it: the last ten or so say how long work
+# takes
+_MEMORY = 0.9
+# so many are told to come at a time that is enough for one: each comes a little later than it was
+# told
+_OVERBOOK = 1.5
+_FIRST_S, _FIRST_BYTES = (
+    0.2e-6,
+    16 * KIB,
+)  # what is taken for the pace at first: 100 us for a frame of 512 bytes, in a call of 32
 
 
 class Backlog:
-    """How much work waits. How long work takes is learnt from work that was done: nothing about the machine is configured.
+    """How much work waits. How long work takes is learnt from work that was done: nothing about the
+    machine is configured.
 
-    A call's work is taken to grow with the bytes of its message, which are known before anybody has parsed it. Seconds are those
-    of the wall clock while anything waits: two workers halve them, a slow disk lengthens them. Once ``limit_s`` seconds wait, a
-    call is refused before its message is read, which costs a hundredth of its work. A message that was on its way by then may
-    make it twice as much, no more. Shared fairly (``fair``) between the connections. For one event loop.
+    A call's work is taken to grow with the bytes of its message, which are known before anybody has
+    parsed it. Seconds are those of the wall clock while anything waits: two workers halve them, a
+    slow disk lengthens them. Once ``limit_s`` seconds wait, a call is refused before its message is
+    read, which costs a hundredth of its work. A message that was on its way by then may make it
+    twice as much, no more. Shared fairly (``fair``) between the connections. For one event loop.
     """
 
-    def __init__(self, limit_s: float = LIMITS.backlog_s, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limit_s: float = LIMITS.backlog_s, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._limit_s, self._now = limit_s, now
         self._waiting, self._held = 0, dict[str, int]()  # bytes: of all, by connection
-        self._busy_s, self._done, self._calls = _FIRST_S * _FIRST_BYTES, float(_FIRST_BYTES), 1.0  # decaying sums
+        self._busy_s, self._done, self._calls = (
+            _FIRST_S * _FIRST_BYTES,
+            float(_FIRST_BYTES),
+            1.0,
+        )  # decaying sums
         self._mark = 0.0  # when work that waits was last finished, or began to wait
-        self._booked = 0.0  # until when the server is taken, by what waits and by those who were told to come again
+        # until when the server is taken, by what waits and by those who were told to come again
+        self._booked = 0.0
 
     @property
     def seconds(self) -> float:
@@ -38,12 +56,17 @@ class Backlog:
 
     def look(self, who: str) -> None:
         """Before a message is read. Raises OVERLOADED, which says when to come again."""
-        if not fits(self._limit_s, self.seconds, self._seconds(self._held.get(who, 0)), 0.0) or self.seconds >= self._limit_s:
+        if (
+            not fits(self._limit_s, self.seconds, self._seconds(self._held.get(who, 0)), 0.0)
+            or self.seconds >= self._limit_s
+        ):
             raise self._refusal()
 
     @contextmanager
     def admit(self, who: str, size: int) -> Iterator[None]:
-        """While a message of ``size`` bytes is worked on. Raises OVERLOADED, which says when to come again."""
+        """While a message of ``size`` bytes is worked on. Raises OVERLOADED, which says when to
+        come again.
+        """
         held = self._held.get(who, 0)
         most = 2 * self._limit_s
         # Alone anything may be done, however long it takes: it would never fit otherwise.
@@ -55,7 +78,9 @@ class Backlog:
         self._held[who] = held + size
         try:
             yield
-            self._learn(size)  # not of what was refused: that says nothing about how long work takes
+            self._learn(
+                size
+            )  # not of what was refused: that says nothing about how long work takes
         finally:
             self._release(who, size)
 
@@ -76,10 +101,16 @@ class Backlog:
         return size * self._busy_s / self._done
 
     def _refusal(self) -> ShoalError:
-        """Everybody who is refused gets a time of his own, one behind the other, as if they queued."""
+        """Everybody who is refused gets a time of his own, one behind the other, as if they
+        queued.
+        """
         now = self._now()
-        self._booked = max(self._booked, now + self.seconds) + self._busy_s / self._calls / _OVERBOOK
+        self._booked = (
+            max(self._booked, now + self.seconds) + self._busy_s / self._calls / _OVERBOOK
+        )
         self._booked = min(self._booked, now + LIMITS.retry_after_most_s)
         return ShoalError(
-            Kind.OVERLOADED, "more reports wait to be opened than can be opened soon: try again later", retry_after_s=self._booked - now
+            Kind.OVERLOADED,
+            "more reports wait to be opened than can be opened soon: try again later",
+            retry_after_s=self._booked - now,
         )

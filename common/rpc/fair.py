@@ -4,11 +4,13 @@ from __future__ import annotations
 
 
 def fits(total: float, used: float, held: float, amount: float) -> bool:
-    """Whether somebody who holds ``held`` may take ``amount`` more of ``total``, of which ``used`` is taken.
+    """Whether somebody who holds ``held`` may take ``amount`` more of ``total``, of which ``used``
+    is taken.
 
-    Nobody may hold more than what nobody holds. Alone a connection gets half; n greedy ones whose calls come and go get
-    total / (n + 1) each, and as much stays free for whoever comes next. Who holds nothing may take all that is free.
-    (Dynamic thresholds with alpha = 1: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.)
+    Nobody may hold more than what nobody holds. Alone a connection gets half; n greedy ones whose
+    calls come and go get total / (n + 1) each, and as much stays free for whoever comes next. Who
+    holds nothing may take all that is free. (Dynamic thresholds with alpha = 1: Choudhury and
+    Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.)
     """
     free = total - used
     return amount <= free and (held <= 0 or held + amount <= free)

@@ -1,4 +1,6 @@
-"""grpc.health.v1.Health, of which Check alone is served: Watch would keep a call open for ever, for anybody."""
+"""grpc.health.v1.Health, of which Check alone is served: Watch would keep a call open for ever, for
+anybody.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,15 @@ _KEPT_S = 1.0  # an answer
 
 
 class Health:
-    """``names``: services; "" is the server as a whole. SERVING while ``ready`` gives None, until ``stopping``.
+    """``names``: services; "" is the server as a whole. SERVING while ``ready`` gives None, until
+    ``stopping``.
 
     ``ready`` is what /readyz tells; asked once a second at most, because anybody may ask here.
     """
 
-    def __init__(self, names: Iterable[str], monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, names: Iterable[str], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._names, self._monotonic = {"", *names}, monotonic
         self.ready: Callable[[], object] | None = None
         self.stopping = False
@@ -33,11 +38,21 @@ class Health:
         """HealthCheckRequest -> HealthCheckResponse. Raises INVALID, NOT_FOUND."""
         from grpc_health.v1 import health_pb2
 
-        if codec.parse(health_pb2.HealthCheckRequest, request, "health check").service not in self._names:
-            raise ShoalError(Kind.NOT_FOUND, "no such service here: ask for the empty name, or one that docs/WIRE.md lists")
+        if (
+            codec.parse(health_pb2.HealthCheckRequest, request, "health check").service
+            not in self._names
+        ):
+            raise ShoalError(
+                Kind.NOT_FOUND,
+                "no such service here: ask for the empty name, or one that docs/WIRE.md lists",
+            )
         now = self._monotonic()
         if self.ready is not None and now >= self._until:
             self._serving, self._until = self.ready() is None, now + _KEPT_S
         serving = self._serving and not self.stopping
-        stands = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        stands = (
+            health_pb2.HealthCheckResponse.SERVING
+            if serving
+            else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
         return health_pb2.HealthCheckResponse(status=stands).SerializeToString()

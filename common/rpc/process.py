@@ -1,4 +1,6 @@
-"""What this service takes of its machine: CPU and memory of the process and of the worker processes below it."""
+"""What this service takes of its machine: CPU and memory of the process and of the worker processes
+below it.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _STARTED = time.time()
-# Of /proc/PID/stat behind the name, counted from 0 (proc(5) counts from 1 and has two fields before).
-_TIMES = slice(11, 15)  # utime, stime, and those of children that have ended and were waited for; clock ticks
+# Of /proc/PID/stat behind the name, counted from 0 (proc(5) counts from 1 and has two fields
+# before).
+_TIMES = slice(
+    11, 15
+)  # utime, stime, and those of children that have ended and were waited for; clock ticks
 _RESIDENT = 21  # pages
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """``cpu_s``: since the start, workers that have ended included. ``resident_bytes``: pages that processes share count in each of
-    them; 0 where the system doesn't say. ``started_s``: Unix seconds.
+    """``cpu_s``: since the start, workers that have ended included. ``resident_bytes``: pages that
+    processes share count in each of them; 0 where the system doesn't say. ``started_s``: Unix
+    seconds.
     """
 
     cpu_s: float
@@ -40,5 +46,7 @@ def usage(proc: Path = Path("/proc")) -> Usage:
             continue  # it ended meanwhile, or this is not Linux
     if not seen:
         times = os.times()
-        return Usage(times.user + times.system + times.children_user + times.children_system, 0, _STARTED)
+        return Usage(
+            times.user + times.system + times.children_user + times.children_system, 0, _STARTED
+        )
     return Usage(ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE"), _STARTED)

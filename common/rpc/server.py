@@ -1,12 +1,15 @@
-"""The only way to make a gRPC server: TLS or refuse, bytes in and bytes out, every failure typed, no exception text to peers.
+"""The only way to make a gRPC server: TLS or refuse, bytes in and bytes out, every failure typed,
+no exception text to peers.
 
-Handlers get raw bytes and parse them with ``shoal.codec``, so malformed input is INVALID_ARGUMENT (the library's own
-parsing would answer UNKNOWN). Around each handler stand, outermost first: the barrier (ShoalError -> its status; anything
-else -> INTERNAL with an incident number and nothing more), a slot (``admission``), the identity check (services with ``peers``
-answer only to client certificates that carry an allowed name), the backlog, the time in which the message must come, room for
-its bytes, the size limit of the method, the deadline. All of it begins with the call's headers, before there is a message: who
-sends none, or half of one, holds a slot for a while and nothing else. Nothing here or in a handler learns a peer's
-address: connections are told apart by a keyed hash of it while they have calls open, and the hash goes nowhere else.
+Handlers get raw bytes and parse them with ``shoal.codec``, so malformed input is INVALID_ARGUMENT
+(the library's own parsing would answer UNKNOWN). Around each handler stand, outermost first: the
+barrier (ShoalError -> its status; anything else -> INTERNAL with an incident number and nothing
+more), a slot (``admission``), the identity check (services with ``peers`` answer only to client
+certificates that carry an allowed name), the backlog, the time in which the message must come, room
+for its bytes, the size limit of the method, the deadline. All of it begins with the call's headers,
+before there is a message: who sends none, or half of one, holds a slot for a while and nothing
+else. Nothing here or in a handler learns a peer's address: connections are told apart by a keyed
+hash of it while they have calls open, and the hash goes nowhere else.
 """
 
 from __future__ import annotations
@@ -53,10 +56,12 @@ StreamHandler = Callable[[AsyncIterator[bytes], Call], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A unary method (``handler``) or one that takes a stream of messages (``stream_handler``); sizes in bytes per message.
+    """A unary method (``handler``) or one that takes a stream of messages (``stream_handler``);
+    sizes in bytes per message.
 
-    ``longest_s``: seconds that a call may take once its message has come, for a stream from its beginning; 0: LIMITS.longest_call_s,
-    for a stream LIMITS.longest_stream_s. ``backlog``: where the calls of a unary method wait for their turn.
+    ``longest_s``: seconds that a call may take once its message has come, for a stream from its
+    beginning; 0: LIMITS.longest_call_s, for a stream LIMITS.longest_stream_s. ``backlog``: where
+    the calls of a unary method wait for their turn.
     """
 
     max_bytes: int
@@ -74,13 +79,17 @@ class Method:
 
     @property
     def reading_s(self) -> float:
-        """Seconds in which a message must have come, from when the call came or the message before it."""
+        """Seconds in which a message must have come, from when the call came or the message before
+        it.
+        """
         return LIMITS.read_s + self.max_bytes / LIMITS.slowest_bytes_s
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A full service name and its methods. ``peers``: names (DNS, in a client certificate) that may call; None: anybody."""
+    """A full service name and its methods. ``peers``: names (DNS, in a client certificate) that may
+    call; None: anybody.
+    """
 
     name: str
     methods: Mapping[str, Method]
@@ -93,7 +102,8 @@ def _options(max_bytes: int) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", LIMITS.reply_bytes + 1024),
         ("grpc.max_allowed_incoming_connections", LIMITS.connections),
         ("grpc.max_concurrent_streams", LIMITS.concurrent_streams),
-        # What may come of a message that nobody has asked for yet. With probes of the bandwidth gRPC would make that megabytes.
+        # What may come of a message that nobody has asked for yet. With probes of the bandwidth
+        # gRPC would make that megabytes.
         ("grpc.http2.lookahead_bytes", LIMITS.lookahead_bytes),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.max_metadata_size", LIMITS.metadata_bytes),
@@ -109,23 +119,47 @@ def _options(max_bytes: int) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", LIMITS.handshake_s * 1000),
         ("grpc.so_reuseport", 0),  # a second server must fail to bind, not take half of the traffic
         ("grpc.enable_channelz", 0),
-        ("grpc.per_message_decompression", 0),  # no decompression bombs, no lengths that depend on content ...
-        ("grpc.compression_enabled_algorithms_bitset", 1),  # ... and who compresses all the same is told UNIMPLEMENTED
+        (
+            "grpc.per_message_decompression",
+            0,
+        ),  # no decompression bombs, no lengths that depend on content ...
+        (
+            "grpc.compression_enabled_algorithms_bitset",
+            1,
+        ),  # ... and who compresses all the same is told UNIMPLEMENTED
     ]
 
 
 class RpcServer:
-    """A gRPC server at ``address`` (port 0: any free one). ``tls`` None needs insecure=True and a loopback address.
+    """A gRPC server at ``address`` (port 0: any free one). ``tls`` None needs insecure=True and a
+    loopback address.
 
     ``grpc.health.v1.Health/Check`` is served beside the services, to whom any of them is.
     """
 
-    def __init__(self, address: str, services: list[Service], tls: TlsIdentity | None, *, insecure: bool = False) -> None:
+    def __init__(
+        self,
+        address: str,
+        services: list[Service],
+        tls: TlsIdentity | None,
+        *,
+        insecure: bool = False,
+    ) -> None:
         host, _ = parse_address(address, "listen")
         if tls is None and not (insecure and is_loopback(host)):
-            raise ShoalError(Kind.CONFIG, "a server without TLS is allowed on a loopback address alone, and only when asked for by name")
-        if any(service.peers is not None for service in services) and (tls is None or tls.client_ca is None):
-            raise ShoalError(Kind.CONFIG, "a service for named peers wants TLS and the CA of the peers' certificates (client_ca)")
+            raise ShoalError(
+                Kind.CONFIG,
+                "a server without TLS is allowed on a loopback address alone, and only when asked "
+                "for by name",
+            )
+        if any(service.peers is not None for service in services) and (
+            tls is None or tls.client_ca is None
+        ):
+            raise ShoalError(
+                Kind.CONFIG,
+                "a service for named peers wants TLS and the CA of the peers' certificates "
+                "(client_ca)",
+            )
         if len({service.name for service in services}) != len(services):
             raise ShoalError(Kind.CONFIG, "a gRPC service is registered twice")
         self._address, self._services, self._tls = address, services, tls
@@ -135,7 +169,9 @@ class RpcServer:
 
     async def start(self) -> int:
         """Bind and serve; returns the port. Raises PORT_IN_USE, KEY_FILE."""
-        largest = max(method.max_bytes for service in self._services for method in service.methods.values())
+        largest = max(
+            method.max_bytes for service in self._services for method in service.methods.values()
+        )
         server = grpc.aio.server(options=_options(largest), compression=None)
         for service in (*self._services, self._checks()):
             server.add_generic_rpc_handlers((_generic(service, self.admission),))
@@ -144,7 +180,9 @@ class RpcServer:
         except (RuntimeError, ValueError):
             await server.stop(None)
             raise ShoalError(
-                Kind.PORT_IN_USE, f"cannot listen on {self._address}: another process has the port, or the address is not ours"
+                Kind.PORT_IN_USE,
+                f"cannot listen on {self._address}: another process has the port, or the address "
+                "is not ours",
             ) from None
         if port == 0:
             raise ShoalError(Kind.PORT_IN_USE, f"cannot listen on {self._address}")
@@ -156,7 +194,9 @@ class RpcServer:
         named = [service.peers for service in self._services if service.peers is not None]
         everybody = len(named) < len(self._services) or not named
         peers = None if everybody else frozenset[str]().union(*named)
-        return Service(HEALTH, {"Check": Method(LIMITS.health_bytes, handler=self.health.check)}, peers)
+        return Service(
+            HEALTH, {"Check": Method(LIMITS.health_bytes, handler=self.health.check)}, peers
+        )
 
     def _bind(self, server: grpc.aio.Server) -> int:
         if self._tls is None:
@@ -177,18 +217,24 @@ class RpcServer:
 
 
 def _generic(service: Service, admission: Admission) -> grpc.GenericRpcHandler:
-    """All methods are streams of messages to gRPC: a unary one would get its handler, and its time limit, with its message alone."""
+    """All methods are streams of messages to gRPC: a unary one would get its handler, and its time
+    limit, with its message alone.
+    """
     handlers: dict[str, Any] = {}
     for name, method in service.methods.items():
         serve = _unary(method, method.handler) if method.handler is not None else _stream(method)
-        handlers[name] = grpc.stream_unary_rpc_method_handler(_guarded(serve, service.peers, method, admission))
+        handlers[name] = grpc.stream_unary_rpc_method_handler(
+            _guarded(serve, service.peers, method, admission)
+        )
     return grpc.method_handlers_generic_handler(service.name, handlers)
 
 
 Serve = Callable[[AsyncIterator[bytes], Context, "Slot", asyncio.Timeout], Awaitable[bytes]]
 
 
-def _guarded(serve: Serve, peers: frozenset[str] | None, method: Method, admission: Admission) -> Any:  # grpc's own handler type
+def _guarded(
+    serve: Serve, peers: frozenset[str] | None, method: Method, admission: Admission
+) -> Any:  # grpc's own handler type
     async def guarded(messages: AsyncIterator[bytes], context: Context) -> bytes:
         slot: Slot | None = None
         try:
@@ -199,7 +245,12 @@ def _guarded(serve: Serve, peers: frozenset[str] | None, method: Method, admissi
             async with asyncio.timeout(method.reading_s) as limit:
                 return await serve(messages, context, slot, limit)
         except BaseException as error:  # the barrier: nothing untyped may pass
-            await _refuse(context, busy() if slot is not None and slot.displaced and isinstance(error, TimeoutError) else error)
+            await _refuse(
+                context,
+                busy()
+                if slot is not None and slot.displaced and isinstance(error, TimeoutError)
+                else error,
+            )
             raise  # not reached: abort raises
 
     return guarded
@@ -208,13 +259,18 @@ def _guarded(serve: Serve, peers: frozenset[str] | None, method: Method, admissi
 def _unary(method: Method, handler: Handler) -> Serve:
     max_bytes, backlog = method.max_bytes, method.backlog
 
-    async def one(_: AsyncIterator[bytes], context: Context, slot: Slot, limit: asyncio.Timeout) -> bytes:
+    async def one(
+        _: AsyncIterator[bytes], context: Context, slot: Slot, limit: asyncio.Timeout
+    ) -> bytes:
         slot.reserve(max_bytes, limit)
         request = await context.read()
         if not isinstance(request, bytes):
             raise ShoalError(Kind.INVALID, "the call brought no message")
         if len(request) > max_bytes:
-            raise ShoalError(Kind.OVERSIZE, f"the request is {len(request)} bytes long, at most {max_bytes} are taken")
+            raise ShoalError(
+                Kind.OVERSIZE,
+                f"the request is {len(request)} bytes long, at most {max_bytes} are taken",
+            )
         slot.keep(len(request))
         allowed = _allowed(context, method.longest_s)
         limit.reschedule(asyncio.get_running_loop().time() + allowed)
@@ -229,7 +285,9 @@ def _unary(method: Method, handler: Handler) -> Serve:
 def _stream(method: Method) -> Serve:
     handler, max_bytes = method.stream_handler, method.max_bytes
 
-    async def many(messages: AsyncIterator[bytes], context: Context, slot: Slot, limit: asyncio.Timeout) -> bytes:
+    async def many(
+        messages: AsyncIterator[bytes], context: Context, slot: Slot, limit: asyncio.Timeout
+    ) -> bytes:
         loop = asyncio.get_running_loop()
         allowed = _allowed(context, method.longest_s)
         last = loop.time() + allowed
@@ -239,7 +297,10 @@ def _stream(method: Method) -> Serve:
             async for message in messages:
                 limit.reschedule(last)
                 if len(message) > max_bytes:
-                    raise ShoalError(Kind.OVERSIZE, f"a message is {len(message)} bytes long, at most {max_bytes} are taken")
+                    raise ShoalError(
+                        Kind.OVERSIZE,
+                        f"a message is {len(message)} bytes long, at most {max_bytes} are taken",
+                    )
                 yield message
                 limit.reschedule(min(last, loop.time() + method.reading_s))
             limit.reschedule(last)
@@ -251,7 +312,8 @@ def _stream(method: Method) -> Serve:
         try:
             return await handler(stream, Call(allowed))
         except ShoalError:
-            # A refusal that meets a caller who is still writing is lost inside gRPC, which then says INTERNAL: let it finish.
+            # A refusal that meets a caller who is still writing is lost inside gRPC, which then
+            # says INTERNAL: let it finish.
             async for _ in messages:
                 pass
             raise
@@ -260,29 +322,39 @@ def _stream(method: Method) -> Serve:
 
 
 def _connection(context: Context) -> str:
-    """Stands for the connection while it lasts: a hash under a key of this process, which nothing keeps beyond the call."""
+    """Stands for the connection while it lasts: a hash under a key of this process, which nothing
+    keeps beyond the call.
+    """
     return f"{hash(context.peer()):x}"
 
 
 def _enter(context: Context, peers: frozenset[str] | None) -> None:
     """Identity, then deadline."""
     if peers is not None:
-        names = {name.decode("utf-8", "replace") for name in context.auth_context().get("peer_dns", ())}
+        names = {
+            name.decode("utf-8", "replace") for name in context.auth_context().get("peer_dns", ())
+        }
         if not names & peers:
             raise ShoalError(Kind.FORBIDDEN, "this client certificate may not call this service")
     left = context.time_remaining()
     if left is not None and left < LIMITS.smallest_deadline_s:
-        raise ShoalError(Kind.DEADLINE, "too little time is left for this call: use a longer deadline")
+        raise ShoalError(
+            Kind.DEADLINE, "too little time is left for this call: use a longer deadline"
+        )
 
 
 def _allowed(context: Context, longest_s: float) -> float:
-    """Seconds that a call has from now on. gRPC ends it too at the deadline that the caller stated."""
+    """Seconds that a call has from now on. gRPC ends it too at the deadline that the caller
+    stated.
+    """
     left = context.time_remaining()
     return min(LIMITS.default_deadline_s if left is None else left, longest_s)
 
 
 async def _refuse(context: Context, error: BaseException) -> None:
-    """End the call with a typed status. Cancellation by the caller passes on; its effects on disk stay."""
+    """End the call with a typed status. Cancellation by the caller passes on; its effects on disk
+    stay.
+    """
     if isinstance(error, asyncio.CancelledError) and context.cancelled():
         raise error
     if isinstance(error, asyncio.CancelledError):
@@ -292,7 +364,9 @@ async def _refuse(context: Context, error: BaseException) -> None:
     elif not isinstance(error, ShoalError):
         incident = secrets.token_hex(4)
         log.error("unexpected failure", incident=incident, error=error, where=_where(error))
-        error = ShoalError(Kind.INTERNAL, f"internal error, incident {incident}: its operator finds it in the log")
+        error = ShoalError(
+            Kind.INTERNAL, f"internal error, incident {incident}: its operator finds it in the log"
+        )
     trailers = [(KIND_KEY, str(error.kind.value))]
     if error.retry_after_s > 0:
         trailers.append((RETRY_KEY, str(math.ceil(error.retry_after_s * 1000))))
@@ -304,4 +378,8 @@ def _where(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return "unknown" if trace is None else f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+    return (
+        "unknown"
+        if trace is None
+        else f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+    )

@@ -1,1 +1,3 @@
-"""Secure aggregation: pads, secret sharing, the ring of neighbours, and the machines of device, shuffler and analyzer. Pure."""
+"""Secure aggregation: pads, secret sharing, the ring of neighbours, and the machines of device,
+shuffler and analyzer. Pure.
+"""

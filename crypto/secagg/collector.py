@@ -1,7 +1,9 @@
-"""One round at the analyzer, without clock, socket or disk: starts it once, adds up masked vectors, commits once, unmasks.
+"""One round at the analyzer, without clock, socket or disk: starts it once, adds up masked vectors,
+commits once, unmasks.
 
-The analyzer keeps one vector, not one per device: rows are opened and added at once. It starts one list of seats and signs one commit per
-round, whatever the shuffler asks: two commits could open what lies between them. It never learns whose row is whose.
+The analyzer keeps one vector, not one per device: rows are opened and added at once. It starts one
+list of seats and signs one commit per round, whatever the shuffler asks: two commits could open
+what lies between them. It never learns whose row is whose.
 """
 
 from __future__ import annotations
@@ -51,11 +53,13 @@ class _Begun:
 
 
 class Collector:
-    """One round. Every call may be repeated with the same bytes and then says the same; other bytes are refused as CONFLICT.
+    """One round. Every call may be repeated with the same bytes and then says the same; other bytes
+    are refused as CONFLICT.
 
-    Calls of one round must not overlap (``add_vectors`` and ``unmask`` are heavy: run them in a thread, under a lock of the round).
-    Errors leave the state as it was, but for ABORTED. Every call of a round that was aborted raises ABORTED with the reason, except
-    ``unmask``, which says it in its reply.
+    Calls of one round must not overlap (``add_vectors`` and ``unmask`` are heavy: run them in a
+    thread, under a lock of the round). Errors leave the state as it was, but for ABORTED. Every
+    call of a round that was aborted raises ABORTED with the reason, except ``unmask``, which says
+    it in its reply.
     """
 
     offered: pairwise_pb2.OpenRoundReply  # to OpenRound
@@ -64,18 +68,43 @@ class Collector:
     result: RoundSum | None  # once unmasked: store it, then send the reply, then ``forget``
 
     def __init__(
-        self, terms: RoundTerms, hpke_key: HpkePrivateKey, signing_key: SigningKey, nonce: bytes, shuffler_commitment: bytes
+        self,
+        terms: RoundTerms,
+        hpke_key: HpkePrivateKey,
+        signing_key: SigningKey,
+        nonce: bytes,
+        shuffler_commitment: bytes,
     ) -> None:
-        """``nonce``: 32 random bytes of the analyzer, secret until ``start``. Raises INVALID, MISMATCH (not the window's key)."""
+        """``nonce``: 32 random bytes of the analyzer, secret until ``start``. Raises INVALID,
+        MISMATCH (not the window's key).
+        """
         if hpke_key.config.key_id != terms.analyzer_config.key_id:
-            raise ShoalError(Kind.MISMATCH, "the analyzer's key is not the one of this window in the task's schedule: load that one")
+            raise ShoalError(
+                Kind.MISMATCH,
+                "the analyzer's key is not the one of this window in the task's schedule: load "
+                "that one",
+            )
         own = records.nonce_commitment(nonce)
-        offer = Offer(terms.task_id, terms.window, terms.analyzer_config.key_id, terms.schedule_hash, shuffler_commitment, own).encode()
+        offer = Offer(
+            terms.task_id,
+            terms.window,
+            terms.analyzer_config.key_id,
+            terms.schedule_hash,
+            shuffler_commitment,
+            own,
+        ).encode()
         self.terms = terms
-        self.offered = pairwise_pb2.OpenRoundReply(offer=offer, analyzer_signature=signing_key.sign(SigningContext.ROUND_OFFER, offer))
+        self.offered = pairwise_pb2.OpenRoundReply(
+            offer=offer, analyzer_signature=signing_key.sign(SigningContext.ROUND_OFFER, offer)
+        )
         self.offer_id = records.offer_id(offer)
         self.reason, self.result = None, None
-        self._hpke_key, self._key, self._nonce, self._shuffler_commitment = hpke_key, signing_key, nonce, shuffler_commitment
+        self._hpke_key, self._key, self._nonce, self._shuffler_commitment = (
+            hpke_key,
+            signing_key,
+            nonce,
+            shuffler_commitment,
+        )
         self._begun: _Begun | None = None
         self._done: pairwise_pb2.UnmaskRoundReply | None = None
         self._blamed: tuple[int, ...] = ()
@@ -96,25 +125,55 @@ class Collector:
     def start(self, request: pairwise_pb2.StartRoundRequest) -> pairwise_pb2.StartRoundReply:
         """Lay the ring over the shuffler's list, reveal the nonce and sign; once.
 
-        Raises INVALID, MISMATCH (offer, nonce and commitment, number of devices), CONFLICT (another list was started), ABORTED.
+        Raises INVALID, MISMATCH (offer, nonce and commitment, number of devices), CONFLICT (another
+        list was started), ABORTED.
         """
         self._not_aborted()
-        said = request.offer_id + request.shuffler_nonce + request.seats  # the first two have fixed lengths, or are refused below
+        said = (
+            request.offer_id + request.shuffler_nonce + request.seats
+        )  # the first two have fixed lengths, or are refused below
         if self._begun is not None:
             if self._begun.request != said:
-                raise ShoalError(Kind.CONFLICT, "this round was started with another list of devices: open another round")
+                raise ShoalError(
+                    Kind.CONFLICT,
+                    "this round was started with another list of devices: open another round",
+                )
             return self._begun.reply
         _match(request.offer_id == self.offer_id.raw, "this offer is not the one to be started")
         committed = records.nonce_commitment(request.shuffler_nonce)
-        _match(hmac.compare_digest(committed, self._shuffler_commitment), "the shuffler's nonce is not what it committed to")
+        _match(
+            hmac.compare_digest(committed, self._shuffler_commitment),
+            "the shuffler's nonce is not what it committed to",
+        )
         seats, plan = decode_seats(request.seats), self.terms.plan
-        _match(plan.cohort_min <= len(seats) <= plan.cohort_max, f"a round of this task has {plan.cohort_min} to {plan.cohort_max} devices")
+        _match(
+            plan.cohort_min <= len(seats) <= plan.cohort_max,
+            f"a round of this task has {plan.cohort_min} to {plan.cohort_max} devices",
+        )
         graph, list_hash = self.terms.parameters(len(seats)), Digest.of(request.seats)
-        ring = Ring(graph_seed(self.offer_id, list_hash, request.shuffler_nonce, self._nonce), seats)
-        start = Start(self.offer_id, len(seats), Digest(ring.root), request.shuffler_nonce, self._nonce, list_hash).encode()
-        reply = pairwise_pb2.StartRoundReply(start=start, analyzer_signature=self._key.sign(SigningContext.ROUND_START, start))
+        ring = Ring(
+            graph_seed(self.offer_id, list_hash, request.shuffler_nonce, self._nonce), seats
+        )
+        start = Start(
+            self.offer_id,
+            len(seats),
+            Digest(ring.root),
+            request.shuffler_nonce,
+            self._nonce,
+            list_hash,
+        ).encode()
+        reply = pairwise_pb2.StartRoundReply(
+            start=start, analyzer_signature=self._key.sign(SigningContext.ROUND_START, start)
+        )
         total = np.zeros(self.terms.dimension + plan.check_words, WORD[plan.word_bits])
-        self._begun = _Begun(said, reply, records.round_id(start), graph, tuple(seat.pad_key for seat in ring.order), total)
+        self._begun = _Begun(
+            said,
+            reply,
+            records.round_id(start),
+            graph,
+            tuple(seat.pad_key for seat in ring.order),
+            total,
+        )
         return reply
 
     @property
@@ -129,16 +188,20 @@ class Collector:
 
     @property
     def unusable(self) -> tuple[int, ...]:
-        """Indexes of delivered rows that do not open, have a wrong length, or were in the delivery before."""
+        """Indexes of delivered rows that do not open, have a wrong length, or were in the delivery
+        before.
+        """
         return () if self._begun is None else tuple(self._begun.unusable)
 
     def add_vectors(self, rows: Iterable[bytes], first: int = 0) -> tuple[int, ...]:
-        """Open sealed rows number ``first``, ``first`` + 1, ... and add them up at once; returns ``unusable``.
+        """Open sealed rows number ``first``, ``first`` + 1, ... and add them up at once; returns
+        ``unusable``.
 
-        Rows below ``self.rows`` were added before (a repeated delivery): they are compared with what came then, and skipped. A row that
-        was delivered under another number is unusable: added twice, its vector would count double. Raises TOO_EARLY, INVALID (a gap,
-        more rows than devices), CONFLICT (another row under that number, a new row after the commit), ABORTED. Rows before the one that
-        raises stay added.
+        Rows below ``self.rows`` were added before (a repeated delivery): they are compared with
+        what came then, and skipped. A row that was delivered under another number is unusable:
+        added twice, its vector would count double. Raises TOO_EARLY, INVALID (a gap, more rows than
+        devices), CONFLICT (another row under that number, a new row after the commit), ABORTED.
+        Rows before the one that raises stay added.
         """
         self._not_aborted()
         begun = self._running()
@@ -148,11 +211,19 @@ class Collector:
             digest = hashlib.sha256(row).digest()
             if index < len(begun.rows):
                 if digest != begun.rows[index]:
-                    raise ShoalError(Kind.CONFLICT, "another row was delivered under this number: deliver the same rows in the same order")
+                    raise ShoalError(
+                        Kind.CONFLICT,
+                        "another row was delivered under this number: deliver the same rows in the "
+                        "same order",
+                    )
                 continue
             if begun.commit is not None:
-                raise ShoalError(Kind.CONFLICT, "who is in the sum was signed: no vector is taken any more")
-            _require(index < len(begun.pad_keys), "more rows are delivered than the round has devices")
+                raise ShoalError(
+                    Kind.CONFLICT, "who is in the sum was signed: no vector is taken any more"
+                )
+            _require(
+                index < len(begun.pad_keys), "more rows are delivered than the round has devices"
+            )
             if digest in begun.seen or not self._add(begun, row, info):
                 begun.unusable.append(index)
             begun.rows.append(digest)
@@ -162,41 +233,69 @@ class Collector:
     def commit(self, request: pairwise_pb2.CommitRoundRequest) -> pairwise_pb2.CommitRoundReply:
         """Sign who is in the sum: as many as usable rows came; once.
 
-        Raises TOO_EARLY, BAD_SIGNATURE, INVALID, MISMATCH (round, counts, rows left out), CONFLICT (another commit was signed), ABORTED
-        (with fewer than must survive the round ends).
+        Raises TOO_EARLY, BAD_SIGNATURE, INVALID, MISMATCH (round, counts, rows left out), CONFLICT
+        (another commit was signed), ABORTED (with fewer than must survive the round ends).
         """
         self._not_aborted()
         begun = self._running()
         said = request.SerializeToString(deterministic=True)
         if begun.commit is not None:
             if begun.commit[0] != said:
-                raise ShoalError(Kind.CONFLICT, "another commit of this round was signed: there is one per round, for ever")
+                raise ShoalError(
+                    Kind.CONFLICT,
+                    "another commit of this round was signed: there is one per round, for ever",
+                )
             return begun.commit[1]
-        verify(self.terms.shuffler_key, SigningContext.ROUND_COMMIT, request.commit, request.shuffler_signature)
+        verify(
+            self.terms.shuffler_key,
+            SigningContext.ROUND_COMMIT,
+            request.commit,
+            request.shuffler_signature,
+        )
         commit, size = Commit.decode(request.commit), len(begun.pad_keys)
         _match(commit.round_id == begun.round_id, "the commit is of another round")
-        _match(len(commit.statuses) == size, f"the commit speaks of {len(commit.statuses)} devices, the round has {size}")
-        _match(list(request.left_out) == begun.unusable, "the rows left out are not the unusable ones")
-        _match(commit.alive == len(begun.rows) - len(begun.unusable), "the commit counts other vectors than were delivered")
-        _require(len(request.commitments) == size * COMMITMENT_SIZE, f"commitments are {COMMITMENT_SIZE} bytes for each device")
+        _match(
+            len(commit.statuses) == size,
+            f"the commit speaks of {len(commit.statuses)} devices, the round has {size}",
+        )
+        _match(
+            list(request.left_out) == begun.unusable, "the rows left out are not the unusable ones"
+        )
+        _match(
+            commit.alive == len(begun.rows) - len(begun.unusable),
+            "the commit counts other vectors than were delivered",
+        )
+        _require(
+            len(request.commitments) == size * COMMITMENT_SIZE,
+            f"commitments are {COMMITMENT_SIZE} bytes for each device",
+        )
         commitments = tuple(
-            request.commitments[first : first + COMMITMENT_SIZE] for first in range(0, len(request.commitments), COMMITMENT_SIZE)
+            request.commitments[first : first + COMMITMENT_SIZE]
+            for first in range(0, len(request.commitments), COMMITMENT_SIZE)
         )
         shared = [status != Status.NEVER_SHARED for status in commit.statuses]
-        _require(shared == [any(one) for one in commitments], "who shared has a commitment, and nobody else")
+        _require(
+            shared == [any(one) for one in commitments],
+            "who shared has a commitment, and nobody else",
+        )
         if commit.alive < self.terms.survivors(size):
             self.abort(Reason.TOO_FEW_VECTORS)
             raise Reason.TOO_FEW_VECTORS.error
-        reply = pairwise_pb2.CommitRoundReply(analyzer_signature=self._key.sign(SigningContext.ROUND_COMMIT, request.commit))
+        reply = pairwise_pb2.CommitRoundReply(
+            analyzer_signature=self._key.sign(SigningContext.ROUND_COMMIT, request.commit)
+        )
         begun.commit = (said, reply)
-        begun.book = ShareBook(Committed(begun.round_id, begun.graph, begun.pad_keys, commitments, commit.statuses))
+        begun.book = ShareBook(
+            Committed(begun.round_id, begun.graph, begun.pad_keys, commitments, commit.statuses)
+        )
         return reply
 
     def unmask(self, request: pairwise_pb2.UnmaskRoundRequest) -> pairwise_pb2.UnmaskRoundReply:
         """Take bundles; with ``last`` put the sum together.
 
-        Each bundle is u32be position || sealed; one that does not open is its position's fault. ``done`` in the reply: ``result`` holds
-        the sum, and must be on disk before the reply is sent. A reason: the round is aborted for good. Raises TOO_EARLY, MISMATCH, INVALID.
+        Each bundle is u32be position || sealed; one that does not open is its position's fault.
+        ``done`` in the reply: ``result`` holds the sum, and must be on disk before the reply is
+        sent. A reason: the round is aborted for good. Raises TOO_EARLY, MISMATCH, INVALID.
         """
         if self.reason is not None:
             return pairwise_pb2.UnmaskRoundReply(reason=self.reason.value, blamed=self._blamed)
@@ -206,7 +305,9 @@ class Collector:
         _match(request.round_id == begun.round_id.raw, "the shares are of another round")
         book = begun.book
         if book is None:
-            raise ShoalError(Kind.TOO_EARLY, "nobody has signed yet who is in the sum: commit first")
+            raise ShoalError(
+                Kind.TOO_EARLY, "nobody has signed yet who is in the sum: commit first"
+            )
         self._take(book, request.bundles)
         if not request.last:
             return pairwise_pb2.UnmaskRoundReply(blamed=sorted(book.blamed))
@@ -221,17 +322,22 @@ class Collector:
         return self._done
 
     def abort(self, reason: Reason) -> None:
-        """End the round without a sum and forget everything secret. Nothing happens to an ended round."""
+        """End the round without a sum and forget everything secret. Nothing happens to an ended
+        round.
+        """
         if not self.ended:
             self.reason = reason
             self._erase()
 
     def forget(self) -> None:
-        """Drop the result of an ended round. What was said stays said: repeated calls get their answers."""
+        """Drop the result of an ended round. What was said stays said: repeated calls get their
+        answers.
+        """
         if self.ended:
             self.result = None
 
-    # --- inside ---------------------------------------------------------------------------------------------------------
+    # --- inside
+    # ----------------------------------------------------------------------------------------------
 
     def _add(self, begun: _Begun, row: bytes, info: bytes) -> bool:
         try:
@@ -245,13 +351,19 @@ class Collector:
 
     def _take(self, book: ShareBook, bundles: Sequence[bytes]) -> None:
         info = shares_info(book.committed.round_id, self.terms.analyzer_config.key_id)
-        _require(all(len(one) > POSITION_SIZE for one in bundles), "sealed shares come after the position that they are from")
+        _require(
+            all(len(one) > POSITION_SIZE for one in bundles),
+            "sealed shares come after the position that they are from",
+        )
         for one in bundles:
             position = int.from_bytes(one[:POSITION_SIZE], "big")
             if position in book.answered:
                 continue
             try:
-                bundle = decode_bundle(open_sealed(self._hpke_key, one[POSITION_SIZE:], info), book.committed.graph.neighbours)
+                bundle = decode_bundle(
+                    open_sealed(self._hpke_key, one[POSITION_SIZE:], info),
+                    book.committed.graph.neighbours,
+                )
             except ShoalError:
                 book.refuse(position)
             else:
@@ -259,7 +371,11 @@ class Collector:
 
     def _sum(self, total: NDArray[np.unsignedinteger[Any]], book: ShareBook) -> RoundSum:
         """Raises ABORTED. ``total`` is used up."""
-        secrets, survivors, dimension = book.recover(), book.committed.statuses.count(Status.ALIVE), self.terms.dimension
+        secrets, survivors, dimension = (
+            book.recover(),
+            book.committed.statuses.count(Status.ALIVE),
+            self.terms.dimension,
+        )
         try:
             remove_masks(total, book.committed, secrets)
         except ShoalError:  # a pad key of small order, which no honest shuffler seats
@@ -267,14 +383,20 @@ class Collector:
         constants = words.check_constants(book.committed.round_id.raw, self.terms.plan.word_bits)
         if not words.verify_checks(total, survivors, constants):
             raise Reason.WRONG_SUM.error
-        return RoundSum(words.decode_signed(total[:dimension]), survivors, tuple(sorted(book.blamed)))
+        return RoundSum(
+            words.decode_signed(total[:dimension]), survivors, tuple(sorted(book.blamed))
+        )
 
     def _erase(self) -> None:
-        """Vectors, shares and the nonce go; what was started and committed stays, to be said again."""
+        """Vectors, shares and the nonce go; what was started and committed stays, to be said
+        again.
+        """
         self._nonce = b""
         if self._begun is not None:
             self._begun.total.fill(0)
-            self._begun.total = self._begun.total[:0].copy()  # an ended round is remembered for long: not with a vector
+            self._begun.total = self._begun.total[
+                :0
+            ].copy()  # an ended round is remembered for long: not with a vector
             self._begun.book = None
 
     def _running(self) -> _Begun:

@@ -1,19 +1,26 @@
-"""One round at the shuffler, without clock, socket or disk: who has a seat, who shared, whose vector came, who answered.
+"""One round at the shuffler, without clock, socket or disk: who has a seat, who shared, whose
+vector came, who answered.
 
 The states, each with what ends it (``tick`` looks; times are the plan's)::
 
-    JOIN      cohort_max seats, or join_s; fewer than cohort_min abort      -> STARTING   StartRound at the analyzer
+    JOIN      cohort_max seats, or join_s; fewer than cohort_min abort      -> STARTING
+    StartRound at the analyzer
     SHARE     all have shared, or share_s; fewer than must survive abort    -> CHECK
-    CHECK     all who shared can use what was dealt to them, or share_s     -> MASK; the same minimum
-    MASK      all who shared have uploaded, or mask_s; the same minimum     -> DELIVERING DeliverVectors, then COMMITTING CommitRound
+    CHECK     all who shared can use what was dealt to them, or share_s
+    -> MASK; the same minimum
+    MASK      all who shared have uploaded, or mask_s; the same minimum
+    -> DELIVERING DeliverVectors, then COMMITTING CommitRound
     ENDORSE   (strict mode) all alive have signed the commit, or half of unmask_s
-    UNMASK    all alive have answered, or unmask_s (strict mode: the other half of it) -> SUMMING UnmaskRound -> DONE
+    UNMASK
+    all alive have answered, or unmask_s (strict mode: the other half of it) -> SUMMING UnmaskRound -> DONE
 
-Who does not check in time, is found to have dealt what does not open, or says so falsely of another is left out before anybody masks,
-as if it had never shared. ABORTED can follow on each state. A round begins once and ends once; nothing of it is ever used again.
+Who does not check in time, is found to have dealt what does not open, or says so falsely of another
+is left out before anybody masks, as if it had never shared. ABORTED can follow on each state. A
+round begins once and ends once; nothing of it is ever used again.
 
-What the shuffler cannot do here, even if this code were changed: the analyzer starts one list of seats and signs one commit per
-round, devices answer one commit, and every device recomputes ring, neighbours and parameters by itself.
+What the shuffler cannot do here, even if this code were changed: the analyzer starts one list of
+seats and signs one commit per round, devices answer one commit, and every device recomputes ring,
+neighbours and parameters by itself.
 """
 
 from __future__ import annotations
@@ -39,28 +46,50 @@ from shoal.secagg import Mode
 SESSION_SIZE = 16  # bytes
 POSITION_SIZE = 4  # bytes: in front of each bundle for the analyzer, where it came from
 REQUEST_BYTES = 1 << 20  # of bundles in one UnmaskRound request
-GUILTY = "this device broke the round, by shares that do not open or by a false complaint: it has no seat in this window any more"
+GUILTY = (
+    "this device broke the round, by shares that do not open or by a false complaint: it has no "
+    "seat in this window any more"
+)
 
 
 def open_request(terms: RoundTerms, nonce: bytes) -> pairwise_pb2.OpenRoundRequest:
-    """What OpenRound is called with. ``nonce``: 32 random bytes of the shuffler, secret until StartRound. Raises INVALID."""
+    """What OpenRound is called with. ``nonce``: 32 random bytes of the shuffler, secret until
+    StartRound. Raises INVALID.
+    """
     return pairwise_pb2.OpenRoundRequest(
-        task_id=terms.task_id.raw, window=terms.window, shuffler_commitment=records.nonce_commitment(nonce)
+        task_id=terms.task_id.raw,
+        window=terms.window,
+        shuffler_commitment=records.nonce_commitment(nonce),
     )
 
 
-def countersign(terms: RoundTerms, nonce: bytes, reply: pairwise_pb2.OpenRoundReply, signing_key: SigningKey) -> pairwise_pb2.SignedOffer:
-    """The offer with both signatures, once the analyzer's signature and every field have been checked.
+def countersign(
+    terms: RoundTerms, nonce: bytes, reply: pairwise_pb2.OpenRoundReply, signing_key: SigningKey
+) -> pairwise_pb2.SignedOffer:
+    """The offer with both signatures, once the analyzer's signature and every field have been
+    checked.
 
-    Raises BAD_SIGNATURE, INVALID, MISMATCH. An analyzer that hands back the shuffler's own commitment would reveal the shuffler's
-    nonce as its own, without having chosen one: MISMATCH too.
+    Raises BAD_SIGNATURE, INVALID, MISMATCH. An analyzer that hands back the shuffler's own
+    commitment would reveal the shuffler's nonce as its own, without having chosen one: MISMATCH
+    too.
     """
     verify(terms.analyzer_key, SigningContext.ROUND_OFFER, reply.offer, reply.analyzer_signature)
     offer = Offer.decode(reply.offer)
     own = records.nonce_commitment(nonce)
-    expected = Offer(terms.task_id, terms.window, terms.analyzer_config.key_id, terms.schedule_hash, own, offer.analyzer_commitment)
+    expected = Offer(
+        terms.task_id,
+        terms.window,
+        terms.analyzer_config.key_id,
+        terms.schedule_hash,
+        own,
+        offer.analyzer_commitment,
+    )
     if offer != expected or offer.analyzer_commitment == own:
-        raise ShoalError(Kind.MISMATCH, "the analyzer offers another round than was asked for: compare task and key schedule of both")
+        raise ShoalError(
+            Kind.MISMATCH,
+            "the analyzer offers another round than was asked for: compare task and key schedule "
+            "of both",
+        )
     return pairwise_pb2.SignedOffer(
         offer=reply.offer,
         shuffler_signature=signing_key.sign(SigningContext.ROUND_OFFER, reply.offer),
@@ -69,13 +98,16 @@ def countersign(terms: RoundTerms, nonce: bytes, reply: pairwise_pb2.OpenRoundRe
 
 
 class Coordinator:
-    """One round. Every method may be called again with the same bytes: the second call changes nothing.
+    """One round. Every method may be called again with the same bytes: the second call changes
+    nothing.
 
-    The driver calls ``tick`` at least about once a second and after every device's step, does what the effects say (each may be repeated
-    until it is answered), and answers every step of a device with ``answer``. When it gives up it calls ``failed``: an analyzer that does
-    not answer is the one thing that no deadline here ends. Times are Unix seconds. Steps of devices raise, with unchanged state: NOT_FOUND
-    (unknown session), INVALID (malformed), FORBIDDEN (it broke the round), WINDOW_CLOSED (late, or not in the round any more),
-    TOO_EARLY (before its phase), CONFLICT (contradicts what that seat sent before), ABORTED (the round has ended without a sum).
+    The driver calls ``tick`` at least about once a second and after every device's step, does what
+    the effects say (each may be repeated until it is answered), and answers every step of a device
+    with ``answer``. When it gives up it calls ``failed``: an analyzer that does not answer is the
+    one thing that no deadline here ends. Times are Unix seconds. Steps of devices raise, with
+    unchanged state: NOT_FOUND (unknown session), INVALID (malformed), FORBIDDEN (it broke the
+    round), WINDOW_CLOSED (late, or not in the round any more), TOO_EARLY (before its phase),
+    CONFLICT (contradicts what that seat sent before), ABORTED (the round has ended without a sum).
     """
 
     reason: Reason | None  # why it was aborted
@@ -83,16 +115,30 @@ class Coordinator:
     offer_id: Digest
     round_id: Digest | None  # from SHARE on
     blamed: tuple[int, ...]  # positions, once the analyzer has unmasked or given up
-    guilty: set[bytes]  # sessions that broke the round: of proven bad shares, or of a false complaint
+    guilty: set[
+        bytes
+    ]  # sessions that broke the round: of proven bad shares, or of a false complaint
     left: frozenset[bytes]  # at the end: sessions that took a seat and let a phase pass
 
     def __init__(
-        self, terms: RoundTerms, offer: pairwise_pb2.SignedOffer, nonce: bytes, signing_key: SigningKey, entropy: Entropy, now: float
+        self,
+        terms: RoundTerms,
+        offer: pairwise_pb2.SignedOffer,
+        nonce: bytes,
+        signing_key: SigningKey,
+        entropy: Entropy,
+        now: float,
     ) -> None:
         """``offer`` from ``countersign``. The join phase begins ``now``."""
         self.terms, self.offer = terms, offer
         self.offer_id = records.offer_id(offer.offer)
-        self.reason, self.round_id, self.blamed, self.guilty, self.left = None, None, (), set(), frozenset()
+        self.reason, self.round_id, self.blamed, self.guilty, self.left = (
+            None,
+            None,
+            (),
+            set(),
+            frozenset(),
+        )
         self._nonce, self._key, self._entropy = nonce, signing_key, entropy
         self._analyzer_commitment = Offer.decode(offer.offer).analyzer_commitment
         self._seating = Seating(terms, self.offer_id)
@@ -111,11 +157,15 @@ class Coordinator:
         return self._state in (State.DONE, State.ABORTED)
 
     def deadline(self) -> float | None:
-        """When the present phase is over at the latest; None while the analyzer is asked, and at the end."""
+        """When the present phase is over at the latest; None while the analyzer is asked, and at
+        the end.
+        """
         return self._deadline if self._state in WITH_DEVICES else None
 
     def counts(self) -> dict[str, int]:
-        """For logs and metrics: how many seats have come how far. After the end: the seats and the vectors that were taken."""
+        """For logs and metrics: how many seats have come how far. After the end: the seats and the
+        vectors that were taken.
+        """
         seats = self._seating
         return {
             "joined": len(seats),
@@ -127,26 +177,33 @@ class Coordinator:
             "answered": sum(m.bundle is not None for m in seats),
         }
 
-    # --- steps of devices ---------------------------------------------------------------------------------------------
+    # --- steps of devices
+    # ---------------------------------------------------------------------------------------------
 
     def invite(self, now: float) -> pairwise_pb2.Answer:
-        """To Ask: the offer while the round takes devices; else phase NONE and when to ask again."""
+        """To Ask: the offer while the round takes devices; else phase NONE and when to ask
+        again.
+        """
         if not self._takes_devices(now):
             return pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_NONE, wait_ms=WAIT_MOST_MS)
         return pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_JOIN, offer=self.offer)
 
     def identify(self, join: pairwise_pb2.Join, now: float) -> bytes:
-        """The device key of a Join for this round, certificate and signature verified; changes nothing.
+        """The device key of a Join for this round, certificate and signature verified; changes
+        nothing.
 
-        Raises NOT_FOUND (another round's offer), INVALID, UNAUTHENTICATED (certificate), BAD_SIGNATURE.
+        Raises NOT_FOUND (another round's offer), INVALID, UNAUTHENTICATED (certificate),
+        BAD_SIGNATURE.
         """
         return self._seating.identify(join, now)
 
     def join(self, session: bytes, join: pairwise_pb2.Join, now: float) -> bytes:
-        """Take a seat; returns the device key (the driver remembers it: one admission per device and window).
+        """Take a seat; returns the device key (the driver remembers it: one admission per device
+        and window).
 
-        Raises what ``identify`` raises, CONFLICT (the device has a seat under another session, the session another Join, a one-time
-        key is in use), WINDOW_CLOSED (ask for the next round), ABORTED.
+        Raises what ``identify`` raises, CONFLICT (the device has a seat under another session, the
+        session another Join, a one-time key is in use), WINDOW_CLOSED (ask for the next round),
+        ABORTED.
         """
         self._not_aborted()
         _require(len(session) == SESSION_SIZE, f"a session is {SESSION_SIZE} random bytes")
@@ -155,11 +212,15 @@ class Coordinator:
             _same(held.join, join, "join")
             return held.device_key
         if not self._takes_devices(now):
-            raise ShoalError(Kind.WINDOW_CLOSED, "this round takes no more devices: ask for the next one")
+            raise ShoalError(
+                Kind.WINDOW_CLOSED, "this round takes no more devices: ask for the next one"
+            )
         return self._seating.take(session, join, now)
 
     def shares(self, session: bytes, message: pairwise_pb2.Shares, now: float) -> None:
-        """A ciphertext for each neighbour in ring order, and the commitment to the self mask's seed. Raises BAD_SIGNATURE too."""
+        """A ciphertext for each neighbour in ring order, and the commitment to the self mask's
+        seed. Raises BAD_SIGNATURE too.
+        """
         member = self._member(session)
         shares = (message.ciphertexts, message.commitment, message.signature)
         if member.shares is not None:
@@ -167,16 +228,23 @@ class Coordinator:
             return
         self._must_be(State.SHARE, now)
         count = self._seating.graph.neighbours
-        _require(len(shares[0]) == count * CIPHERTEXT_SIZE, f"in this round a device sends {count} shares of {CIPHERTEXT_SIZE} bytes")
-        _require(len(shares[1]) == COMMITMENT_SIZE and any(shares[1]), "a commitment is a SHA-256 digest")
+        _require(
+            len(shares[0]) == count * CIPHERTEXT_SIZE,
+            f"in this round a device sends {count} shares of {CIPHERTEXT_SIZE} bytes",
+        )
+        _require(
+            len(shares[1]) == COMMITMENT_SIZE and any(shares[1]), "a commitment is a SHA-256 digest"
+        )
         signed = dealt_bytes(self._started_id, member.position, shares[1], shares[0])
         verify(member.device_key, SigningContext.ROUND_SHARES, signed, shares[2])
         member.shares = shares
 
     def check(self, session: bytes, message: pairwise_pb2.Check, now: float) -> Dispute | None:
-        """The device can use all that was dealt to it; or a complaint. Without evidence it asks for what the neighbour signed.
+        """The device can use all that was dealt to it; or a complaint. Without evidence it asks for
+        what the neighbour signed.
 
-        Returns what is to be judged, if there is evidence: give what ``Dispute.dealer_is_guilty``, which takes long, says to ``judged``.
+        Returns what is to be judged, if there is evidence: give what ``Dispute.dealer_is_guilty``,
+        which takes long, says to ``judged``.
         """
         member, complaint = self._member(session), message.complaint
         if member.checked and not message.HasField("complaint"):
@@ -191,13 +259,19 @@ class Coordinator:
         return dispute if complaint.shared else None
 
     def judged(self, session: bytes, dispute: Dispute, *, dealer_is_guilty: bool) -> bytes | None:
-        """The verdict over a complaint of this seat: who is guilty loses its seat. Returns its session; None if it has lost it before.
+        """The verdict over a complaint of this seat: who is guilty loses its seat. Returns its
+        session; None if it has lost it before.
 
-        After the phase, or the round, nothing happens any more: others may have masked with the pads of who would go.
+        After the phase, or the round, nothing happens any more: others may have masked with the
+        pads of who would go.
         """
         if self._state is not State.CHECK:
             return None
-        loser = self._seating.order[dispute.dealer] if dealer_is_guilty else self._seating.members[session]
+        loser = (
+            self._seating.order[dispute.dealer]
+            if dealer_is_guilty
+            else self._seating.members[session]
+        )
         if loser.shares is None:
             return None
         loser.leave()
@@ -205,7 +279,9 @@ class Coordinator:
         return loser.session
 
     def expects_upload(self, session: bytes, now: float) -> bool:
-        """True if this seat's vector is wanted now; False if it has come. Raises like every step. Ask before a chunk is kept."""
+        """True if this seat's vector is wanted now; False if it has come. Raises like every step.
+        Ask before a chunk is kept.
+        """
         member = self._member(session)
         if member.upload is not None:
             return False
@@ -214,10 +290,11 @@ class Coordinator:
         return True
 
     def uploaded(self, session: bytes, digest: Digest, now: float) -> None:
-        """The seat's upload is complete, ``terms.sealed_vector_bytes`` long, and has this SHA-256. The caller keeps the bytes.
+        """The seat's upload is complete, ``terms.sealed_vector_bytes`` long, and has this SHA-256.
+        The caller keeps the bytes.
 
-        A late one is refused (WINDOW_CLOSED), and the caller drops it: once the pads of a device that counts as lost are known, its
-        own mask alone stands before its vector.
+        A late one is refused (WINDOW_CLOSED), and the caller drops it: once the pads of a device
+        that counts as lost are known, its own mask alone stands before its vector.
         """
         if self.expects_upload(session, now):
             self._member(session).upload = digest
@@ -232,26 +309,36 @@ class Coordinator:
             return
         self._must_be(State.ENDORSE, now)
         self._has_part(member)
-        verify(member.device_key, SigningContext.ROUND_ENDORSE, self._commit.record, message.signature)
+        verify(
+            member.device_key, SigningContext.ROUND_ENDORSE, self._commit.record, message.signature
+        )
         member.endorsement = message.signature
 
     def unmask(self, session: bytes, message: pairwise_pb2.Unmask, now: float) -> None:
-        """The shares that the device holds of its neighbours, sealed for the analyzer: of one length for every device."""
+        """The shares that the device holds of its neighbours, sealed for the analyzer: of one
+        length for every device.
+        """
         member = self._member(session)
         if member.bundle is not None:
             _same(member.bundle, message.sealed, "bundle of shares")
             return
         self._must_be(State.UNMASK, now)
         self._has_part(member)
-        size = bundle_size(self._seating.graph.neighbours) + self.terms.analyzer_config.suite.overhead
-        _require(len(message.sealed) == size, f"the sealed shares of a device are {size} bytes long in this round")
+        size = (
+            bundle_size(self._seating.graph.neighbours) + self.terms.analyzer_config.suite.overhead
+        )
+        _require(
+            len(message.sealed) == size,
+            f"the sealed shares of a device are {size} bytes long in this round",
+        )
         member.bundle = message.sealed
 
     def answer(self, session: bytes, now: float, received: int = 0) -> pairwise_pb2.Answer:
-        """What Poll, and every other step of this seat, is answered with. ``received``: bytes held of an incomplete upload.
+        """What Poll, and every other step of this seat, is answered with. ``received``: bytes held
+        of an incomplete upload.
 
-        An aborted round is answered with phase ABORTED, kind ABORTED and the reason; a seat that was too late for a phase with kind
-        WINDOW_CLOSED. Raises NOT_FOUND.
+        An aborted round is answered with phase ABORTED, kind ABORTED and the reason; a seat that
+        was too late for a phase with kind WINDOW_CLOSED. Raises NOT_FOUND.
         """
         member, state = self._known(session), self._state
         if state is State.ABORTED:
@@ -270,7 +357,9 @@ class Coordinator:
             answer.started.CopyFrom(self._seating.started_for(member, self._start))
         elif state is State.CHECK and (dealt := self._seating.dealt_by(member.suspect)) is not None:
             answer.dealt.CopyFrom(dealt)
-        elif (state is State.CHECK and not member.checked) or (state is State.MASK and member.upload is None):
+        elif (state is State.CHECK and not member.checked) or (
+            state is State.MASK and member.upload is None
+        ):
             answer.roster.CopyFrom(self._seating.roster_for(member))
         elif state is State.ENDORSE and member.endorsement is None:
             answer.commit.CopyFrom(self._commit)
@@ -279,14 +368,19 @@ class Coordinator:
             answer.endorsements.extend(self._seating.endorsements_for(member))
         return answer
 
-    # --- time, and the analyzer's answers -------------------------------------------------------------------------------
+    # --- time, and the analyzer's answers
+    # -------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[Effect]:
         """Go on if the phase is complete or over. Returns what to do, once per change."""
         seats, plan, over = self._seating, self.terms.plan, now >= self._deadline
         match self._state:
             case State.JOIN if over or len(seats) >= plan.cohort_max:
-                return self._ask_start() if len(seats) >= plan.cohort_min else self.failed(Reason.TOO_FEW_JOINED)
+                return (
+                    self._ask_start()
+                    if len(seats) >= plan.cohort_min
+                    else self.failed(Reason.TOO_FEW_JOINED)
+                )
             case State.SHARE if over or all(m.shares for m in seats):
                 return self._with_who_shared(State.CHECK, now + plan.share_s)
             case State.CHECK if over or all(m.checked for m in seats if m.shares):
@@ -305,28 +399,51 @@ class Coordinator:
         return []
 
     def started(self, reply: pairwise_pb2.StartRoundReply, now: float) -> list[Effect]:
-        """The analyzer's start, compared with the shuffler's own computation. A wrong one ends the round (DISAGREE)."""
+        """The analyzer's start, compared with the shuffler's own computation. A wrong one ends the
+        round (DISAGREE).
+        """
         if self._state is not State.STARTING:
             return []
         seats = self._seating.seats()
         try:
-            verify(self.terms.analyzer_key, SigningContext.ROUND_START, reply.start, reply.analyzer_signature)
+            verify(
+                self.terms.analyzer_key,
+                SigningContext.ROUND_START,
+                reply.start,
+                reply.analyzer_signature,
+            )
             start = Start.decode(reply.start)
             list_hash = Digest.of(encode_seats(seats))
-            ring = Ring(graph_seed(self.offer_id, list_hash, self._nonce, start.analyzer_nonce), seats)
-            expected = Start(self.offer_id, len(seats), Digest(ring.root), self._nonce, start.analyzer_nonce, list_hash)
+            ring = Ring(
+                graph_seed(self.offer_id, list_hash, self._nonce, start.analyzer_nonce), seats
+            )
+            expected = Start(
+                self.offer_id,
+                len(seats),
+                Digest(ring.root),
+                self._nonce,
+                start.analyzer_nonce,
+                list_hash,
+            )
             _require(start == expected, "the start is not of the round that was asked for")
-            _require(records.nonce_commitment(start.analyzer_nonce) == self._analyzer_commitment, "the nonce is not that of the offer")
+            _require(
+                records.nonce_commitment(start.analyzer_nonce) == self._analyzer_commitment,
+                "the nonce is not that of the offer",
+            )
         except ShoalError:
             return self.failed(Reason.DISAGREE)
         self._seating.lay(ring, self.terms.parameters(len(seats)))
         self.round_id = records.round_id(reply.start)
-        self._start = self._signed(SigningContext.ROUND_START, reply.start, reply.analyzer_signature)
+        self._start = self._signed(
+            SigningContext.ROUND_START, reply.start, reply.analyzer_signature
+        )
         self._enter(State.SHARE, now + self.terms.plan.share_s)
         return []
 
     def delivered(self, reply: pairwise_pb2.VectorsReply, now: float) -> list[Effect]:
-        """Which rows the analyzer could not use: they count as lost. The commit is made of the rest, once."""
+        """Which rows the analyzer could not use: they count as lost. The commit is made of the
+        rest, once.
+        """
         if self._state is not State.DELIVERING or self.round_id is None:
             return []
         unusable = set(reply.unusable)
@@ -351,16 +468,25 @@ class Coordinator:
         return [AskCommit(request)]
 
     def committed(self, reply: pairwise_pb2.CommitRoundReply, now: float) -> list[Effect]:
-        """The analyzer's signature over the commit. Devices see the commit from now on, and not before."""
+        """The analyzer's signature over the commit. Devices see the commit from now on, and not
+        before.
+        """
         if self._state is not State.COMMITTING:
             return []
         try:
-            verify(self.terms.analyzer_key, SigningContext.ROUND_COMMIT, self._commit.record, reply.analyzer_signature)
+            verify(
+                self.terms.analyzer_key,
+                SigningContext.ROUND_COMMIT,
+                self._commit.record,
+                reply.analyzer_signature,
+            )
         except ShoalError:
             return self.failed(Reason.DISAGREE)
         self._commit.analyzer_signature = reply.analyzer_signature
         plan = self.terms.plan
-        if plan.mode is Mode.STRICT:  # the plan has no time of its own for it: both halves together are unmask_s
+        if (
+            plan.mode is Mode.STRICT
+        ):  # the plan has no time of its own for it: both halves together are unmask_s
             self._enter(State.ENDORSE, now + plan.unmask_s / 2)
         else:
             self._enter(State.UNMASK, now + plan.unmask_s)
@@ -370,7 +496,9 @@ class Coordinator:
         """The end: the sum is on the analyzer's disk, or why there is none."""
         if self._state is not State.SUMMING:
             return []
-        self.blamed = tuple(sorted({position for position in reply.blamed if position < len(self._seating)}))
+        self.blamed = tuple(
+            sorted({position for position in reply.blamed if position < len(self._seating)})
+        )
         if not reply.done and not reply.reason:
             return self.failed(Reason.DISAGREE)
         self.reason = None if reply.done else Reason.of(reply.reason)
@@ -385,14 +513,17 @@ class Coordinator:
         self._end(State.ABORTED)
         return [End(reason)]
 
-    # --- inside ---------------------------------------------------------------------------------------------------------
+    # --- inside
+    # ----------------------------------------------------------------------------------------------
 
     def _enter(self, state: State, deadline: float = math.inf) -> None:
         self._state, self._deadline = state, deadline
 
     def _with_who_shared(self, state: State, deadline: float) -> list[Effect]:
         """Go on with them, if they are enough."""
-        if sum(m.shares is not None for m in self._seating) < self.terms.survivors(len(self._seating)):
+        if sum(m.shares is not None for m in self._seating) < self.terms.survivors(
+            len(self._seating)
+        ):
             return self.failed(Reason.TOO_FEW_SHARED)
         self._enter(state, deadline)
         return []
@@ -400,11 +531,15 @@ class Coordinator:
     @property
     def _started_id(self) -> Digest:
         if self.round_id is None:
-            raise ShoalError(Kind.TOO_EARLY, "the round has not begun: poll, and do what the answer says")
+            raise ShoalError(
+                Kind.TOO_EARLY, "the round has not begun: poll, and do what the answer says"
+            )
         return self.round_id
 
     def _end(self, state: State) -> None:
-        """Nothing of the round is kept but who had a seat, so that polls are answered, and who left it."""
+        """Nothing of the round is kept but who had a seat, so that polls are answered, and who left
+        it.
+        """
         self.left = self._seating.unfinished(self._state, self.reason)
         self._enter(state)
         self._seating.clear()
@@ -417,7 +552,15 @@ class Coordinator:
         except ShoalError:  # never for a task that passed lint: it looks at every cohort
             return self.failed(Reason.OTHER)
         self._enter(State.STARTING)
-        return [AskStart(pairwise_pb2.StartRoundRequest(offer_id=self.offer_id.raw, shuffler_nonce=self._nonce, seats=encode_seats(seats)))]
+        return [
+            AskStart(
+                pairwise_pb2.StartRoundRequest(
+                    offer_id=self.offer_id.raw,
+                    shuffler_nonce=self._nonce,
+                    seats=encode_seats(seats),
+                )
+            )
+        ]
 
     def _deliver(self) -> list[Effect]:
         rows = [member.session for member in self._seating if member.upload is not None]
@@ -428,23 +571,38 @@ class Coordinator:
         return [Deliver(self._rows)]
 
     def _ask_unmask(self) -> list[Effect]:
-        answered = [m.position.to_bytes(POSITION_SIZE, "big") + m.bundle for m in self._seating if m.bundle is not None]
+        answered = [
+            m.position.to_bytes(POSITION_SIZE, "big") + m.bundle
+            for m in self._seating
+            if m.bundle is not None
+        ]
         bundles = shuffled(answered, self._entropy)
         if len(bundles) < self._seating.graph.threshold or self.round_id is None:
             return self.failed(Reason.TOO_FEW_SHARES)
         self._enter(State.SUMMING)
         each = max(1, REQUEST_BYTES // len(bundles[0]))
         groups = [bundles[first : first + each] for first in range(0, len(bundles), each)]
-        requests = [pairwise_pb2.UnmaskRoundRequest(round_id=self.round_id.raw, bundles=group) for group in groups]
+        requests = [
+            pairwise_pb2.UnmaskRoundRequest(round_id=self.round_id.raw, bundles=group)
+            for group in groups
+        ]
         requests[-1].last = True
         return [AskUnmask(tuple(requests))]
 
-    def _signed(self, context: SigningContext, record: bytes, analyzer: bytes) -> pairwise_pb2.SignedRecord:
+    def _signed(
+        self, context: SigningContext, record: bytes, analyzer: bytes
+    ) -> pairwise_pb2.SignedRecord:
         own = self._key.sign(context, record)
-        return pairwise_pb2.SignedRecord(record=record, shuffler_signature=own, analyzer_signature=analyzer)
+        return pairwise_pb2.SignedRecord(
+            record=record, shuffler_signature=own, analyzer_signature=analyzer
+        )
 
     def _takes_devices(self, now: float) -> bool:
-        return self._state is State.JOIN and now < self._deadline and len(self._seating) < self.terms.plan.cohort_max
+        return (
+            self._state is State.JOIN
+            and now < self._deadline
+            and len(self._seating) < self.terms.plan.cohort_max
+        )
 
     @property
     def _error(self) -> ShoalError:
@@ -457,7 +615,10 @@ class Coordinator:
     def _known(self, session: bytes) -> Member:
         member = self._seating.members.get(session)
         if member is None:
-            raise ShoalError(Kind.NOT_FOUND, "no seat of that session in this round: drop the round, ask for another")
+            raise ShoalError(
+                Kind.NOT_FOUND,
+                "no seat of that session in this round: drop the round, ask for another",
+            )
         return member
 
     def _member(self, session: bytes) -> Member:
@@ -467,9 +628,15 @@ class Coordinator:
 
     def _must_be(self, state: State, now: float) -> None:
         if self._state.value < state.value:
-            raise ShoalError(Kind.TOO_EARLY, "the round has not come to that step: poll, and do what the answer says")
+            raise ShoalError(
+                Kind.TOO_EARLY,
+                "the round has not come to that step: poll, and do what the answer says",
+            )
         if self._state is not state or now >= self._deadline:
-            raise ShoalError(Kind.WINDOW_CLOSED, "too late for that step of the round: the device counts as lost in it")
+            raise ShoalError(
+                Kind.WINDOW_CLOSED,
+                "too late for that step of the round: the device counts as lost in it",
+            )
 
     def _has_part(self, member: Member) -> None:
         if member.session in self.guilty:
@@ -481,7 +648,11 @@ class Coordinator:
     def _late(self, member: Member) -> str:
         """Why this seat has no part in the present phase, or ""."""
         for since, came, what in (
-            (State.CHECK, member.shares is not None, "shares, or its check of the others' shares, did not come in time"),
+            (
+                State.CHECK,
+                member.shares is not None,
+                "shares, or its check of the others' shares, did not come in time",
+            ),
             (State.DELIVERING, member.upload is not None, "vector did not come in time"),
             (State.ENDORSE, member.alive, "vector could not be opened by the analyzer"),
         ):
@@ -492,7 +663,10 @@ class Coordinator:
 
 def _same(held: object, new: object, what: str) -> None:
     if held != new:
-        raise ShoalError(Kind.CONFLICT, f"this seat sent another {what} before: send the same bytes again, never others")
+        raise ShoalError(
+            Kind.CONFLICT,
+            f"this seat sent another {what} before: send the same bytes again, never others",
+        )
 
 
 def _require(condition: bool, message: str) -> None:

@@ -1,4 +1,6 @@
-"""What a round at the shuffler wants done: the calls to the analyzer that ``Coordinator`` asks its driver for."""
+"""What a round at the shuffler wants done: the calls to the analyzer that ``Coordinator`` asks its
+driver for.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ class AskStart:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Stream the complete uploads of these sessions to DeliverVectors, in this order; give the reply to ``delivered``.
+    """Stream the complete uploads of these sessions to DeliverVectors, in this order; give the
+    reply to ``delivered``.
 
     The order is uniformly random, and the same at every attempt.
     """
@@ -36,7 +39,8 @@ class AskCommit:
 class AskUnmask:
     """Call UnmaskRound with each request in order; give the reply to the last one to ``unmasked``.
 
-    Each holds at most ``coordinator.REQUEST_BYTES`` of bundles. A reply with a reason goes to ``unmasked`` at once, whichever it answers.
+    Each holds at most ``coordinator.REQUEST_BYTES`` of bundles. A reply with a reason goes to
+    ``unmasked`` at once, whichever it answers.
     """
 
     requests: tuple[pairwise_pb2.UnmaskRoundRequest, ...]

@@ -1,12 +1,15 @@
-"""Pads: what hides a vector until the sum is made. Agreement, key derivation, and AES-256-CTR added to words in place.
+"""Pads: what hides a vector until the sum is made. Agreement, key derivation, and AES-256-CTR added
+to words in place.
 
-Two neighbours derive the same stream from X25519 (RFC 7748) and HKDF-SHA256 (RFC 5869); one adds it, the other subtracts
-it, so it cancels in the sum. The round id is the salt: the same two keys in another round give another stream. A stream
-key is ``key (32) || IV (16)``; the pad is AES-256-CTR (NIST SP 800-38A section 6.5, IV = first counter block, counted as
-one big-endian number) of zeros, read as little-endian words.
+Two neighbours derive the same stream from X25519 (RFC 7748) and HKDF-SHA256 (RFC 5869); one adds
+it, the other subtracts it, so it cancels in the sum. The round id is the salt: the same two keys in
+another round give another stream. A stream key is ``key (32) || IV (16)``; the pad is AES-256-CTR
+(NIST SP 800-38A section 6.5, IV = first counter block, counted as one big-endian number) of zeros,
+read as little-endian words.
 
-Streams run modulo 2^w for w = 16, 32, 64 and nothing else. All bits of a uniform pad word count, so a masked word is
-uniform; any other modulus would need rejection, or would leave a bias that shows the value.
+Streams run modulo 2^w for w = 16, 32, 64 and nothing else. All bits of a uniform pad word count, so
+a masked word is uniform; any other modulus would need rejection, or would leave a bias that shows
+the value.
 """
 
 from __future__ import annotations
@@ -29,20 +32,25 @@ PUBLIC_SIZE = 32  # bytes of an X25519 public key
 SEED_SIZE = 32  # bytes of a self mask's or a single pad's seed
 STREAM_KEY_SIZE = 48  # bytes: AES-256 key, then the first counter block
 
-WORD: Mapping[int, np.dtype[Any]] = MappingProxyType({16: np.dtype("<u2"), 32: np.dtype("<u4"), 64: np.dtype("<u8")})
+WORD: Mapping[int, np.dtype[Any]] = MappingProxyType(
+    {16: np.dtype("<u2"), 32: np.dtype("<u4"), 64: np.dtype("<u8")}
+)
 """The dtype of a masked word of so many bits: unsigned, little-endian on every machine."""
 
 _AES_KEY_SIZE = 32  # bytes
 _HASH_SIZE = 32  # bytes of SHA-256
 _FIELD_PRIME = (1 << 255) - 19  # of Curve25519
-# Large, because every chunk costs about a microsecond of calls; small enough to stay in a core's second- or third-level cache
-# between the cipher that writes it and the addition that reads it. Measured: flat from 256 KiB to 1 MiB.
+# Large, because every chunk costs about a microsecond of calls; small enough to stay in a core's
+# second- or third-level cache between the cipher that writes it and the addition that reads it.
+# Measured: flat from 256 KiB to 1 MiB.
 _CHUNK = 512 * 1024  # bytes; a multiple of every word size
 _ZEROS = memoryview(bytes(_CHUNK))
 
 
 def hkdf(salt: bytes, secret: bytes, info: bytes, size: int) -> bytes:
-    """HKDF-SHA256 (RFC 5869): ``size`` bytes, 1 to 8160. Written with two or three HMAC calls, because it runs per neighbour."""
+    """HKDF-SHA256 (RFC 5869): ``size`` bytes, 1 to 8160. Written with two or three HMAC calls,
+    because it runs per neighbour.
+    """
     if not 1 <= size <= 255 * _HASH_SIZE:
         raise ShoalError(Kind.INVALID, f"HKDF-SHA256 gives 1 to {255 * _HASH_SIZE} bytes")
     extracted = hmac.digest(salt, secret, "sha256")
@@ -58,37 +66,48 @@ def hkdf(salt: bytes, secret: bytes, info: bytes, size: int) -> bytes:
 def agree(private: X25519PrivateKey, public: bytes) -> bytes:
     """The X25519 shared secret, 32 bytes.
 
-    Raises INVALID for a wrong length; for a point of small order, whose shared secret is zero for every private key (RFC
-    7748 section 6.1), so that everybody would know the pad; and for a second spelling of a point (a number of 2^255 - 19 or
-    above, or the unused top bit set): keys that differ as bytes then differ as points, and no key is on a list twice.
+    Raises INVALID for a wrong length; for a point of small order, whose shared secret is zero for
+    every private key (RFC 7748 section 6.1), so that everybody would know the pad; and for a second
+    spelling of a point (a number of 2^255 - 19 or above, or the unused top bit set): keys that
+    differ as bytes then differ as points, and no key is on a list twice.
     """
     _check_key(public, "an X25519 public key")
     if int.from_bytes(public, "little") >= _FIELD_PRIME:
-        raise ShoalError(Kind.INVALID, "an X25519 public key is not in its one canonical form: its sender must make a new key")
+        raise ShoalError(
+            Kind.INVALID,
+            "an X25519 public key is not in its one canonical form: its sender must make a new key",
+        )
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise ShoalError(Kind.INVALID, "an X25519 public key has small order: everybody would know the shared secret") from None
+        raise ShoalError(
+            Kind.INVALID,
+            "an X25519 public key has small order: everybody would know the shared secret",
+        ) from None
 
 
 def sign_of(own: bytes, other: bytes) -> int:
     """+1 if this device adds the pad that it shares with ``other``, -1 if it subtracts it.
 
-    The device with the bytewise smaller pad key adds. It depends on the two keys alone, never on arrival or position.
-    Raises INVALID for a wrong length or equal keys.
+    The device with the bytewise smaller pad key adds. It depends on the two keys alone, never on
+    arrival or position. Raises INVALID for a wrong length or equal keys.
     """
     _check_key(own, "a pad key")
     _check_key(other, "a pad key")
     if own == other:
-        raise ShoalError(Kind.INVALID, "two devices of a round have the same pad key: their pad would not cancel")
+        raise ShoalError(
+            Kind.INVALID, "two devices of a round have the same pad key: their pad would not cancel"
+        )
     return 1 if own < other else -1
 
 
 def pair_stream_key(shared: bytes, round_id: Digest, a: bytes, b: bytes) -> bytes:
-    """The stream key of the pad between the devices with pad keys ``a`` and ``b``, in any order. 48 bytes, secret.
+    """The stream key of the pad between the devices with pad keys ``a`` and ``b``, in any order. 48
+    bytes, secret.
 
-    HKDF-SHA256(salt = round id, ikm = shared, info = "shoal/v1/secagg/pad" 0x00 lo hi), lo the bytewise smaller key.
-    ``shared`` from ``agree``. Raises INVALID for a wrong length or equal keys.
+    HKDF-SHA256(salt = round id, ikm = shared, info = "shoal/v1/secagg/pad" 0x00 lo hi), lo the
+    bytewise smaller key. ``shared`` from ``agree``. Raises INVALID for a wrong length or equal
+    keys.
     """
     _check_secret(shared, "shared secret")
     low, high = (a, b) if sign_of(a, b) == 1 else (b, a)
@@ -96,9 +115,11 @@ def pair_stream_key(shared: bytes, round_id: Digest, a: bytes, b: bytes) -> byte
 
 
 def self_stream_key(seed: bytes, round_id: Digest, pad_key: bytes) -> bytes:
-    """The stream key of a device's own mask, which stands between a late vector and whoever knows all its pair pads.
+    """The stream key of a device's own mask, which stands between a late vector and whoever knows
+    all its pair pads.
 
-    HKDF-SHA256(salt = round id, ikm = seed (32), info = "shoal/v1/secagg/self-pad" 0x00 pad_key). Raises INVALID.
+    HKDF-SHA256(salt = round id, ikm = seed (32), info = "shoal/v1/secagg/self-pad" 0x00 pad_key).
+    Raises INVALID.
     """
     _check_secret(seed, "seed")
     _check_key(pad_key, "a pad key")
@@ -108,14 +129,22 @@ def self_stream_key(seed: bytes, round_id: Digest, pad_key: bytes) -> bytes:
 def single_stream_key(seed: bytes, task_id: TaskId, window: int) -> bytes:
     """The stream key of the one pad of helper mode.
 
-    HKDF-SHA256(salt = task id, ikm = seed (32), info = "shoal/v1/secagg/single-pad" 0x00 u32be(window)). Raises INVALID.
+    HKDF-SHA256(salt = task id, ikm = seed (32), info = "shoal/v1/secagg/single-pad" 0x00
+    u32be(window)). Raises INVALID.
     """
     _check_secret(seed, "seed")
-    return hkdf(task_id.raw, seed, b"shoal/v1/secagg/single-pad\x00" + u32(window, "window"), STREAM_KEY_SIZE)
+    return hkdf(
+        task_id.raw,
+        seed,
+        b"shoal/v1/secagg/single-pad\x00" + u32(window, "window"),
+        STREAM_KEY_SIZE,
+    )
 
 
 class _Scratch(threading.local):
-    """One chunk of pad per thread: allocating it for every call would cost as much as a small pad."""
+    """One chunk of pad per thread: allocating it for every call would cost as much as a small
+    pad.
+    """
 
     def __init__(self) -> None:
         self.memory = bytearray(_CHUNK)
@@ -129,20 +158,25 @@ _scratch = _Scratch()
 def apply(words: NDArray[np.unsignedinteger[Any]], stream_key: bytes, sign: int) -> None:
     """Add (``sign`` +1) or subtract (-1) the pad of a stream key in place, modulo 2^w.
 
-    ``words``: one dimension, C-contiguous, writeable, little-endian unsigned words of 16, 32 or 64 bits (``WORD``).
-    Nothing is changed if INVALID is raised. Threads may work on different vectors at the same time; the cipher runs
-    without the interpreter lock. The last chunk of pad stays in the thread's scratch memory until the next call.
+    ``words``: one dimension, C-contiguous, writeable, little-endian unsigned words of 16, 32 or 64
+    bits (``WORD``). Nothing is changed if INVALID is raised. Threads may work on different vectors
+    at the same time; the cipher runs without the interpreter lock. The last chunk of pad stays in
+    the thread's scratch memory until the next call.
     """
     pad, flags = _scratch.words.get(words.dtype), words.flags
     if pad is None or words.ndim != 1 or not flags.c_contiguous or not flags.writeable:
         raise ShoalError(
-            Kind.INVALID, "a pad is added to one contiguous, writeable vector of unsigned 16, 32 or 64-bit little-endian words"
+            Kind.INVALID,
+            "a pad is added to one contiguous, writeable vector of unsigned 16, 32 or 64-bit "
+            "little-endian words",
         )
     if sign not in (1, -1):
         raise ShoalError(Kind.INVALID, "a pad is added (+1) or subtracted (-1)")
     if len(stream_key) != STREAM_KEY_SIZE:
         raise ShoalError(Kind.INVALID, f"a stream key is {STREAM_KEY_SIZE} bytes long")
-    stream = Cipher(algorithms.AES(stream_key[:_AES_KEY_SIZE]), modes.CTR(stream_key[_AES_KEY_SIZE:])).encryptor()
+    stream = Cipher(
+        algorithms.AES(stream_key[:_AES_KEY_SIZE]), modes.CTR(stream_key[_AES_KEY_SIZE:])
+    ).encryptor()
     combine = np.add if sign == 1 else np.subtract
     view, step = _scratch.view, len(pad)
     whole, rest = divmod(len(words), step)

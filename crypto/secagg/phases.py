@@ -1,4 +1,6 @@
-"""The states of a round at the shuffler, what devices see of them, and how long they wait between polls."""
+"""The states of a round at the shuffler, what devices see of them, and how long they wait between
+polls.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +48,18 @@ PHASE = {
 }
 """As devices see them: while the analyzer is asked, the phase before seems to go on."""
 
-WITH_DEVICES = frozenset({State.JOIN, State.SHARE, State.CHECK, State.MASK, State.ENDORSE, State.UNMASK})
+WITH_DEVICES = frozenset(
+    {State.JOIN, State.SHARE, State.CHECK, State.MASK, State.ENDORSE, State.UNMASK}
+)
 """Those that wait for devices, and so have a deadline."""
 
 
 def wait_ms(session: bytes, state: State, plan: PairwisePlan, left_s: float) -> int:
     """When a device should ask again, in milliseconds.
 
-    A twentieth of the phase, or half of what is left of it (``left_s``, seconds), whichever is less, within fixed bounds; spread by
-    up to a quarter either way, by session and state, so that not all devices ask at once.
+    A twentieth of the phase, or half of what is left of it (``left_s``, seconds), whichever is
+    less, within fixed bounds; spread by up to a quarter either way, by session and state, so that
+    not all devices ask at once.
     """
     lengths = {
         pairwise_pb2.PHASE_JOIN: plan.join_s,
@@ -68,7 +73,13 @@ def wait_ms(session: bytes, state: State, plan: PairwisePlan, left_s: float) -> 
 
 
 def refusal(error: ShoalError) -> pairwise_pb2.Answer:
-    """The Answer that tells a device why its step was refused, and when to try again: nothing else."""
-    phase = pairwise_pb2.PHASE_ABORTED if error.kind is Kind.ABORTED else pairwise_pb2.PHASE_UNSPECIFIED
+    """The Answer that tells a device why its step was refused, and when to try again: nothing
+    else.
+    """
+    phase = (
+        pairwise_pb2.PHASE_ABORTED if error.kind is Kind.ABORTED else pairwise_pb2.PHASE_UNSPECIFIED
+    )
     wait_ms = int(error.retry_after_s * 1000)
-    return pairwise_pb2.Answer(phase=phase, kind=error.kind.value, reason=error.message, wait_ms=wait_ms)
+    return pairwise_pb2.Answer(
+        phase=phase, kind=error.kind.value, reason=error.message, wait_ms=wait_ms
+    )

@@ -1,4 +1,5 @@
-"""The three records of a round that shuffler and analyzer both sign: offer, start, commit. Bytes and back, strictly.
+"""The three records of a round that shuffler and analyzer both sign: offer, start, commit. Bytes
+and back, strictly.
 
 Signatures and ids are over the bytes as received, never over a re-serialization.
 """
@@ -33,7 +34,9 @@ class Status(IntEnum):
 
 @unique
 class Reason(Enum):
-    """Why a round ended without a sum: a fixed line each, on the wire and in logs, that names no device."""
+    """Why a round ended without a sum: a fixed line each, on the wire and in logs, that names no
+    device.
+    """
 
     TOO_FEW_JOINED = "too few devices joined"
     TOO_FEW_SHARED = "too few devices shared their secrets"
@@ -50,7 +53,9 @@ class Reason(Enum):
 
     @classmethod
     def of(cls, text: str) -> Reason:
-        """The reason of that text; OTHER for one that this version does not know: a peer's text is never shown."""
+        """The reason of that text; OTHER for one that this version does not know: a peer's text is
+        never shown.
+        """
         return next((reason for reason in cls if reason.value == text), cls.OTHER)
 
     @classmethod
@@ -61,7 +66,9 @@ class Reason(Enum):
     @property
     def error(self) -> ShoalError:
         """Kind ABORTED, to be raised."""
-        return ShoalError(Kind.ABORTED, f"the round was aborted: {self.value}; nothing of it is counted")
+        return ShoalError(
+            Kind.ABORTED, f"the round was aborted: {self.value}; nothing of it is counted"
+        )
 
 
 def _hash(label: str, *parts: bytes) -> bytes:
@@ -81,7 +88,9 @@ def offer_id(offer: bytes) -> Digest:
 
 
 def round_id(start: bytes) -> Digest:
-    """SHA-256("shoal/v1/secagg/round" 0x00 start bytes): binds offer, seats, ring and both nonces."""
+    """SHA-256("shoal/v1/secagg/round" 0x00 start bytes): binds offer, seats, ring and both
+    nonces.
+    """
     return Digest(_hash("round", start))
 
 
@@ -98,7 +107,10 @@ class Offer:
 
     def __post_init__(self) -> None:
         _require(0 <= self.window < LIMITS.windows, "offer: its window is out of range")
-        _require(len(self.shuffler_commitment) == len(self.analyzer_commitment) == 32, "offer: commitments are 32 bytes long")
+        _require(
+            len(self.shuffler_commitment) == len(self.analyzer_commitment) == 32,
+            "offer: commitments are 32 bytes long",
+        )
 
     def encode(self) -> bytes:
         return pairwise_pb2.Offer(
@@ -138,8 +150,13 @@ class Start:
     list_hash: Digest
 
     def __post_init__(self) -> None:
-        _require(2 <= self.devices <= LIMITS.cohort, f"start: a round has 2 to {LIMITS.cohort} devices")
-        _require(len(self.shuffler_nonce) == len(self.analyzer_nonce) == NONCE_SIZE, "start: nonces are 32 bytes long")
+        _require(
+            2 <= self.devices <= LIMITS.cohort, f"start: a round has 2 to {LIMITS.cohort} devices"
+        )
+        _require(
+            len(self.shuffler_nonce) == len(self.analyzer_nonce) == NONCE_SIZE,
+            "start: nonces are 32 bytes long",
+        )
 
     def encode(self) -> bytes:
         return pairwise_pb2.Start(
@@ -175,7 +192,10 @@ class Commit:
     statuses: bytes
 
     def __post_init__(self) -> None:
-        _require(2 <= len(self.statuses) <= LIMITS.cohort, f"commit: a round has 2 to {LIMITS.cohort} devices")
+        _require(
+            2 <= len(self.statuses) <= LIMITS.cohort,
+            f"commit: a round has 2 to {LIMITS.cohort} devices",
+        )
         _require(not self.statuses.translate(None, bytes(Status)), "commit: a status is 0, 1 or 2")
 
     @property
@@ -183,9 +203,9 @@ class Commit:
         return self.statuses.count(Status.ALIVE)
 
     def encode(self) -> bytes:
-        return pairwise_pb2.Commit(version=VERSION, round_id=self.round_id.raw, statuses=self.statuses).SerializeToString(
-            deterministic=True
-        )
+        return pairwise_pb2.Commit(
+            version=VERSION, round_id=self.round_id.raw, statuses=self.statuses
+        ).SerializeToString(deterministic=True)
 
     @classmethod
     def decode(cls, data: bytes) -> Commit:
@@ -195,8 +215,17 @@ class Commit:
         return cls(Digest(message.round_id), message.statuses)
 
 
-def verify_both(context: SigningContext, record: bytes, shuffler_key: bytes, shuffler: bytes, analyzer_key: bytes, analyzer: bytes) -> None:
-    """Return if shuffler and analyzer both signed these bytes in this context; else raise BAD_SIGNATURE."""
+def verify_both(
+    context: SigningContext,
+    record: bytes,
+    shuffler_key: bytes,
+    shuffler: bytes,
+    analyzer_key: bytes,
+    analyzer: bytes,
+) -> None:
+    """Return if shuffler and analyzer both signed these bytes in this context; else raise
+    BAD_SIGNATURE.
+    """
     verify(shuffler_key, context, record, shuffler)
     verify(analyzer_key, context, record, analyzer)
 
@@ -207,8 +236,15 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _strict(message: Message, version: int, what: str) -> None:
-    """A version and fields that this program knows, all of them: two readers must not understand one record differently."""
-    _require(version == VERSION, f"{what}: version {version} is not known here (this program reads version {VERSION})")
+    """A version and fields that this program knows, all of them: two readers must not understand
+    one record differently.
+    """
+    _require(
+        version == VERSION,
+        f"{what}: version {version} is not known here (this program reads version {VERSION})",
+    )
     before = message.ByteSize()
     message.DiscardUnknownFields()
-    _require(message.ByteSize() == before, f"{what}: it has fields that version {VERSION} does not know")
+    _require(
+        message.ByteSize() == before, f"{what}: it has fields that version {VERSION} does not know"
+    )

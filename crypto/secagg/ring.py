@@ -1,14 +1,17 @@
-"""Who is whose neighbour: the devices of a round on a ring, each joined with the k/2 next ones on either side (a Harary graph).
+"""Who is whose neighbour: the devices of a round on a ring, each joined with the k/2 next ones on
+either side (a Harary graph).
 
-A seat's place follows from tag = SHA-256("shoal/v1/secagg/tag" 0x00 seed seat), in ascending order of tags. The seed is made
-of a nonce of the shuffler and a nonce of the analyzer, both committed before anybody joined, and of the list of all seats with their
-keys: whoever knows at most one of the nonces cannot place a device beside another, and whoever knows both can only try lists
-(the strict mode's 80 bits are for that). The seat follows from the device's certified identity: a device that
-took two seats in one round would stand beside itself, where its neighbours see one tag twice.
+A seat's place follows from tag = SHA-256("shoal/v1/secagg/tag" 0x00 seed seat), in ascending order
+of tags. The seed is made of a nonce of the shuffler and a nonce of the analyzer, both committed
+before anybody joined, and of the list of all seats with their keys: whoever knows at most one of
+the nonces cannot place a device beside another, and whoever knows both can only try lists (the
+strict mode's 80 bits are for that). The seat follows from the device's certified identity: a device
+that took two seats in one round would stand beside itself, where its neighbours see one tag twice.
 
-A device sees k + 1 leaves of the ring and one range proof (``shoal.crypto.secagg.merkle``). The leaves are consecutive, so
-nobody can leave out the neighbours that it does not like: a shuffler picks no neighbour. If k >= n - 1 the graph
-is complete, everybody is a neighbour of everybody, and the arc is the ring.
+A device sees k + 1 leaves of the ring and one range proof
+(``shoal.crypto.secagg.primitives.merkle``). The leaves are consecutive, so nobody can leave out the
+neighbours that it does not like: a shuffler picks no neighbour. If k >= n - 1 the graph is
+complete, everybody is a neighbour of everybody, and the arc is the ring.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from shoal.crypto.secagg import merkle
+from shoal.crypto.secagg.primitives import merkle
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.limits import LIMITS
@@ -40,7 +43,9 @@ def _require(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One device in one round, all public: its pseudonym ``seat`` and its one-time X25519 keys, 32 bytes each. Raises INVALID."""
+    """One device in one round, all public: its pseudonym ``seat`` and its one-time X25519 keys, 32
+    bytes each. Raises INVALID.
+    """
 
     seat: bytes
     pad_key: bytes
@@ -59,7 +64,8 @@ class Seat:
 
 
 def seat_of(offer_id: Digest, device_key: bytes) -> bytes:
-    """SHA-256("shoal/v1/secagg/seat" 0x00 offer_id device_key): a pseudonym of one round, the same however often the device joins it.
+    """SHA-256("shoal/v1/secagg/seat" 0x00 offer_id device_key): a pseudonym of one round, the same
+    however often the device joins it.
 
     ``device_key``: the certified Ed25519 public key, 32 bytes. Raises INVALID.
     """
@@ -67,8 +73,12 @@ def seat_of(offer_id: Digest, device_key: bytes) -> bytes:
     return _hash(b"seat", offer_id.raw, device_key)
 
 
-def graph_seed(offer_id: Digest, list_hash: Digest, shuffler_nonce: bytes, analyzer_nonce: bytes) -> bytes:
-    """SHA-256("shoal/v1/secagg/graph" 0x00 offer_id list_hash nonce_S nonce_A): 32 bytes. Nonces are 32 bytes. Raises INVALID."""
+def graph_seed(
+    offer_id: Digest, list_hash: Digest, shuffler_nonce: bytes, analyzer_nonce: bytes
+) -> bytes:
+    """SHA-256("shoal/v1/secagg/graph" 0x00 offer_id list_hash nonce_S nonce_A): 32 bytes. Nonces
+    are 32 bytes. Raises INVALID.
+    """
     _require(len(shuffler_nonce) == len(analyzer_nonce) == 32, "a round's nonce is 32 random bytes")
     return _hash(b"graph", offer_id.raw, list_hash.raw, shuffler_nonce, analyzer_nonce)
 
@@ -79,14 +89,18 @@ def tag(seed: bytes, seat: bytes) -> bytes:
 
 
 def encode_seats(seats: Sequence[Seat]) -> bytes:
-    """The list of all seats, 96 bytes each, in ascending order of ``seat``. Raises INVALID as ``decode_seats``."""
+    """The list of all seats, 96 bytes each, in ascending order of ``seat``. Raises INVALID as
+    ``decode_seats``.
+    """
     ordered = sorted(seats, key=lambda one: one.seat)
     _check_list(ordered)
     return b"".join(one.leaf for one in ordered)
 
 
 def decode_seats(data: bytes) -> tuple[Seat, ...]:
-    """Raises INVALID unless the seats are 2 to LIMITS.cohort, strictly ascending (no device twice), and all their keys distinct."""
+    """Raises INVALID unless the seats are 2 to LIMITS.cohort, strictly ascending (no device twice),
+    and all their keys distinct.
+    """
     _require(len(data) % LEAF_SIZE == 0, f"a list of seats has {LEAF_SIZE} bytes for each")
     _require(len(data) <= LIMITS.cohort * LEAF_SIZE, f"a round has 2 to {LIMITS.cohort} devices")
     parts = [data[i : i + LEAF_SIZE] for i in range(0, len(data), LEAF_SIZE)]
@@ -107,11 +121,15 @@ def _check_list(seats: Sequence[Seat]) -> None:
 def _check_keys(seats: Sequence[Seat]) -> None:
     """No key twice, neither as pad key nor as share key, of one device or of two.
 
-    Compared as points, not as bytes: X25519 ignores the highest bit and reduces modulo 2^255 - 19 (RFC 7748 section 5), so that one
-    point has several encodings, and a device could otherwise reflect another's key.
+    Compared as points, not as bytes: X25519 ignores the highest bit and reduces modulo 2^255 - 19
+    (RFC 7748 section 5), so that one point has several encodings, and a device could otherwise
+    reflect another's key.
     """
     keys = {_point(key) for one in seats for key in (one.pad_key, one.share_key)}
-    _require(len(keys) == 2 * len(seats), "two keys of a round are equal: every device makes two fresh ones")
+    _require(
+        len(keys) == 2 * len(seats),
+        "two keys of a round are equal: every device makes two fresh ones",
+    )
 
 
 def _point(key: bytes) -> int:
@@ -120,17 +138,23 @@ def _point(key: bytes) -> int:
 
 def _check_graph(n: int, k: int, position: int) -> None:
     _require(2 <= n <= LIMITS.cohort, f"a round has 2 to {LIMITS.cohort} devices")
-    _require(k >= n - 1 or (k >= 2 and k % 2 == 0), "neighbours are an even number, half on either side, or everybody")
+    _require(
+        k >= n - 1 or (k >= 2 and k % 2 == 0),
+        "neighbours are an even number, half on either side, or everybody",
+    )
     _require(0 <= position < n, f"a position on this ring is 0 to {n - 1}")
 
 
 def _arc(n: int, k: int, position: int) -> tuple[int, int]:
-    """(start, count) of the leaves that a device sees: k + 1 around its own, or all n from position 0."""
+    """(start, count) of the leaves that a device sees: k + 1 around its own, or all n from position
+    0.
+    """
     return (0, n) if k >= n - 1 else ((position - k // 2) % n, k + 1)
 
 
 def neighbour_positions(n: int, k: int, position: int) -> tuple[int, ...]:
-    """Whom the device at ``position`` pads and shares with: position - k/2 .. position + k/2 modulo n without itself, in this order.
+    """Whom the device at ``position`` pads and shares with: position - k/2 .. position + k/2 modulo
+    n without itself, in this order.
 
     With k >= n - 1 everybody else, in ascending order. The relation is symmetric. Raises INVALID.
     """
@@ -140,13 +164,25 @@ def neighbour_positions(n: int, k: int, position: int) -> tuple[int, ...]:
 
 
 def place_of(n: int, k: int, position: int, neighbour: int) -> int:
-    """Where ``neighbour`` stands in ``neighbour_positions(n, k, position)``, without a list: 0 to k - 1. Raises INVALID if it is none."""
+    """Where ``neighbour`` stands in ``neighbour_positions(n, k, position)``, without a list: 0 to k
+    - 1. Raises INVALID if it is none.
+    """
     _check_graph(n, k, position)
     if k >= n - 1:
-        place = neighbour - (neighbour > position) if 0 <= neighbour < n and neighbour != position else -1
+        place = (
+            neighbour - (neighbour > position)
+            if 0 <= neighbour < n and neighbour != position
+            else -1
+        )
     else:
-        before = (neighbour - position + k // 2) % n  # from the arc's lower end, the device itself counted
-        place = before - (before > k // 2) if 0 <= neighbour < n and before <= k and before != k // 2 else -1
+        before = (
+            neighbour - position + k // 2
+        ) % n  # from the arc's lower end, the device itself counted
+        place = (
+            before - (before > k // 2)
+            if 0 <= neighbour < n and before <= k and before != k // 2
+            else -1
+        )
     _require(place >= 0, "these two devices are no neighbours on the ring")
     return place
 
@@ -160,7 +196,9 @@ class Ring:
     root: bytes  # 32 bytes
 
     def __init__(self, seed: bytes, seats: Sequence[Seat]) -> None:
-        """``seats`` in any order. Raises INVALID for a device or a key that occurs twice, or too few or too many devices."""
+        """``seats`` in any order. Raises INVALID for a device or a key that occurs twice, or too
+        few or too many devices.
+        """
         _check_list(sorted(seats, key=lambda one: one.seat))
         self.order = tuple(sorted(seats, key=lambda one: tag(seed, one.seat)))
         self._places = {one.seat: position for position, one in enumerate(self.order)}
@@ -173,7 +211,9 @@ class Ring:
     def position_of(self, seat: bytes) -> int:
         """Of the device with this pseudonym, from 0. Raises INVALID if it has no place here."""
         if seat not in self._places:
-            raise ShoalError(Kind.INVALID, "this seat is not on the ring: its device did not join the round")
+            raise ShoalError(
+                Kind.INVALID, "this seat is not on the ring: its device did not join the round"
+            )
         return self._places[seat]
 
     def arc(self, position: int, k: int) -> list[int]:
@@ -181,23 +221,37 @@ class Ring:
         return list(neighbour_positions(len(self.order), k, position))
 
     def proof(self, position: int, k: int) -> list[bytes]:
-        """What leads from the leaves of the arc (with the device's own) to the root; empty if they are all. Raises INVALID."""
+        """What leads from the leaves of the arc (with the device's own) to the root; empty if they
+        are all. Raises INVALID.
+        """
         _check_graph(len(self.order), k, position)
         return self._tree.range_proof(*_arc(len(self.order), k, position))
 
 
-def verify_arc(root: bytes, n: int, k: int, position: int, leaves: Sequence[Seat], seed: bytes, proof: Sequence[bytes]) -> None:
-    """Return if ``leaves`` are what stands around ``position`` on the ring with that root, in the ring's order; else raise.
+def verify_arc(
+    root: bytes,
+    n: int,
+    k: int,
+    position: int,
+    leaves: Sequence[Seat],
+    seed: bytes,
+    proof: Sequence[bytes],
+) -> None:
+    """Return if ``leaves`` are what stands around ``position`` on the ring with that root, in the
+    ring's order; else raise.
 
-    ``leaves``: the device's own and its neighbours', in ring order from the arc's lower end (position - k/2 modulo n); with
-    k >= n - 1 all n by position. ``seed``: recomputed by the device from both nonces (``graph_seed``). Checked:
+    ``leaves``: the device's own and its neighbours', in ring order from the arc's lower end
+    (position - k/2 modulo n); with k >= n - 1 all n by position. ``seed``: recomputed by the device
+    from both nonces (``graph_seed``). Checked:
 
-    * INVALID: numbers out of range, a wrong number of leaves or hashes, two equal keys (also the device's own, also in
-      another encoding), and tags that do not rise strictly with the position. The tags are compared by position, so an arc
-      that goes round the ring's end falls exactly once, from position n - 1 to 0, and no seat stands in it twice.
+    * INVALID: numbers out of range, a wrong number of leaves or hashes, two equal keys (also the
+      device's own, also in another encoding), and tags that do not rise strictly with the position.
+      The tags are compared by position, so an arc that goes round the ring's end falls exactly
+      once, from position n - 1 to 0, and no seat stands in it twice.
     * BAD_SIGNATURE: the leaves do not lead to the root.
 
-    Not checked here: that the seats belong to certified devices, and that ``root`` and ``n`` are signed.
+    Not checked here: that the seats belong to certified devices, and that ``root`` and ``n`` are
+    signed.
     """
     _check_graph(n, k, position)
     start, count = _arc(n, k, position)
@@ -211,4 +265,8 @@ def verify_arc(root: bytes, n: int, k: int, position: int, leaves: Sequence[Seat
     _check_keys(leaves)
     found = merkle.root_of_range(n, start, [merkle.leaf_hash(one.leaf) for one in leaves], proof)
     if not hmac.compare_digest(found, root):
-        raise ShoalError(Kind.BAD_SIGNATURE, "the neighbours are not those of the signed ring: leave this round and tell its shuffler")
+        raise ShoalError(
+            Kind.BAD_SIGNATURE,
+            "the neighbours are not those of the signed ring: leave this round and tell its "
+            "shuffler",
+        )

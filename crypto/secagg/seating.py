@@ -1,7 +1,8 @@
-"""Who sits where in a round, as the shuffler sees it: seats, one-time keys, the ring, and what each seat has sent.
+"""Who sits where in a round, as the shuffler sees it: seats, one-time keys, the ring, and what each
+seat has sent.
 
-Nothing here decides about phases or time; ``Coordinator`` does. Device keys stay here: the analyzer sees seats, which are pseudonyms
-of this round.
+Nothing here decides about phases or time; ``Coordinator`` does. Device keys stay here: the analyzer
+sees seats, which are pseudonyms of this round.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from shoal.crypto.enrolment import verify_certificate
-from shoal.crypto.secagg.agreement_proof import on_curve
+from shoal.crypto.admission.enrolment import verify_certificate
 from shoal.crypto.secagg.complaints import Dispute
 from shoal.crypto.secagg.pads import PUBLIC_SIZE, agree
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.phases import State
+from shoal.crypto.secagg.primitives.agreement_proof import on_curve
 from shoal.crypto.secagg.records import Reason, Status
 from shoal.crypto.secagg.ring import Ring, Seat, neighbour_positions, place_of, seat_of
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, COMMITMENT_SIZE
@@ -26,9 +27,12 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
 
-# Whether a point is of low order does not depend on the scalar that multiplies it, so any scalar will do to look.
+# Whether a point is of low order does not depend on the scalar that multiplies it, so any scalar
+# will do to look.
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(31) + b"\x40")
-_BEFORE_CHECK = frozenset({State.JOIN, State.STARTING, State.SHARE})  # the phase in which devices share is not over
+_BEFORE_CHECK = frozenset(
+    {State.JOIN, State.STARTING, State.SHARE}
+)  # the phase in which devices share is not over
 _BEFORE_DELIVERY = _BEFORE_CHECK | {State.CHECK, State.MASK}
 
 
@@ -41,7 +45,9 @@ class Member:
     join: pairwise_pb2.Join
     seat: Seat
     position: int = -1
-    shares: tuple[bytes, bytes, bytes] | None = None  # a ciphertext for each neighbour, one after the other; commitment; signature
+    shares: tuple[bytes, bytes, bytes] | None = (
+        None  # a ciphertext for each neighbour, one after the other; commitment; signature
+    )
     checked: bool = False  # can use what was dealt to it
     suspect: int | None = None  # position of the neighbour whose word it wants to see
     upload: Digest | None = None
@@ -75,27 +81,41 @@ class Seating:
     def __iter__(self) -> Iterator[Member]:
         return iter(self.members.values())
 
-    # --- taking seats -------------------------------------------------------------------------------------------------
+    # --- taking seats
+    # ----------------------------------------------------------------------------------------------
 
     def identify(self, join: pairwise_pb2.Join, now: float) -> bytes:
-        """The device key of a Join for this round. Raises NOT_FOUND, INVALID, UNAUTHENTICATED, BAD_SIGNATURE. Changes nothing.
+        """The device key of a Join for this round. Raises NOT_FOUND, INVALID, UNAUTHENTICATED,
+        BAD_SIGNATURE. Changes nothing.
 
-        The certificate must hold until the round's last second: each neighbour looks at it by its own clock and gives up the round
-        if it does not hold, so one that is about to expire would cost k others their seats.
+        The certificate must hold until the round's last second: each neighbour looks at it by its
+        own clock and gives up the round if it does not hold, so one that is about to expire would
+        cost k others their seats.
         """
         if join.offer_id != self.offer_id.raw:
             raise ShoalError(Kind.NOT_FOUND, "this round is not open: ask for the one that is")
-        _require(len(join.pad_key) == len(join.share_key) == PUBLIC_SIZE, f"a join has two keys of {PUBLIC_SIZE} bytes")
+        _require(
+            len(join.pad_key) == len(join.share_key) == PUBLIC_SIZE,
+            f"a join has two keys of {PUBLIC_SIZE} bytes",
+        )
         until = now + self.terms.plan.seconds
-        device_key = verify_certificate(join.certificate, self.terms.enrolment_key, now, until=until).device_key
-        verify(device_key, SigningContext.ROUND_KEYS, join.offer_id + join.pad_key + join.share_key, join.signature)
+        device_key = verify_certificate(
+            join.certificate, self.terms.enrolment_key, now, until=until
+        ).device_key
+        verify(
+            device_key,
+            SigningContext.ROUND_KEYS,
+            join.offer_id + join.pad_key + join.share_key,
+            join.signature,
+        )
         return device_key
 
     def take(self, session: bytes, join: pairwise_pb2.Join, now: float) -> bytes:
-        """A seat for the device, whose key is returned. Raises what ``identify`` raises, and CONFLICT.
+        """A seat for the device, whose key is returned. Raises what ``identify`` raises, and
+        CONFLICT.
 
-        A key of low order or in a second spelling would make its neighbours give up the round, and with a share key on the curve's
-        twist nobody could prove anything against it: INVALID here.
+        A key of low order or in a second spelling would make its neighbours give up the round, and
+        with a share key on the curve's twist nobody could prove anything against it: INVALID here.
         """
         device_key = self.identify(join, now)
         if device_key in self._devices:
@@ -105,7 +125,10 @@ class Seating:
         _require(on_curve(join.share_key), "a share key is not on Curve25519: make keys by X25519")
         keys = {join.pad_key, join.share_key}
         if len(keys) < 2 or not self._one_time_keys.isdisjoint(keys):
-            raise ShoalError(Kind.CONFLICT, "a key of this join is in use already: make two new ones for each round")
+            raise ShoalError(
+                Kind.CONFLICT,
+                "a key of this join is in use already: make two new ones for each round",
+            )
         copy = pairwise_pb2.Join()
         copy.CopyFrom(join)
         self._devices.add(device_key)
@@ -115,7 +138,9 @@ class Seating:
         return device_key
 
     def seats(self) -> list[Seat]:
-        """In order of arrival, for ``encode_seats`` and ``Ring``, whose orders say nothing about who came first."""
+        """In order of arrival, for ``encode_seats`` and ``Ring``, whose orders say nothing about
+        who came first.
+        """
         return [member.seat for member in self.members.values()]
 
     def lay(self, ring: Ring, graph: GraphParameters) -> None:
@@ -125,7 +150,8 @@ class Seating:
         self.order = tuple(sorted(self.members.values(), key=lambda member: member.position))
         self._laid = (ring, graph)
 
-    # --- on the ring ----------------------------------------------------------------------------------------------------
+    # --- on the ring
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def graph(self) -> GraphParameters:
@@ -139,43 +165,67 @@ class Seating:
     @property
     def commitments(self) -> bytes:
         """32 bytes per position: to the seeds of self masks; zeros of those who did not share."""
-        return b"".join(bytes(COMMITMENT_SIZE) if member.shares is None else member.shares[1] for member in self.order)
+        return b"".join(
+            bytes(COMMITMENT_SIZE) if member.shares is None else member.shares[1]
+            for member in self.order
+        )
 
     def started_for(self, member: Member, start: pairwise_pb2.SignedRecord) -> pairwise_pb2.Started:
         """The member's neighbours and the proof that they are its neighbours."""
         ring, graph = self._circle
         neighbours = [
             pairwise_pb2.Neighbour(
-                certificate=one.join.certificate, pad_key=one.join.pad_key, share_key=one.join.share_key, signature=one.join.signature
+                certificate=one.join.certificate,
+                pad_key=one.join.pad_key,
+                share_key=one.join.share_key,
+                signature=one.join.signature,
             )
             for one in self._neighbours(member)
         ]
         proof = ring.proof(member.position, graph.neighbours)
-        return pairwise_pb2.Started(start=start, position=member.position, neighbours=neighbours, proof=proof)
+        return pairwise_pb2.Started(
+            start=start, position=member.position, neighbours=neighbours, proof=proof
+        )
 
     def roster_for(self, member: Member) -> pairwise_pb2.Roster:
         """What each neighbour shared with the member; empty where it did not share."""
         ciphertexts, n, k = [], len(self.order), self.graph.neighbours
         for one in self._neighbours(member):  # on the event loop, for every poll: no lists of lists
             start = place_of(n, k, one.position, member.position) * CIPHERTEXT_SIZE
-            ciphertexts.append(b"" if one.shares is None else one.shares[0][start : start + CIPHERTEXT_SIZE])
+            ciphertexts.append(
+                b"" if one.shares is None else one.shares[0][start : start + CIPHERTEXT_SIZE]
+            )
         return pairwise_pb2.Roster(ciphertexts=ciphertexts)
 
     def dispute(self, round_id: Digest, complainer: Member, dealer: int) -> Dispute | None:
-        """What a neighbour dealt to the complainer; None if that neighbour is out already. Raises INVALID for one that is no neighbour."""
-        place = place_of(len(self.order), self.graph.neighbours, dealer, complainer.position) * CIPHERTEXT_SIZE
+        """What a neighbour dealt to the complainer; None if that neighbour is out already. Raises
+        INVALID for one that is no neighbour.
+        """
+        place = (
+            place_of(len(self.order), self.graph.neighbours, dealer, complainer.position)
+            * CIPHERTEXT_SIZE
+        )
         one = self.order[dealer]
         if one.shares is None:
             return None
         ciphertext = one.shares[0][place : place + CIPHERTEXT_SIZE]
-        return Dispute(round_id, dealer, one.seat.share_key, complainer.position, complainer.seat.share_key, ciphertext)
+        return Dispute(
+            round_id,
+            dealer,
+            one.seat.share_key,
+            complainer.position,
+            complainer.seat.share_key,
+            ciphertext,
+        )
 
     def dealt_by(self, position: int | None) -> pairwise_pb2.Shares | None:
         """All that a seat dealt, signed by it; None if it is out."""
         if position is None or (shares := self.order[position].shares) is None:
             return None
         ciphertexts, commitment, signature = shares
-        return pairwise_pb2.Shares(ciphertexts=ciphertexts, commitment=commitment, signature=signature)
+        return pairwise_pb2.Shares(
+            ciphertexts=ciphertexts, commitment=commitment, signature=signature
+        )
 
     def endorsements_for(self, member: Member) -> list[pairwise_pb2.Endorsement]:
         """Of the member's neighbours, as many as came."""
@@ -186,10 +236,11 @@ class Seating:
         ]
 
     def unfinished(self, state: State, reason: Reason | None) -> frozenset[bytes]:
-        """Sessions that took a seat and then let a whole phase pass without what the round waited for.
+        """Sessions that took a seat and then let a whole phase pass without what the round waited
+        for.
 
-        ``state``: the one that the round ends in; ``reason``: why. Only a phase that was over counts: nobody is late in one that a
-        restart, or the analyzer, cut short.
+        ``state``: the one that the round ends in; ``reason``: why. Only a phase that was over
+        counts: nobody is late in one that a restart, or the analyzer, cut short.
         """
         shared = state not in _BEFORE_CHECK or reason is Reason.TOO_FEW_SHARED
         masked = shared and (state not in _BEFORE_DELIVERY or reason is Reason.TOO_FEW_VECTORS)
@@ -205,7 +256,9 @@ class Seating:
     @property
     def _circle(self) -> tuple[Ring, GraphParameters]:
         if self._laid is None:
-            raise ShoalError(Kind.INTERNAL, "a round has neighbours only between its start and its end")
+            raise ShoalError(
+                Kind.INTERNAL, "a round has neighbours only between its start and its end"
+            )
         return self._laid
 
     def _neighbours(self, member: Member) -> list[Member]:

@@ -1,9 +1,11 @@
-"""Shares on their way: sealed from a device to each neighbour, and the bundle in which a neighbour hands them on.
+"""Shares on their way: sealed from a device to each neighbour, and the bundle in which a neighbour
+hands them on.
 
-A device shares two secrets, the seed of its self mask and its private pad key; the pair of shares for one neighbour is one
-AES-256-GCM ciphertext of 82 bytes. Its key comes from the two devices' share keys, is for one direction of one round and
-encrypts once, so the nonce is zero (NIST SP 800-38D section 8: a key and nonce pair must never serve twice). Seal the
-shares of a round once and keep the bytes for every retry.
+A device shares two secrets, the seed of its self mask and its private pad key; the pair of shares
+for one neighbour is one AES-256-GCM ciphertext of 82 bytes. Its key comes from the two devices'
+share keys, is for one direction of one round and encrypts once, so the nonce is zero (NIST SP
+800-38D section 8: a key and nonce pair must never serve twice). Seal the shares of a round once and
+keep the bytes for every retry.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from shoal.crypto.secagg.pads import PUBLIC_SIZE, SEED_SIZE, hkdf, u32
-from shoal.crypto.secagg.shamir import SHARE_SIZE, parse_share
+from shoal.crypto.secagg.primitives.shamir import SHARE_SIZE, parse_share
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 
@@ -32,9 +34,11 @@ _NONCE = bytes(12)
 
 @dataclass(frozen=True, slots=True)
 class SharePair:
-    """What one neighbour holds of one device: a share of its self seed, a share of its private pad key. Secret: does not print.
+    """What one neighbour holds of one device: a share of its self seed, a share of its private pad
+    key. Secret: does not print.
 
-    Raises INVALID unless both are 33 bytes and below the field's prime: a device never hands on what nobody could use.
+    Raises INVALID unless both are 33 bytes and below the field's prime: a device never hands on
+    what nobody could use.
     """
 
     b: bytes = field(repr=False)
@@ -49,46 +53,69 @@ class SharePair:
 
 
 def share_key(shared: bytes, round_id: Digest, sender: bytes, receiver: bytes) -> bytes:
-    """The key that seals the shares from one device to another; the other direction has another key. 32 bytes, secret.
+    """The key that seals the shares from one device to another; the other direction has another
+    key. 32 bytes, secret.
 
-    HKDF-SHA256(salt = round id, ikm = shared, info = "shoal/v1/secagg/share" 0x00 sender receiver). ``shared``: ``agree`` of
-    the two share keys; ``sender``, ``receiver``: their public halves. Raises INVALID for a wrong length or equal keys.
+    HKDF-SHA256(salt = round id, ikm = shared, info = "shoal/v1/secagg/share" 0x00 sender receiver).
+    ``shared``: ``agree`` of the two share keys; ``sender``, ``receiver``: their public halves.
+    Raises INVALID for a wrong length or equal keys.
     """
-    if len(shared) != KEY_SIZE or len(sender) != PUBLIC_SIZE or len(receiver) != PUBLIC_SIZE or sender == receiver:
-        raise ShoalError(Kind.INVALID, "a share key comes from a shared secret and two different public keys, 32 bytes each")
+    if (
+        len(shared) != KEY_SIZE
+        or len(sender) != PUBLIC_SIZE
+        or len(receiver) != PUBLIC_SIZE
+        or sender == receiver
+    ):
+        raise ShoalError(
+            Kind.INVALID,
+            "a share key comes from a shared secret and two different public keys, 32 bytes each",
+        )
     return hkdf(round_id.raw, shared, b"shoal/v1/secagg/share\x00" + sender + receiver, KEY_SIZE)
 
 
 def seal_shares(key: bytes, pair: SharePair, round_id: Digest, sender: int, receiver: int) -> bytes:
-    """82 bytes: AES-256-GCM of b || s, bound to the round and to both positions on the ring. ``key`` from ``share_key``, used once."""
+    """82 bytes: AES-256-GCM of b || s, bound to the round and to both positions on the ring.
+    ``key`` from ``share_key``, used once.
+    """
     return _cipher(key).encrypt(_NONCE, pair.b + pair.s, _bound_to(round_id, sender, receiver))
 
 
-def open_shares(key: bytes, sealed: bytes, round_id: Digest, sender: int, receiver: int) -> SharePair:
-    """What ``seal_shares`` sealed. Raises INVALID if it does not open or holds what can be no share."""
+def open_shares(
+    key: bytes, sealed: bytes, round_id: Digest, sender: int, receiver: int
+) -> SharePair:
+    """What ``seal_shares`` sealed. Raises INVALID if it does not open or holds what can be no
+    share.
+    """
     data = _bound_to(round_id, sender, receiver)
     if len(sealed) != CIPHERTEXT_SIZE:
         raise ShoalError(Kind.INVALID, f"sealed shares are {CIPHERTEXT_SIZE} bytes long")
     try:
         plaintext = _cipher(key).decrypt(_NONCE, sealed, data)
     except InvalidTag:
-        raise ShoalError(Kind.INVALID, "sealed shares do not open: other key, round or position, or damaged") from None
+        raise ShoalError(
+            Kind.INVALID, "sealed shares do not open: other key, round or position, or damaged"
+        ) from None
     return SharePair(plaintext[:SHARE_SIZE], plaintext[SHARE_SIZE:])
 
 
 def commitment(round_id: Digest, pad_key: bytes, seed: bytes) -> bytes:
-    """SHA-256("shoal/v1/secagg/self" 0x00 round_id pad_key seed), 32 bytes: shows later that a seed was put together rightly.
+    """SHA-256("shoal/v1/secagg/self" 0x00 round_id pad_key seed), 32 bytes: shows later that a seed
+    was put together rightly.
 
     Hiding because the seed has 256 random bits. Raises INVALID for a wrong length.
     """
     if len(pad_key) != PUBLIC_SIZE or len(seed) != SEED_SIZE:
-        raise ShoalError(Kind.INVALID, "a commitment is to a seed of 32 bytes, for a pad key of 32 bytes")
+        raise ShoalError(
+            Kind.INVALID, "a commitment is to a seed of 32 bytes, for a pad key of 32 bytes"
+        )
     return hashlib.sha256(b"shoal/v1/secagg/self\x00" + round_id.raw + pad_key + seed).digest()
 
 
 @unique
 class ShareKind(IntEnum):
-    """What a device says about one neighbour in its bundle: at most one share, so that both are never said together."""
+    """What a device says about one neighbour in its bundle: at most one share, so that both are
+    never said together.
+    """
 
     NONE = 0  # never shared, or no share of it is held
     SELF_SEED = 1  # alive: its self mask is to be removed
@@ -100,7 +127,9 @@ Item = tuple[ShareKind, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What the device at ``position`` hands to the analyzer: one item per neighbour in ring order; the share of a NONE is empty."""
+    """What the device at ``position`` hands to the analyzer: one item per neighbour in ring order;
+    the share of a NONE is empty.
+    """
 
     position: int
     items: tuple[Item, ...] = field(repr=False)
@@ -110,7 +139,9 @@ class Bundle:
         u32(self.position, "position")
         for kind, share in self.items:
             if kind is ShareKind.NONE and share:
-                raise ShoalError(Kind.INVALID, "a bundle has a share where it says that there is none")
+                raise ShoalError(
+                    Kind.INVALID, "a bundle has a share where it says that there is none"
+                )
             if kind is not ShareKind.NONE:
                 parse_share(share)
 
@@ -126,13 +157,20 @@ def bundle_size(neighbours: int) -> int:
 def encode_bundle(position: int, items: Sequence[tuple[int, bytes]]) -> bytes:
     """u32be position, then per neighbour u8 kind and 33 bytes (zeros for NONE). Raises INVALID."""
     bundle = Bundle(position, tuple((_kind(kind), share) for kind, share in items))
-    return u32(position, "position") + b"".join(bytes((kind,)) + share.rjust(SHARE_SIZE, b"\x00") for kind, share in bundle.items)
+    return u32(position, "position") + b"".join(
+        bytes((kind,)) + share.rjust(SHARE_SIZE, b"\x00") for kind, share in bundle.items
+    )
 
 
 def decode_bundle(data: bytes, neighbours: int) -> Bundle:
-    """Strict: the length of ``neighbours`` items, known kinds, zeros for NONE, shares below the prime; else INVALID."""
+    """Strict: the length of ``neighbours`` items, known kinds, zeros for NONE, shares below the
+    prime; else INVALID.
+    """
     if len(data) != bundle_size(neighbours):
-        raise ShoalError(Kind.INVALID, f"a bundle of {neighbours} neighbours is {bundle_size(neighbours)} bytes long")
+        raise ShoalError(
+            Kind.INVALID,
+            f"a bundle of {neighbours} neighbours is {bundle_size(neighbours)} bytes long",
+        )
     items = []
     for start in range(_POSITION_SIZE, len(data), _ITEM_SIZE):
         kind, share = _kind(data[start]), data[start + 1 : start + _ITEM_SIZE]

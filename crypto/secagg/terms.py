@@ -1,4 +1,6 @@
-"""What is fixed for every round of a task in one window: who signs, for whom vectors are sealed, how large everything is."""
+"""What is fixed for every round of a task in one window: who signs, for whom vectors are sealed,
+how large everything is.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from shoal.task import Task
 
 @dataclass(frozen=True, slots=True)
 class RoundTerms:
-    """From a trusted task and its key schedule; public. ``dimension``: coordinates, without check words."""
+    """From a trusted task and its key schedule; public. ``dimension``: coordinates, without check
+    words.
+    """
 
     task_id: TaskId
     window: int
@@ -33,9 +37,16 @@ class RoundTerms:
     def of(cls, task: Task, task_id: TaskId, keys: TrustedSchedule, window: int) -> RoundTerms:
         """Raises INVALID for a task without secure aggregation, or a window that it has not."""
         if task.pairwise is None or not isinstance(task.domain, Vector):
-            raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation: it has no rounds")
+            raise ShoalError(
+                Kind.INVALID,
+                f"task {task.name} is not summed by secure aggregation: it has no rounds",
+            )
         if not 0 <= window < len(keys.analyzer_keys):
-            raise ShoalError(Kind.INVALID, f"task {task.name} has no window {window}: it has 0 to {len(keys.analyzer_keys) - 1}")
+            raise ShoalError(
+                Kind.INVALID,
+                f"task {task.name} has no window {window}: it has 0 to "
+                f"{len(keys.analyzer_keys) - 1}",
+            )
         return cls(
             task_id,
             window,
@@ -55,7 +66,9 @@ class RoundTerms:
         return cls.of(served.task, served.task_id, served.keys, window)
 
     def parameters(self, devices: int) -> GraphParameters:
-        """Neighbours and threshold of a round of that many devices. Raises INVALID if nothing fits."""
+        """Neighbours and threshold of a round of that many devices. Raises INVALID if nothing
+        fits.
+        """
         return parameters_for(self.plan, self.honest_fraction_ppm, devices)
 
     def survivors(self, devices: int) -> int:

@@ -2,11 +2,12 @@
 
 How wide a word has to be so that a sum never wraps unseen: ``shoal.mechanisms.noise.width``.
 
-**Check words.** Behind the vector stand CHECK_WORDS words in which every device puts the same public constants. In a right sum of m
-vectors they are m times the constants: the first constant is 1 and so counts the vectors, the others are odd numbers from SHA-256.
-A pad that is missing, doubled, of a wrong sign or of wrong byte order leaves a pad of uniform words in the sum: it passes with
-2^-64 or less, because 64 bits or more are checked. A vector too many or too few is caught always (below 2^w vectors). Check
-words say nothing about devices that lie about their vectors.
+**Check words.** Behind the vector stand CHECK_WORDS words in which every device puts the same
+public constants. In a right sum of m vectors they are m times the constants: the first constant is
+1 and so counts the vectors, the others are odd numbers from SHA-256. A pad that is missing,
+doubled, of a wrong sign or of wrong byte order leaves a pad of uniform words in the sum: it passes
+with 2^-64 or less, because 64 bits or more are checked. A vector too many or too few is caught
+always (below 2^w vectors). Check words say nothing about devices that lie about their vectors.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ def _require(condition: bool, message: str) -> None:
 
 
 def check_constants(label: bytes, bits: int) -> Words:
-    """CHECK_WORDS[bits] public constants: 1, then odd words from SHA-256("shoal/v1/secagg/checks" 0x00 u8 bits, label), little-endian.
+    """CHECK_WORDS[bits] public constants: 1, then odd words from SHA-256("shoal/v1/secagg/checks"
+    0x00 u8 bits, label), little-endian.
 
-    ``label``: the round id's (or, in helper mode, the task id's and window's) bytes. Raises INVALID for another number of bits.
+    ``label``: the round id's (or, in helper mode, the task id's and window's) bytes. Raises INVALID
+    for another number of bits.
     """
     _require(bits in WORD, "a word has 16, 32 or 64 bits")
     digest = hashlib.sha256(b"shoal/v1/secagg/checks\x00" + bytes((bits,)) + label).digest()
@@ -43,12 +46,16 @@ def check_constants(label: bytes, bits: int) -> Words:
 
 
 def append_checks(vector: NDArray[np.int64], constants: Words, bits: int) -> Words:
-    """A fresh array: the int64 vector modulo 2^bits, then the constants, as little-endian words of ``bits`` bits.
+    """A fresh array: the int64 vector modulo 2^bits, then the constants, as little-endian words of
+    ``bits`` bits.
 
     Raises INVALID for a vector of another shape or type, or constants of another width or number.
     """
     _require(bits in WORD, "a word has 16, 32 or 64 bits")
-    _require(vector.ndim == 1 and vector.dtype == np.int64, "a vector to be summed is one-dimensional, of 64-bit integers")
+    _require(
+        vector.ndim == 1 and vector.dtype == np.int64,
+        "a vector to be summed is one-dimensional, of 64-bit integers",
+    )
     fits = constants.dtype == WORD[bits] and constants.shape == (CHECK_WORDS[bits],)
     _require(fits, f"{CHECK_WORDS[bits]} check words of {bits} bits are wanted")
     words: Words = np.empty(len(vector) + len(constants), WORD[bits])
@@ -58,11 +65,18 @@ def append_checks(vector: NDArray[np.int64], constants: Words, bits: int) -> Wor
 
 
 def verify_checks(sum_words: Words, devices: int, constants: Words) -> bool:
-    """Whether the last words of an unmasked sum are those of exactly ``devices`` vectors, modulo 2^w. Exact; all words are compared.
+    """Whether the last words of an unmasked sum are those of exactly ``devices`` vectors, modulo
+    2^w. Exact; all words are compared.
 
-    ``sum_words``: the vector and its check words, in the constants' dtype. False for an array too short, of another type, or no devices.
+    ``sum_words``: the vector and its check words, in the constants' dtype. False for an array too
+    short, of another type, or no devices.
     """
-    if sum_words.ndim != 1 or sum_words.dtype != constants.dtype or len(sum_words) < len(constants) or devices < 1:
+    if (
+        sum_words.ndim != 1
+        or sum_words.dtype != constants.dtype
+        or len(sum_words) < len(constants)
+        or devices < 1
+    ):
         return False
     bits = 8 * constants.dtype.itemsize
     found = sum_words[len(sum_words) - len(constants) :].tolist()
@@ -70,9 +84,13 @@ def verify_checks(sum_words: Words, devices: int, constants: Words) -> bool:
 
 
 def decode_signed(words: Words) -> NDArray[np.int64]:
-    """Words of 16, 32 or 64 bits read as two's complement, as a fresh int64 array of the same length.
+    """Words of 16, 32 or 64 bits read as two's complement, as a fresh int64 array of the same
+    length.
 
     Pass the vector's words alone: ``words[:-len(constants)]``. Raises INVALID for another type.
     """
-    _require(words.ndim == 1 and words.dtype in WORD.values(), "the words of a sum are one-dimensional, of 16, 32 or 64 bits")
+    _require(
+        words.ndim == 1 and words.dtype in WORD.values(),
+        "the words of a sum are one-dimensional, of 16, 32 or 64 bits",
+    )
     return words.view(f"<i{words.dtype.itemsize}").astype(np.int64)

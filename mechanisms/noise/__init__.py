@@ -1,7 +1,7 @@
 """Noise that many devices add together: exact samplers of one device's share. Pure.
 
-``create_noise(spec)`` builds one device's share from a task's integers. The package itself imports nothing: numpy is
-loaded with the first name that is asked for.
+``create_noise(spec)`` builds one device's share from a task's integers. The package itself imports
+nothing: numpy is loaded with the first name that is asked for.
 """
 
 from __future__ import annotations

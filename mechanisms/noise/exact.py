@@ -1,26 +1,33 @@
-"""Exact draws from a law on 0, 1, 2, ... by lazy inversion: what is sampled is the stated law, not a rounding of it.
+"""Exact draws from a law on 0, 1, 2, ... by lazy inversion: what is sampled is the stated law, not
+a rounding of it.
 
-Let F be the law's distribution function and U uniform on [0, 1). Then X = min{k : U < F(k)} has exactly the law, since
-X <= k if and only if U < F(k). U is a binary fraction 0.w1 w2 w3 ... of 64-bit words, each drawn only when it is needed.
+Let F be the law's distribution function and U uniform on [0, 1). Then X = min{k : U < F(k)} has
+exactly the law, since X <= k if and only if U < F(k). U is a binary fraction 0.w1 w2 w3 ... of
+64-bit words, each drawn only when it is needed.
 
 *First word.* Let B(k) = floor(2^64 F(k)), exactly. U lies in [w1, w1 + 1) / 2^64, so
     w1 < B(k)  gives  U < (w1 + 1) / 2^64 <= B(k) / 2^64 <= F(k),
     w1 > B(k)  gives  U >= w1 / 2^64 >= (B(k) + 1) / 2^64 > F(k),
-and only w1 = B(k) leaves the comparison open. If w1 equals no boundary, X is the number of boundaries below w1 (plus the
-first k of the table): one search. A table that begins with a 0 and ends with 2^64 - 1 holds every boundary that a word can
-pass or meet; what lies beyond it shares its end words, which are therefore never decided by the table.
+and only w1 = B(k) leaves the comparison open. If w1 equals no boundary, X is the number of
+boundaries below w1 (plus the first k of the table): one search. A table that begins with a 0 and
+ends with 2^64 - 1 holds every boundary that a word can pass or meet; what lies beyond it shares its
+end words, which are therefore never decided by the table.
 
-*More words.* Otherwise U is compared with enclosures of F(k), narrower each time, and one more word is drawn until U lies
-on one side of every F(k) for certain. No decision is ever taken inside an enclosure, so X is the stated function of U,
-and the law is exact for uniform words. A draw needs a second word with probability (boundaries) / 2^64, which is 2^-57 for a
-table of a hundred and 2^-43 for the largest; each further word leaves the case open with probability below 2^-40, so the loop ends.
+*More words.* Otherwise U is compared with enclosures of F(k), narrower each time, and one more word
+is drawn until U lies on one side of every F(k) for certain. No decision is ever taken inside an
+enclosure, so X is the stated function of U, and the law is exact for uniform words. A draw needs a
+second word with probability (boundaries) / 2^64, which is 2^-57 for a table of a hundred and 2^-43
+for the largest; each further word leaves the case open with probability below 2^-40, so the loop
+ends.
 
-*Enclosures* need no logarithm and no factorial. A law states integers that are at most a constant times its pmf, and how
-much they fall short in total (``Weights``); the constant cancels in F. Everything is integer arithmetic, rounded down
-with counted errors, so the table is the same on every machine.
+*Enclosures* need no logarithm and no factorial. A law states integers that are at most a constant
+times its pmf, and how much they fall short in total (``Weights``); the constant cancels in F.
+Everything is integer arithmetic, rounded down with counted errors, so the table is the same on
+every machine.
 
-The table is found by a binary search without branches: each draw takes the same steps. The memory cache may still see
-which entries are read, and a second word takes milliseconds; nothing depends on anybody's value.
+The table is found by a binary search without branches: each draw takes the same steps. The memory
+cache may still see which entries are read, and a second word takes milliseconds; nothing depends on
+anybody's value.
 """
 
 from __future__ import annotations
@@ -34,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.entropy import Entropy
-from shoal.mechanisms.sampling import BLOCK, blocks
+from shoal.mechanisms.parts.sampling import BLOCK, blocks
 
 WORD = 64
 _TOP = (1 << WORD) - 1
@@ -45,8 +52,9 @@ _GUARD = 32  # bits of an enclosure beyond the words that it is compared with
 class Weights:
     """Integers proportional to a pmf, from below.
 
-    For one constant c > 0: values[i] <= c * pmf(first + i) for every i, and c minus the sum of the values is at most
-    ``error``. Hence S(k) <= c F(k) <= S(k) + error, S(k) the sum of the values up to k, for every k >= 0.
+    For one constant c > 0: values[i] <= c * pmf(first + i) for every i, and c minus the sum of the
+    values is at most ``error``. Hence S(k) <= c F(k) <= S(k) + error, S(k) the sum of the values up
+    to k, for every k >= 0.
     """
 
     first: int
@@ -55,10 +63,14 @@ class Weights:
 
 
 class Law(Protocol):
-    """A law on the non-negative integers, of unbounded support, with F(k) 2^n an integer for no k and n."""
+    """A law on the non-negative integers, of unbounded support, with F(k) 2^n an integer for no k
+    and n.
+    """
 
     def weights(self, bits: int) -> Weights:
-        """Weights whose error is about 2^-bits of their sum, or less. What counts is the error that they state."""
+        """Weights whose error is about 2^-bits of their sum, or less. What counts is the error that
+        they state.
+        """
         ...
 
 
@@ -75,21 +87,29 @@ class ExactSampler:
         self._padded = padded
 
     def draw(self, count: int, entropy: Entropy) -> NDArray[np.int64]:
-        """int64[count], independent. Draws ``count`` words, and more with probability (boundaries) / 2^64 per draw."""
+        """int64[count], independent. Draws ``count`` words, and more with probability (boundaries)
+        / 2^64 per draw.
+        """
         result = np.empty(count, dtype=np.int64)
         for part in blocks(count, BLOCK):
             self._draw_block(entropy.words(part.stop - part.start), result[part], entropy)
         result += self.first
         return result
 
-    def _draw_block(self, words: NDArray[np.uint64], found: NDArray[np.int64], entropy: Entropy) -> None:
-        """Into ``found``: how many boundaries are at most the word; refined where the word equals one."""
+    def _draw_block(
+        self, words: NDArray[np.uint64], found: NDArray[np.int64], entropy: Entropy
+    ) -> None:
+        """Into ``found``: how many boundaries are at most the word; refined where the word equals
+        one.
+        """
         probe = np.empty(words.size, dtype=np.uint64)
         passed = np.empty(words.size, dtype=np.bool_)
         advance = np.empty(words.size, dtype=np.int64)
         found[:] = 0
         for step in (1 << s for s in reversed(range(self._steps))):
-            np.take(self._padded[step - 1 :], found, out=probe, mode="clip")  # in range; "clip" spares numpy a copy
+            np.take(
+                self._padded[step - 1 :], found, out=probe, mode="clip"
+            )  # in range; "clip" spares numpy a copy
             np.less_equal(probe, words, out=passed)
             np.multiply(passed, step, out=advance)
             found += advance
@@ -112,7 +132,9 @@ class ExactSampler:
 
 
 def decide(weights: Weights, fraction: int, bits: int) -> int | None:
-    """min{k : U < F(k)} if it is the same for every U in [fraction, fraction + 1) / 2^bits as far as the weights tell; else None."""
+    """min{k : U < F(k)} if it is the same for every U in [fraction, fraction + 1) / 2^bits as far
+    as the weights tell; else None.
+    """
     sums = list(accumulate(weights.values))
     total, error = sums[-1], weights.error
     # U < F(k) for certain: (fraction + 1) / 2^bits <= S(k) / (total + error) <= F(k).
@@ -120,14 +142,17 @@ def decide(weights: Weights, fraction: int, bits: int) -> int | None:
     i = bisect_left(sums, enough)
     if i == len(sums):
         return None
-    # U >= F(k - 1) for certain: fraction / 2^bits >= (S(k - 1) + error) / total >= F(k - 1); F(-1) is 0.
+    # U >= F(k - 1) for certain: fraction / 2^bits >= (S(k - 1) + error) / total >= F(k - 1); F(-1)
+    # is 0.
     below = sums[i - 1] if i else 0
     certain = weights.first + i == 0 or fraction * total >= (below + error) << bits
     return weights.first + i if certain else None
 
 
 def boundaries(law: Law) -> tuple[int, NDArray[np.uint64]]:
-    """(first, uint64[n]): floor(2^64 F(k)) for k = first, first + 1, ..., exact, from the last 0 (if any) to the first 2^64 - 1."""
+    """(first, uint64[n]): floor(2^64 F(k)) for k = first, first + 1, ..., exact, from the last 0
+    (if any) to the first 2^64 - 1.
+    """
     bits = WORD + _GUARD
     while True:
         weights = law.weights(bits)
@@ -140,12 +165,14 @@ def boundaries(law: Law) -> tuple[int, NDArray[np.uint64]]:
 
 
 def _floors(weights: Weights) -> NDArray[np.uint64] | None:
-    """floor(2^64 F(k)) for the k of the weights, to the first 2^64 - 1. None if that isn't reached, or if an enclosure holds an integer.
+    """floor(2^64 F(k)) for the k of the weights, to the first 2^64 - 1. None if that isn't reached,
+    or if an enclosure holds an integer.
 
-    With T = sum of values, E = error, S = S(k): F(k) lies in [S / (T + E), (S + E) / T]. For r = floor(2^(64+s) / (T + E)),
-    x = S r is at most 2^(64+s) F(k), and falls short by less than 2^(64+s) ((S + E) / T - S / (T + E)) + S
-    <= 2^(65+s) E / T + T < slack. So the floor is x >> s if adding slack doesn't change it. F(k) < 1, so that 2^64 - 1 is
-    the floor of everything from there on. Blocks keep the large integers few.
+    With T = sum of values, E = error, S = S(k): F(k) lies in [S / (T + E), (S + E) / T]. For r =
+    floor(2^(64+s) / (T + E)), x = S r is at most 2^(64+s) F(k), and falls short by less than
+    2^(64+s) ((S + E) / T - S / (T + E)) + S <= 2^(65+s) E / T + T < slack. So the floor is x >> s
+    if adding slack doesn't change it. F(k) < 1, so that 2^64 - 1 is the floor of everything from
+    there on. Blocks keep the large integers few.
     """
     total, error = sum(weights.values), weights.error
     shift = total.bit_length() + WORD

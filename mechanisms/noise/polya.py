@@ -1,9 +1,11 @@
-"""One device's share of discrete Laplace noise: the difference of two Polya (negative binomial) variables.
+"""One device's share of discrete Laplace noise: the difference of two Polya (negative binomial)
+variables.
 
-NB(r, p) has pmf(k) = (1 - p)^r p^k r (r + 1) ... (r + k - 1) / k!, and NB(r, p) + NB(s, p) is NB(r + s, p). So the sum of
-``shares`` devices that each add NB(1 / shares, p) - NB(1 / shares, p) is the difference of two geometric variables: the
-discrete Laplace law P(x) = (1 - p) / (1 + p) p^|x|, of variance 2 p / (1 - p)^2 (the decomposition is that of Harrison and
-Manurangsi, "Infinitely Divisible Noise for Differential Privacy", 2025). More devices add more independent noise.
+NB(r, p) has pmf(k) = (1 - p)^r p^k r (r + 1) ... (r + k - 1) / k!, and NB(r, p) + NB(s, p) is NB(r
++ s, p). So the sum of ``shares`` devices that each add NB(1 / shares, p) - NB(1 / shares, p) is the
+difference of two geometric variables: the discrete Laplace law P(x) = (1 - p) / (1 + p) p^|x|, of
+variance 2 p / (1 - p)^2 (the decomposition is that of Harrison and Manurangsi, "Infinitely
+Divisible Noise for Differential Privacy", 2025). More devices add more independent noise.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from shoal.task import MechanismSpec
 
 NAME = "discrete_laplace"
 UNIT = 1 << 16  # a scale of 65536 is b = 1: p = exp(-1 / b)
-# b from 1/16, where p is 1e-7 and nobody is protected any more, to 32768, where the table has 1.2 million entries and takes seconds.
+# b from 1/16, where p is 1e-7 and nobody is protected any more, to 32768, where the table has 1.2
+# million entries and takes seconds.
 LEAST_SCALE, MOST_SCALE = UNIT >> 4, UNIT << 15
 _SPREAD = 48  # bits: covers what rounding down takes from a weight, summed over a table
 
@@ -30,18 +33,21 @@ _SPREAD = 48  # bits: covers what rounding down takes from a weight, summed over
 class Polya:
     """NB(1 / shares, exp(-65536 / scale)). A ``Law``.
 
-    F(k) = (1 - p)^r Q(p) for a polynomial Q with rational, positive coefficients. Were it a rational y, (1 - p) Q(p)^shares = y^shares
-    would make p algebraic; but p is e to a rational power other than 0, which is transcendental (Lindemann).
+    F(k) = (1 - p)^r Q(p) for a polynomial Q with rational, positive coefficients. Were it a
+    rational y, (1 - p) Q(p)^shares = y^shares would make p algebraic; but p is e to a rational
+    power other than 0, which is transcendental (Lindemann).
     """
 
     shares: int
     scale: int
 
     def weights(self, bits: int) -> Weights:
-        """Weights c pmf(k) with c = 2^n / pmf(0): from one to the next times p (k + r) / (k + 1), which is below p.
+        """Weights c pmf(k) with c = 2^n / pmf(0): from one to the next times p (k + r) / (k + 1),
+        which is below p.
 
-        With 2^n p between P and P + 1, a step that rounds down twice adds less than 2 to the shortfall (one for the floor, one for
-        P, as a weight is at most 2^n). The walk ends at a weight below 2^(n - bits); a geometric series bounds the rest.
+        With 2^n p between P and P + 1, a step that rounds down twice adds less than 2 to the
+        shortfall (one for the floor, one for P, as a weight is at most 2^n). The walk ends at a
+        weight below 2^(n - bits); a geometric series bounds the rest.
         """
         n = bits + _SPREAD
         p = exp_floor(UNIT, self.scale, n)
@@ -49,23 +55,27 @@ class Polya:
         weight = 1 << n
         found, above, below = [weight], p, h
         while weight >> _SPREAD:
-            weight = (weight * above >> n) // below  # times p (k h + 1) / ((k + 1) h), k = len(found) - 1
+            weight = (
+                weight * above >> n
+            ) // below  # times p (k h + 1) / ((k + 1) h), k = len(found) - 1
             above += p * h
             below += h
             found.append(weight)
         k = len(found) - 1
         error = k * (k + 1)  # 0 + 2 + 4 + ... + 2 k
-        error += (weight + 2 * k) * (p + 1) // ((1 << n) - p - 1) + 1  # w p + w p^2 + ... = w p / (1 - p)
+        error += (weight + 2 * k) * (p + 1) // (
+            (1 << n) - p - 1
+        ) + 1  # w p + w p^2 + ... = w p / (1 - p)
         return Weights(0, found, error)
 
 
 def exp_floor(numerator: int, denominator: int, bits: int) -> int:
     """floor(2^bits exp(-numerator / denominator)), exact, for positive integers.
 
-    exp(y) for y = numerator / (denominator 2^s) <= 1/2 by its series, each term rounded down: a term falls short by less than
-    2, the terms left out are below the last, so 2 per term and 4 more cover the error. Then s squarings and one division,
-    each rounded outward.
-    exp(-x) is irrational, so some precision decides its floor.
+    exp(y) for y = numerator / (denominator 2^s) <= 1/2 by its series, each term rounded down: a
+    term falls short by less than 2, the terms left out are below the last, so 2 per term and 4 more
+    cover the error. Then s squarings and one division, each rounded outward. exp(-x) is irrational,
+    so some precision decides its floor.
     """
     halvings = max(0, (2 * numerator // denominator).bit_length())
     guard = 32
@@ -92,7 +102,9 @@ def _sampler(shares: int, scale: int) -> ExactSampler:
 
 @dataclass(frozen=True, slots=True)
 class PolyaShare:
-    """One device's share: NB - NB. Immutable; ``variance`` is that of the share, in grid steps squared."""
+    """One device's share: NB - NB. Immutable; ``variance`` is that of the share, in grid steps
+    squared.
+    """
 
     spec: MechanismSpec
 
@@ -115,7 +127,9 @@ class PolyaShare:
         return 2 * math.exp(-x) / math.expm1(-x) ** 2 / self.shares
 
     def sample(self, count: int, entropy: Entropy) -> NDArray[np.int64]:
-        """int64[count], independent. Draws 2 ``count`` words, or a few more with the probability that ``exact`` states."""
+        """int64[count], independent. Draws 2 ``count`` words, or a few more with the probability
+        that ``exact`` states.
+        """
         return self.sampler.draw(count, entropy) - self.sampler.draw(count, entropy)
 
 

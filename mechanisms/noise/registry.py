@@ -1,4 +1,6 @@
-"""All noise laws by name: what a task's MechanismSpec becomes on a device that takes part in a sum."""
+"""All noise laws by name: what a task's MechanismSpec becomes on a device that takes part in a
+sum.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ from shoal.task import MechanismSpec
 
 
 class VectorNoise(Protocol):
-    """One device's share of the noise of a sum, with its integers filled in. Immutable: safe to share between threads.
+    """One device's share of the noise of a sum, with its integers filled in. Immutable: safe to
+    share between threads.
 
-    The shares of ``shares`` devices add up to the law that the task's certificate is about; those of more devices to more.
+    The shares of ``shares`` devices add up to the law that the task's certificate is about; those
+    of more devices to more.
     """
 
     @property
@@ -34,11 +38,15 @@ class VectorNoise(Protocol):
 
     @property
     def variance(self) -> float:
-        """Of one device's share of one coordinate, in grid steps squared. Variances of devices add."""
+        """Of one device's share of one coordinate, in grid steps squared. Variances of devices
+        add.
+        """
         ...
 
     def sample(self, count: int, entropy: Entropy) -> NDArray[np.int64]:
-        """int64[count], independent, each of exactly the stated law if the words of ``entropy`` are uniform. Never sees a value."""
+        """int64[count], independent, each of exactly the stated law if the words of ``entropy`` are
+        uniform. Never sees a value.
+        """
         ...
 
 
@@ -52,20 +60,36 @@ class NoiseFamily:
     create: Callable[[MechanismSpec], VectorNoise]
 
 
-_SHARES = Parameter("shares", 1, LIMITS.helper_cohort, "honest survivors that the noise is divided among")
+_SHARES = Parameter(
+    "shares", 1, LIMITS.helper_cohort, "honest survivors that the noise is divided among"
+)
 
 REGISTRY: Mapping[str, NoiseFamily] = MappingProxyType(
     {
         skellam.NAME: NoiseFamily(
             skellam.NAME,
             "differences of Poisson variables; for vectors clipped in L2",
-            (_SHARES, Parameter("variance", 1, (1 << 64) - 1, "of the sum of the shares, in grid steps squared")),
+            (
+                _SHARES,
+                Parameter(
+                    "variance", 1, (1 << 64) - 1, "of the sum of the shares, in grid steps squared"
+                ),
+            ),
             skellam.create,
         ),
         polya.NAME: NoiseFamily(
             polya.NAME,
-            "discrete Laplace as differences of Polya variables; for vectors clipped in L1, no delta",
-            (Parameter("scale", polya.LEAST_SCALE, polya.MOST_SCALE, "65536 times b, in grid steps: P(x) falls by e every b"), _SHARES),
+            "discrete Laplace as differences of Polya variables; for vectors clipped in L1, no "
+            "delta",
+            (
+                Parameter(
+                    "scale",
+                    polya.LEAST_SCALE,
+                    polya.MOST_SCALE,
+                    "65536 times b, in grid steps: P(x) falls by e every b",
+                ),
+                _SHARES,
+            ),
             polya.create,
         ),
     }
@@ -73,22 +97,34 @@ REGISTRY: Mapping[str, NoiseFamily] = MappingProxyType(
 
 
 def create_noise(spec: MechanismSpec) -> VectorNoise:
-    """The noise that a task names. Cheap: the table is built by the first ``sample`` (``sample(0, ...)`` will do) and kept for later ones.
+    """The noise that a task names. Cheap: the table is built by the first ``sample`` (``sample(0,
+    ...)`` will do) and kept for later ones.
 
-    That takes milliseconds, a tenth of a second at 10^8 grid steps squared per share, and seconds at the largest that is supported.
-    Raises INVALID, naming the parameter, unless every integer fits.
+    That takes milliseconds, a tenth of a second at 10^8 grid steps squared per share, and seconds
+    at the largest that is supported. Raises INVALID, naming the parameter, unless every integer
+    fits.
     """
     if spec.name not in REGISTRY:
-        raise invalid(f"there is no noise of that name: choose one of {', '.join(sorted(REGISTRY))}")
+        raise invalid(
+            f"there is no noise of that name: choose one of {', '.join(sorted(REGISTRY))}"
+        )
     family = REGISTRY[spec.name]
-    given, known = {name for name, _ in spec.parameters}, {parameter.name for parameter in family.parameters}
+    given, known = (
+        {name for name, _ in spec.parameters},
+        {parameter.name for parameter in family.parameters},
+    )
     if given - known:
-        raise invalid(f"{spec.name} has no parameter {_quoted(given - known)}: it takes {_quoted(known)}")
+        raise invalid(
+            f"{spec.name} has no parameter {_quoted(given - known)}: it takes {_quoted(known)}"
+        )
     if known - given:
         raise invalid(f"{spec.name} lacks the parameter {_quoted(known - given)}")
     for parameter in family.parameters:
         if not parameter.low <= spec.get(parameter.name) <= parameter.high:
-            raise invalid(f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to {parameter.high} ({parameter.meaning})')
+            raise invalid(
+                f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to '
+                f"{parameter.high} ({parameter.meaning})"
+            )
     return family.create(spec)
 
 

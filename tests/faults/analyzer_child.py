@@ -1,4 +1,6 @@
-"""The analyzer's roles for the warm process of ``shuffler_child``: a batch's whole life without sockets, or the real service."""
+"""The analyzer's roles for the warm process of ``shuffler_child``: a batch's whole life without
+sockets, or the real service.
+"""
 
 from __future__ import annotations
 
@@ -10,33 +12,36 @@ from pathlib import Path
 from typing import TypeVar
 
 from shoal import failpoints, log
-from shoal.analyzer import processing
+from shoal.analyzer.batches import processing
+from shoal.analyzer.batches.ingest import Ingest
+from shoal.analyzer.batches.processing import Processor
+from shoal.analyzer.batches.shredding import Shredder
+from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.config import AnalyzerConfig
-from shoal.analyzer.ingest import Ingest
 from shoal.analyzer.keys import KeyFolder
-from shoal.analyzer.processing import Processor
 from shoal.analyzer.service import SPOOL_FOLDER, serve
-from shoal.analyzer.shredding import Shredder
-from shoal.analyzer.spool import Spools
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.analyzer.tasks import TaskFolder
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
 from shoal.rpc.server import Call
-from shoal.service import DataFolder
-from shoal.settings import load_settings
-from shoal.workers import WorkerPool
+from shoal.services.process import DataFolder
+from shoal.services.settings import load_settings
+from shoal.services.workers import WorkerPool
 from tests.faults.shuffler_child import main
 
 T = TypeVar("T")
 STEP = 12  # rows per chunk
-ROUNDS = 20_000  # offers before "life" gives up: half a minute, far more than opening and certifying takes
+# offers before "life" gives up: half a minute, far more than opening and certifying takes
+ROUNDS = 20_000
 
 
 class HerePool(WorkerPool):
-    """Opens in this process: a crash then costs milliseconds. Workers and their deaths have tests of their own."""
+    """Opens in this process: a crash then costs milliseconds. Workers and their deaths have tests
+    of their own.
+    """
 
     def __init__(self) -> None:
         self.processes = 1
@@ -48,9 +53,11 @@ class HerePool(WorkerPool):
 
 
 async def life(folder: Path) -> None:
-    """Everything from the first offer to the acknowledgement, as the shuffler does it: offer again after every failure.
+    """Everything from the first offer to the acknowledgement, as the shuffler does it: offer again
+    after every failure.
 
-    ``offer.bin``: a SignedManifest; ``rows.bin``: its rows; the acknowledgement goes to ``ack.bin``.
+    ``offer.bin``: a SignedManifest; ``rows.bin``: its rows; the acknowledgement goes to
+    ``ack.bin``.
     """
     config = load_settings(AnalyzerConfig, folder / "analyzer.toml")
     plan = json.loads((folder / "plan.json").read_text())
@@ -59,13 +66,23 @@ async def life(folder: Path) -> None:
     with DataFolder(config.data_dir) as data:
         spool = data / SPOOL_FOLDER
         spool.mkdir(exist_ok=True)
-        store, keys, signing_key = Store(data / FILE_NAME), KeyFolder(config.keys_dir), load_signing_key(config.signing_key)
+        store, keys, signing_key = (
+            Store(data / FILE_NAME),
+            KeyFolder(config.keys_dir),
+            load_signing_key(config.signing_key),
+        )
         tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public)
         clock = FakeClock(plan["now"])
         spools = Spools(spool)
         shredder = Shredder(store=store, tasks=tasks, keys=keys, spools=spools, clock=clock)
         processor = Processor(
-            store=store, tasks=tasks, keys=keys, spools=spools, pool=HerePool(), signing_key=signing_key, shredder=shredder
+            store=store,
+            tasks=tasks,
+            keys=keys,
+            spools=spools,
+            pool=HerePool(),
+            signing_key=signing_key,
+            shredder=shredder,
         )
         ingest = Ingest(
             store=store,
@@ -79,7 +96,8 @@ async def life(folder: Path) -> None:
         await processor.resume()
         running = asyncio.create_task(processor.run())
         ack = await _push(ingest, offer, rows, plan["row_size"])
-        while processor.waiting:  # noqa: ASYNC110 - the release is on disk and acknowledged before its last steps are taken
+        # the release is on disk and acknowledged before its last steps are taken
+        while processor.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         running.cancel()
         (folder / "ack.bin").write_bytes(ack)
@@ -95,9 +113,12 @@ async def _push(ingest: Ingest, offer: bytes, rows: bytes, row_size: int) -> byt
             if reply.state == delivery_pb2.BATCH_STATE_DONE:
                 return reply.ack.SerializeToString()
             if reply.state == delivery_pb2.BATCH_STATE_RECEIVING:
-                await ingest.deliver(_chunks(manifest_hash, rows, row_size, reply.received_rows), call)
+                await ingest.deliver(
+                    _chunks(manifest_hash, rows, row_size, reply.received_rows), call
+                )
         except OSError:
-            pass  # an armed point outside of the disk's own calls: INTERNAL on the wire, and tried again
+            # an armed point outside of the disk's own calls: INTERNAL on the wire, and tried again
+            pass
         except ShoalError as error:
             if error.kind not in {Kind.OVERLOADED, Kind.UNAVAILABLE}:
                 raise
@@ -111,10 +132,14 @@ def _hash(offer: bytes) -> str:
     return hashlib.sha256(delivery_pb2.SignedManifest.FromString(offer).manifest).hexdigest()
 
 
-async def _chunks(manifest_hash: bytes, rows: bytes, row_size: int, first: int) -> AsyncIterator[bytes]:
+async def _chunks(
+    manifest_hash: bytes, rows: bytes, row_size: int, first: int
+) -> AsyncIterator[bytes]:
     for at in range(first, len(rows) // row_size, STEP):
         part = rows[at * row_size : (at + STEP) * row_size]
-        yield delivery_pb2.Chunk(manifest_hash=manifest_hash, first_row=at, rows=part).SerializeToString()
+        yield delivery_pb2.Chunk(
+            manifest_hash=manifest_hash, first_row=at, rows=part
+        ).SerializeToString()
 
 
 def recorded(folder: Path) -> None:

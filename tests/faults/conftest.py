@@ -20,12 +20,20 @@ class Forge:
     """``run`` a role to its end; ``start`` one and ``wait`` for it later."""
 
     def __init__(self, module: str = "tests.faults.shuffler_child") -> None:
-        self._process = subprocess.Popen([sys.executable, "-m", module], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def start(self, role: str, folder: Path, failpoints: str = "") -> int:
         """The pid of the child."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"role": role, "folder": str(folder), "failpoints": failpoints}) + "\n")
+        self._process.stdin.write(
+            json.dumps({"role": role, "folder": str(folder), "failpoints": failpoints}) + "\n"
+        )
         self._process.stdin.flush()
         return int(self._answer()["pid"])
 
@@ -52,9 +60,13 @@ class Forge:
 
 @contextmanager
 def memory() -> Iterator[Path]:
-    """A folder in memory where the system has one: for crashes of the process, which test no fsync, thousands of them cost seconds."""
+    """A folder in memory where the system has one: for crashes of the process, which test no fsync,
+    thousands of them cost seconds.
+    """
     shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="shoal-faults-", dir=shared if os.access(shared, os.W_OK) else None) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="shoal-faults-", dir=shared if os.access(shared, os.W_OK) else None
+    ) as folder:
         yield Path(folder)
 
 

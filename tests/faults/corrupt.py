@@ -1,4 +1,6 @@
-"""Ways in which a stored file stops being what was written. Each is seeded; what they did is told by their name."""
+"""Ways in which a stored file stops being what was written. Each is seeded; what they did is told
+by their name.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,20 @@
-"""A power cut, modelled: what a folder would hold if everything that was not synced had never reached the disk.
+"""A power cut, modelled: what a folder would hold if everything that was not synced had never
+reached the disk.
 
-``kill -9`` cannot show this, because the page cache outlives the process. So every sync is observed: SQLite's through a
-VFS of our own around its default one (only xSync differs; the structures are those of sqlite3.h, "OS Interface"), Python's
-through os.fsync and os.fdatasync. What the folder holds before each sync, and at the end, is recorded; from that record come the
-images that
-a power cut could leave at these moments:
+``kill -9`` cannot show this, because the page cache outlives the process. So every sync is
+observed: SQLite's through a VFS of our own around its default one (only xSync differs; the
+structures are those of sqlite3.h, "OS Interface"), Python's through os.fsync and os.fdatasync. What
+the folder holds before each sync, and at the end, is recorded; from that record come the images
+that a power cut could leave at these moments:
 
 * dropped: of each file what its last sync saw, under the names that the folder's last sync saw;
-* any: each file by itself is as synced, as written, torn (as written up to some byte) or reordered (each sector as synced
-  or as written); names are as synced, as they are, or each change of a name by itself has happened or has not.
+* any: each file by itself is as synced, as written, torn (as written up to some byte) or reordered
+  (each sector as synced or as written); names are as synced, as they are, or each change of a name
+  by itself has happened or has not.
 
-Folders below the folder count too: a name is durable once its own folder was synced. ``drop`` names a place in the code whose
-syncs never happen (as the model sees it): a model that does not notice has no teeth there.
+Folders below the folder count too: a name is durable once its own folder was synced. ``drop`` names
+a place in the code whose syncs never happen (as the model sees it): a model that does not notice
+has no teeth there.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ from typing import Any
 
 import pytest
 
-_XOPEN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+_XOPEN = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p
+)
 _XSYNC = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
 _METHODS_SIZE = 8 + 18 * 8  # bytes of struct sqlite3_io_methods, version 3
 _XSYNC_AT = 8 + 4 * 8  # after iVersion (padded), xClose, xRead, xWrite, xTruncate
@@ -60,10 +65,12 @@ SECTOR = 512  # bytes that a disk writes whole
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The folder as the process sees it, ``site`` (a place in the code; "" at the end) being about to sync ``path``.
+    """The folder as the process sees it, ``site`` (a place in the code; "" at the end) being about
+    to sync ``path``.
 
-    ``names`` and ``folders`` are paths from the folder, ``written`` is by inode; ``synced``: whether there is still such a path, and
-    ``parent``: whether the sync is also one of the folder that the file is in.
+    ``names`` and ``folders`` are paths from the folder, ``written`` is by inode; ``synced``:
+    whether there is still such a path, and ``parent``: whether the sync is also one of the folder
+    that the file is in.
     """
 
     names: dict[str, int]
@@ -78,14 +85,20 @@ class Moment:
 
 @dataclass
 class Disk:
-    """The folder as a disk would have it. ``label`` is asked at each moment (what was promised so far)."""
+    """The folder as a disk would have it. ``label`` is asked at each moment (what was promised so
+    far).
+    """
 
     folder: Path
     label: Callable[[], Any]
     moments: list[Moment] = field(default_factory=list)
     recording: bool = True
-    _held: dict[int, int] = field(default_factory=dict)  # inode -> descriptor: it is not given to another file meanwhile
-    _seen: dict[int, bytes] = field(default_factory=dict)  # by inode: as read last, so that equal contents are kept once
+    _held: dict[int, int] = field(
+        default_factory=dict
+    )  # inode -> descriptor: it is not given to another file meanwhile
+    _seen: dict[int, bytes] = field(
+        default_factory=dict
+    )  # by inode: as read last, so that equal contents are kept once
     _logs: set[int] = field(default_factory=set)  # SQLite's, whose first sync was seen
 
     @property
@@ -97,7 +110,9 @@ class Disk:
         return list(dict.fromkeys(moment.site for moment in self.moments if moment.site))
 
     def keep(self, site: str = "", path: Path | None = None, *, by_sqlite: bool = False) -> None:
-        """Record this moment. Shared memory files do not matter: they are made anew at every start."""
+        """Record this moment. Shared memory files do not matter: they are made anew at every
+        start.
+        """
         if not self.recording:
             return
         names: dict[str, int] = {}
@@ -106,11 +121,14 @@ class Disk:
         if path is not None and synced:
             where = str(path.relative_to(self.folder))
             if by_sqlite and path.name.endswith(("-wal", "-journal")):
-                # SQLite's unix VFS syncs the folder with the first sync of a log that it created, and no later one.
+                # SQLite's unix VFS syncs the folder with the first sync of a log that it created,
+                # and no later one.
                 parent = names[where] not in self._logs
                 self._logs.add(names[where])
         written = {inode: self._seen[inode] for inode in names.values()}
-        self.moments.append(Moment(names, written, folders, self.label(), site, where, synced, parent))
+        self.moments.append(
+            Moment(names, written, folders, self.label(), site, where, synced, parent)
+        )
 
     def _walk(self, under: str, names: dict[str, int]) -> frozenset[str]:
         """The folders from here on; ``names`` and what is known of contents are filled in."""
@@ -139,7 +157,9 @@ class Disk:
             os.close(descriptor)
 
     def images(self, rng: random.Random, drop: str = "") -> Iterator[tuple[Image, Any]]:
-        """What a power cut could leave at each moment (two images of each), with its label; the syncs of ``drop`` never happen."""
+        """What a power cut could leave at each moment (two images of each), with its label; the
+        syncs of ``drop`` never happen.
+        """
         content: dict[int, bytes] = {}
         names: dict[str, int] = {}
         durable = {"."}  # folders whose own name is
@@ -197,7 +217,10 @@ def _some_bytes(synced: bytes, written: bytes, rng: random.Random) -> bytes:
         cut = rng.randrange(len(written) + 1)
         return written[:cut] + synced[cut:]
     size = len(rng.choice((synced, written)))
-    sectors = [rng.choice((synced, written))[at : at + SECTOR].ljust(SECTOR, b"\0") for at in range(0, size, SECTOR)]
+    sectors = [
+        rng.choice((synced, written))[at : at + SECTOR].ljust(SECTOR, b"\0")
+        for at in range(0, size, SECTOR)
+    ]
     return b"".join(sectors)[:size]
 
 
@@ -228,7 +251,10 @@ def _library() -> ctypes.CDLL:
         library = ctypes.CDLL(name)
         if hasattr(library, "sqlite3_vfs_register"):
             return library
-    raise RuntimeError("this Python hides its SQLite library: run this test with one that links it dynamically, as Linux distributions do")
+    raise RuntimeError(
+        "this Python hides its SQLite library: run this test with one that links it dynamically, "
+        "as Linux distributions do"
+    )
 
 
 @contextmanager
@@ -242,7 +268,9 @@ def watched(disk: Disk, patch: pytest.MonkeyPatch) -> Iterator[None]:
     default = library.sqlite3_vfs_find(None)
     ours = _Vfs.from_buffer_copy(ctypes.string_at(default, ctypes.sizeof(_Vfs)))
     original_open = _XOPEN(ours.xOpen)
-    tables: dict[int, tuple[Any, Any]] = {}  # original method table -> our copy, and the callback that must outlive it
+    tables: dict[
+        int, tuple[Any, Any]
+    ] = {}  # original method table -> our copy, and the callback that must outlive it
     paths: dict[int, Path] = {}  # sqlite3_file -> path
 
     def copied(table: int) -> int:
@@ -255,7 +283,11 @@ def watched(disk: Disk, patch: pytest.MonkeyPatch) -> Iterator[None]:
                 return int(original(file, flags))
 
             callback = _XSYNC(sync)
-            ctypes.memmove(ctypes.addressof(raw) + _XSYNC_AT, ctypes.byref(ctypes.cast(callback, ctypes.c_void_p)), 8)
+            ctypes.memmove(
+                ctypes.addressof(raw) + _XSYNC_AT,
+                ctypes.byref(ctypes.cast(callback, ctypes.c_void_p)),
+                8,
+            )
             tables[table] = (raw, callback)
         return ctypes.addressof(tables[table][0])
 

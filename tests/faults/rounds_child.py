@@ -1,7 +1,9 @@
-"""Processes that take part in sums: shuffler, analyzer and device, several at a time, forked from one warm process.
+"""Processes that take part in sums: shuffler, analyzer and device, several at a time, forked from
+one warm process.
 
-One JSON object per line. {"role", "folder", "failpoints"} starts a child and is answered by {"pid"}; {"wait": pid} by {"status"}, once it
-has ended. Services live on the clock that the test moves (``SharedClock``) and take orders while they run: see ``obey``.
+One JSON object per line. {"role", "folder", "failpoints"} starts a child and is answered by
+{"pid"}; {"wait": pid} by {"status"}, once it has ended. Services live on the clock that the test
+moves (``SharedClock``) and take orders while they run: see ``obey``.
 """
 
 from __future__ import annotations
@@ -23,23 +25,24 @@ from shoal import failpoints, log
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.service import AnalyzerService
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.clients.exchange import Line
-from shoal.clients.rounds import take_part
-from shoal.clients.rounds_ledger import SqliteLedger
-from shoal.clients.rounds_transport import GrpcRoundTransport, RoundTransport
-from shoal.clients.single import send_single
+from shoal.clients.memory.rounds_ledger import SqliteLedger
+from shoal.clients.rounds.exchange import Line
+from shoal.clients.rounds.participation import take_part
+from shoal.clients.rounds.single import send_single
+from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundTransport
 from shoal.crypto import keyfiles
-from shoal.crypto.enrolment import DeviceIdentity
+from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.trust import load_task_folder
 from shoal.errors import ShoalError
 from shoal.secagg import Mode
-from shoal.service import DataFolder, run_service
-from shoal.settings import load_settings
-from shoal.shuffler import live_round, round_driver
+from shoal.services.process import DataFolder, run_service
+from shoal.services.settings import load_settings
+from shoal.services.workers import die_with_parent
 from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.rounds import driver as round_driver
+from shoal.shuffler.rounds import live_round
 from shoal.shuffler.service import Shuffler
-from shoal.workers import die_with_parent
 from tests.faults.analyzer_child import HerePool
 
 TICK_S = 0.02  # between two looks of a round at its clock
@@ -48,7 +51,9 @@ SEND_S = 5.0
 
 
 class SharedClock:
-    """Unix seconds in a file of eight bytes that every process maps: whoever sets it sets it for all."""
+    """Unix seconds in a file of eight bytes that every process maps: whoever sets it sets it for
+    all.
+    """
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -92,7 +97,9 @@ async def brief(seconds: float) -> None:
 
 
 def obey(folder: Path, role: str) -> None:
-    """On SIGUSR1: arm the points that ``<role>.order`` names, from now on; ``<role>.passed`` gets what was passed before."""
+    """On SIGUSR1: arm the points that ``<role>.order`` names, from now on; ``<role>.passed`` gets
+    what was passed before.
+    """
     failpoints.record(True)
 
     def read() -> None:
@@ -123,29 +130,47 @@ def analyzer(folder: Path) -> None:
 
     async def main(stop: asyncio.Event) -> None:
         obey(folder, "analyzer")
-        service = AnalyzerService(settings, data, store, clock=SharedClock(folder / "clock"), pool=QuietPool())
+        service = AnalyzerService(
+            settings, data, store, clock=SharedClock(folder / "clock"), pool=QuietPool()
+        )
         await service.start()
         (folder / "analyzer.up").touch()
         await stop.wait()
         await service.stop()
 
-    with DataFolder(settings.data_dir) as data, contextlib.closing(Store(data / FILE_NAME)) as store:
+    with (
+        DataFolder(settings.data_dir) as data,
+        contextlib.closing(Store(data / FILE_NAME)) as store,
+    ):
         run_service(main)
 
 
 def device(folder: Path) -> None:
-    """Takes part once, as ``plan.json`` says, with the ledger in this folder; ``outcome.json`` says what became of it."""
+    """Takes part once, as ``plan.json`` says, with the ledger in this folder; ``outcome.json`` says
+    what became of it.
+    """
     plan = json.loads((folder / "plan.json").read_text())
-    (served,) = load_task_folder(Path(plan["tasks"]), frozenset({bytes.fromhex(plan["authority"])})).served.values()
+    (served,) = load_task_folder(
+        Path(plan["tasks"]), frozenset({bytes.fromhex(plan["authority"])})
+    ).served.values()
     terms = RoundTerms.served(served, plan["window"])
-    identity = DeviceIdentity(keyfiles.load_signing_key(folder / "device.key"), (folder / "device.cert").read_bytes())
+    identity = DeviceIdentity(
+        keyfiles.load_signing_key(folder / "device.key"), (folder / "device.cert").read_bytes()
+    )
     vector, clock = np.array(plan["vector"], dtype=np.int64), SharedClock(Path(plan["clock"]))
 
     ca = Path(plan["ca"]).read_bytes()
 
     async def main() -> None:
         transport = Counted(GrpcRoundTransport(plan["address"], ca), folder / "sent")
-        line = Line(served.keys.hop_keys[plan["window"]], transport, clock, plan["deadline"], sleep=brief, send_deadline_s=SEND_S)
+        line = Line(
+            served.keys.hop_keys[plan["window"]],
+            transport,
+            clock,
+            plan["deadline"],
+            sleep=brief,
+            send_deadline_s=SEND_S,
+        )
         with contextlib.closing(SqliteLedger(folder / "ledger.db")) as ledger:
             part = send_single if terms.plan.mode is Mode.HELPER else take_part
             outcome = await part(terms, identity, vector, ledger, line)
@@ -169,7 +194,11 @@ class Counted:
         await self._inner.close()
 
 
-ROLES: dict[str, Callable[[Path], None]] = {"shuffler": shuffler, "analyzer": analyzer, "device": device}
+ROLES: dict[str, Callable[[Path], None]] = {
+    "shuffler": shuffler,
+    "analyzer": analyzer,
+    "device": device,
+}
 
 
 def _child(forge: int, order: dict[str, str]) -> None:

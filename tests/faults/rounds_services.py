@@ -1,7 +1,9 @@
-"""Shuffler and analyzer as processes that a test arms, kills and starts again, devices in the test, and what must hold in the end.
+"""Shuffler and analyzer as processes that a test arms, kills and starts again, devices in the test,
+and what must hold in the end.
 
-Device number i has 2^i as its first coordinate and random others, so a sum says by itself whose vectors are in it, and all of it must
-then be theirs. Windows follow one another: a scenario has one of its own and leaves the services to the next.
+Device number i has 2^i as its first coordinate and random others, so a sum says by itself whose
+vectors are in it, and all of it must then be theirs. Windows follow one another: a scenario has one
+of its own and leaves the services to the next.
 """
 
 from __future__ import annotations
@@ -22,24 +24,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.analyzer.release import decode_release
+from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.analyzer.sums import StoredSum, SumStore
-from shoal.clients.exchange import Line
-from shoal.clients.rounds import RoundOutcome, RoundState, take_part
-from shoal.clients.rounds_transport import GrpcRoundTransport
-from shoal.clients.single import send_single
+from shoal.clients.rounds.exchange import Line
+from shoal.clients.rounds.participation import RoundOutcome, RoundState, take_part
+from shoal.clients.rounds.single import send_single
+from shoal.clients.transports.rounds_transport import GrpcRoundTransport
 from shoal.crypto import keyfiles
 from shoal.crypto.secagg.device import DeviceRound, DeviceState
 from shoal.crypto.secagg.terms import RoundTerms
+from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import Mode
 from shoal.shuffler.core import WindowState
-from tests.analyzer_process import free_port
 from tests.faults.conftest import Forge
 from tests.faults.rounds_child import SEND_S, SharedClock, brief
-from tests.rounds_world import Device, World
-from tests.shuffler_world import CA, LENGTH, SHUFFLER_NAME, START
+from tests.worlds.analyzer_process import free_port
+from tests.worlds.rounds import Device, World
+from tests.worlds.shuffler import CA, LENGTH, SHUFFLER_NAME, START
 
 PATIENCE_S = 120.0  # real seconds that only a failing test waits
 SIGKILL = -9
@@ -80,7 +83,9 @@ class Smithy(Forge):
 
 @dataclass(eq=False)
 class Part:
-    """A device of a window, and what became of it; ``outcomes``: one per attempt. ``steps``: answered, by the state of its machine."""
+    """A device of a window, and what became of it; ``outcomes``: one per attempt. ``steps``:
+    answered, by the state of its machine.
+    """
 
     number: int
     device: Device
@@ -95,7 +100,9 @@ class Part:
 
     @property
     def uploaded(self) -> bool:
-        """Whether the shuffler said that it has this device's vector, whole. (Once in this state may be a refusal, twice is not.)"""
+        """Whether the shuffler said that it has this device's vector, whole. (Once in this state
+        may be a refusal, twice is not.)
+        """
         return self.steps.get(DeviceState.MASKED, 0) > 1 or DeviceState.RELEASED in self.steps
 
     def saw(self, machine: DeviceRound) -> None:
@@ -109,7 +116,9 @@ class Services:
 
     def __init__(self, smithy: Smithy, folder: Path, *, windows: int, **changes: Any) -> None:
         self.smithy, self.folder = smithy, folder
-        self.world = World(folder, count=windows, grace_s=0, skew_s=10, target_epsilon=1e9, **changes)
+        self.world = World(
+            folder, count=windows, grace_s=0, skew_s=10, target_epsilon=1e9, **changes
+        )
         self.clock = SharedClock.make(folder / "clock", START + 1.0)
         self.pids: dict[str, int] = {}
         self.ports = {"shuffler": free_port(), "analyzer": free_port()}
@@ -118,7 +127,9 @@ class Services:
         self.back: list[str] = []  # of the dead, who was started again
         self.kills = 0
         world = self.world.shuffler
-        world.write_config(f"localhost:{self.ports['analyzer']}", listen=f"127.0.0.1:{self.ports['shuffler']}")
+        world.write_config(
+            f"localhost:{self.ports['analyzer']}", listen=f"127.0.0.1:{self.ports['shuffler']}"
+        )
         values = {
             "listen": f"127.0.0.1:{self.ports['analyzer']}",
             "admin_listen": "127.0.0.1:0",
@@ -135,7 +146,8 @@ class Services:
         (folder / "analyzer" / "analyzer.toml").write_text("\n".join(lines))
         self.transport: GrpcRoundTransport
 
-    # --- processes ----------------------------------------------------------------------------------------------------
+    # --- processes
+    # ----------------------------------------------------------------------------------------------
 
     async def start(self, role: str, failpoints: str = "") -> None:
         up = self.folder / f"{role}.up"
@@ -188,12 +200,15 @@ class Services:
             while not happened():  # noqa: ASYNC110 - other processes tell nobody how far they are
                 await asyncio.sleep(0.004)
 
-    # --- devices ------------------------------------------------------------------------------------------------------
+    # --- devices
+    # ----------------------------------------------------------------------------------------------
 
     def parts(self, numbers: Sequence[int]) -> list[Part]:
         found = []
         for number in numbers:
-            rest = np.frombuffer(secrets.token_bytes(2 * (self.world.terms.dimension - 1)), dtype="<i2")
+            rest = np.frombuffer(
+                secrets.token_bytes(2 * (self.world.terms.dimension - 1)), dtype="<i2"
+            )
             found.append(Part(number, self.world.device([1 << number, *rest.tolist()])))
             self.secrets.add(found[-1].device.identity.key.public)
         return found
@@ -202,12 +217,23 @@ class Services:
         served, device = self.world.published.served, part.device
         terms = RoundTerms.served(served, window)
         deadline = float(served.task.windows.deadline_of(window)) + LENGTH
-        line = Line(served.keys.hop_keys[window], self.transport, self.clock, deadline, sleep=brief, send_deadline_s=SEND_S)
+        line = Line(
+            served.keys.hop_keys[window],
+            self.transport,
+            self.clock,
+            deadline,
+            sleep=brief,
+            send_deadline_s=SEND_S,
+        )
         async with asyncio.timeout(PATIENCE_S):
             if terms.plan.mode is Mode.HELPER:
-                outcome = await send_single(terms, device.identity, device.vector, device.ledger, line)
+                outcome = await send_single(
+                    terms, device.identity, device.vector, device.ledger, line
+                )
             else:
-                outcome = await take_part(terms, device.identity, device.vector, device.ledger, line, part.saw)
+                outcome = await take_part(
+                    terms, device.identity, device.vector, device.ledger, line, part.saw
+                )
         part.outcomes.append(outcome)
         return outcome
 
@@ -215,7 +241,9 @@ class Services:
         await asyncio.gather(*(self.take_part(part, window) for part in parts))
 
     async def refused(self, part: Part, window: int) -> None:
-        """A device that has answered: by its own ledger nothing is sent; and one that forgot gets no seat."""
+        """A device that has answered: by its own ledger nothing is sent; and one that forgot gets
+        no seat.
+        """
         with pytest.raises(ShoalError) as refused:
             await self.take_part(part, window)
         assert refused.value.kind is Kind.CONFLICT
@@ -239,10 +267,13 @@ class Services:
         (folder / "plan.json").write_text(json.dumps(plan))
         return folder
 
-    # --- the end of a window ------------------------------------------------------------------------------------------
+    # --- the end of a window
+    # ------------------------------------------------------------------------------------------
 
     def begin(self, window: int) -> None:
-        self.clock.set(max(self.clock.now(), self.world.published.task.windows.start_of(window) + 1.0))
+        self.clock.set(
+            max(self.clock.now(), self.world.published.task.windows.start_of(window) + 1.0)
+        )
 
     async def finish(self, window: int) -> None:
         """The window's time is over; until both services are done with it."""
@@ -252,13 +283,27 @@ class Services:
 
     def remember(self, window: int) -> None:
         """What the shuffler knows of this window's devices, to be looked for when it is over."""
-        for name, tables in (("rounds", ("secret", "admitted")), ("singles", ("single_window", "single"))):
+        for name, tables in (
+            ("rounds", ("secret", "admitted")),
+            ("singles", ("single_window", "single")),
+        ):
             path = self.world.shuffler.data_dir / f"{name}.db"
             if path.exists():
                 for table in tables:
-                    with contextlib.suppress(sqlite3.OperationalError), _reading(path) as db:  # a table that is not made yet
-                        rows = db.execute(f"SELECT * FROM {table} WHERE window = ?", (window,)).fetchall()  # noqa: S608 - constants
-                        found = {value for row in rows for value in row if isinstance(value, bytes) and len(value) == 32}
+                    with (
+                        contextlib.suppress(sqlite3.OperationalError),
+                        _reading(path) as db,
+                    ):  # a table that is not made yet
+                        rows = db.execute(
+                            f"SELECT * FROM {table} WHERE window = ?",  # noqa: S608
+                            (window,),
+                        ).fetchall()
+                        found = {
+                            value
+                            for row in rows
+                            for value in row
+                            if isinstance(value, bytes) and len(value) == 32
+                        }
                         self.secrets |= found - {self.world.published.task_id.raw}
         for path in self.world.shuffler.data_dir.glob("*.vectors"):
             data = path.read_bytes()
@@ -270,7 +315,9 @@ class Services:
         return found is not None and found[0] == WindowState.SHREDDED
 
     def sums(self, window: int) -> list[StoredSum]:
-        with contextlib.closing(Store(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)) as store:
+        with contextlib.closing(
+            Store(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
+        ) as store:
             return SumStore(store).of(self.world.published.task_id, window)
 
     def check(self, window: int, parts: Sequence[Part]) -> list[set[int]]:
@@ -286,32 +333,46 @@ class Services:
         assert len(counted) == len(set(counted)), "a device is in two sums"
         for part in parts:
             states = [outcome.state for outcome in part.outcomes]
-            assert (part.number in counted) or RoundState.COUNTED not in states, "counted, and in no sum"
-            assert (part.number not in counted) or RoundState.COUNTED in states or RoundState.LOST in states or not states, (
-                f"told {states}, and in a sum"
+            assert (part.number in counted) or RoundState.COUNTED not in states, (
+                "counted, and in no sum"
             )
+            assert (
+                (part.number not in counted)
+                or RoundState.COUNTED in states
+                or RoundState.LOST in states
+                or not states
+            ), f"told {states}, and in a sum"
             assert sum(outcome.charged for outcome in part.outcomes) <= 1
         self.check_release(window, sums)
         self.check_nothing_left(window)
         return sets
 
     def check_release(self, window: int, sums: Sequence[StoredSum]) -> None:
-        with contextlib.closing(Store(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)) as store:
+        with contextlib.closing(
+            Store(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
+        ) as store:
             (stored,) = [stored for stored in store.releases() if stored.window == window]
         release = decode_release(stored.release)
         assert (release.n, release.rounds.rounds) == (sum(one.survivors for one in sums), len(sums))
         assert bool(release.withheld) == (not sums), release.withheld
         domain = self.world.published.task.domain
+        assert isinstance(domain, Vector)
         if sums:
             total = np.sum([one.vector for one in sums], axis=0)
-            assert [round(row.value * domain.grid / domain.clip) for row in release.estimates] == total.tolist()  # type: ignore[union-attr]
+            levels = [row.value * domain.grid / domain.clip for row in release.estimates]
+            assert [round(level) for level in levels] == total.tolist()
 
     def check_nothing_left(self, window: int) -> None:
-        """No secret of this window in any file of either service; no file and no key that belongs to it."""
+        """No secret of this window in any file of either service; no file and no key that belongs
+        to it.
+        """
         data = self.world.shuffler.data_dir
         names = {path.name.removesuffix("-wal").removesuffix("-shm") for path in data.iterdir()}
         assert names <= LEFT, names
-        for path in [*data.iterdir(), *(path for path in (self.folder / "analyzer" / "data").rglob("*") if path.is_file())]:
+        for path in [
+            *data.iterdir(),
+            *(path for path in (self.folder / "analyzer" / "data").rglob("*") if path.is_file()),
+        ]:
             content = path.read_bytes()
             found = [secret for secret in self.secrets if secret in content]
             assert not found, f"{len(found)} secrets of a window that is over are in {path.name}"
@@ -340,7 +401,9 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
 async def serving(smithy: Smithy, folder: Path, **changes: Any) -> AsyncIterator[Services]:
     """Both services, unarmed; killed at the end."""
     services = Services(smithy, folder, **changes)
-    services.transport = GrpcRoundTransport(f"localhost:{services.ports['shuffler']}", CA.cert_pem, private_pool=True)
+    services.transport = GrpcRoundTransport(
+        f"localhost:{services.ports['shuffler']}", CA.cert_pem, private_pool=True
+    )
     try:
         await services.start("analyzer")
         await services.start("shuffler")

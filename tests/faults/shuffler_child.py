@@ -1,7 +1,8 @@
-"""A process that makes processes: started once, it forks a warm child for every scenario, so that a crash costs milliseconds.
+"""A process that makes processes: started once, it forks a warm child for every scenario, so that a
+crash costs milliseconds.
 
-Reads one JSON object per line, {"role", "folder", "failpoints"}, runs the role in a child and answers {"pid"} at once and
-{"status"} when the child has ended (negative: killed by that signal).
+Reads one JSON object per line, {"role", "folder", "failpoints"}, runs the role in a child and
+answers {"pid"} at once and {"status"} when the child has ended (negative: killed by that signal).
 """
 
 from __future__ import annotations
@@ -17,32 +18,35 @@ from pathlib import Path
 import pytest
 
 from shoal import failpoints, log
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.trust import ServedTask
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.mqtt import link
-from shoal.service import DataFolder, run_service
-from shoal.settings import load_settings
+from shoal.services.process import DataFolder, run_service
+from shoal.services.settings import load_settings
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.lifecycle import Lifecycle
+from shoal.shuffler.reports.lifecycle import Lifecycle
+from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.service import serve
-from shoal.shuffler.sqlite_store import SqliteStore
-from shoal.shuffler.store import Submission, WindowRecord
+from shoal.shuffler.stores.sqlite.store import SqliteStore
+from shoal.shuffler.stores.store import Submission, WindowRecord
 from shoal.shuffler.tasks import TaskBook
-from shoal.shuffler.writer import Writer
 
 GROUP = 4  # reports per commit in "life"
-# Pauses of up to 30 s are meant for a broker that flaps for hours; here one is killed every second, and each kill would wait them out.
+# Pauses of up to 30 s are meant for a broker that flaps for hours; here one is killed every second,
+# and each kill would wait them out.
 EAGER = replace(LIMITS, mqtt_retry_most_s=1.0)
 _RETRY = (Kind.OVERLOADED, Kind.INTERNAL)
 
 
 class FileSink:
-    """An analyzer's end that keeps each batch in a file, whole or not at all, and insists that a batch never changes."""
+    """An analyzer's end that keeps each batch in a file, whole or not at all, and insists that a
+    batch never changes.
+    """
 
     def __init__(self, folder: Path, store: SqliteStore) -> None:
         self._folder, self._store = folder, store
@@ -61,9 +65,11 @@ class FileSink:
 
 
 async def life(folder: Path) -> None:
-    """The whole life of a few windows: submit with retries, noting what was acknowledged; close, seal, deliver, shred.
+    """The whole life of a few windows: submit with retries, noting what was acknowledged; close,
+    seal, deliver, shred.
 
-    ``reports.json`` holds {"task", "windows": [[hex, ...], ...], "devices": {hex: hex}, "start", "deadline"}: who sends a report.
+    ``reports.json`` holds {"task", "windows": [[hex, ...], ...], "devices": {hex: hex}, "start",
+    "deadline"}: who sends a report.
     """
     plan = json.loads((folder / "reports.json").read_text())
     config = load_settings(ShufflerConfig, folder / "shuffler.toml")
@@ -71,12 +77,22 @@ async def life(folder: Path) -> None:
     acked = os.open(folder / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with DataFolder(config.data_dir) as data:
         store = SqliteStore(data)
-        book = TaskBook(store, clock, config.tasks_dir, config.keys_dir, config.authority_keys, bytes.fromhex(plan["signer"]))
+        book = TaskBook(
+            store,
+            clock,
+            config.tasks_dir,
+            config.keys_dir,
+            config.authority_keys,
+            bytes.fromhex(plan["signer"]),
+        )
         writer = Writer(store, commit_ms=0)
         lifecycle = Lifecycle(book, store, writer, FileSink(folder, store), clock, SYSTEM, 0.0)
         for window, reports in enumerate(plan["windows"]):
             for at in range(0, len(reports), GROUP):
-                group = [Submission(WindowId(task_id, window), (raw(one),), raw(plan["devices"][one])) for one in reports[at : at + GROUP]]
+                group = [
+                    Submission(WindowId(task_id, window), (raw(one),), raw(plan["devices"][one]))
+                    for one in reports[at : at + GROUP]
+                ]
                 await _submit(writer, group, acked)
         clock.time = plan["deadline"]
         for _ in range(40):

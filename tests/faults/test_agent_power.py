@@ -1,5 +1,6 @@
-"""Power cuts at every sync of a device's memory: what was answered stays answered and paid, and no honest cut looks like a memory that
-was set back. See ``power`` for the model."""
+"""Power cuts at every sync of a device's memory: what was answered stays answered and paid, and no
+honest cut looks like a memory that was set back. See ``power`` for the model.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def lived(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
 
 
 def broken(folder: Path, image: Image, answered: frozenset[bytes]) -> str:
-    """Empty if what was answered by then is answered and paid after this power cut, and the memory goes on."""
+    """Empty if what was answered by then is answered and paid after this power cut, and the memory
+    goes on.
+    """
     folder.mkdir()
     restore(folder, image)
     try:
@@ -48,7 +51,12 @@ def broken(folder: Path, image: Image, answered: frozenset[bytes]) -> str:
             return "an answer is lost"
         if any(device.book.charged(TASK, window) != 1 for window in windows):
             return "an answer is not paid once"
-        if device.store.forgetful() or noted is None or noted.spent is None or noted.spent < device.book.spent():
+        if (
+            device.store.forgetful()
+            or noted is None
+            or noted.spent is None
+            or noted.spent < device.book.spent()
+        ):
             return "an honest cut looks like a memory that was set back"
         device.book.verify()
         return "" if device.claim(999) else "it goes on no more"
@@ -60,25 +68,35 @@ def broken(folder: Path, image: Image, answered: frozenset[bytes]) -> str:
 
 
 @pytest.mark.parametrize("seed", range(LIVES))
-def test_what_was_answered_stays_answered_and_paid(memory_folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And each sync that is left out is noticed, but that of SQLite's rollback journal, which guards the step of an empty file to a log.
+def test_what_was_answered_stays_answered_and_paid(
+    memory_folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And each sync that is left out is noticed, but that of SQLite's rollback journal, which
+    guards the step of an empty file to a log.
 
-    Planted: synchronous = OFF -> windows are lost; the head's file or its folder not synced -> a memory that is whole answers nothing;
-    the head written before the commit that it names -> the same.
+    Planted: synchronous = OFF -> windows are lost; the head's file or its folder not synced -> a
+    memory that is whole answers nothing; the head written before the commit that it names -> the
+    same.
     """
     home = memory_folder / "life"
     home.mkdir()
     rng = random.Random(f"agent {seed}")  # noqa: S311 - no secret
     disk = lived(home, rng, monkeypatch)
     assert disk.syncs >= WINDOWS
-    told = [(number, broken(memory_folder / f"cut{number}", *image)) for number, image in enumerate(disk.images(rng))]
+    told = [
+        (number, broken(memory_folder / f"cut{number}", *image))
+        for number, image in enumerate(disk.images(rng))
+    ]
     assert [one for one in told if one[1]] == []
     sites = [site for site in disk.sites() if not site.endswith("-journal")]
     unseen = []
     for place, site in enumerate(sites):
         images = list(disk.images(rng, site))
         rng.shuffle(images)  # the first one that is broken is enough
-        if not any(broken(memory_folder / f"without{place}-{number}", *image) for number, image in enumerate(images)):
+        if not any(
+            broken(memory_folder / f"without{place}-{number}", *image)
+            for number, image in enumerate(images)
+        ):
             unseen.append(site)
     assert unseen == []
     assert len(sites) >= 4

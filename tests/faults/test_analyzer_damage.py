@@ -1,7 +1,8 @@
-"""Nothing that the analyzer stores is lost silently: every file damaged in every way, and what is read of it afterwards.
+"""Nothing that the analyzer stores is lost silently: every file damaged in every way, and what is
+read of it afterwards.
 
-The rule: a release that is read is the one that was signed; one that is not read is told, and what all of them together give away
-is never said to be less.
+The rule: a release that is read is the one that was signed; one that is not read is told, and what
+all of them together give away is never said to be less.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from pathlib import Path
 import pytest
 
 from shoal.analyzer.core import BatchState
-from shoal.analyzer.cumulative import compose_spendings
-from shoal.analyzer.mending import HEAD_NAME
+from shoal.analyzer.results.cumulative import compose_spendings
+from shoal.analyzer.rounds.sums import DAMAGED, StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
-from shoal.analyzer.sums import DAMAGED, StoredSum, SumStore
+from shoal.analyzer.store_mending import HEAD_NAME
 from shoal.cli.main import main
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.protos import release_pb2
-from shoal.stored import teach
-from tests.analyzer_world import make_world
+from shoal.storage.checksums import teach
 from tests.faults import corrupt
 from tests.sizes import size
+from tests.worlds.analyzer import make_world
 
 KEY = SigningKey.generate()
 WINDOWS, EPSILON = 8, 0.5
@@ -39,7 +40,14 @@ TASK = TaskId(bytes(range(32)))
 
 def outcome(window: int, task_id: TaskId = TASK) -> Outcome:
     privacy = release_pb2.Privacy(epsilon_upper=EPSILON, epsilon_at_received_n=EPSILON, delta=1e-9)
-    made = release_pb2.Release(version=1, task_id=task_id.raw, name="answers", window=window, n=100 + window, privacy=privacy)
+    made = release_pb2.Release(
+        version=1,
+        task_id=task_id.raw,
+        name="answers",
+        window=window,
+        n=100 + window,
+        privacy=privacy,
+    )
     release = made.SerializeToString(deterministic=True)
     return Outcome(
         release=release,
@@ -80,7 +88,12 @@ def verdict(path: Path, originals: list[bytes]) -> str:
         if len(found) < len(originals) and not told:
             return "a release is gone silently"
         promised = together(store) if store.spendings() else 0.0
-        if promised < compose_spendings([Spending(TASK, EPSILON, 1e-9)] * len(originals)).epsilon_upper - 1e-9 and not told:
+        if (
+            promised
+            < compose_spendings([Spending(TASK, EPSILON, 1e-9)] * len(originals)).epsilon_upper
+            - 1e-9
+            and not told
+        ):
             return f"composition is understated: {promised}"
         if len(found) < len(originals) and store.lost and not math.isinf(promised):
             return "releases are gone and something is promised"
@@ -88,13 +101,23 @@ def verdict(path: Path, originals: list[bytes]) -> str:
             if batch.state is not BatchState.DONE and not told:
                 return "a batch that is done is opened again"
         sums = sum(len(SumStore(store).of(TASK, window)) for window in range(WINDOWS))
-        if sums < WINDOWS and not told and not any(SumStore(store).reasons(TASK, window).get(DAMAGED) for window in range(WINDOWS)):
+        if (
+            sums < WINDOWS
+            and not told
+            and not any(
+                SumStore(store).reasons(TASK, window).get(DAMAGED) for window in range(WINDOWS)
+            )
+        ):
             return "a sum is gone silently"
     return ""
 
 
-def test_whatever_is_damaged_is_told_and_nothing_is_understated(folder: Path, memory_folder: Path) -> None:
-    """Planted: no look at the whole file when it is opened, or no head beside it -> releases gone silently."""
+def test_whatever_is_damaged_is_told_and_nothing_is_understated(
+    folder: Path, memory_folder: Path
+) -> None:
+    """Planted: no look at the whole file when it is opened, or no head beside it -> releases gone
+    silently.
+    """
     with closing(Store(folder / FILE_NAME)) as store:
         originals = [stored.release for stored in store.releases()]
     assert len(originals) == WINDOWS
@@ -106,7 +129,8 @@ def test_whatever_is_damaged_is_told_and_nothing_is_understated(folder: Path, me
                 shutil.copytree(folder, one)
                 if not (one / name).stat().st_size:
                     continue
-                corruption(one / name, random.Random(f"{name} {how} {seed}"))  # noqa: S311 - which byte is no secret
+                # which byte is no secret
+                corruption(one / name, random.Random(f"{name} {how} {seed}"))  # noqa: S311
                 try:
                     wrong = verdict(one, originals)
                 except (ShoalError, sqlite3.Error) as error:
@@ -126,7 +150,9 @@ def change(path: Path, statement: str) -> None:
     """As a disk would: past the triggers."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         teach(db)
-        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        for (name,) in db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        ).fetchall():
             db.execute(f"DROP TRIGGER {name}")
         db.execute(statement)
 
@@ -141,10 +167,16 @@ def change(path: Path, statement: str) -> None:
         ("UPDATE batches SET state = 1 WHERE window = 3", lambda s: len(s.batches()) == WINDOWS - 1),
     ],
 )  # fmt: skip
-def test_a_changed_row_is_not_believed(folder: Path, tmp_path: Path, statement: str, seen: Callable[[Store], bool]) -> None:
-    """Planted: no digest of that table, or no signature looked at -> the changed row is read, fails."""
+def test_a_changed_row_is_not_believed(
+    folder: Path, tmp_path: Path, statement: str, seen: Callable[[Store], bool]
+) -> None:
+    """Planted: no digest of that table, or no signature looked at -> the changed row is read,
+    fails.
+    """
     shutil.copytree(folder, tmp_path / "one")
-    change(tmp_path / "one" / FILE_NAME, f"PRAGMA foreign_keys = OFF; {statement}".partition("; ")[2])
+    change(
+        tmp_path / "one" / FILE_NAME, f"PRAGMA foreign_keys = OFF; {statement}".partition("; ")[2]
+    )
     with closing(Store(tmp_path / "one" / FILE_NAME)) as store:
         assert seen(store)
         assert store.damage()
@@ -169,8 +201,12 @@ def refused(read: Callable[[], object]) -> bool:
         ("UPDATE acks SET ack = zeroblob(30) WHERE window = 3", lambda s: refused(lambda: s.ack(s.batches()[3].manifest_hash))),
     ],
 )  # fmt: skip
-def test_what_else_changed_is_told(folder: Path, tmp_path: Path, statement: str, seen: Callable[[Store], bool]) -> None:
-    """To whoever reads it. Planted: sums, tallies or acknowledgements read without their digest -> the changed one is read, fails."""
+def test_what_else_changed_is_told(
+    folder: Path, tmp_path: Path, statement: str, seen: Callable[[Store], bool]
+) -> None:
+    """To whoever reads it. Planted: sums, tallies or acknowledgements read without their digest ->
+    the changed one is read, fails.
+    """
     shutil.copytree(folder, tmp_path / "one")
     change(tmp_path / "one" / FILE_NAME, statement)
     with closing(Store(tmp_path / "one" / FILE_NAME)) as store:
@@ -178,7 +214,9 @@ def test_what_else_changed_is_told(folder: Path, tmp_path: Path, statement: str,
 
 
 def test_an_older_copy_is_found_out(folder: Path, tmp_path: Path) -> None:
-    """Planted: no head beside the store -> fewer releases, as if there had never been more; fails."""
+    """Planted: no head beside the store -> fewer releases, as if there had never been more;
+    fails.
+    """
     shutil.copytree(folder, tmp_path / "one")
     with closing(Store(tmp_path / "one" / FILE_NAME)) as store:
         older = len(store.releases())
@@ -198,16 +236,23 @@ def test_an_older_copy_is_found_out(folder: Path, tmp_path: Path) -> None:
 def test_a_damaged_release_is_named_and_the_others_are_shown(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], digest: str
 ) -> None:
-    """One line with window and file, exit status 1; also of a row whose digest was made anew. Planted: releases read without their
-    signature -> half of a count, exit 0.
+    """One line with window and file, exit status 1; also of a row whose digest was made anew.
+    Planted: releases read without their signature -> half of a count, exit 0.
     """
     shutil.copytree(folder, tmp_path / "one")
     with closing(Store(tmp_path / "one" / FILE_NAME)):
         pass
-    change(tmp_path / "one" / FILE_NAME, "UPDATE releases SET release = CAST(replace(release, x'65', x'64') AS BLOB) WHERE window = 3")
+    change(
+        tmp_path / "one" / FILE_NAME,
+        "UPDATE releases SET release = CAST(replace(release, x'65', x'64') AS BLOB) WHERE window = "
+        "3",
+    )
     if digest == "that fits":
         row = "task_id, window, release, signature, epsilon, delta, loss_law, lifetime"
-        change(tmp_path / "one" / FILE_NAME, f"UPDATE releases SET digest = row_digest({row}) WHERE window = 3")  # noqa: S608 - constants
+        change(
+            tmp_path / "one" / FILE_NAME,
+            f"UPDATE releases SET digest = row_digest({row}) WHERE window = 3",  # noqa: S608
+        )
     data = str(tmp_path / "one")
     assert main(["results", "show", "answers:3", "--data", data]) == 1
     said = capsys.readouterr().err.strip().splitlines()

@@ -1,8 +1,9 @@
-"""Every durable step of a batch's life, broken in every way: whatever happens, the batch is counted exactly once.
+"""Every durable step of a batch's life, broken in every way: whatever happens, the batch is counted
+exactly once.
 
-A child lives through one batch with a point armed: killed there (SIGKILL), or failing there once (EIO, ENOSPC). Then a
-second child, unarmed, goes on with what is on the disk. The points are not listed here: a recording run finds them, and
-every passing of each is tried.
+A child lives through one batch with a point armed: killed there (SIGKILL), or failing there once
+(EIO, ENOSPC). Then a second child, unarmed, goes on with what is on the disk. The points are not
+listed here: a recording run finds them, and every passing of each is tried.
 """
 
 from __future__ import annotations
@@ -16,20 +17,32 @@ import numpy as np
 import pytest
 
 from shoal.analyzer.core import BatchState
-from shoal.analyzer.release import decode_release, to_json
+from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.crypto.signing import SigningContext, verify
 from shoal.mechanisms import Tally
 from shoal.protos import delivery_pb2
-from tests.analyzer_world import Batch, World, make_world
 from tests.faults.conftest import Forge
 from tests.sizes import FULL
+from tests.worlds.analyzer import Batch, World, make_world
 
 CELLS = [i % 7 for i in range(40)]
 NONCE = bytes(range(16))
 EXPECTED = {
-    *("analyzer.offer.accepted", "analyzer.spool.write", "analyzer.spool.sync", "analyzer.deliver.synced", "analyzer.batch.processing"),
-    *("analyzer.batch.opened", "analyzer.store.commit", "analyzer.store.release", "analyzer.store.ack", "analyzer.store.tally"),
+    *(
+        "analyzer.offer.accepted",
+        "analyzer.spool.write",
+        "analyzer.spool.sync",
+        "analyzer.deliver.synced",
+        "analyzer.batch.processing",
+    ),
+    *(
+        "analyzer.batch.opened",
+        "analyzer.store.commit",
+        "analyzer.store.release",
+        "analyzer.store.ack",
+        "analyzer.store.tally",
+    ),
     *("analyzer.batch.done", "analyzer.spool.delete", "analyzer.key.delete"),
 }
 
@@ -50,7 +63,11 @@ def world() -> World:
 def batch(world: World) -> Batch:
     """40 good rows, one that repeats a nonce, one that does not open."""
     rows = world.seal_cells(CELLS[:-1])
-    rows += [world.seal(world.report(CELLS[-1]), nonce=NONCE), world.seal(world.report(0), nonce=NONCE), bytes(world.row_size())]
+    rows += [
+        world.seal(world.report(CELLS[-1]), nonce=NONCE),
+        world.seal(world.report(0), nonce=NONCE),
+        bytes(world.row_size()),
+    ]
     return world.batch(rows)
 
 
@@ -60,7 +77,9 @@ def fresh(world: World, batch: Batch, tmp_path_factory: pytest.TempPathFactory) 
     world.write_config(folder)
     (folder / "offer.bin").write_bytes(batch.signed)
     (folder / "rows.bin").write_bytes(batch.data)
-    (folder / "plan.json").write_text(json.dumps({"now": world.after, "row_size": world.row_size()}))
+    (folder / "plan.json").write_text(
+        json.dumps({"now": world.after, "row_size": world.row_size()})
+    )
     return folder
 
 
@@ -101,11 +120,14 @@ def passings(anvil: Forge, fresh: Path, folder: Path) -> dict[str, int]:
     return found
 
 
-def test_every_crash_is_survived_and_counts_once(anvil: Forge, world: World, batch: Batch, fresh: Path, tmp_path: Path) -> None:
+def test_every_crash_is_survived_and_counts_once(
+    anvil: Forge, world: World, batch: Batch, fresh: Path, tmp_path: Path
+) -> None:
     """SIGKILL at every passing of every point.
 
-    Planted: the state written in a transaction of its own, the key deleted before the commit, or the acknowledgement stored
-    before the release -> this fails (a batch that can't be opened any more, or no acknowledgement).
+    Planted: the state written in a transaction of its own, the key deleted before the commit, or
+    the acknowledgement stored before the release -> this fails (a batch that can't be opened any
+    more, or no acknowledgement).
     """
     passed = passings(anvil, fresh, tmp_path / "recorded")
     check(tmp_path / "recorded", world, batch)
@@ -118,14 +140,18 @@ def test_every_crash_is_survived_and_counts_once(anvil: Forge, world: World, bat
             before = releases(folder)
             assert anvil.run("life", folder) == 0
             check(folder, world, batch)
-            assert not before or releases(folder) == before  # what was released stays, byte for byte
+            assert (
+                not before or releases(folder) == before
+            )  # what was released stays, byte for byte
 
 
 @pytest.mark.parametrize("action", ["eio", "enospc"] if FULL else ["enospc"])
 def test_every_failing_step_is_tried_again_and_counts_once(
     anvil: Forge, world: World, batch: Batch, fresh: Path, tmp_path: Path, action: str
 ) -> None:
-    """Planted: after a failure the spool's hash keeps rows that were not synced -> MISMATCH, and this fails."""
+    """Planted: after a failure the spool's hash keeps rows that were not synced -> MISMATCH, and
+    this fails.
+    """
     passed = passings(anvil, fresh, tmp_path / "recorded")
     for point, count in passed.items():
         for at in range(1, count + 1):

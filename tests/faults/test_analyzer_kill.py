@@ -1,4 +1,6 @@
-"""kill -9 of the real service, with real workers, at any moment of a batch: counted once, and no worker left behind."""
+"""kill -9 of the real service, with real workers, at any moment of a batch: counted once, and no
+worker left behind.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.analyzer.core import BatchState
-from shoal.analyzer.release import decode_release, to_json
+from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.protos.delivery_pb2 import BATCH_STATE_RECEIVING
-from tests.analyzer_process import serving, wait_gone
-from tests.analyzer_service import chunks
-from tests.analyzer_world import World, make_task
 from tests.sizes import size
+from tests.worlds.analyzer import World, make_task
+from tests.worlds.analyzer_process import serving, wait_gone
+from tests.worlds.analyzer_service import chunks
 
 PAST = make_task()
-WORLD = World(replace(PAST, windows=replace(PAST.windows, start_s=1_700_000_000), retention_s=100 * 366 * 86_400))
+WORLD = World(
+    replace(
+        PAST, windows=replace(PAST.windows, start_s=1_700_000_000), retention_s=100 * 366 * 86_400
+    )
+)
 ROWS = size(8_000, 60_000)  # half a second of opening for one worker, 4 s in full
 
 
@@ -28,7 +34,9 @@ def state(folder: Path) -> BatchState:
 
 
 async def test_killed_while_it_receives_and_while_it_opens(tmp_path: Path) -> None:
-    """Planted: PROCESSING batches not queued at the start -> the release does not come, and this fails."""
+    """Planted: PROCESSING batches not queued at the start -> the release does not come, and this
+    fails.
+    """
     batch = WORLD.batch(WORLD.seal_cells([i % 7 for i in range(ROWS)]))
     orphans: list[int] = []
     with serving(WORLD, tmp_path) as analyzer:
@@ -42,7 +50,10 @@ async def test_killed_while_it_receives_and_while_it_opens(tmp_path: Path) -> No
     with serving(WORLD, tmp_path) as analyzer:
         caller = analyzer.caller()
         reply = await caller.offer(batch)
-        assert (reply.state, reply.received_rows) == (BATCH_STATE_RECEIVING, 1_500)  # synced, so all of it is there
+        assert (reply.state, reply.received_rows) == (
+            BATCH_STATE_RECEIVING,
+            1_500,
+        )  # synced, so all of it is there
         await caller.deliver(chunks(batch, 1_500, 500))
         orphans += analyzer.workers()
         assert analyzer.end(signal.SIGKILL) == -signal.SIGKILL

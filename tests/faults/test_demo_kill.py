@@ -1,4 +1,6 @@
-"""kill -9 of shuffler and analyzer in the middle of the demo, restarted by it: every acknowledged report counted exactly once."""
+"""kill -9 of shuffler and analyzer in the middle of the demo, restarted by it: every acknowledged
+report counted exactly once.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,14 @@ def _kill(folder: Path, role: str) -> bool:
 
 
 def _wreck(demo: subprocess.Popen[bytes], folder: Path) -> dict[str, int]:
-    """Kill the shuffler each time the stored bytes grew by a share of a report's cost, the analyzer when a batch is sealed, and again."""
+    """Kill the shuffler each time the stored bytes grew by a share of a report's cost, the analyzer
+    when a batch is sealed, and again.
+    """
     killed = {"shuffler": 0, "analyzer": 0}
     data = folder / "shuffler" / "data"
-    step = DEVICES * 3 * 150 // (KILLS + 1)  # a report costs at least 150 bytes of write-ahead log or file
+    step = (
+        DEVICES * 3 * 150 // (KILLS + 1)
+    )  # a report costs at least 150 bytes of write-ahead log or file
     mark, deadline = 0, time.monotonic() + PATIENCE_S
     while demo.poll() is None and time.monotonic() < deadline:
         stored = _bytes_in(data)
@@ -57,14 +63,29 @@ def _wreck(demo: subprocess.Popen[bytes], folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.timeout(PATIENCE_S + 60)
-def test_every_acknowledged_report_counts_once_through_kills_of_both_services(tmp_path: Path) -> None:
-    """The demo fails by itself unless acknowledged <= counted <= acknowledged + unknown; here also the total must be whole.
+def test_every_acknowledged_report_counts_once_through_kills_of_both_services(
+    tmp_path: Path,
+) -> None:
+    """The demo fails by itself unless acknowledged <= counted <= acknowledged + unknown; here also
+    the total must be whole.
 
-    Planted: the shuffler's writer answering before it commits -> acknowledged reports are lost, the windows never fill and the
-    demo ends without a release; the analyzer finishing a batch twice -> n above the number of devices.
+    Planted: the shuffler's writer answering before it commits -> acknowledged reports are lost, the
+    windows never fill and the demo ends without a release; the analyzer finishing a batch twice ->
+    n above the number of devices.
     """
     kept = tmp_path / "kept"
-    command = [sys.executable, "-m", "shoal.cli.main", "demo", "--devices", str(DEVICES), "--keep", str(kept), "--json", "results.json"]
+    command = [
+        sys.executable,
+        "-m",
+        "shoal.cli.main",
+        "demo",
+        "--devices",
+        str(DEVICES),
+        "--keep",
+        str(kept),
+        "--json",
+        "results.json",
+    ]
     with (tmp_path / "screen").open("wb") as screen:
         demo = subprocess.Popen(command, cwd=tmp_path, stdout=screen, stderr=screen)
         try:
@@ -81,7 +102,11 @@ def test_every_acknowledged_report_counts_once_through_kills_of_both_services(tm
     assert results["reports"]["counted"] == 3 * DEVICES
     assert results["reports"]["acknowledged"] + results["reports"]["unknown"] == 3 * DEVICES
     assert results["reports"]["refused"] == {}
-    left = [path.name for path in (kept / "shuffler" / "data").iterdir() if path.name.startswith(("inbox", "batch"))]
+    left = [
+        path.name
+        for path in (kept / "shuffler" / "data").iterdir()
+        if path.name.startswith(("inbox", "batch"))
+    ]
     assert left == []
     assert list((kept / "shuffler" / "keys").iterdir()) == []
     assert list((kept / "analyzer" / "keys").iterdir()) == []

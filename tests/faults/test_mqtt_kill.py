@@ -1,7 +1,9 @@
-"""kill -9 of the shuffler and of the broker, again and again, under devices that report over MQTT; then what was acknowledged is counted.
+"""kill -9 of the shuffler and of the broker, again and again, under devices that report over MQTT;
+then what was acknowledged is counted.
 
-Real processes and sockets. A device sends the same bytes until it reads its reply; a kill comes at a random number of replies. What
-MQTT promises (QoS 1: at least once up to the shuffler) is not relied upon: neither the broker nor the bridge keeps anything.
+Real processes and sockets. A device sends the same bytes until it reads its reply; a kill comes at
+a random number of replies. What MQTT promises (QoS 1: at least once up to the shuffler) is not
+relied upon: neither the broker nor the bridge keeps anything.
 """
 
 from __future__ import annotations
@@ -16,17 +18,17 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.envelope import seal_frame
 from shoal.mqtt import link
 from shoal.shuffler.core import WindowState
 from shoal.shuffler.service import Shuffler
-from tests.broker import Broker, free_port
 from tests.faults.conftest import Forge
 from tests.faults.shuffler_child import EAGER
-from tests.mqtt_devices import PATIENCE_S, Devices, table
-from tests.shuffler_world import AnalyzerEnd, Published, World
 from tests.sizes import size
+from tests.worlds.broker import Broker, free_port
+from tests.worlds.mqtt_devices import PATIENCE_S, Devices, table
+from tests.worlds.shuffler import AnalyzerEnd, Published, World
 
 KILLS = size(6, 200)
 CLIENTS = 24
@@ -48,7 +50,9 @@ class Fleet:
             report = self.published.sealed()
             content = self.published.content(report)
             self.sent.add(report)
-            status = await self.devices.submit(seal_frame(self.published.hop.config, content), content.ack_key, AGAIN_S)
+            status = await self.devices.submit(
+                seal_frame(self.published.hop.config, content), content.ack_key, AGAIN_S
+            )
             assert status == 0
             self.acked.add(report)
             async with self.changed:
@@ -59,7 +63,9 @@ class Fleet:
             await self.changed.wait_for(lambda: len(self.acked) >= acks)
 
 
-async def kills(forge: Forge, world: World, broker: Broker, fleet: Fleet, rng: random.Random) -> None:
+async def kills(
+    forge: Forge, world: World, broker: Broker, fleet: Fleet, rng: random.Random
+) -> None:
     """KILLS times: the shuffler, the broker, or both. Then both end as an operator ends them."""
     pid = await asyncio.to_thread(forge.start, "serve eagerly", world.folder)
     for _ in range(KILLS):
@@ -79,11 +85,13 @@ async def kills(forge: Forge, world: World, broker: Broker, fleet: Fleet, rng: r
 
 
 @pytest.mark.timeout(3_600)
-async def test_kill_9_of_broker_and_shuffler(forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kill_9_of_broker_and_shuffler(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Acknowledged => delivered exactly once; everything else at most once.
 
-    Planted: replies before a commit that takes half a second -> lost reports, fails. (Before one of some milliseconds it is hard to hit:
-    replies wait for the next 50 ms anyway.)
+    Planted: replies before a commit that takes half a second -> lost reports, fails. (Before one of
+    some milliseconds it is hard to hit: replies wait for the next 50 ms anyway.)
     """
     monkeypatch.setattr(link, "LIMITS", EAGER)
     world, rng = World(tmp_path), random.Random(25)  # noqa: S311 - when to kill is no secret
@@ -91,7 +99,9 @@ async def test_kill_9_of_broker_and_shuffler(forge: Forge, tmp_path: Path, monke
     analyzer = AnalyzerEnd(world)
     analyzer_at = await analyzer.start()
     async with Broker(tls=False) as broker:
-        world.write_config(analyzer_at, listen=f"127.0.0.1:{free_port()}", mqtt=table(broker.settings))
+        world.write_config(
+            analyzer_at, listen=f"127.0.0.1:{free_port()}", mqtt=table(broker.settings)
+        )
         async with Devices(broker.settings, world.shuffler.public) as devices:
             fleet = Fleet(published, devices)
             clients = [asyncio.create_task(fleet.client()) for _ in range(CLIENTS)]
@@ -120,6 +130,8 @@ async def finish(world: World, analyzer_at: str) -> list[WindowState | None]:
             await shuffler.lifecycle.tick()
             await shuffler.lifecycle.settle()
             clock.advance(300)
-            if all(record.state is WindowState.SHREDDED for record in shuffler.store.records().values()):
+            if all(
+                record.state is WindowState.SHREDDED for record in shuffler.store.records().values()
+            ):
                 break
         return [record.outcome for record in shuffler.store.records().values()]

@@ -1,10 +1,13 @@
-"""Power cuts at every sync of what both services keep: nothing that was promised is lost, and nothing that was deleted comes back.
+"""Power cuts at every sync of what both services keep: nothing that was promised is lost, and
+nothing that was deleted comes back.
 
-Every life makes promises as the services do (an acknowledgement, a stored sum, "it is deleted") and says afterwards, of a folder
-that a power cut left, which of them are broken. Each is also looked at once per place in the code that syncs, with the syncs of that
-place left out: the model has to notice every one. See ``power`` for the model.
+Every life makes promises as the services do (an acknowledgement, a stored sum, "it is deleted") and
+says afterwards, of a folder that a power cut left, which of them are broken. Each is also looked at
+once per place in the code that syncs, with the syncs of that place left out: the model has to
+notice every one. See ``power`` for the model.
 
-``SHOAL_FULL=1 python -m tests.faults.test_power_lives`` prints how many images there are of each, and how many syncs left out are noticed.
+``SHOAL_FULL=1 python -m tests.faults.test_power_lives`` prints how many images there are of each,
+and how many syncs left out are noticed.
 """
 
 from __future__ import annotations
@@ -22,28 +25,28 @@ from pathlib import Path
 import pytest
 
 from shoal import failpoints
+from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.keys import KeyFolder
-from shoal.analyzer.mending import read_head
-from shoal.analyzer.spool import Spools
+from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
-from shoal.analyzer.sums import StoredSum, SumStore
+from shoal.analyzer.store_mending import read_head
 from shoal.crypto import keyfiles
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
 from shoal.errors import ShoalError
 from shoal.ids import Digest, TaskId
-from shoal.service import make_folder
-from shoal.shuffler import single_store
-from shoal.shuffler.admissions import Admissions
+from shoal.services.process import make_folder
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.single_store import Arrival, SingleStore
-from shoal.shuffler.sqlite_store import SqliteStore
-from shoal.shuffler.store import Submission
-from tests.analyzer_world import make_world
+from shoal.shuffler.stores.sqlite import single_store
+from shoal.shuffler.stores.sqlite.admissions import Admissions
+from shoal.shuffler.stores.sqlite.single_store import Arrival, SingleStore
+from shoal.shuffler.stores.sqlite.store import SqliteStore
+from shoal.shuffler.stores.store import Submission
 from tests.faults.conftest import memory
 from tests.faults.power import Disk, Image, restore, watched
 from tests.sizes import size
+from tests.worlds.analyzer import make_world
 
 TASK, ROW = TaskId(bytes(range(32))), 200
 WINDOW, NEXT, LAST = (WindowId(TASK, number) for number in range(3))
@@ -54,7 +57,9 @@ WORLD = make_world(windows=2)
 
 @dataclass
 class Promises:
-    """``kept``: what must be found; ``gone``: names of files that must not be there, and bytes that no file may hold."""
+    """``kept``: what must be found; ``gone``: names of files that must not be there, and bytes that
+    no file may hold.
+    """
 
     kept: frozenset[bytes] = frozenset()
     gone: frozenset[str] = frozenset()
@@ -70,7 +75,8 @@ Life = Callable[[Path, Promises, random.Random], None]
 Found = Callable[[Path], set[bytes]]
 
 
-# --- the shuffler's windows -------------------------------------------------------------------------------------------
+# --- the shuffler's windows
+# -------------------------------------------------------------------------------------------
 
 
 def _store(folder: Path) -> SqliteStore:
@@ -80,24 +86,33 @@ def _store(folder: Path) -> SqliteStore:
 
 
 def windows(folder: Path, promised: Promises, rng: random.Random) -> None:
-    """Three windows: one to its end, one to its end with deletions that fail half-way, one that stays open."""
+    """Three windows: one to its end, one to its end with deletions that fail half-way, one that
+    stays open.
+    """
     store = _store(folder)
     for number in range(GROUPS):
         for window in (WINDOW, NEXT, LAST):
             reports = [secrets.token_bytes(ROW) for _ in range(rng.randrange(1, 20))]
-            assert store.append([Submission(window, (one,)) for one in reports]) == [None] * len(reports)
+            assert store.append([Submission(window, (one,)) for one in reports]) == [None] * len(
+                reports
+            )
             store.confirm()
             promised.kept |= {*reports, *_counted(window, len(_rows_of(store, window)))}
         if number % 3 == 2:
             store.close()
             store = _store(folder)
     for window in (WINDOW, LAST):
-        inbox, batch = (f"{kind}-{TASK.hex}-{window.window}.{end}" for kind, end in (("inbox", "db"), ("batch", "rows")))
+        inbox, batch = (
+            f"{kind}-{TASK.hex}-{window.window}.{end}"
+            for kind, end in (("inbox", "db"), ("batch", "rows"))
+        )
         delivered = _rows_of(store, window)
         promised.kept -= _counted(window, len(delivered))  # it is not open any more
         store.close_intake(window)
         sealed = store.seal(window)
-        store.advance(window, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest")
+        store.advance(
+            window, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest"
+        )
         if window is LAST:
             failpoints.arm("inbox.unlinked=eio@1")
             with suppress(ShoalError):
@@ -128,7 +143,9 @@ def _counted(window: WindowId, rows: int) -> set[bytes]:
 
 
 def _rows_of(store: SqliteStore, window: WindowId) -> set[bytes]:
-    return {sealed for (sealed,) in store._inbox(window)._connection.execute("SELECT sealed FROM inbox")}
+    return {
+        sealed for (sealed,) in store._inbox(window)._connection.execute("SELECT sealed FROM inbox")
+    }
 
 
 def windows_found(folder: Path) -> set[bytes]:
@@ -147,7 +164,14 @@ def windows_found(folder: Path) -> set[bytes]:
                 store.close_intake(window)
             if record.state in (WindowState.OPEN, WindowState.CLOSING):
                 sealed = store.seal(window)
-                store.advance(window, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest")
+                store.advance(
+                    window,
+                    WindowState.CLOSING,
+                    WindowState.SEALED,
+                    sealed,
+                    sealed.rows,
+                    b"manifest",
+                )
             record = store.record(window)
             assert record is not None
             if record.damaged or store.damage():
@@ -160,14 +184,18 @@ def windows_found(folder: Path) -> set[bytes]:
     return found
 
 
-# --- helper mode, and who answered ------------------------------------------------------------------------------------
+# --- helper mode, and who answered
+# ------------------------------------------------------------------------------------
 
 
 def singles(folder: Path, promised: Promises, rng: random.Random) -> None:
     store = SingleStore(folder)
     for window in (WINDOW, NEXT, LAST):
         for _ in range(GROUPS):
-            arrivals = [Arrival(window, 1_000, rng.randbytes(32), rng.randbytes(500), rng.randbytes(32)) for _ in range(2)]
+            arrivals = [
+                Arrival(window, 1_000, rng.randbytes(32), rng.randbytes(500), rng.randbytes(32))
+                for _ in range(2)
+            ]
             assert store.add(arrivals) == [None, None]
             promised.kept |= {one.sealed + one.seed for one in arrivals}
         promised.kept |= {b"counted" + bytes([window.window])}
@@ -195,20 +223,39 @@ def singles(folder: Path, promised: Promises, rng: random.Random) -> None:
 def _singles(store: SingleStore, window: WindowId) -> list[Arrival]:
     """What can be delivered of a window, also what is left out of its sum."""
     db = store._db
-    rows = db.execute("SELECT place, seed FROM single WHERE task_id = ? AND window = ?", (window.task_id.raw, window.window)).fetchall()
+    rows = db.execute(
+        "SELECT place, seed FROM single WHERE task_id = ? AND window = ?",
+        (window.task_id.raw, window.window),
+    ).fetchall()
     return [Arrival(window, 0, b"", store.read(window, place, 500), seed) for place, seed in rows]
 
 
 def singles_found(folder: Path) -> set[bytes]:
     store = SingleStore(folder)
     try:
-        found = {one.sealed + one.seed for window in store.windows() for one in _singles(store, window)}
-        counted = {key[1] for key, count in store._counted().all().items() if count == 2 * GROUPS} if store._held else set()
+        found = {
+            one.sealed + one.seed for window in store.windows() for one in _singles(store, window)
+        }
+        counted = (
+            {key[1] for key, count in store._counted().all().items() if count == 2 * GROUPS}
+            if store._held
+            else set()
+        )
         if store.damage():
             found.add(_DAMAGE)
-        if NEXT in store.windows() and (held := store._db.execute(single_store._WINDOW, single_store._key(NEXT)).fetchone()) and held[6]:
+        if (
+            NEXT in store.windows()
+            and (
+                held := store._db.execute(single_store._WINDOW, single_store._key(NEXT)).fetchone()
+            )
+            and held[6]
+        ):
             found.add(b"closed")
-        return found | ({b"fixed"} if store.is_fixed(NEXT) else set()) | {b"counted" + bytes([one]) for one in counted}
+        return (
+            found
+            | ({b"fixed"} if store.is_fixed(NEXT) else set())
+            | {b"counted" + bytes([one]) for one in counted}
+        )
     finally:
         store.close()
 
@@ -232,7 +279,9 @@ def answered_found(folder: Path) -> set[bytes]:
     try:
         devices = [bytes([window]) + device for window in (0, 1) for device in ANSWERING[window::2]]
         counted = store._counts.all() if store._counts is not None else {}
-        found = {bytes([key[1]]) + b"counted" for key, count in counted.items() if count == 2 * GROUPS}
+        found = {
+            bytes([key[1]]) + b"counted" for key, count in counted.items() if count == 2 * GROUPS
+        }
         if store.damage():
             return {_DAMAGE}
         return found | {one for one in devices if store.answered(WindowId(TASK, one[0]), one[1:])}
@@ -240,11 +289,14 @@ def answered_found(folder: Path) -> set[bytes]:
         store.close()
 
 
-# --- the analyzer -----------------------------------------------------------------------------------------------------
+# --- the analyzer
+# --------------------------------------------------------------------------------------------------
 
 
 def analyzer(folder: Path, promised: Promises, rng: random.Random) -> None:
-    """Two batches row by row, their releases, what opened them deleted; and sums of rounds. The second one's analyzer dies twice."""
+    """Two batches row by row, their releases, what opened them deleted; and sums of rounds. The
+    second one's analyzer dies twice.
+    """
     store = Store(folder / FILE_NAME)
     make_folder(folder / "spool")
     for window in (0, 1):
@@ -253,7 +305,10 @@ def analyzer(folder: Path, promised: Promises, rng: random.Random) -> None:
         batch = store.accept(made.manifest_bytes)
         promised.kept |= {b"accepted" + bytes([window])}
         for at in range(0, 40, 10):
-            if window == 1 and at in (0, 20):  # it dies between a write and its sync, and says afterwards what it has
+            if window == 1 and at in (
+                0,
+                20,
+            ):  # it dies between a write and its sync, and says afterwards what it has
                 spools.get(batch.manifest_hash, batch.manifest).append(at, made.rows[at])
                 spools = Spools(folder / "spool")
                 assert spools.get(batch.manifest_hash, batch.manifest).sync() == at + 1
@@ -266,7 +321,14 @@ def analyzer(folder: Path, promised: Promises, rng: random.Random) -> None:
         assert spool.check()
         store.move(batch.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
         batch = store.batches()[window]
-        release = Outcome(b"release" + bytes([window]), bytes(64), b"ack", bytes(64), b"tally", Spending(WORLD.task_id, 0.5, 1e-6))
+        release = Outcome(
+            b"release" + bytes([window]),
+            bytes(64),
+            b"ack",
+            bytes(64),
+            b"tally",
+            Spending(WORLD.task_id, 0.5, 1e-6),
+        )
         promised.kept -= set(made.rows)  # the release or the rows: ``finish`` is one transaction
         assert store.finish(batch, lambda _, release=release: release)  # type: ignore[misc]
         promised.kept |= {release.release, b"counted" + bytes([window])}
@@ -299,7 +361,8 @@ def analyzer_found(folder: Path) -> set[bytes]:
     return found
 
 
-# --- keys -------------------------------------------------------------------------------------------------------------
+# --- keys
+# --------------------------------------------------------------------------------------------------
 
 
 def keys(folder: Path, promised: Promises, rng: random.Random) -> None:
@@ -333,7 +396,9 @@ ALL: dict[str, tuple[Life, Found]] = {
 
 
 class Played:
-    """A life that was lived, and what any power cut leaves of it. ``looked``: what was found in which image."""
+    """A life that was lived, and what any power cut leaves of it. ``looked``: what was found in
+    which image.
+    """
 
     def __init__(self, name: str, number: int, folder: Path) -> None:
         self.number, self.folder = number, folder
@@ -343,7 +408,8 @@ class Played:
         live.mkdir(parents=True)
         self.disk = Disk(live, self.promised.copy)
         with pytest.MonkeyPatch.context() as patch, watched(self.disk, patch):
-            life(live, self.promised, random.Random(f"{name} {number}"))  # noqa: S311 - which image is no secret
+            # which image is no secret
+            life(live, self.promised, random.Random(f"{name} {number}"))  # noqa: S311
         self.looked: dict[frozenset[tuple[str, bytes]], set[bytes] | str] = {}
         self._secrets: dict[bytes, frozenset[bytes]] = {}
 
@@ -363,7 +429,13 @@ class Played:
         if isinstance(there, str):
             return there
         missing = len(then.kept - there)
-        return f"{missing} of {len(then.kept)} promises are broken" if missing else "damage is told" if _DAMAGE in there else ""
+        return (
+            f"{missing} of {len(then.kept)} promises are broken"
+            if missing
+            else "damage is told"
+            if _DAMAGE in there
+            else ""
+        )
 
     def _look(self, image: Image) -> set[bytes] | str:
         folder = self.folder / str(len(self.looked))
@@ -397,7 +469,11 @@ class Played:
         return found
 
 
-@pytest.fixture(scope="module", params=[(name, number) for name in ALL for number in range(LIVES)], ids=lambda one: f"{one[0]}-{one[1]}")
+@pytest.fixture(
+    scope="module",
+    params=[(name, number) for name in ALL for number in range(LIVES)],
+    ids=lambda one: f"{one[0]}-{one[1]}",
+)
 def played(request: pytest.FixtureRequest) -> Iterator[Played]:
     with memory() as folder:
         name, number = request.param
@@ -405,8 +481,8 @@ def played(request: pytest.FixtureRequest) -> Iterator[Played]:
 
 
 def test_what_was_promised_holds_after_a_power_cut(played: Played) -> None:
-    """Planted: no sync of the folder when the file of vectors is made, none after its removal, none of an emptied log, none of a new
-    spool's name after a start -> each fails.
+    """Planted: no sync of the folder when the file of vectors is made, none after its removal, none
+    of an emptied log, none of a new spool's name after a start -> each fails.
     """
     assert played.cut() == []
     assert len(played.images()) >= 4 * GROUPS
@@ -414,8 +490,9 @@ def test_what_was_promised_holds_after_a_power_cut(played: Played) -> None:
 
 
 def test_every_sync_that_is_left_out_is_noticed(played: Played) -> None:
-    """But two: SQLite's of a rollback journal guards the step of an empty file to a log, when nothing is promised yet; and that of
-    ``Inbox`` is for a log that a process made which then died, while the model takes every first sync for its maker's.
+    """But two: SQLite's of a rollback journal guards the step of an empty file to a log, when
+    nothing is promised yet; and that of ``Inbox`` is for a log that a process made which then died,
+    while the model takes every first sync for its maker's.
     """
     noticed = played.notices()
     assert [site for site, seen in noticed.items() if not seen] == []
@@ -425,7 +502,10 @@ def test_every_sync_that_is_left_out_is_noticed(played: Played) -> None:
 def main() -> None:
     """How many images of what, and what was noticed."""
     write, total = sys.stdout.write, 0
-    write(f"| what | lives | images | distinct | broken promises | places that sync | left out and noticed |\n|{'---|' * 7}\n")
+    write(
+        "| what | lives | images | distinct | broken promises | places that sync | left out and "
+        f"noticed |\n|{'---|' * 7}\n"
+    )
     for name in ALL:
         images = distinct = broken = places = noticed = 0
         for number in range(LIVES):

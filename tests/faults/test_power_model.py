@@ -1,4 +1,6 @@
-"""The model of a power cut itself: which images it makes of a file that is written over, and of names that change. See ``power``."""
+"""The model of a power cut itself: which images it makes of a file that is written over, and of
+names that change. See ``power``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def images(folder: Path, life: Callable[[Path], None]) -> list[Image]:
     disk = Disk(folder, lambda: None)
     with pytest.MonkeyPatch.context() as patch, watched(disk, patch):
         life(folder)
-    return [image for seed in SEEDS for image, _ in disk.images(random.Random(seed))]  # noqa: S311 - which image is no secret
+    # which image is no secret
+    return [image for seed in SEEDS for image, _ in disk.images(random.Random(seed))]  # noqa: S311
 
 
 def written_over(folder: Path) -> None:
@@ -38,13 +41,23 @@ def written_over(folder: Path) -> None:
 
 
 def test_what_is_written_over_is_dropped_torn_or_reordered(tmp_path: Path) -> None:
-    """Planted: torn writes alone, from the beginning on -> no sector is new behind one that is old, fails."""
-    found = {image["file"] for image in images(tmp_path, written_over) if len(image.get("file", b"")) == len(OLD)}
-    sectors = {tuple(data[at : at + SECTOR] for at in range(0, len(data), SECTOR)) for data in found}
+    """Planted: torn writes alone, from the beginning on -> no sector is new behind one that is old,
+    fails.
+    """
+    found = {
+        image["file"]
+        for image in images(tmp_path, written_over)
+        if len(image.get("file", b"")) == len(OLD)
+    }
+    sectors = {
+        tuple(data[at : at + SECTOR] for at in range(0, len(data), SECTOR)) for data in found
+    }
     old, new = OLD[:SECTOR], NEW[:SECTOR]
     assert {OLD, NEW} <= found
     assert any(one not in (old, new) for data in sectors for one in data), "torn within a sector"
-    assert any(data[0] == old and new in data for data in sectors), "a later write reached the disk, an earlier one did not"
+    assert any(data[0] == old and new in data for data in sectors), (
+        "a later write reached the disk, an earlier one did not"
+    )
 
 
 def renamed(folder: Path) -> None:
@@ -58,7 +71,12 @@ def renamed(folder: Path) -> None:
 def test_names_that_no_folder_was_synced_for_change_each_by_itself(tmp_path: Path) -> None:
     """Planted: all names as they were or as they are -> fails."""
     found = {frozenset(image) for image in images(tmp_path, renamed)}
-    assert {frozenset({"one"}), frozenset({"other", "more"}), frozenset({"other"}), frozenset({"one", "other"})} <= found
+    assert {
+        frozenset({"one"}),
+        frozenset({"other", "more"}),
+        frozenset({"other"}),
+        frozenset({"one", "other"}),
+    } <= found
 
 
 def test_syncs_that_are_left_out_change_nothing(tmp_path: Path) -> None:
@@ -67,7 +85,8 @@ def test_syncs_that_are_left_out_change_nothing(tmp_path: Path) -> None:
         written_over(tmp_path)
     file, names = disk.sites()
     assert (file, names) == ("test_power_model.sync", "test_power_model.sync, the folder")
-    assert list(disk.images(random.Random(1), drop=names))[-2] == ({}, None)  # noqa: S311 - as above
+    # as above
+    assert list(disk.images(random.Random(1), drop=names))[-2] == ({}, None)  # noqa: S311
     without = list(disk.images(random.Random(1), drop=file))  # noqa: S311
     assert without[-2] == ({"file": b""}, None)
     assert len(without) == 2 * (disk.syncs + 1) == 8

@@ -1,7 +1,8 @@
-"""Nothing that the shuffler keeps of rounds and of helper mode is lost silently: every file damaged in every way.
+"""Nothing that the shuffler keeps of rounds and of helper mode is lost silently: every file damaged
+in every way.
 
-The rule for vectors: what would be summed is what came, byte for byte with its seed; what is missing is counted or told. For who
-answered: nobody answers twice unless it is told.
+The rule for vectors: what would be summed is what came, byte for byte with its seed; what is
+missing is counted or told. For who answered: nobody answers twice unless it is told.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
-from shoal.shuffler import admissions, single_store
-from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.single_store import Arrival, SingleStore
+from shoal.shuffler.stores.sqlite import admissions, single_store
+from shoal.shuffler.stores.sqlite.admissions import Admissions
+from shoal.shuffler.stores.sqlite.single_store import Arrival, SingleStore
 from tests.faults import corrupt
 from tests.sizes import size
 
@@ -37,7 +38,10 @@ def singles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     live, copy = (tmp_path_factory.mktemp("singles") / name for name in ("live", "copy"))
     live.mkdir()
     with closing(SingleStore(live)) as store:
-        arrivals = [Arrival(WINDOW, 1_000, device, *pair) for device, pair in zip(DEVICES, SENT.items(), strict=True)]
+        arrivals = [
+            Arrival(WINDOW, 1_000, device, *pair)
+            for device, pair in zip(DEVICES, SENT.items(), strict=True)
+        ]
         for at in range(0, COUNT, 6):
             assert store.add(arrivals[at : at + 6]) == [None] * 6
         shutil.copytree(live, copy)
@@ -79,23 +83,34 @@ def answered_verdict(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["singles", "answered"])
-def test_whatever_is_damaged_is_told(name: str, memory_folder: Path, request: pytest.FixtureRequest) -> None:
-    """Planted: vectors read without their digest -> a flipped one is summed. Planted: no count beside the rows -> rows gone
-    silently. Each fails.
+def test_whatever_is_damaged_is_told(
+    name: str, memory_folder: Path, request: pytest.FixtureRequest
+) -> None:
+    """Planted: vectors read without their digest -> a flipped one is summed. Planted: no count
+    beside the rows -> rows gone silently. Each fails.
     """
     source: Path = request.getfixturevalue(name)
-    verdict: Callable[[Path], str] = {"singles": singles_verdict, "answered": answered_verdict}[name]
+    verdict: Callable[[Path], str] = {"singles": singles_verdict, "answered": answered_verdict}[
+        name
+    ]
     assert verdict(_copied(source, memory_folder / "whole")) == ""
     bad, count = list[str](), 0
-    for file in sorted(path.name for path in source.iterdir() if not path.name.endswith("-shm") and path.stat().st_size):
+    for file in sorted(
+        path.name
+        for path in source.iterdir()
+        if not path.name.endswith("-shm") and path.stat().st_size
+    ):
         for how, corruption in corrupt.ALL.items():
             for seed in range(1 if how in corrupt.ONCE else SEEDS):
                 folder = _copied(source, memory_folder / str(count))
-                corruption(folder / file, random.Random(f"{file} {how} {seed}"))  # noqa: S311 - which byte is no secret
+                # which byte is no secret
+                corruption(folder / file, random.Random(f"{file} {how} {seed}"))  # noqa: S311
                 try:
                     wrong = verdict(folder)
                 except (ShoalError, sqlite3.Error) as error:
-                    told = isinstance(error, ShoalError) and error.kind is Kind.CONFIG  # of a newer version, as far as anybody can tell
+                    told = (
+                        isinstance(error, ShoalError) and error.kind is Kind.CONFIG
+                    )  # of a newer version, as far as anybody can tell
                     wrong = "" if told else f"{type(error).__name__}: {error}"
                 bad += [f"{file} {how} {seed}: {wrong}"] if wrong else []
                 count += 1
@@ -120,8 +135,12 @@ def _copied(source: Path, target: Path) -> Path:
         (admissions.FILE_NAME, "UPDATE secret SET secret = zeroblob(32), task_id = task_id"),
     ],
 )
-def test_a_changed_row_is_not_believed(singles: Path, answered: Path, tmp_path: Path, file: str, statement: str) -> None:
-    """Planted: no digest of rows -> the seed of another vector, fails. Planted: no count beside the rows -> one is gone silently."""
+def test_a_changed_row_is_not_believed(
+    singles: Path, answered: Path, tmp_path: Path, file: str, statement: str
+) -> None:
+    """Planted: no digest of rows -> the seed of another vector, fails. Planted: no count beside the
+    rows -> one is gone silently.
+    """
     first = file == single_store.FILE_NAME
     folder = _copied(singles if first else answered, tmp_path / "one")
     with closing(sqlite3.connect(folder / file, isolation_level=None)) as db:

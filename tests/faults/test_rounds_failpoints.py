@@ -1,8 +1,10 @@
-"""Every step of sums by secure aggregation, made to die or to fail in a real process: an exact sum or none, and nobody answers twice.
+"""Every step of sums by secure aggregation, made to die or to fail in a real process: an exact sum
+or none, and nobody answers twice.
 
-Shuffler and analyzer are processes of their own; six devices live in the test, or one of them in a process too. For every point that a
-window passes and every way to fail, one window is broken there, the dead process started again, and the window brought to its end.
-``Services.check`` says what must hold then.
+Shuffler and analyzer are processes of their own; six devices live in the test, or one of them in a
+process too. For every point that a window passes and every way to fail, one window is broken there,
+the dead process started again, and the window brought to its end. ``Services.check`` says what must
+hold then.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.rounds import RoundOutcome, RoundState
-from shoal.clients.rounds_ledger import Answered, MemoryLedger, SqliteLedger
+from shoal.clients.memory.rounds_ledger import Answered, MemoryLedger, SqliteLedger
+from shoal.clients.rounds.participation import RoundOutcome, RoundState
 from shoal.crypto.secagg.device import DeviceState
 from shoal.errors import Kind
 from shoal.secagg import Mode
@@ -31,17 +33,41 @@ STALL_S = 5.0  # real seconds without any device coming to an end, after a crash
 REFUSED = 3  # exit status of a child that ended with a typed error
 WINDOWS = 600 if FULL else 120
 DEVICE = {"client.round.masked", "client.round.released", "ledger.commit"}
-CALLS = ("rounds.OpenRound", "rounds.StartRound", "rounds.CommitRound", "rounds.UnmaskRound", "rounds.FinishWindow", "rounds.EndRound")
+CALLS = (
+    "rounds.OpenRound",
+    "rounds.StartRound",
+    "rounds.CommitRound",
+    "rounds.UnmaskRound",
+    "rounds.FinishWindow",
+    "rounds.EndRound",
+)
 SINGLES_CALLS = ("rounds.DeliverSingles", "rounds.SumSingles", "rounds.FinishWindow")
 ROUNDS = {
     "shuffler": {
         *(f"{call}{end}" for call in CALLS for end in ("", ".done")),
-        *("rounds.chunk", "rounds.admitted", "rounds.admitted.done", "rounds.forgotten", "rounds.forgotten.done", "rounds.migrate"),
+        *(
+            "rounds.chunk",
+            "rounds.admitted",
+            "rounds.admitted.done",
+            "rounds.forgotten",
+            "rounds.forgotten.done",
+            "rounds.migrate",
+        ),
         *("vectors.write", "vectors.read", "counts.commit", "counts.migrate"),
     },
     "analyzer": {
-        *("analyzer.rounds.delivered", "analyzer.rounds.unmasked", "analyzer.sums.add", "analyzer.sums.add.done"),
-        *("analyzer.sums.finish", "analyzer.sums.finish.done", "analyzer.store.release", "analyzer.key.delete"),
+        *(
+            "analyzer.rounds.delivered",
+            "analyzer.rounds.unmasked",
+            "analyzer.sums.add",
+            "analyzer.sums.add.done",
+        ),
+        *(
+            "analyzer.sums.finish",
+            "analyzer.sums.finish.done",
+            "analyzer.store.release",
+            "analyzer.key.delete",
+        ),
     },
 }
 HELPER = {
@@ -62,10 +88,24 @@ HELPER = {
         ),
         *("singles.forget", "singles.forget.done"),
     },
-    "analyzer": {"analyzer.sums.add", "analyzer.sums.add.done", "analyzer.sums.finish", "analyzer.sums.finish.done"},
+    "analyzer": {
+        "analyzer.sums.add",
+        "analyzer.sums.add.done",
+        "analyzer.sums.finish",
+        "analyzer.sums.finish.done",
+    },
 }
 POINTS = {Mode.DEFAULT: ROUNDS, Mode.STRICT: ROUNDS, Mode.HELPER: HELPER}
-OWN = ("counts.", "rounds.", "singles.", "vectors.", "analyzer.rounds.", "analyzer.sums.", "client.round.", "ledger.")
+OWN = (
+    "counts.",
+    "rounds.",
+    "singles.",
+    "vectors.",
+    "analyzer.rounds.",
+    "analyzer.sums.",
+    "client.round.",
+    "ledger.",
+)
 
 
 @pytest.fixture(scope="module")
@@ -87,22 +127,34 @@ class Strike:
 
 
 def test_every_point_is_swept() -> None:
-    """A point that is added to the source, or renamed, has to be added above; the sweeps fail for one that no window passes."""
+    """A point that is added to the source, or renamed, has to be added above; the sweeps fail for
+    one that no window passes.
+    """
     names: set[str] = set()
     for folder in ("shuffler", "analyzer", "clients"):
-        text = "\n".join(path.read_text() for path in sorted((ROOT / folder).glob("*.py")))
+        text = "\n".join(path.read_text() for path in sorted((ROOT / folder).rglob("*.py")))
         found = set(re.findall(r'\bhit\(f?"([^"]+)"\)', text))
         if "rounds.{method}" in found:
             methods = set(re.findall(r'(?:_unary|send)\("([A-Z]\w+)"', text))
-            found |= {f"rounds.{method}{end}" for method in methods for end in ("", *(".done" for _ in found & {"rounds.{method}.done"}))}
+            found |= {
+                f"rounds.{method}{end}"
+                for method in methods
+                for end in ("", *(".done" for _ in found & {"rounds.{method}.done"}))
+            }
         if "{name}.migrate" in found:
-            found |= {f"{name}.migrate" for name in re.findall(r'(?:disk\.migrate|open_mended)\([^,]+, "(\w+)"', text)}
+            found |= {
+                f"{name}.migrate"
+                for name in re.findall(r'(?:disk\.migrate|open_mended)\([^,]+, "(\w+)"', text)
+            }
         names |= {name for name in found if "{" not in name}
     swept = set(DEVICE).union(*ROUNDS.values(), *HELPER.values())
-    assert {name for name in names if name.startswith(OWN)} == {name for name in swept if name.startswith(OWN)}
+    assert {name for name in names if name.startswith(OWN)} == {
+        name for name in swept if name.startswith(OWN)
+    }
 
 
-# --- services ---------------------------------------------------------------------------------------------------------
+# --- services
+# --------------------------------------------------------------------------------------------------
 
 
 async def lonely(services: Services, window: int) -> None:
@@ -116,11 +168,14 @@ async def lonely(services: Services, window: int) -> None:
     assert {outcome.state for part in parts for outcome in part.outcomes} == {RoundState.ABORTED}
 
 
-async def begun(services: Services, parts: Sequence[Part], window: int) -> dict[Part, asyncio.Task[RoundOutcome]]:
-    """Everybody takes part. Done for all; or, after a crash, for all but those who wait for a cohort that is not coming by itself.
+async def begun(
+    services: Services, parts: Sequence[Part], window: int
+) -> dict[Part, asyncio.Task[RoundOutcome]]:
+    """Everybody takes part. Done for all; or, after a crash, for all but those who wait for a
+    cohort that is not coming by itself.
 
-    A crash between a device's Join and its answer makes that device ask again: it sits in the next round when the others learn that the
-    first one has ended.
+    A crash between a device's Join and its answer makes that device ask again: it sits in the next
+    round when the others learn that the first one has ended.
     """
     tasks = {part: asyncio.create_task(services.take_part(part, window)) for part in parts}
     while pending := [task for task in tasks.values() if not task.done()]:
@@ -134,7 +189,9 @@ async def begun(services: Services, parts: Sequence[Part], window: int) -> dict[
 
 
 async def rounds(services: Services, window: int) -> list[Part]:
-    """A round; if there is no sum for everybody, who answered has answered, and the rest and some others have another."""
+    """A round; if there is no sum for everybody, who answered has answered, and the rest and some
+    others have another.
+    """
     parts = services.parts(range(SEATS))
     tasks = await begun(services, parts, window)
     waiting = [part for part in parts if not tasks[part].done()]
@@ -154,7 +211,9 @@ async def rounds(services: Services, window: int) -> list[Part]:
             break
 
     async def wait_on(part: Part) -> None:
-        if (await tasks[part]).state is not RoundState.COUNTED:  # it was only slow to hear of the end
+        if (
+            await tasks[part]
+        ).state is not RoundState.COUNTED:  # it was only slow to hear of the end
             await services.take_part(part, window)
 
     fresh = services.parts(range(SEATS, 2 * SEATS - len(again) - len(waiting)))
@@ -166,13 +225,18 @@ async def rounds(services: Services, window: int) -> list[Part]:
 async def singles(services: Services, window: int) -> list[Part]:
     """Everybody's vector, and that of one more device, which is not seen again after a crash."""
     *parts, last = services.parts(range(SEATS + 1))
-    fickle, sending = asyncio.create_task(services.take_part(last, window)), asyncio.create_task(services.together(parts, window))
+    fickle, sending = (
+        asyncio.create_task(services.take_part(last, window)),
+        asyncio.create_task(services.together(parts, window)),
+    )
     await services.until(lambda: sending.done() or bool(services.deaths))
     if services.deaths:
         fickle.cancel()
     await sending
     await asyncio.gather(fickle, return_exceptions=True)
-    assert {outcome.state for part in (*parts, last) for outcome in part.outcomes} == {RoundState.COUNTED}
+    assert {outcome.state for part in (*parts, last) for outcome in part.outcomes} == {
+        RoundState.COUNTED
+    }
     for part in parts:
         await services.refused(part, window)
     return [*parts, last]
@@ -183,14 +247,18 @@ async def live(services: Services, window: int, mode: Mode, strike: Strike | Non
     services.begin(window)
     services.deaths.clear()
     if strike is not None and strike.point.endswith(".migrate"):
-        await services.forget_database("shuffler", "singles.db" if mode is Mode.HELPER else "rounds.db")
+        await services.forget_database(
+            "shuffler", "singles.db" if mode is Mode.HELPER else "rounds.db"
+        )
     if strike is not None:
         await services.arm(strike.role, f"{strike.point}={strike.way}@{strike.at}")
     guard = asyncio.create_task(services.guard())
     try:
         if strike is not None and strike.point.startswith("rounds.EndRound"):
             await lonely(services, window)
-        parts = await (singles(services, window) if mode is Mode.HELPER else rounds(services, window))
+        parts = await (
+            singles(services, window) if mode is Mode.HELPER else rounds(services, window)
+        )
         await services.finish(window)
         if strike is not None and strike.way == "exit":
             assert services.deaths == [strike.role]
@@ -207,7 +275,8 @@ async def live(services: Services, window: int, mode: Mode, strike: Strike | Non
 
 
 def strikes(passed: dict[str, dict[str, int]], points: dict[str, set[str]]) -> Iterator[Strike]:
-    """Killed at the first and the last passing, and one failure at the last, but for points that only look back on something done.
+    """Killed at the first and the last passing, and one failure at the last, but for points that
+    only look back on something done.
 
     In full: every passing, and both failures.
     """
@@ -218,31 +287,48 @@ def strikes(passed: dict[str, dict[str, int]], points: dict[str, set[str]]) -> I
             for at in range(1, count + 1) if FULL else sorted({1, count}):
                 yield Strike(role, point, "exit", at)
             for way in ("eio", "enospc"):
-                if FULL or (not point.endswith(".done") and (way == "enospc") == (len(point) % 2 == 0)):
+                if FULL or (
+                    not point.endswith(".done") and (way == "enospc") == (len(point) % 2 == 0)
+                ):
                     yield Strike(role, point, way, count)
 
 
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.HELPER, *([Mode.STRICT] if FULL else [])], ids=lambda mode: mode.name.lower())
-async def test_services_that_die_or_fail_anywhere(smithy: Smithy, memory_folder: Path, mode: Mode) -> None:
-    """Planted, each fails here at the point that is named. Rounds: a device remembered after its answer (rounds.admitted), the sum stored
-    after the reply (a device is told of a sum that is not there, without any crash), the log of secrets emptied only with what was
-    deleted (rounds.forgotten.done), every abort taken at its word by a device that gave shares (rounds.UnmaskRound.done). Helper mode:
-    seeds committed after the answer (singles.commit), what a crash left in the file of vectors kept (singles.commit, singles.sync), the
-    file removed before its rows are forgotten (singles.forget), the log of seeds not emptied (no crash wanted), a window delivered again
-    although it is released (singles.forget, and everything after it).
+@pytest.mark.parametrize(
+    "mode",
+    [Mode.DEFAULT, Mode.HELPER, *([Mode.STRICT] if FULL else [])],
+    ids=lambda mode: mode.name.lower(),
+)
+async def test_services_that_die_or_fail_anywhere(
+    smithy: Smithy, memory_folder: Path, mode: Mode
+) -> None:
+    """Planted, each fails here at the point that is named. Rounds: a device remembered after its
+    answer (rounds.admitted), the sum stored after the reply (a device is told of a sum that is not
+    there, without any crash), the log of secrets emptied only with what was deleted
+    (rounds.forgotten.done), every abort taken at its word by a device that gave shares
+    (rounds.UnmaskRound.done). Helper mode: seeds committed after the answer (singles.commit), what
+    a crash left in the file of vectors kept (singles.commit, singles.sync), the file removed before
+    its rows are forgotten (singles.forget), the log of seeds not emptied (no crash wanted), a
+    window delivered again although it is released (singles.forget, and everything after it).
     """
     broken, window = list[str](), 0
     seats = SEATS + (mode is Mode.HELPER)
-    async with serving(smithy, memory_folder, windows=WINDOWS, mode=mode, devices=seats, survivors_min=4) as services:
+    async with serving(
+        smithy, memory_folder, windows=WINDOWS, mode=mode, devices=seats, survivors_min=4
+    ) as services:
         if mode is not Mode.HELPER:
             services.begin(window)
             await lonely(services, window)
         abort = await services.arm("shuffler") if mode is not Mode.HELPER else {}
         await live(services, window, mode, None)
         passed = {role: await services.arm(role) for role in ("shuffler", "analyzer")}
-        passed["shuffler"] |= {point: abort[point] for point in abort if point.startswith("rounds.EndRound")}
-        assert {role: names - passed[role].keys() for role, names in POINTS[mode].items()} == {"shuffler": set(), "analyzer": set()}
+        passed["shuffler"] |= {
+            point: abort[point] for point in abort if point.startswith("rounds.EndRound")
+        }
+        assert {role: names - passed[role].keys() for role, names in POINTS[mode].items()} == {
+            "shuffler": set(),
+            "analyzer": set(),
+        }
         for window, strike in enumerate(strikes(passed, POINTS[mode]), 1):
             try:
                 await live(services, window, mode, strike)
@@ -252,11 +338,15 @@ async def test_services_that_die_or_fail_anywhere(smithy: Smithy, memory_folder:
     assert window >= sum(map(len, POINTS[mode].values()))
 
 
-async def test_a_shuffler_that_is_gone_until_the_window_is_over_leaves_devices_in_doubt(smithy: Smithy, memory_folder: Path) -> None:
-    """It died after it had stored vectors, before it said so. Planted: a late refusal taken at its word (send_single) -> told that it is in
-    no sum, and it is in one: this fails.
+async def test_a_shuffler_that_is_gone_until_the_window_is_over_leaves_devices_in_doubt(
+    smithy: Smithy, memory_folder: Path
+) -> None:
+    """It died after it had stored vectors, before it said so. Planted: a late refusal taken at its
+    word (send_single) -> told that it is in no sum, and it is in one: this fails.
     """
-    async with serving(smithy, memory_folder, windows=2, mode=Mode.HELPER, devices=SEATS, survivors_min=4) as services:
+    async with serving(
+        smithy, memory_folder, windows=2, mode=Mode.HELPER, devices=SEATS, survivors_min=4
+    ) as services:
         parts = services.parts(range(SEATS))
         await services.together(parts[:4], 0)
         await services.arm("shuffler", "singles.commit.done=exit@1")
@@ -272,11 +362,14 @@ async def test_a_shuffler_that_is_gone_until_the_window_is_over_leaves_devices_i
         assert {part.outcomes[-1].state for part in parts[4:]} == {RoundState.LOST}
 
 
-# --- devices ----------------------------------------------------------------------------------------------------------
+# --- devices
+# --------------------------------------------------------------------------------------------------
 
 
 async def rest_goes_on(services: Services, others: list[Part], state: DeviceState) -> None:
-    """The others have done their part of a phase and wait for the one that is gone; its time ends."""
+    """The others have done their part of a phase and wait for the one that is gone; its time
+    ends.
+    """
 
     def waiting() -> bool:
         return all(part.outcomes or part.steps.get(state, 0) > 1 for part in others)
@@ -286,7 +379,9 @@ async def rest_goes_on(services: Services, others: list[Part], state: DeviceStat
         services.clock.set(services.clock.now() + 121.0)
 
 
-async def struck(services: Services, window: int, mode: Mode, strike: Strike, statuses: set[int]) -> None:
+async def struck(
+    services: Services, window: int, mode: Mode, strike: Strike, statuses: set[int]
+) -> None:
     """A device's process is struck among five others; then it is started again, and again."""
     services.begin(window)
     first, *others = services.parts(range(SEATS))
@@ -294,7 +389,10 @@ async def struck(services: Services, window: int, mode: Mode, strike: Strike, st
     pid = services.smithy.start("device", folder, str(strike))
     rest = asyncio.create_task(services.together(others, window))
     assert await services.smithy.gone(pid) in statuses
-    early = (strike.point, strike.at) in {("client.round.masked", 1), ("ledger.commit", 1)}  # nothing of the vector has left
+    early = (strike.point, strike.at) in {
+        ("client.round.masked", 1),
+        ("ledger.commit", 1),
+    }  # nothing of the vector has left
     if mode is not Mode.HELPER:
         await rest_goes_on(services, others, DeviceState.MASKED if early else DeviceState.RELEASED)
     await rest
@@ -323,29 +421,49 @@ def frames_of(folder: Path) -> int:
 
 
 def device_strikes(mode: Mode) -> Iterator[tuple[Strike, set[int]]]:
-    """With the exit statuses that are in order. The ledger is written for the vector, for the shares, and for how it ended."""
-    points = ("client.round.masked",) if mode is Mode.HELPER else ("client.round.masked", "client.round.released")
+    """With the exit statuses that are in order. The ledger is written for the vector, for the
+    shares, and for how it ended.
+    """
+    points = (
+        ("client.round.masked",)
+        if mode is Mode.HELPER
+        else ("client.round.masked", "client.round.released")
+    )
     for point in points:
         yield Strike("device", point, "exit", 1), {SIGKILL}
     for at in (1, 2) if mode is Mode.HELPER else (1, 2, 3):
         for way in ("exit", "eio", "enospc") if FULL else ("exit", "enospc"):
-            yield Strike("device", "ledger.commit", way, at), {SIGKILL} if way == "exit" else {REFUSED if early_single(mode, at) else 0}
+            yield (
+                Strike("device", "ledger.commit", way, at),
+                {SIGKILL} if way == "exit" else {REFUSED if early_single(mode, at) else 0},
+            )
 
 
 def early_single(mode: Mode, at: int) -> bool:
-    """Helper mode raises what its ledger raises, before anything is sent; a round has an outcome in any case."""
+    """Helper mode raises what its ledger raises, before anything is sent; a round has an outcome in
+    any case.
+    """
     return mode is Mode.HELPER and at == 1
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.HELPER, *([Mode.STRICT] if FULL else [])], ids=lambda mode: mode.name.lower())
-async def test_a_device_that_dies_or_fails_anywhere_never_sends_a_second_vector(smithy: Smithy, memory_folder: Path, mode: Mode) -> None:
+@pytest.mark.parametrize(
+    "mode",
+    [Mode.DEFAULT, Mode.HELPER, *([Mode.STRICT] if FULL else [])],
+    ids=lambda mode: mode.name.lower(),
+)
+async def test_a_device_that_dies_or_fails_anywhere_never_sends_a_second_vector(
+    smithy: Smithy, memory_folder: Path, mode: Mode
+) -> None:
     """A device that has an entry sends not one frame more.
 
-    Planted: the entry written with the shares alone (DeviceRound.mask) -> client.round.masked leaves none; a ledger that can't say how it
-    ended raises (send_single) -> exit status 3 of a vector that was taken.
+    Planted: the entry written with the shares alone (DeviceRound.mask) -> client.round.masked
+    leaves none; a ledger that can't say how it ended raises (send_single) -> exit status 3 of a
+    vector that was taken.
     """
-    async with serving(smithy, memory_folder, windows=16, mode=mode, devices=SEATS, survivors_min=4) as services:
+    async with serving(
+        smithy, memory_folder, windows=16, mode=mode, devices=SEATS, survivors_min=4
+    ) as services:
         for window, (strike, statuses) in enumerate(device_strikes(mode)):
             try:
                 await struck(services, window, mode, strike, statuses)

@@ -1,10 +1,13 @@
-"""kill -9 of shuffler and analyzer at random moments of many rounds: every stored sum is exact, whoever died.
+"""kill -9 of shuffler and analyzer at random moments of many rounds: every stored sum is exact,
+whoever died.
 
-Real processes, TLS and sockets. Devices ask for a round until they have answered or the window takes no more of them; a kill comes after a
-random number of their steps, so at any moment of whatever goes on. (A kill does not test fsync: the page cache survives the process.)
+Real processes, TLS and sockets. Devices ask for a round until they have answered or the window
+takes no more of them; a kill comes after a random number of their steps, so at any moment of
+whatever goes on. (A kill does not test fsync: the page cache survives the process.)
 
-How many rounds such kills leave is chance: a death before MASK ends a round without a sum. So the devices of one round of each window
-come when the kills on the way are over; both services have just been started again, and nobody dies before they have answered.
+How many rounds such kills leave is chance: a death before MASK ends a round without a sum. So the
+devices of one round of each window come when the kills on the way are over; both services have just
+been started again, and nobody dies before they have answered.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.rounds import RoundState
+from shoal.clients.rounds.participation import RoundState
 from shoal.secagg import Mode
 from tests.faults.rounds_services import Part, Services, Smithy, serving
 from tests.sizes import size
@@ -28,7 +31,8 @@ DEVICES, SEATS = 24, 8  # the last SEATS of them are spared
 STEPS = 250  # between two kills, at most
 FIRST = 60  # before the first one of a window, at most: no 16 devices have answered after as few
 TRIES = 4  # of a device for a seat in one window
-STALLED_S = 0.25  # real seconds without a step after which the phase that is waited for is ended by the clock
+# real seconds without a step after which the phase that is waited for is ended by the clock
+STALLED_S = 0.25
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,9 @@ def smithy() -> Iterator[Smithy]:
 
 
 async def answer(services: Services, part: Part, window: int) -> None:
-    """As an agent does: one round after the other until this device has answered, or the window is over."""
+    """As an agent does: one round after the other until this device has answered, or the window is
+    over.
+    """
     for _ in range(TRIES):
         outcome = await services.take_part(part, window)
         if part.charged or outcome.state is RoundState.NONE:
@@ -55,7 +61,9 @@ def progress(parts: list[Part]) -> int:
 
 
 async def pass_time(services: Services, parts: list[Part]) -> None:
-    """End the phase that is waited for when nobody gets any further: someone died, or too few are left."""
+    """End the phase that is waited for when nobody gets any further: someone died, or too few are
+    left.
+    """
     before = -1
     while True:
         if progress(parts) == before:
@@ -93,7 +101,10 @@ async def end(*tasks: asyncio.Task[None]) -> None:
 
 async def hunted(services: Services, parts: list[Part], window: int, rng: random.Random) -> None:
     """These devices, with kills on their way."""
-    around = [asyncio.create_task(pass_time(services, parts)), asyncio.create_task(kill_on_the_way(services, parts, rng))]
+    around = [
+        asyncio.create_task(pass_time(services, parts)),
+        asyncio.create_task(kill_on_the_way(services, parts, rng)),
+    ]
     try:
         await asyncio.gather(*(answer(services, part, window) for part in parts))
     finally:
@@ -106,7 +117,9 @@ async def one_window(services: Services, window: int, rng: random.Random) -> lis
     services.begin(window)
     parts = services.parts(range(DEVICES))
     await hunted(services, parts[:-SEATS], window, rng)
-    await asyncio.gather(kill(services, "analyzer"), kill(services, "shuffler"))  # no round is left that others have joined
+    await asyncio.gather(
+        kill(services, "analyzer"), kill(services, "shuffler")
+    )  # no round is left that others have joined
     await services.together(parts[-SEATS:], window)
     for part in parts:
         if part.charged:
@@ -120,15 +133,22 @@ async def one_window(services: Services, window: int, rng: random.Random) -> lis
 
 @pytest.mark.timeout(3_600)
 async def test_kill_9_in_the_middle_of_rounds(smithy: Smithy, memory_folder: Path) -> None:
-    """``Services.check`` after each window: exact sums, everybody in one at most, COUNTED in one, n of the release, nothing left on disk.
-    And of each window a sum of exactly those that are spared.
+    """``Services.check`` after each window: exact sums, everybody in one at most, COUNTED in one, n
+    of the release, nothing left on disk. And of each window a sum of exactly those that are spared.
 
-    Planted: the sum stored after the reply -> counted, and in no sum. A device that asks its ledger no more before it takes part -> it is
-    not refused. Every abort taken at its word by a device that gave shares -> told that it is in no sum, and it is in one.
-    Half of the rounds given up when their vectors have come -> a window has no sum of those that are spared.
+    Planted: the sum stored after the reply -> counted, and in no sum. A device that asks its ledger
+    no more before it takes part -> it is not refused. Every abort taken at its word by a device
+    that gave shares -> told that it is in no sum, and it is in one. Half of the rounds given up
+    when their vectors have come -> a window has no sum of those that are spared.
     """
     rng = random.Random(21)  # noqa: S311 - when to kill is no secret
-    plan = {"mode": Mode.DEFAULT, "devices": SEATS, "cohort_min": 5, "survivors_min": 4, "dropout_ppm": 300_000}
+    plan = {
+        "mode": Mode.DEFAULT,
+        "devices": SEATS,
+        "cohort_min": 5,
+        "survivors_min": 4,
+        "dropout_ppm": 300_000,
+    }
     async with serving(smithy, memory_folder, windows=WINDOWS + 1, **plan) as services:
         guard = asyncio.create_task(services.guard())
         try:
@@ -137,6 +157,8 @@ async def test_kill_9_in_the_middle_of_rounds(smithy: Smithy, memory_folder: Pat
             await end(guard)
     spared = set(range(DEVICES - SEATS, DEVICES))
     assert [window for window, sums in enumerate(windows) if spared not in sums] == []
-    on_the_way = len(services.deaths) - 3 * WINDOWS  # two before those that are spared, and one at the end of each
+    on_the_way = (
+        len(services.deaths) - 3 * WINDOWS
+    )  # two before those that are spared, and one at the end of each
     assert on_the_way >= WINDOWS
     assert {"shuffler", "analyzer"} == set(services.deaths)

@@ -1,7 +1,9 @@
-"""Nothing that the shuffler stores is lost silently: every file damaged in every way, and what a start makes of it.
+"""Nothing that the shuffler stores is lost silently: every file damaged in every way, and what a
+start makes of it.
 
-The rule: what is delivered was sent; what was acknowledged and is not delivered is counted as damaged; and whatever damage had an
-effect is told by a condition. Where state.db itself is what was damaged, counts may be gone with it: then it is told.
+The rule: what is delivered was sent; what was acknowledged and is not delivered is counted as
+damaged; and whatever damage had an effect is told by a condition. Where state.db itself is what was
+damaged, counts may be gone with it: then it is told.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
-from shoal.shuffler import sqlite_store
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.sqlite_store import SqliteStore
-from shoal.shuffler.store import Submission
-from shoal.stored import teach
+from shoal.shuffler.stores.sqlite import store as sqlite_store
+from shoal.shuffler.stores.sqlite.store import SqliteStore
+from shoal.shuffler.stores.store import Submission
+from shoal.storage.checksums import teach
 from tests.faults import corrupt
 from tests.sizes import size
 
@@ -49,7 +51,9 @@ def take(store: SqliteStore, window: WindowId, reports: list[bytes], group: int 
 
 @dataclass(frozen=True)
 class Site:
-    """Folders of one window, as a killed service leaves them: open, and sealed. ``other``: of a window that nothing happens to."""
+    """Folders of one window, as a killed service leaves them: open, and sealed. ``other``: of a
+    window that nothing happens to.
+    """
 
     opened: Path
     sealed: Path
@@ -59,7 +63,9 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    live, opened, sealed = (tmp_path_factory.mktemp("damage") / name for name in ("live", "opened", "sealed"))
+    live, opened, sealed = (
+        tmp_path_factory.mktemp("damage") / name for name in ("live", "opened", "sealed")
+    )
     live.mkdir()
     acked, other = ([secrets.token_bytes(ROW) for _ in range(REPORTS)] for _ in range(2))
     store = adopted(live)
@@ -80,7 +86,9 @@ def close(store: SqliteStore, window: WindowId) -> None:
     record = store.record(window)
     if record is not None and record.state is WindowState.CLOSING:
         sealed = store.seal(window)
-        store.advance(window, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest")
+        store.advance(
+            window, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest"
+        )
         store.destroy_inbox(window)
 
 
@@ -92,7 +100,9 @@ def delivered(store: SqliteStore, window: WindowId) -> set[bytes]:
         return set()
     sealed = store.mend(window)
     if sealed is not None:
-        store.advance(window, WindowState.SEALED, WindowState.SEALED, sealed, sealed.rows, b"another")
+        store.advance(
+            window, WindowState.SEALED, WindowState.SEALED, sealed, sealed.rows, b"another"
+        )
         record = store.record(window)
         assert record is not None
     try:
@@ -145,7 +155,11 @@ def verdict(site: Site, folder: Path, *, of_state: bool) -> str:
 
 
 def cases(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if not path.name.endswith("-shm") and "-1.db" not in path.name)
+    return sorted(
+        path.name
+        for path in folder.iterdir()
+        if not path.name.endswith("-shm") and "-1.db" not in path.name
+    )
 
 
 def play(site: Site, source: Path, work: Path) -> tuple[int, list[str]]:
@@ -158,7 +172,8 @@ def play(site: Site, source: Path, work: Path) -> tuple[int, list[str]]:
             for seed in range(1 if how in corrupt.ONCE else SEEDS):
                 folder = work / f"{count}"
                 shutil.copytree(source, folder)
-                corruption(folder / name, random.Random(f"{name} {how} {seed}"))  # noqa: S311 - which byte is no secret
+                # which byte is no secret
+                corruption(folder / name, random.Random(f"{name} {how} {seed}"))  # noqa: S311
                 try:
                     wrong = verdict(site, folder, of_state=name.startswith(STATE))
                 except (ShoalError, sqlite3.Error, AssertionError) as error:
@@ -170,15 +185,23 @@ def play(site: Site, source: Path, work: Path) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize("state", ["opened", "sealed"])
-def test_whatever_is_damaged_is_told_and_counted(site: Site, memory_folder: Path, state: str) -> None:
-    """Planted: rows of a batch read without their checksum -> a flipped batch is delivered, fails."""
+def test_whatever_is_damaged_is_told_and_counted(
+    site: Site, memory_folder: Path, state: str
+) -> None:
+    """Planted: rows of a batch read without their checksum -> a flipped batch is delivered,
+    fails.
+    """
     count, bad = play(site, getattr(site, state), memory_folder)
     assert bad == []
     assert count >= 2 * 5 * SEEDS
 
 
-def test_an_inbox_that_is_removed_costs_what_it_held_and_no_more(site: Site, tmp_path: Path) -> None:
-    """300 acknowledged, the file removed, 400 more: 400 are delivered and 300 counted. Planted: no durable count -> damaged 0."""
+def test_an_inbox_that_is_removed_costs_what_it_held_and_no_more(
+    site: Site, tmp_path: Path
+) -> None:
+    """300 acknowledged, the file removed, 400 more: 400 are delivered and 300 counted. Planted: no
+    durable count -> damaged 0.
+    """
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     for suffix in ("", "-wal", "-shm"):
@@ -208,7 +231,9 @@ def test_an_older_copy_of_an_inbox_is_found_out(tmp_path: Path) -> None:
 
 
 def test_a_window_that_state_db_lost_still_has_its_count(site: Site, tmp_path: Path) -> None:
-    """Its row damaged and its inbox lost rows too. Planted: the count in that row, or the entry dropped -> damaged 0, fails."""
+    """Its row damaged and its inbox lost rows too. Planted: the count in that row, or the entry
+    dropped -> damaged 0, fails.
+    """
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     with closing(sqlite3.connect(folder / STATE, isolation_level=None)) as state:
@@ -220,8 +245,9 @@ def test_a_window_that_state_db_lost_still_has_its_count(site: Site, tmp_path: P
 
 
 def test_counts_that_are_lost_are_told_and_made_anew(site: Site, tmp_path: Path) -> None:
-    """Planted: a window without an entry taken for one that was never counted -> nothing is told, fails. Planted: counted from the next
-    report on alone -> what the inbox loses meanwhile is not missed, fails.
+    """Planted: a window without an entry taken for one that was never counted -> nothing is told,
+    fails. Planted: counted from the next report on alone -> what the inbox loses meanwhile is not
+    missed, fails.
     """
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
@@ -239,20 +265,29 @@ def test_two_rows_with_each_other_s_bytes_are_both_damaged(site: Site, tmp_path:
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     with closing(sqlite3.connect(folder / INBOX, isolation_level=None)) as box:
-        (one,), (other,) = box.execute("SELECT sealed FROM inbox WHERE rowid IN (7, 90) ORDER BY rowid").fetchall()
+        (one,), (other,) = box.execute(
+            "SELECT sealed FROM inbox WHERE rowid IN (7, 90) ORDER BY rowid"
+        ).fetchall()
         box.executemany("UPDATE inbox SET sealed = ? WHERE rowid = ?", [(other, 7), (one, 90)])
     with closing(adopted(folder)) as store:
         assert delivered(store, WINDOW) == site.acked - {one, other}
         assert damaged(store) == 2
 
 
-@pytest.mark.parametrize("secret", ["7", "zeroblob(3)", "zeroblob(32)", "x''", "'a text of thirty-two characters.'"])
-def test_a_secret_that_is_none_is_not_taken_for_one_of_the_version_before(site: Site, tmp_path: Path, secret: str) -> None:
-    """Without its checksum. Planted: whatever is there gets one -> the start ends in a TypeError, or a report sent again counts twice."""
+@pytest.mark.parametrize(
+    "secret", ["7", "zeroblob(3)", "zeroblob(32)", "x''", "'a text of thirty-two characters.'"]
+)
+def test_a_secret_that_is_none_is_not_taken_for_one_of_the_version_before(
+    site: Site, tmp_path: Path, secret: str
+) -> None:
+    """Without its checksum. Planted: whatever is there gets one -> the start ends in a TypeError,
+    or a report sent again counts twice.
+    """
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     with closing(sqlite3.connect(folder / INBOX, isolation_level=None)) as box:
-        box.execute(f"UPDATE secret SET secret = {secret}, digest = NULL")  # noqa: S608 - a test's own text
+        # a test's own text
+        box.execute(f"UPDATE secret SET secret = {secret}, digest = NULL")  # noqa: S608
     with closing(adopted(folder)) as store:
         assert store.damage()
         again = sorted(site.acked)[:10]
@@ -262,34 +297,61 @@ def test_a_secret_that_is_none_is_not_taken_for_one_of_the_version_before(site: 
 
 
 def test_tags_that_are_lost_let_no_device_in_twice(tmp_path: Path) -> None:
-    """Of a task for enrolled devices. Planted: a bad tag believed, or passed over without counting those
-    that are left -> the device's second report is taken.
+    """Of a task for enrolled devices. Planted: a bad tag believed, or passed over without counting
+    those that are left -> the device's second report is taken.
     """
-    who, sent = [secrets.token_bytes(32) for _ in range(20)], [secrets.token_bytes(ROW) for _ in range(20)]
+    who, sent = (
+        [secrets.token_bytes(32) for _ in range(20)],
+        [secrets.token_bytes(ROW) for _ in range(20)],
+    )
     store = adopted(tmp_path)
-    assert store.append([Submission(WINDOW, (one,), device) for one, device in zip(sent, who, strict=True)]) == [None] * 20
+    assert (
+        store.append(
+            [Submission(WINDOW, (one,), device) for one, device in zip(sent, who, strict=True)]
+        )
+        == [None] * 20
+    )
     store.confirm()
     store.close()
     with closing(sqlite3.connect(tmp_path / INBOX, isolation_level=None)) as box:
         (tag,) = box.execute("SELECT tag FROM admitted LIMIT 1").fetchone()
-        box.execute("UPDATE admitted SET tag = ? WHERE tag = ?", (bytes([tag[0] ^ 1]) + tag[1:], tag))
+        box.execute(
+            "UPDATE admitted SET tag = ? WHERE tag = ?", (bytes([tag[0] ^ 1]) + tag[1:], tag)
+        )
     with closing(adopted(tmp_path)) as store:
         again = [Submission(WINDOW, (secrets.token_bytes(ROW),), device) for device in who]
         assert all(kind in (Kind.OVERLOADED, Kind.CONFLICT) for kind in store.append(again))
-        assert store.append([Submission(WINDOW, (sent[0],), who[0])]) == [None]  # a repeat is acknowledged as ever
+        assert store.append([Submission(WINDOW, (sent[0],), who[0])]) == [
+            None
+        ]  # a repeat is acknowledged as ever
         assert store.damage()
         assert delivered(store, WINDOW) == set(sent)
 
 
 @pytest.mark.parametrize(
-    "change", ["state = 2", "state = 8", "outcome = 5", "acked = 1", "damaged = 7", "window = 5", "manifest = x'00'", "digest = NULL"]
+    "change",
+    [
+        "state = 2",
+        "state = 8",
+        "outcome = 5",
+        "acked = 1",
+        "damaged = 7",
+        "window = 5",
+        "manifest = x'00'",
+        "digest = NULL",
+    ],
 )
-def test_a_row_of_state_that_is_not_what_was_written_is_not_believed(site: Site, tmp_path: Path, change: str) -> None:
-    """Its window goes on from its files. Planted: no digest, or one without any of these columns -> fails."""
+def test_a_row_of_state_that_is_not_what_was_written_is_not_believed(
+    site: Site, tmp_path: Path, change: str
+) -> None:
+    """Its window goes on from its files. Planted: no digest, or one without any of these columns ->
+    fails.
+    """
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     with closing(sqlite3.connect(folder / STATE, isolation_level=None)) as state:
-        state.execute(f"UPDATE window SET {change} WHERE window = 0")  # noqa: S608 - a test's own text
+        # a test's own text
+        state.execute(f"UPDATE window SET {change} WHERE window = 0")  # noqa: S608
     with closing(adopted(folder)) as store:
         assert store.damage()
         assert delivered(store, WINDOW) == site.acked
@@ -297,9 +359,11 @@ def test_a_row_of_state_that_is_not_what_was_written_is_not_believed(site: Site,
         assert damaged(store) == 0
 
 
-def test_a_damaged_inbox_without_a_count_keeps_what_can_be_read(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: rows looked for up to the count and what the writer may hold alone -> 64 are left, fails. Planted: one text per
-    window -> that the count is lost is told no more, fails.
+def test_a_damaged_inbox_without_a_count_keeps_what_can_be_read(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: rows looked for up to the count and what the writer may hold alone -> 64 are left,
+    fails. Planted: one text per window -> that the count is lost is told no more, fails.
     """
     monkeypatch.setattr(sqlite_store, "LIMITS", replace(LIMITS, writer_queue_rows=64))
     folder = tmp_path / "one"
@@ -321,14 +385,21 @@ def test_a_damaged_inbox_without_a_count_keeps_what_can_be_read(site: Site, tmp_
         assert "rows lost: unknown" in told
 
 
-def test_counts_of_the_version_before_are_taken_from_state_db_once(site: Site, tmp_path: Path) -> None:
-    """Planted: told as lost -> fails. Planted: the figure left in state.db -> a count that is lost later is not told, fails."""
+def test_counts_of_the_version_before_are_taken_from_state_db_once(
+    site: Site, tmp_path: Path
+) -> None:
+    """Planted: told as lost -> fails. Planted: the figure left in state.db -> a count that is lost
+    later is not told, fails.
+    """
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     with closing(sqlite3.connect(folder / STATE, isolation_level=None)) as state:
         teach(state)
         state.execute(f"UPDATE window SET acked = {REPORTS}")  # noqa: S608 - a test's own text
-        columns = "task_id, window, state, outcome, reports, rows, row_size, rows_hash, manifest, acked, damaged"
+        columns = (
+            "task_id, window, state, outcome, reports, rows, row_size, rows_hash, manifest, acked, "
+            "damaged"
+        )
         state.execute(f"UPDATE window SET digest = row_digest({columns})")  # noqa: S608 - likewise
     (folder / "acknowledged").unlink()
     lose_rows(folder, 250)
@@ -342,7 +413,9 @@ def test_counts_of_the_version_before_are_taken_from_state_db_once(site: Site, t
 
 @pytest.mark.parametrize("what", ["folder", "pipe", "unreadable"])
 def test_counts_that_can_not_be_read_are_set_aside(site: Site, tmp_path: Path, what: str) -> None:
-    """The shuffler starts, says so and loses nothing. Planted: the failure passed on -> CONFIG, fails."""
+    """The shuffler starts, says so and loses nothing. Planted: the failure passed on -> CONFIG,
+    fails.
+    """
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     path = folder / "acknowledged"

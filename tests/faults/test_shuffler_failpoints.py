@@ -1,7 +1,9 @@
-"""Every durable step of the shuffler, made to die or to fail: nothing acknowledged is lost, nothing counts twice, nothing is left.
+"""Every durable step of the shuffler, made to die or to fail: nothing acknowledged is lost, nothing
+counts twice, nothing is left.
 
-A scenario lives through three windows (released, withheld, without a report). For every point that it passes and every
-way to fail, it is broken there, run again without failures, and the outcome compared with what was acknowledged.
+A scenario lives through three windows (released, withheld, without a report). For every point that
+it passes and every way to fail, it is broken there, run again without failures, and the outcome
+compared with what was acknowledged.
 """
 
 from __future__ import annotations
@@ -16,27 +18,40 @@ import pytest
 
 from shoal.shuffler import core
 from tests.faults.conftest import ROOT, Forge
-from tests.shuffler_world import GRACE, LENGTH, START, World
 from tests.sizes import FULL
+from tests.worlds.shuffler import GRACE, LENGTH, START, World
 
 WAYS = ("exit", "eio", "enospc")
-SIGKILL, FINE, REFUSED = -9, 0, 3  # exit statuses of a child; REFUSED: it did not start, with a typed error
+SIGKILL, FINE, REFUSED = (
+    -9,
+    0,
+    3,
+)  # exit statuses of a child; REFUSED: it did not start, with a typed error
 _PLAN = (6, 2, 0)  # distinct reports per window; min_batch is 3
 
 
 def prepare(folder: Path) -> dict[str, list[str]]:
-    """A world with one task of three windows, its reports written down: the first of each window twice, and another one of its device."""
+    """A world with one task of three windows, its reports written down: the first of each window
+    twice, and another one of its device.
+    """
     world = World(folder)
     published = world.publish(count=3, max_batch=10)
     size = core.row_size(published.task)
     windows = [[secrets.token_hex(size) for _ in range(count)] for count in _PLAN]
     owners = {report: secrets.token_hex(32) for reports in windows for report in reports}
     doubles = [[secrets.token_hex(size)] * bool(reports) for reports in windows]
-    owners |= {double[0]: owners[reports[0]] for double, reports in zip(doubles, windows, strict=True) if double}
+    owners |= {
+        double[0]: owners[reports[0]]
+        for double, reports in zip(doubles, windows, strict=True)
+        if double
+    }
     plan = {
         "task": published.task_id.hex,
         "signer": world.shuffler.public.hex(),
-        "windows": [[*reports, *reports[:1], *double] for reports, double in zip(windows, doubles, strict=True)],
+        "windows": [
+            [*reports, *reports[:1], *double]
+            for reports, double in zip(windows, doubles, strict=True)
+        ],
         "devices": owners,
         "start": START + 2 * LENGTH,
         "deadline": START + 3 * LENGTH + GRACE,
@@ -47,8 +62,14 @@ def prepare(folder: Path) -> dict[str, list[str]]:
 
 
 def check(folder: Path, sent: dict[str, list[str]]) -> None:
-    """The law: acknowledged => exactly once; sent => at most once; one per device; too few => never; and then nothing is left."""
-    acked = {tuple(line.split()) for line in (folder / "acked").read_text().splitlines()} if (folder / "acked").exists() else set()
+    """The law: acknowledged => exactly once; sent => at most once; one per device; too few =>
+    never; and then nothing is left.
+    """
+    acked = (
+        {tuple(line.split()) for line in (folder / "acked").read_text().splitlines()}
+        if (folder / "acked").exists()
+        else set()
+    )
     data = (folder / "delivered-0").read_bytes() if (folder / "delivered-0").exists() else b""
     size = len(sent["0"][0]) // 2
     rows = [data[at : at + size].hex() for at in range(0, len(data), size)]
@@ -76,20 +97,45 @@ def passed(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return found
 
 
-def test_the_scenario_passes_every_point_of_the_store_and_the_writer(passed: dict[str, int]) -> None:
-    """A new durable step is swept without touching this file; one that the scenario doesn't reach is named here.
+def test_the_scenario_passes_every_point_of_the_store_and_the_writer(
+    passed: dict[str, int],
+) -> None:
+    """A new durable step is swept without touching this file; one that the scenario doesn't reach
+    is named here.
 
-    Rounds of secure aggregation have no part in a window of sealed reports; their points (and egress's) are swept by tests of their own.
+    Rounds of secure aggregation have no part in a window of sealed reports; their points (and
+    egress's) are swept by tests of their own.
     """
     names: set[str] = set()
-    for path in (ROOT / "shuffler").glob("*.py"):
-        if path.name != "egress.py":  # its points are network steps: tests/unit/shuffler/test_egress.py
+    for path in (ROOT / "shuffler").rglob("*.py"):
+        if (
+            path.name != "egress.py"
+        ):  # its points are network steps: tests/unit/shuffler/reports/test_egress.py
             names |= set(re.findall(r'failpoints\.hit\(f?"([^"]+)"\)', path.read_text()))
-    names = {name for name in names if not name.startswith(("counts.", "rounds.", "singles.", "vectors."))}
-    patterns = [re.escape(name).replace(r"\{after\.name\.lower\(\)\}", "[a-z]+").replace(r"\{name\}", "[a-z]+") for name in names]
-    assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, point) for point in passed)] == []
+    names = {
+        name
+        for name in names
+        if not name.startswith(("counts.", "rounds.", "singles.", "vectors."))
+    }
+    patterns = [
+        re.escape(name)
+        .replace(r"\{after\.name\.lower\(\)\}", "[a-z]+")
+        .replace(r"\{name\}", "[a-z]+")
+        for name in names
+    ]
+    assert [
+        pattern for pattern in patterns if not any(re.fullmatch(pattern, point) for point in passed)
+    ] == []
     states = {point.split(".")[1] for point in passed if re.fullmatch(r"state\.[a-z]+", point)}
-    assert states >= {"open", "closing", "sealed", "delivering", "acknowledged", "withheld", "shredded"}
+    assert states >= {
+        "open",
+        "closing",
+        "sealed",
+        "delivering",
+        "acknowledged",
+        "withheld",
+        "shredded",
+    }
 
 
 def occurrences(count: int, way: str) -> list[int]:
@@ -100,9 +146,10 @@ def occurrences(count: int, way: str) -> list[int]:
 
 @pytest.mark.timeout(1_800)
 def test_sweep(forge: Forge, passed: dict[str, int], memory_folder: Path) -> None:
-    """Planted: SEALED recorded before the batch is renamed -> exit at seal.rename loses six reports. Planted: the inbox unlinked
-    before SEALED -> exit at state.sealed. Planted: answering before the commit -> eio at inbox.commit. Planted: tags kept in memory
-    alone, or written in a commit after the rows' -> exit at inbox.committed. Each fails here.
+    """Planted: SEALED recorded before the batch is renamed -> exit at seal.rename loses six
+    reports. Planted: the inbox unlinked before SEALED -> exit at state.sealed. Planted: answering
+    before the commit -> eio at inbox.commit. Planted: tags kept in memory alone, or written in a
+    commit after the rows' -> exit at inbox.committed. Each fails here.
     """
     broken, runs = list[str](), 0
     for point, count in sorted(passed.items()):

@@ -1,8 +1,10 @@
-"""kill -9 of the running service, again and again, under concurrent clients; then what was acknowledged is counted.
+"""kill -9 of the running service, again and again, under concurrent clients; then what was
+acknowledged is counted.
 
-Real processes, TLS and sockets; windows fill up, close, are sealed, delivered and shredded while the kills go on. A kill
-comes at a random number of acknowledgements after a start, so at any moment of whatever else is going on. (A kill does not
-test fsync: the page cache survives the process. tests/faults/test_shuffler_power.py does.)
+Real processes, TLS and sockets; windows fill up, close, are sealed, delivered and shredded while
+the kills go on. A kill comes at a random number of acknowledgements after a start, so at any moment
+of whatever else is going on. (A kill does not test fsync: the page cache survives the process.
+tests/faults/test_shuffler_power.py does.)
 """
 
 from __future__ import annotations
@@ -20,24 +22,28 @@ from pathlib import Path
 import grpc
 import pytest
 
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowState
 from shoal.shuffler.service import Shuffler
 from tests.faults.conftest import Forge
-from tests.shuffler_world import CA, AnalyzerEnd, Published, World, submit, submit_batch
 from tests.sizes import size
+from tests.worlds.shuffler import CA, AnalyzerEnd, Published, World, submit, submit_batch
 
 KILLS = size(15, 1_000)
 CLIENTS = 16
 MAX_BATCH = 120
-WINDOWS = size(200, 1_200)  # enough that the clients never run out of them: a round takes about 75 acknowledgements
+WINDOWS = size(
+    200, 1_200
+)  # enough that the clients never run out of them: a round takes about 75 acknowledgements
 
 
 @dataclass
 class History:
-    """Per report: its window, and what its sender knows: "acked", "refused" at the first try, or "unknown"."""
+    """Per report: its window, and what its sender knows: "acked", "refused" at the first try, or
+    "unknown".
+    """
 
     window: dict[bytes, int] = field(default_factory=dict)
     fate: dict[bytes, str] = field(default_factory=dict)
@@ -57,7 +63,9 @@ class History:
 
 
 class Fleet:
-    """Clients that submit report after report, with identical bytes until each is acknowledged or refused."""
+    """Clients that submit report after report, with identical bytes until each is acknowledged or
+    refused.
+    """
 
     def __init__(self, published: Published, address: str) -> None:
         self.published, self.history = published, History()
@@ -75,7 +83,9 @@ class Fleet:
                 self.history.window[report], self.history.fate[report] = window, "unknown"
             await self._submit(channel, window, reports, frames)
 
-    async def _submit(self, channel: grpc.aio.Channel, window: int, reports: list[bytes], frames: list[bytes]) -> None:
+    async def _submit(
+        self, channel: grpc.aio.Channel, window: int, reports: list[bytes], frames: list[bytes]
+    ) -> None:
         first = True
         while not self.stopping:
             try:
@@ -84,11 +94,15 @@ class Fleet:
                 if error.kind in (Kind.WINDOW_FULL, Kind.WINDOW_CLOSED):
                     statuses = [error.kind]
                 else:
-                    assert error.kind in (Kind.UNAVAILABLE, Kind.DEADLINE, Kind.OVERLOADED), error.kind  # noqa: PT017 - no test function
+                    assert error.kind in (Kind.UNAVAILABLE, Kind.DEADLINE, Kind.OVERLOADED), (  # noqa: PT017
+                        error.kind
+                    )
                     first = False
                     await channel.channel_ready()
                     continue
-            await self.history.ack([report for report, status in zip(reports, statuses, strict=True) if status is None])
+            await self.history.ack(
+                [report for report, status in zip(reports, statuses, strict=True) if status is None]
+            )
             for report, status in zip(reports, statuses, strict=True):
                 if status is not None:
                     assert status in (Kind.WINDOW_FULL, Kind.WINDOW_CLOSED)
@@ -102,7 +116,9 @@ class Fleet:
         if len(frames) == 1:
             await call(channel, "/shoal.v1.Ingress/Submit", submit(frames[0]), 5)
             return [None]
-        reply = SubmitBatchReply.FromString(await call(channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch(frames), 5))
+        reply = SubmitBatchReply.FromString(
+            await call(channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch(frames), 5)
+        )
         return [Kind(receipt.status) if receipt.status else None for receipt in reply.receipts]
 
     async def close(self) -> None:
@@ -116,7 +132,9 @@ def free_port() -> int:
 
 
 async def rounds(forge: Forge, world: World, fleet: Fleet, rng: random.Random) -> None:
-    """KILLS times: start, wait for a random number of acknowledgements, kill. Then once more, ended by SIGTERM."""
+    """KILLS times: start, wait for a random number of acknowledgements, kill. Then once more, ended
+    by SIGTERM.
+    """
     for number in range(KILLS + 1):
         pid = await asyncio.to_thread(forge.start, "serve", world.folder)
         goal = fleet.history.acks + rng.randrange(1, 150)
@@ -128,27 +146,41 @@ async def rounds(forge: Forge, world: World, fleet: Fleet, rng: random.Random) -
 
 
 async def finish(world: World, analyzer_at: str) -> dict[int, WindowState | None]:
-    """Everything that is still on disk, brought to its end after the last deadline. Outcome per window."""
+    """Everything that is still on disk, brought to its end after the last deadline. Outcome per
+    window.
+    """
     clock = FakeClock(time.time() + 10 * 86_400)
     async with Shuffler(world.config(analyzer_at), clock=clock) as shuffler:
         for _ in range(60):
             await shuffler.lifecycle.tick()
             await shuffler.lifecycle.settle()
             clock.advance(300)
-            if all(record.state is WindowState.SHREDDED for record in shuffler.store.records().values()):
+            if all(
+                record.state is WindowState.SHREDDED for record in shuffler.store.records().values()
+            ):
                 break
-        return {window.window: record.outcome for window, record in shuffler.store.records().items()}
+        return {
+            window.window: record.outcome for window, record in shuffler.store.records().items()
+        }
 
 
 @pytest.mark.timeout(3_600)  # a thousand kills take some minutes
 async def test_kill_9_under_load(forge: Forge, tmp_path: Path) -> None:
-    """Acknowledged => exactly once in the delivered batch of its window; refused => never; unknown => at most once.
+    """Acknowledged => exactly once in the delivered batch of its window; refused => never; unknown
+    => at most once.
 
-    Planted: answering before the commit -> lost reports, fails. Planted: a new inbox secret at every start -> duplicates, fails.
+    Planted: answering before the commit -> lost reports, fails. Planted: a new inbox secret at
+    every start -> duplicates, fails.
     """
     world, rng = World(tmp_path), random.Random(20)  # noqa: S311 - when to kill is no secret
     published = world.publish(
-        start_s=int(time.time()) - 1_000, length_s=1, count=WINDOWS, grace_s=86_400, skew_s=1, min_batch=2, max_batch=MAX_BATCH
+        start_s=int(time.time()) - 1_000,
+        length_s=1,
+        count=WINDOWS,
+        grace_s=86_400,
+        skew_s=1,
+        min_batch=2,
+        max_batch=MAX_BATCH,
     )
     analyzer = AnalyzerEnd(world)
     analyzer_at = await analyzer.start()
@@ -167,15 +199,25 @@ async def test_kill_9_under_load(forge: Forge, tmp_path: Path) -> None:
     assert not [result for result in results if isinstance(result, Exception)]
     outcomes = await finish(world, analyzer_at)
     await analyzer.stop()
-    counted = Counter((window, row) for (_, window), rows in analyzer.delivered.items() for row in rows)
+    counted = Counter(
+        (window, row) for (_, window), rows in analyzer.delivered.items() for row in rows
+    )
     withheld = {window for window, outcome in outcomes.items() if outcome is WindowState.WITHHELD}
     fates, window_of = fleet.history.fate, fleet.history.window
     times = {report: counted[window_of[report], report] for report in fates}
-    lost = [r for r, fate in fates.items() if fate == "acked" and window_of[r] not in withheld and times[r] == 0]
+    lost = [
+        r
+        for r, fate in fates.items()
+        if fate == "acked" and window_of[r] not in withheld and times[r] == 0
+    ]
     risen = [r for r, fate in fates.items() if fate == "refused" and times[r]]
     assert (len(lost), len(risen)) == (0, 0)
     assert max(counted.values()) == 1
-    assert sum(counted.values()) == sum(times.values())  # every row is a report that was sent, in the window that it was sent for
+    assert sum(counted.values()) == sum(
+        times.values()
+    )  # every row is a report that was sent, in the window that it was sent for
     assert all(len(rows) <= MAX_BATCH for rows in analyzer.delivered.values())
     assert sum(fate == "acked" for fate in fates.values()) >= 15 * KILLS
-    assert len(analyzer.delivered) >= KILLS // 10  # windows were closed, sealed and delivered while the kills went on
+    assert (
+        len(analyzer.delivered) >= KILLS // 10
+    )  # windows were closed, sealed and delivered while the kills went on

@@ -1,4 +1,6 @@
-"""Power cuts at every sync of a window's life: what was acknowledged is there afterwards. See ``power`` for the model."""
+"""Power cuts at every sync of a window's life: what was acknowledged is there afterwards. See
+``power`` for the model.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ import pytest
 
 from shoal.errors import ShoalError
 from shoal.ids import Digest, TaskId
-from shoal.shuffler import disk as disk_module
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.sqlite_store import SqliteStore
-from shoal.shuffler.store import Submission
+from shoal.shuffler.stores.sqlite import disk as disk_module
+from shoal.shuffler.stores.sqlite.store import SqliteStore
+from shoal.shuffler.stores.store import Submission
 from tests.faults.power import Disk, Image, restore, watched
 from tests.sizes import size
 
@@ -38,7 +40,9 @@ def live(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
         for number in range(GROUPS):
             reports = [secrets.token_bytes(ROW) for _ in range(rng.randrange(1, 40))]
             reports += rng.sample(sorted(acked), min(len(acked), 3))
-            assert store.append([Submission(WINDOW, (one,)) for one in reports]) == [None] * len(reports)
+            assert store.append([Submission(WINDOW, (one,)) for one in reports]) == [None] * len(
+                reports
+            )
             store.confirm()
             acked.update(reports)
             if number % 5 == 4:
@@ -46,7 +50,9 @@ def live(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
                 store = adopted(folder)
         store.close_intake(WINDOW)
         sealed = store.seal(WINDOW)
-        store.advance(WINDOW, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest")
+        store.advance(
+            WINDOW, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest"
+        )
         store.destroy_inbox(WINDOW)
         store.advance(WINDOW, WindowState.SEALED, WindowState.DELIVERING)
         store.close()
@@ -66,7 +72,9 @@ def found(folder: Path, image: Image) -> list[bytes]:
             store.close_intake(WINDOW)
         if record.state in (WindowState.OPEN, WindowState.CLOSING):
             sealed = store.seal(WINDOW)
-            store.advance(WINDOW, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest")
+            store.advance(
+                WINDOW, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest"
+            )
         record = store.record(WINDOW)
         assert record is not None
         data = store.read_rows(WINDOW, 0, record.rows)
@@ -85,7 +93,10 @@ def losses(folder: Path, images: list[tuple[Image, frozenset[bytes]]]) -> list[s
             bad.append(f"image {number}: {error}")
             continue
         if len(rows) != len(set(rows)) or not acked <= set(rows):
-            bad.append(f"image {number}: {len(acked - set(rows))} of {len(acked)} acknowledged reports lost")
+            bad.append(
+                f"image {number}: {len(acked - set(rows))} of {len(acked)} acknowledged reports "
+                "lost"
+            )
     return bad
 
 
@@ -102,7 +113,9 @@ def one_life(home: Path, number: int = 0) -> tuple[int, int, list[str]]:
 
 @pytest.mark.parametrize("number", range(LIVES))
 def test_nothing_acknowledged_is_lost_at_a_power_cut(memory_folder: Path, number: int) -> None:
-    """Planted: no fsync of the batch file before its rename, none of the folder after, no state row before the inbox -> fails."""
+    """Planted: no fsync of the batch file before its rename, none of the folder after, no state row
+    before the inbox -> fails.
+    """
     images, syncs, bad = one_life(memory_folder, number)
     assert bad == []
     assert syncs >= GROUPS + 8  # one sync per commit at least, so the observer sees them
@@ -110,8 +123,12 @@ def test_nothing_acknowledged_is_lost_at_a_power_cut(memory_folder: Path, number
 
 
 @pytest.mark.parametrize("level", ["OFF", "NORMAL"])
-def test_the_model_catches_a_store_that_does_not_sync_its_commits(memory_folder: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
-    """The negative control. NORMAL syncs at checkpoints only: consistent, but acknowledged commits are lost."""
+def test_the_model_catches_a_store_that_does_not_sync_its_commits(
+    memory_folder: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """The negative control. NORMAL syncs at checkpoints only: consistent, but acknowledged commits
+    are lost.
+    """
     real = disk_module.connect
 
     def careless(path: Path) -> sqlite3.Connection:

@@ -1,4 +1,6 @@
-"""``shoal agent run`` as a process of its own against a real shuffler: learning, signals, kill -9, consent taken back elsewhere."""
+"""``shoal agent run`` as a process of its own against a real shuffler: learning, signals, kill -9,
+consent taken back elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from shoal import codec
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import State
-from shoal.clients.ledger import Event, LedgerEntry
+from shoal.clients.memory.ledger import Event, LedgerEntry
 from shoal.codec import Bundle
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
@@ -30,12 +32,12 @@ from shoal.mqtt.link import Link
 from shoal.mqtt.topics import task_topic
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.service import Shuffler
-from tests import shuffler_world
-from tests.analyzer_process import free_port
-from tests.broker import Broker, kinds
-from tests.clients_world import FarEnd, World, make_world
-from tests.mqtt_devices import table
-from tests.shuffler_world import AnalyzerEnd, Published
+from tests.worlds import shuffler as shuffler_world
+from tests.worlds.analyzer_process import free_port
+from tests.worlds.broker import Broker, kinds
+from tests.worlds.clients import FarEnd, World, make_world
+from tests.worlds.mqtt_devices import table
+from tests.worlds.shuffler import AnalyzerEnd, Published
 
 HOUR = 3_600
 PATIENCE_S = 60.0  # only a failing test waits that long
@@ -78,11 +80,18 @@ class Device:
         self.write()
 
     def write(self) -> None:
-        purposes = "\n".join(f'"{purpose}" = "{answer}"' for purpose, answer in self.purposes.items())
-        sources = "\n".join(f'[sources.{name}]\nkind = "json"\nfile = "{file}"' for name, file in self.sources.items())
+        purposes = "\n".join(
+            f'"{purpose}" = "{answer}"' for purpose, answer in self.purposes.items()
+        )
+        sources = "\n".join(
+            f'[sources.{name}]\nkind = "json"\nfile = "{file}"'
+            for name, file in self.sources.items()
+        )
         (self.folder / "agent.toml").write_text(
-            f'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = ["{self.authority.hex()}"]\nmax_epsilon0 = 4.0\n'
-            f"min_batch_floor = 2\n[policy.purposes]\n{purposes}\n[send]\ndeadline_s = 5.0\nretry_first_s = 0.01\nretry_most_s = 0.1\n"
+            'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = '
+            f'["{self.authority.hex()}"]\nmax_epsilon0 = 4.0\n'
+            f"min_batch_floor = 2\n[policy.purposes]\n{purposes}\n[send]\ndeadline_s = "
+            "5.0\nretry_first_s = 0.01\nretry_most_s = 0.1\n"
             f"gap_s = 0.01\n{self.send}\n[measure]\nmean_s = 0.01\n{sources}\n{self.feeds}\n"
         )
 
@@ -92,7 +101,16 @@ class Device:
 
     async def start(self, *arguments: str, failpoints: str = "") -> None:
         self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "shoal.cli.main", "agent", "run", "--config", str(self.folder / "agent.toml"), *arguments),
+            *(
+                sys.executable,
+                "-m",
+                "shoal.cli.main",
+                "agent",
+                "run",
+                "--config",
+                str(self.folder / "agent.toml"),
+                *arguments,
+            ),
             stderr=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             env={**os.environ, "SHOAL_FAILPOINTS": failpoints},
@@ -139,7 +157,9 @@ class Device:
 
 @dataclass
 class Place:
-    """A shuffler in this process, with one task of three windows, and a device that trusts its authority."""
+    """A shuffler in this process, with one task of three windows, and a device that trusts its
+    authority.
+    """
 
     world: shuffler_world.World
     published: Published
@@ -160,7 +180,9 @@ async def until(wanted: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def shuffling(folder: Path, port: int, **changes: Any) -> AsyncIterator[tuple[shuffler_world.World, Published, Shuffler]]:
+async def shuffling(
+    folder: Path, port: int, **changes: Any
+) -> AsyncIterator[tuple[shuffler_world.World, Published, Shuffler]]:
     world = shuffler_world.World(folder)
     mechanism = design("binary_rr", YesNo(), 3.0)
     made = create(mechanism, YesNo())
@@ -175,7 +197,9 @@ async def shuffling(folder: Path, port: int, **changes: Any) -> AsyncIterator[tu
     analyzer = AnalyzerEnd(world)
     address = await analyzer.start()
     try:
-        async with Shuffler(world.config(address, listen=f"127.0.0.1:{port}", **changes)) as shuffler:
+        async with Shuffler(
+            world.config(address, listen=f"127.0.0.1:{port}", **changes)
+        ) as shuffler:
             yield world, published, shuffler
     finally:
         await analyzer.stop()
@@ -185,7 +209,10 @@ async def shuffling(folder: Path, port: int, **changes: Any) -> AsyncIterator[tu
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     async with shuffling(tmp_path / "shuffler", free_port()) as (world, published, shuffler):
         device = Device(tmp_path / "device", world.authority.public)
-        device.feeds = f'[[feeds.shuffler]]\naddress = "localhost:{shuffler.port}"\nca = "{tmp_path / "shuffler" / "ca.pem"}"'
+        device.feeds = (
+            f'[[feeds.shuffler]]\naddress = "localhost:{shuffler.port}"\nca = '
+            f'"{tmp_path / "shuffler" / "ca.pem"}"'
+        )
         device.write()
         yield Place(world, published, shuffler, device)
         if device.process is not None and device.process.returncode is None:
@@ -200,7 +227,9 @@ def hand_over(place: Place) -> None:
     place.device.write()
 
 
-async def test_it_learns_a_task_from_the_shuffler_answers_it_and_ends_on_sigterm(place: Place) -> None:
+async def test_it_learns_a_task_from_the_shuffler_answers_it_and_ends_on_sigterm(
+    place: Place,
+) -> None:
     """Nothing is configured but the shuffler's address, the purpose and the source."""
     await place.device.start()
     await place.arrived()
@@ -214,7 +243,9 @@ async def test_it_learns_a_task_from_the_shuffler_answers_it_and_ends_on_sigterm
 
 
 async def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(place: Place) -> None:
-    """Denied at first: nothing. A broken file: the same. Then allowed: answered. Planted: no handler -> SIGHUP kills it."""
+    """Denied at first: nothing. A broken file: the same. Then allowed: answered. Planted: no
+    handler -> SIGHUP kills it.
+    """
     hand_over(place)
     device = place.device
     device.purposes = {"testing": "denied"}
@@ -237,15 +268,20 @@ async def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(place
     assert len(accepted) == 1
 
 
-_COMMITS = [f"outbox.commit=exit@{number}" for number in range(1, 6)]  # schedule, task, report, attempt, outcome
+_COMMITS = [
+    f"outbox.commit=exit@{number}" for number in range(1, 6)
+]  # schedule, task, report, attempt, outcome
 
 
 @pytest.mark.parametrize("point", ["client.send=exit", "client.receipt=exit", *_COMMITS])
 async def test_kill_9_and_a_restart_draw_no_second_report(place: Place, point: str) -> None:
-    """Killed with the report on disk before anything is sent, with the receipt on its way, and before each commit from the first start to
-    the outcome. Counted once, charged once, one entry; the chain holds.
+    """Killed with the report on disk before anything is sent, with the receipt on its way, and
+    before each commit from the first start to the outcome. Counted once, charged once, one entry;
+    the chain holds.
 
-    Planted: randomize outside the transaction that stores the report, and a second REPORTED of the window is entered."""
+    Planted: randomize outside the transaction that stores the report, and a second REPORTED of the
+    window is entered.
+    """
     hand_over(place)
     await place.device.start(failpoints=point)
     assert await place.device.ended() == -signal.SIGKILL
@@ -259,7 +295,9 @@ async def test_kill_9_and_a_restart_draw_no_second_report(place: Place, point: s
 
 
 async def test_a_source_that_fails_costs_no_report(place: Place) -> None:
-    """The window gets "no answer", one line says why. Planted: wait for a source that works -> this runs into its time limit."""
+    """The window gets "no answer", one line says why. Planted: wait for a source that works -> this
+    runs into its time limit.
+    """
     hand_over(place)
     (place.device.folder / "value.json").unlink()
     await place.device.start()
@@ -291,16 +329,28 @@ async def test_a_wrong_configuration_ends_it_at_once_with_2(place: Place) -> Non
 
 
 async def test_two_agents_never_run_on_one_outbox(tmp_path: Path) -> None:
-    """The second says so and ends, also after a reload of the first; other commands work beside it; kill -9 gives the place back.
+    """The second says so and ends, also after a reload of the first; other commands work beside it;
+    kill -9 gives the place back.
 
-    Planted: no lock -> the second one runs until the time limit; the lock given up at a reload before the next is had, or a lock file
-    that a dead process leaves behind -> the second runs, or the third doesn't.
+    Planted: no lock -> the second one runs until the time limit; the lock given up at a reload
+    before the next is had, or a lock file that a dead process leaves behind -> the second runs, or
+    the third doesn't.
     """
-    device = device_of(tmp_path, [make_world("localhost:1", start=now() - 600, length=HOUR, count=2)])
+    device = device_of(
+        tmp_path, [make_world("localhost:1", start=now() - 600, length=HOUR, count=2)]
+    )
 
     async def command(*arguments: str) -> tuple[int, str]:
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "shoal.cli.main", "agent", *arguments, "--config", str(device.folder / "agent.toml")),
+            *(
+                sys.executable,
+                "-m",
+                "shoal.cli.main",
+                "agent",
+                *arguments,
+                "--config",
+                str(device.folder / "agent.toml"),
+            ),
             stderr=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
         )
@@ -314,7 +364,9 @@ async def test_two_agents_never_run_on_one_outbox(tmp_path: Path) -> None:
     for arguments in (["run"], ["run", "--once"]):
         status, said = await command(*arguments)
         assert (status, said.count("\n")) == (2, 1)
-        assert said.startswith(f"shoal: another agent runs on this outbox: {device.folder / 'outbox.db'}: ")
+        assert said.startswith(
+            f"shoal: another agent runs on this outbox: {device.folder / 'outbox.db'}: "
+        )
     assert device.process is not None
     device.process.send_signal(signal.SIGHUP)
     await device.until("configuration read again")
@@ -328,16 +380,35 @@ async def test_two_agents_never_run_on_one_outbox(tmp_path: Path) -> None:
     assert await device.end() == 0
 
 
-async def test_nothing_of_a_purpose_leaves_after_its_consent_was_taken_back_in_another_program(tmp_path: Path) -> None:
-    """Two purposes; nobody answers at the shuffler's address, so that attempts of both hang. One is withdrawn by this process. Then the
-    shuffler comes up: of the other purpose a report arrives, of the withdrawn one nothing ever.
+async def test_nothing_of_a_purpose_leaves_after_its_consent_was_taken_back_in_another_program(
+    tmp_path: Path,
+) -> None:
+    """Two purposes; nobody answers at the shuffler's address, so that attempts of both hang. One is
+    withdrawn by this process. Then the shuffler comes up: of the other purpose a report arrives, of
+    the withdrawn one nothing ever.
 
-    Planted: no second look at the answers (the attempt is tried again) -> its frame arrives; no bytes deleted -> WITHDRAWN is missing;
-    no gate -> the withdrawal returns while the attempt is under way, and the sink below still has its connection."""
+    Planted: no second look at the answers (the attempt is tried again) -> its frame arrives; no
+    bytes deleted -> WITHDRAWN is missing; no gate -> the withdrawal returns while the attempt is
+    under way, and the sink below still has its connection.
+    """
     sink = Sink()
     port = await sink.start()
-    kept = make_world(f"localhost:{port}", start=now() - 600, length=HOUR, count=2, purpose="to count steps", name="steps")
-    gone = make_world(f"localhost:{port}", start=now() - 600, length=HOUR, count=2, authority=kept.authority, hop=kept.hop)
+    kept = make_world(
+        f"localhost:{port}",
+        start=now() - 600,
+        length=HOUR,
+        count=2,
+        purpose="to count steps",
+        name="steps",
+    )
+    gone = make_world(
+        f"localhost:{port}",
+        start=now() - 600,
+        length=HOUR,
+        count=2,
+        authority=kept.authority,
+        hop=kept.hop,
+    )
     device = device_of(tmp_path, [kept, gone])
     await device.start()
     await until(lambda: sink.connections > 0)
@@ -358,17 +429,26 @@ async def test_nothing_of_a_purpose_leaves_after_its_consent_was_taken_back_in_a
 
 
 @pytest.mark.parametrize("kind", kinds())
-async def test_over_a_broker_alone_it_learns_answers_and_heeds_a_second_schedule(tmp_path: Path, kind: str) -> None:
-    """Task and frame travel through the broker; the shuffler's own port is not even told. Then a second schedule is published.
+async def test_over_a_broker_alone_it_learns_answers_and_heeds_a_second_schedule(
+    tmp_path: Path, kind: str
+) -> None:
+    """Task and frame travel through the broker; the shuffler's own port is not even told. Then a
+    second schedule is published.
 
-    Planted: no strike -> STRUCK never comes; gRPC as the way -> the address of the task is nobody's, nothing is counted."""
-    async with Broker(kind, tls=False) as broker, shuffling(tmp_path / "shuffler", free_port(), mqtt=table(broker.settings)) as site:
+    Planted: no strike -> STRUCK never comes; gRPC as the way -> the address of the task is
+    nobody's, nothing is counted.
+    """
+    async with (
+        Broker(kind, tls=False) as broker,
+        shuffling(tmp_path / "shuffler", free_port(), mqtt=table(broker.settings)) as site,
+    ):
         world, published, shuffler = site
         (task_file,) = world.tasks_dir.glob("*.task")
         signed = task_file.read_bytes()
         device = Device(tmp_path / "device", world.authority.public)
         device.feeds = (
-            f'[mqtt]\nbroker = "127.0.0.1:{broker.port}"\nprotocol = "{broker.settings.protocol}"\ninsecure = true\nuplink = true\n'
+            f'[mqtt]\nbroker = "127.0.0.1:{broker.port}"\nprotocol = '
+            f'"{broker.settings.protocol}"\ninsecure = true\nuplink = true\n'
             "[feeds]\nmqtt = true\n"
         )
         device.write()
@@ -378,7 +458,9 @@ async def test_over_a_broker_alone_it_learns_answers_and_heeds_a_second_schedule
 
             async def published_with(schedule: bytes) -> None:
                 bundle = codec.encode_bundle(Bundle(signed, schedule))
-                await link.publish(task_topic(published.task_id), bundle, retain=True, timeout_s=PATIENCE_S)
+                await link.publish(
+                    task_topic(published.task_id), bundle, retain=True, timeout_s=PATIENCE_S
+                )
 
             await published_with(task_file.with_suffix(".keys").read_bytes())
             await until(lambda: shuffler.store.distinct(WindowId(published.task_id, 0)) == 1)

@@ -1,4 +1,6 @@
-"""The analyzer as an operator meets it: a process with a configuration file, an admin port, signals and an exit status."""
+"""The analyzer as an operator meets it: a process with a configuration file, an admin port, signals
+and an exit status.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,17 @@ from shoal.analyzer.service import AnalyzerService
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.cli.main import main
 from shoal.rpc.channel import call
-from shoal.service import DataFolder
-from tests.analyzer_process import free_port, refused_start, serving, wait_gone
-from tests.analyzer_world import World, make_task
+from shoal.services.process import DataFolder
+from tests.worlds.analyzer import World, make_task
+from tests.worlds.analyzer_process import free_port, refused_start, serving, wait_gone
 
 # The real clock: windows that were over long ago.
 PAST = make_task()
-WORLD = World(replace(PAST, windows=replace(PAST.windows, start_s=1_700_000_000), retention_s=100 * 366 * 86_400))
+WORLD = World(
+    replace(
+        PAST, windows=replace(PAST.windows, start_s=1_700_000_000), retention_s=100 * 366 * 86_400
+    )
+)
 BATCH = WORLD.batch(WORLD.seal_cells([i % 7 for i in range(50)]))
 
 
@@ -37,13 +43,25 @@ def get(address: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-async def test_a_service_from_start_to_stop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Start, health, admin pages, a batch, status and results commands beside it, a clean stop without anything left running."""
+async def test_a_service_from_start_to_stop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Start, health, admin pages, a batch, status and results commands beside it, a clean stop
+    without anything left running.
+    """
     admin = f"127.0.0.1:{free_port()}"
     with serving(WORLD, tmp_path, admin_listen=f'"{admin}"') as analyzer:
         caller = analyzer.caller()
-        health = await call(caller.channel, "/grpc.health.v1.Health/Check", health_pb2.HealthCheckRequest().SerializeToString(), 30)
-        assert health_pb2.HealthCheckResponse.FromString(health).status == health_pb2.HealthCheckResponse.SERVING
+        health = await call(
+            caller.channel,
+            "/grpc.health.v1.Health/Check",
+            health_pb2.HealthCheckRequest().SerializeToString(),
+            30,
+        )
+        assert (
+            health_pb2.HealthCheckResponse.FromString(health).status
+            == health_pb2.HealthCheckResponse.SERVING
+        )
         await caller.done(BATCH)
         await caller.channel.close()
         assert get(f"{admin}/healthz") == (200, "ok\n")
@@ -53,7 +71,12 @@ async def test_a_service_from_start_to_stop(tmp_path: Path, capsys: pytest.Captu
         assert "shoal_analyzer_reports_total 50.0" in metrics
         status = json.loads(get(f"{admin}/status")[1])
         (task,) = status["tasks"]
-        assert (status["ready"], task["released"], task["windows"], task["ended"][0]["n"]) == (None, 1, 2, 50)
+        assert (status["ready"], task["released"], task["windows"], task["ended"][0]["n"]) == (
+            None,
+            1,
+            2,
+            50,
+        )
         config = str(tmp_path / "analyzer.toml")
         assert main(["analyzer", "status", "--config", config, "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == {**status, "ready": True}
@@ -87,7 +110,12 @@ async def test_a_release_is_the_same_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_tasks_are_read_again_on_sighup(tmp_path: Path) -> None:
-    other = World(replace(WORLD.task, name="second", salt=bytes(16)), WORLD.authority, WORLD.shuffler, WORLD.analyzer)
+    other = World(
+        replace(WORLD.task, name="second", salt=bytes(16)),
+        WORLD.authority,
+        WORLD.shuffler,
+        WORLD.analyzer,
+    )
     with serving(WORLD, tmp_path, reload_s="86400") as analyzer:
         other.write(tmp_path)
         analyzer.process.send_signal(signal.SIGHUP)
@@ -96,11 +124,18 @@ async def test_tasks_are_read_again_on_sighup(tmp_path: Path) -> None:
 
 
 async def test_a_task_put_into_the_folder_is_served_without_a_signal(tmp_path: Path) -> None:
-    """Also after a file that is none: it is told, the service goes on, and takes what is good once the folder is in order.
+    """Also after a file that is none: it is told, the service goes on, and takes what is good once
+    the folder is in order.
 
-    Planted: the folder read on SIGHUP alone -> it waits in vain; a bad file that raises out of the look -> the process ends. Both fail.
+    Planted: the folder read on SIGHUP alone -> it waits in vain; a bad file that raises out of the
+    look -> the process ends. Both fail.
     """
-    other = World(replace(WORLD.task, name="second", salt=bytes(16)), WORLD.authority, WORLD.shuffler, WORLD.analyzer)
+    other = World(
+        replace(WORLD.task, name="second", salt=bytes(16)),
+        WORLD.authority,
+        WORLD.shuffler,
+        WORLD.analyzer,
+    )
     with serving(WORLD, tmp_path, reload_s="1") as analyzer:
         bad = tmp_path / "tasks" / "bad.task"
         bad.write_bytes(b"no task")
@@ -121,7 +156,13 @@ async def test_logs_hold_counts_and_no_more(tmp_path: Path) -> None:
         analyzer.end(signal.SIGTERM)
     text = json.dumps(analyzer.events)
     assert "window released" in text
-    for secret in (WORLD.keys[0].to_raw_secret().hex(), BATCH.rows[0].hex(), "127.0.0.1", "3-4", str(tmp_path)):
+    for secret in (
+        WORLD.keys[0].to_raw_secret().hex(),
+        BATCH.rows[0].hex(),
+        "127.0.0.1",
+        "3-4",
+        str(tmp_path),
+    ):
         assert secret not in text
 
 
@@ -136,7 +177,10 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 DAMAGE: dict[str, tuple[Callable[[Path], object], int]] = {
     "signing key missing": (lambda folder: (folder / "signing.key").unlink(), 2),
     "signing key readable by others": (lambda folder: (folder / "signing.key").chmod(0o644), 2),
-    "signing key is none": (lambda folder: (folder / "signing.key").write_bytes(b"-----BEGIN X-----"), 2),
+    "signing key is none": (
+        lambda folder: (folder / "signing.key").write_bytes(b"-----BEGIN X-----"),
+        2,
+    ),
     "TLS key readable by others": (lambda folder: (folder / "tls.key").chmod(0o640), 2),
     "TLS certificate missing": (lambda folder: (folder / "tls.crt").unlink(), 2),
     "TLS certificate is none": (lambda folder: (folder / "tls.crt").write_text(CERTIFICATE), 2),
@@ -158,7 +202,9 @@ def no_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_start")
 @pytest.mark.parametrize("how", DAMAGE)
-def test_what_keeps_it_from_starting_is_one_line(tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_keeps_it_from_starting_is_one_line(
+    tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In this process, through the command's entry point; nothing listens and no worker is left."""
     config = WORLD.write_config(tmp_path)
     damage, status = DAMAGE[how]
@@ -172,7 +218,9 @@ def test_what_keeps_it_from_starting_is_one_line(tmp_path: Path, how: str, capsy
 
 
 def test_a_port_in_use_is_said(tmp_path: Path) -> None:
-    """Planted: SO_REUSEPORT left on -> a second service would take half of the calls, and this fails."""
+    """Planted: SO_REUSEPORT left on -> a second service would take half of the calls, and this
+    fails.
+    """
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

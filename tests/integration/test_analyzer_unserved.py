@@ -1,4 +1,6 @@
-"""What an analyzer can't serve: named on every page, told to the shuffler, and no reason not to serve the rest."""
+"""What an analyzer can't serve: named on every page, told to the shuffler, and no reason not to
+serve the rest.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ import pytest
 
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
 from shoal.rpc.channel import call
-from tests.analyzer_service import Running, running
-from tests.analyzer_world import World, make_task, make_world
+from tests.worlds.analyzer import World, make_task, make_world
+from tests.worlds.analyzer_service import Running, running
 
 WORLD = make_world()
 SECOND = make_task(name="second")
@@ -45,9 +47,14 @@ async def pages(run: Running) -> tuple[int, str, list[dict[str, object]], str]:
 
 
 async def serves(run: Running, *worlds: World) -> dict[bytes, list[int]]:
-    keys = [delivery_pb2.TaskKeys(task_id=one.task_id.raw, schedule_hash=one.served.keys.digest.raw) for one in worlds]
+    keys = [
+        delivery_pb2.TaskKeys(task_id=one.task_id.raw, schedule_hash=one.served.keys.digest.raw)
+        for one in worlds
+    ]
     request = delivery_pb2.ServesRequest(tasks=keys).SerializeToString()
-    reply = delivery_pb2.ServesReply.FromString(await call(run.caller.channel, "/shoal.v1.Delivery/Serves", request, 30))
+    reply = delivery_pb2.ServesReply.FromString(
+        await call(run.caller.channel, "/shoal.v1.Delivery/Serves", request, 30)
+    )
     assert not reply.trouble
     return {one.task_id: list(one.windows) for one in reply.unserved}
 
@@ -76,7 +83,8 @@ def no_key(folder: Path) -> None:
     (folder / "keys" / f"{OTHER.keys[1].config.key_id.hex}.key").unlink()
 
 
-# What is wrong with the second task; the condition's code and subject; what the shuffler is told of it.
+# What is wrong with the second task; the condition's code and subject; what the shuffler is told of
+# it.
 BAD: dict[str, tuple[Callable[[Path], None], str, str, list[int]]] = {
     "damaged": (damaged, "task", "second.task", []),
     "schedule missing": (no_schedule, "task", "second.task", []),
@@ -87,9 +95,12 @@ BAD: dict[str, tuple[Callable[[Path], None], str, str, list[int]]] = {
 
 
 @pytest.mark.parametrize("how", BAD)
-async def test_one_bad_task_stops_no_other_and_is_named_everywhere(tmp_path: Path, how: str) -> None:
-    """At a start: the other task is served to its release. Planted: the first bad task raised out of the start -> nothing is served;
-    the conditions of tasks and keys not watched -> "ready"; ``serves`` without the schedule, or the keys -> nothing is told. Each fails.
+async def test_one_bad_task_stops_no_other_and_is_named_everywhere(
+    tmp_path: Path, how: str
+) -> None:
+    """At a start: the other task is served to its release. Planted: the first bad task raised out
+    of the start -> nothing is served; the conditions of tasks and keys not watched -> "ready";
+    ``serves`` without the schedule, or the keys -> nothing is told. Each fails.
     """
     spoil, code, subject, windows = BAD[how]
     OTHER.write(tmp_path)
@@ -98,7 +109,9 @@ async def test_one_bad_task_stops_no_other_and_is_named_everywhere(tmp_path: Pat
     async with running(WORLD, tmp_path, clock=clock) as run:
         await run.caller.done(BATCH)
         status, ready, conditions, metrics = await pages(run)
-        assert [(one["code"], one["subject"], one["stops"]) for one in conditions] == [(code, subject, True)]
+        assert [(one["code"], one["subject"], one["stops"]) for one in conditions] == [
+            (code, subject, True)
+        ]
         assert status == 503
         assert ready == f"{conditions[0]['message']}\n"
         assert f'shoal_conditions{{code="{code}",stops="yes"}} 1.0' in metrics
@@ -118,8 +131,17 @@ async def not_yet(*_: object) -> None:
 
 
 async def test_a_task_under_another_schedule_is_not_served(tmp_path: Path) -> None:
-    """Its batches would be refused when they come. Planted: the digest not compared -> nothing is told, fails."""
-    twin = World(WORLD.task, WORLD.authority, WORLD.shuffler, WORLD.analyzer, list(WORLD.keys[::-1]), WORLD.hop)
+    """Its batches would be refused when they come. Planted: the digest not compared -> nothing is
+    told, fails.
+    """
+    twin = World(
+        WORLD.task,
+        WORLD.authority,
+        WORLD.shuffler,
+        WORLD.analyzer,
+        list(WORLD.keys[::-1]),
+        WORLD.hop,
+    )
     assert twin.task_id == WORLD.task_id
     async with running(WORLD, tmp_path) as run:
         assert await serves(run, twin) == {WORLD.task_id.raw: []}
@@ -130,9 +152,9 @@ async def test_a_task_under_another_schedule_is_not_served(tmp_path: Path) -> No
 async def test_unfinished_work_of_a_missing_task_is_named_and_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool
 ) -> None:
-    """Complete, or under way; retention is nobody's to judge without the task. Planted: the sweep looks the task up -> it never
-    starts, fails. Planted: orphans not looked for -> "ready", fails. Planted: told as a window that is stuck, too -> what to do is
-    not what /readyz says, fails.
+    """Complete, or under way; retention is nobody's to judge without the task. Planted: the sweep
+    looks the task up -> it never starts, fails. Planted: orphans not looked for -> "ready", fails.
+    Planted: told as a window that is stuck, too -> what to do is not what /readyz says, fails.
     """
     OTHER.write(tmp_path)
     async with running(WORLD, tmp_path) as run:
@@ -147,7 +169,10 @@ async def test_unfinished_work_of_a_missing_task_is_named_and_waits(
     async with running(WORLD, tmp_path, clock=clock) as run:
         await run.caller.done(BATCH)  # a complete one was tried before it
         status, ready, conditions, _ = await pages(run)
-        assert (status, [(one["code"], one["subject"]) for one in conditions]) == (503, [("task", OTHER.task_id.short)])
+        assert (status, [(one["code"], one["subject"]) for one in conditions]) == (
+            503,
+            [("task", OTHER.task_id.short)],
+        )
         assert "put its .task and .keys files back" in ready
         OTHER.write(tmp_path)
         await run.service.reload()

@@ -1,4 +1,6 @@
-"""The device as its owner runs it: real processes, TLS, SIGKILL between queueing, sending and the receipt."""
+"""The device as its owner runs it: real processes, TLS, SIGKILL between queueing, sending and the
+receipt.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import Kind, ShoalError
-from tests.clients_world import FarEnd, World, make_world
+from tests.worlds.clients import FarEnd, World, make_world
 
 HOUR = 3_600
 
@@ -32,13 +34,26 @@ class Owner:
 
     def consent(self, answer: str) -> None:
         (self.folder / "agent.toml").write_text(
-            f'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = ["{self.world.authority.public.hex()}"]\n'
-            f'max_epsilon0 = 4.0\nmin_batch_floor = 100\n[policy.purposes]\n"{self.world.task.purpose}" = "{answer}"\n'
+            'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = '
+            f'["{self.world.authority.public.hex()}"]\n'
+            "max_epsilon0 = 4.0\nmin_batch_floor = "
+            f'100\n[policy.purposes]\n"{self.world.task.purpose}" = "{answer}"\n'
         )
 
-    async def run(self, command: str, *arguments: str, failpoints: str = "", typed: bytes = b"") -> tuple[int, str, str]:
+    async def run(
+        self, command: str, *arguments: str, failpoints: str = "", typed: bytes = b""
+    ) -> tuple[int, str, str]:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "shoal.cli.main", "agent", command, "--config", str(self.folder / "agent.toml"), *arguments),
+            *(
+                sys.executable,
+                "-m",
+                "shoal.cli.main",
+                "agent",
+                command,
+                "--config",
+                str(self.folder / "agent.toml"),
+                *arguments,
+            ),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -67,14 +82,21 @@ def owner_of(folder: Path, far: FarEnd, world: World | None = None) -> Owner:
 
 
 async def test_a_report_over_the_command_line(tmp_path: Path) -> None:
-    """Delivered once; a second one in the window is ignored and says so; the value can come from standard input."""
+    """Delivered once; a second one in the window is ignored and says so; the value can come from
+    standard input.
+    """
     async with FarEnd([]).serving() as far:
         owner = owner_of(tmp_path, far)
         code, out, err = await owner.run("report", "visits", "-", typed=b"3\n")
         assert (code, err) == (0, "")
         assert out == "task visits, window 0: delivered, the shuffler has it on disk\n"
         again = await owner.json("report", "visits", "9")
-        assert (again["state"], again["fresh"], again["window"], again["kind"]) == ("acked", False, 0, None)
+        assert (again["state"], again["fresh"], again["window"], again["kind"]) == (
+            "acked",
+            False,
+            0,
+            None,
+        )
         code, out, _ = await owner.run("report", "visits", "9")
         assert code == 0
         assert "answered before, this value was ignored" in out
@@ -90,9 +112,13 @@ async def test_a_report_over_the_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["client.send=exit", "client.receipt=exit"])
-async def test_kill_9_between_queueing_and_the_receipt_and_the_same_bytes_go_again(tmp_path: Path, point: str) -> None:
-    """Killed before anything was sent, and killed after the shuffler had it. Planted: no fsync'd row before sending, or a fresh
-    sealing at the restart -> no frame, or another one; two entries at the far end."""
+async def test_kill_9_between_queueing_and_the_receipt_and_the_same_bytes_go_again(
+    tmp_path: Path, point: str
+) -> None:
+    """Killed before anything was sent, and killed after the shuffler had it. Planted: no fsync'd
+    row before sending, or a fresh sealing at the restart -> no frame, or another one; two entries
+    at the far end.
+    """
     async with FarEnd([]).serving() as far:
         owner = owner_of(tmp_path, far)
         code, _, _ = await owner.run("report", "visits", "3", failpoints=point)
@@ -117,8 +143,12 @@ async def test_kill_9_before_the_commit_leaves_nothing(tmp_path: Path) -> None:
         assert (await owner.json("report", "visits", "3"))["fresh"]
 
 
-async def test_kill_9_before_the_outcome_is_kept_and_the_same_bytes_go_again(tmp_path: Path) -> None:
-    """The second commit of a report, and its last. Planted: acknowledged in memory alone, the bytes gone -> nothing to flush."""
+async def test_kill_9_before_the_outcome_is_kept_and_the_same_bytes_go_again(
+    tmp_path: Path,
+) -> None:
+    """The second commit of a report, and its last. Planted: acknowledged in memory alone, the bytes
+    gone -> nothing to flush.
+    """
     async with FarEnd([]).serving() as far:
         owner = owner_of(tmp_path, far)
         await owner.run("status")  # the task's schedule is remembered
@@ -162,7 +192,9 @@ async def test_a_forged_receipt_is_not_believed(tmp_path: Path) -> None:
 
 
 async def test_a_final_refusal_is_told_and_exits_1(tmp_path: Path) -> None:
-    async with FarEnd([], lambda _n, _f: ShoalError(Kind.WINDOW_FULL, "the window has its reports")).serving() as far:
+    async with FarEnd(
+        [], lambda _n, _f: ShoalError(Kind.WINDOW_FULL, "the window has its reports")
+    ).serving() as far:
         owner = owner_of(tmp_path, far)
         code, out, _ = await owner.run("report", "visits", "3")
         assert code == 1
@@ -177,7 +209,9 @@ async def test_a_final_refusal_is_told_and_exits_1(tmp_path: Path) -> None:
         (["nonesuch", "3"], 1, "known are visits"),
     ],
 )
-async def test_wrong_requests_are_one_line(tmp_path: Path, arguments: list[str], code: int, text: str) -> None:
+async def test_wrong_requests_are_one_line(
+    tmp_path: Path, arguments: list[str], code: int, text: str
+) -> None:
     owner = owner_of(tmp_path, FarEnd([]), make_world("127.0.0.1:1", start=now() - 10))
     found, out, err = await owner.run("report", *arguments)
     assert (found, out) == (code, "")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.errors import Kind, ShoalError
-from tests.clients_world import FarEnd, make_world
+from tests.worlds.clients import FarEnd, make_world
 
 HOUR = 3_600
 
@@ -31,7 +31,9 @@ def children_of(pid: int) -> list[int]:
 
 
 async def test_ctrl_c_cleans_up(tmp_path: Path) -> None:
-    """Planted: leave out ``worker.end()`` and ``daemon=True`` -> the command waits for its children and hangs."""
+    """Planted: leave out ``worker.end()`` and ``daemon=True`` -> the command waits for its children
+    and hangs.
+    """
     begun = asyncio.Event()
 
     def busy(_number: int, _frame: bytes) -> ShoalError:

@@ -1,4 +1,6 @@
-"""The fleet simulator against a real TLS server: every device by itself, every outcome accounted for."""
+"""The fleet simulator against a real TLS server: every device by itself, every outcome accounted
+for.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from shoal.clients.fleet.plan import Progress, SimulationPlan
 from shoal.clients.fleet.share import ACKED, NOT_SENT, UNKNOWN, Share, SimulatedTask
 from shoal.clients.fleet.simulated import Simulation
 from shoal.clients.fleet.simulator import simulate, target_of
-from shoal.clients.transport import Receipt
+from shoal.clients.transports.transport import Receipt
 from shoal.crypto import trust
 from shoal.crypto.envelope import open_frame
 from shoal.crypto.hpke import generate
@@ -29,8 +31,8 @@ from shoal.domain import Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mqtt.settings import BrokerSettings
-from tests.clients_world import VISITS, DirectTransport, FarEnd, World, make_world
 from tests.sizes import size
+from tests.worlds.clients import VISITS, DirectTransport, FarEnd, World, make_world
 
 HOUR = 3_600
 
@@ -40,41 +42,74 @@ def worlds_at(far: FarEnd) -> list[World]:
     authority, hop = SigningKey.generate(), generate(SuiteId.X25519_AES128)
     far.hops[:] = [hop]
     start = int(time.time()) - HOUR // 2
-    kinds = (("any", YesNo(), "binary_rr"), ("visits", VISITS, "krr"), ("mean", Numeric(0, 20, 21), "kmean"))
+    kinds = (
+        ("any", YesNo(), "binary_rr"),
+        ("visits", VISITS, "krr"),
+        ("mean", Numeric(0, 20, 21), "kmean"),
+    )
     return [
         make_world(
-            f"localhost:{far.port}", name=name, domain=domain, mechanism=mechanism, start=start, length=HOUR, authority=authority, hop=hop
+            f"localhost:{far.port}",
+            name=name,
+            domain=domain,
+            mechanism=mechanism,
+            start=start,
+            length=HOUR,
+            authority=authority,
+            hop=hop,
         )
         for name, domain, mechanism in kinds
     ]
 
 
 def plan_of(worlds: list[World], devices: int, **changes: object) -> SimulationPlan:
-    tasks = tuple(SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(devices))) for world in worlds)
-    values: dict[str, object] = {"tasks": tasks, "authorities": worlds[0].authorities, "processes": 2, "in_flight": 8}
-    return SimulationPlan(**{**values, **changes})  # type: ignore[arg-type] # each test knows its own
+    tasks = tuple(
+        SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(devices)))
+        for world in worlds
+    )
+    values: dict[str, object] = {
+        "tasks": tasks,
+        "authorities": worlds[0].authorities,
+        "processes": 2,
+        "in_flight": 8,
+    }
+    # each test knows its own
+    return SimulationPlan(**{**values, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("relay", [False, True])
 async def test_every_device_reports_every_task_once(relay: bool) -> None:
-    """Planted: hand out devices twice, or lose a slice -> counts differ; reseal on retry -> more contents than reports."""
+    """Planted: hand out devices twice, or lose a slice -> counts differ; reseal on retry -> more
+    contents than reports.
+    """
     devices = size(100, 2_000)
     seen: list[Progress] = []
     async with FarEnd([]).serving() as far:
         worlds = worlds_at(far)
-        result = await simulate(plan_of(worlds, devices, way=Way.RELAY if relay else Way.GRPC), seen.append)
-    assert (result.sent, result.acked, result.refused, result.unknown) == (3 * devices, 3 * devices, {}, 0)
+        result = await simulate(
+            plan_of(worlds, devices, way=Way.RELAY if relay else Way.GRPC), seen.append
+        )
+    assert (result.sent, result.acked, result.refused, result.unknown) == (
+        3 * devices,
+        3 * devices,
+        {},
+        0,
+    )
     assert result.outcomes == (bytes(devices),) * 3
     assert len(result.latencies_ms) == 3 * devices
     assert len(far.frames) == len(far.contents) == 3 * devices
-    assert Counter(content.task_id for content in far.contents.values()) == {world.task_id: devices for world in worlds}
+    assert Counter(content.task_id for content in far.contents.values()) == {
+        world.task_id: devices for world in worlds
+    }
     assert len({content.ack_key for content in far.contents.values()}) == 3 * devices
     assert seen[-1] == Progress(3 * devices, 3 * devices, 0, 0)
 
 
 @pytest.mark.parametrize("relay", [False, True])
 async def test_outcomes_are_told_apart(relay: bool) -> None:
-    """Device by device: refused by the script, unknown after a lost reply, acknowledged. Planted: REFUSED for both -> fails."""
+    """Device by device: refused by the script, unknown after a lost reply, acknowledged. Planted:
+    REFUSED for both -> fails.
+    """
     answers: dict[bytes, str] = {}
 
     def script(number: int, frame: bytes) -> ShoalError | None:
@@ -91,30 +126,46 @@ async def test_outcomes_are_told_apart(relay: bool) -> None:
 
     async with FarEnd([], script).serving() as far:
         worlds = worlds_at(far)
-        result = await simulate(plan_of(worlds[:1], 40, way=Way.RELAY if relay else Way.GRPC, processes=1))
+        result = await simulate(
+            plan_of(worlds[:1], 40, way=Way.RELAY if relay else Way.GRPC, processes=1)
+        )
     counts = Counter(answers.values())
     assert result.acked == counts["ok"] == 10
     assert result.unknown == counts["lost"] == 10
     assert result.refused == {Kind.WINDOW_CLOSED: counts["busy"], Kind.WINDOW_FULL: counts["full"]}
-    assert Counter(result.outcomes[0]) == {ACKED: 10, UNKNOWN: 10, Kind.WINDOW_FULL.value: 10, Kind.WINDOW_CLOSED.value: 10}
+    assert Counter(result.outcomes[0]) == {
+        ACKED: 10,
+        UNKNOWN: 10,
+        Kind.WINDOW_FULL.value: 10,
+        Kind.WINDOW_CLOSED.value: 10,
+    }
     assert result.acked_of(0) == 10
     assert result.unknown_of(0) == 10
     assert result.reasons.keys() == result.refused.keys()
 
 
 @pytest.mark.parametrize("relay", [False, True])
-async def test_retries_send_identical_bytes_and_forged_receipts_are_not_believed(relay: bool) -> None:
-    """The first answer to every frame is a forged receipt. Planted: skip the check -> each frame comes once, nothing is stored twice."""
-    async with FarEnd([], lambda _, frame: bytes(32) if far.frames.count(frame) == 1 else None).serving() as far:
+async def test_retries_send_identical_bytes_and_forged_receipts_are_not_believed(
+    relay: bool,
+) -> None:
+    """The first answer to every frame is a forged receipt. Planted: skip the check -> each frame
+    comes once, nothing is stored twice.
+    """
+    async with FarEnd(
+        [], lambda _, frame: bytes(32) if far.frames.count(frame) == 1 else None
+    ).serving() as far:
         worlds = worlds_at(far)
-        result = await simulate(plan_of(worlds[:1], 20, way=Way.RELAY if relay else Way.GRPC, processes=1))
+        result = await simulate(
+            plan_of(worlds[:1], 20, way=Way.RELAY if relay else Way.GRPC, processes=1)
+        )
     assert result.acked == 20
     assert set(Counter(far.frames).values()) == {2}
     assert len(far.contents) == 20
 
 
 async def test_a_shuffler_that_restarts_gets_the_rest() -> None:
-    """It goes away in the middle and comes back on the same port: every report is acknowledged, with the bytes of its first attempt.
+    """It goes away in the middle and comes back on the same port: every report is acknowledged,
+    with the bytes of its first attempt.
 
     Planted: UNAVAILABLE is final -> refused or unknown reports appear.
     """
@@ -135,14 +186,18 @@ async def test_a_shuffler_that_restarts_gets_the_rest() -> None:
 
 
 async def test_patience_ends() -> None:
-    """A shuffler that never comes: unknown, because a lost connection says nothing; no answer is invented."""
+    """A shuffler that never comes: unknown, because a lost connection says nothing; no answer is
+    invented.
+    """
     far = FarEnd([])
     async with far.serving():
         worlds = worlds_at(far)
     told: list[Progress] = []
     result = await simulate(plan_of(worlds[:1], 4, patience_s=0.0, processes=1), told.append)
     assert (result.acked, result.unknown, result.refused) == (0, 4, {})
-    assert "shuffler" in result.trouble == told[-1].trouble  # why, for whoever waits and for whoever comes back
+    assert (
+        "shuffler" in result.trouble == told[-1].trouble
+    )  # why, for whoever waits and for whoever comes back
     assert result.outcomes[0] == bytes([UNKNOWN]) * 4
 
 
@@ -160,16 +215,23 @@ async def test_devices_refuse_tasks_that_do_not_verify() -> None:
         with pytest.raises(ShoalError) as caught:
             await simulate(plan_of(worlds, 10, authorities=frozenset({bytes(32)})))
         assert caught.value.kind is Kind.FORBIDDEN
-    assert {content.task_id for content in far.contents.values()} == {worlds[0].task_id, worlds[2].task_id}
+    assert {content.task_id for content in far.contents.values()} == {
+        worlds[0].task_id,
+        worlds[2].task_id,
+    }
 
 
 async def test_each_device_verifies_both_signatures_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted in this process. Planted: verify once and share the verdict -> 2 instead of 2 per device and task."""
+    """Counted in this process. Planted: verify once and share the verdict -> 2 instead of 2 per
+    device and task.
+    """
     counted: list[str] = []
     for module in (reporter, trust):
         real = module.verify  # imported there by name
 
-        def counting(public: bytes, context: object, data: bytes, signature: bytes, real: object = real) -> None:
+        def counting(
+            public: bytes, context: object, data: bytes, signature: bytes, real: object = real
+        ) -> None:
             counted.append(str(context))
             real(public, context, data, signature)  # type: ignore[operator] # the real verify
 
@@ -199,8 +261,10 @@ class HandClock:
 
 
 async def test_a_rate_is_kept_and_latency_counts_from_when_a_report_was_due() -> None:
-    """A far end that stalls for 0.4 s at the first report, at 100 reports per second and one in flight: the k-th report was due
-    at k/100 s and could go only after 0.4 s, so its latency is 0.4 s - k/100 s. Planted: count from the sending -> all but one are 0."""
+    """A far end that stalls for 0.4 s at the first report, at 100 reports per second and one in
+    flight: the k-th report was due at k/100 s and could go only after 0.4 s, so its latency is 0.4
+    s - k/100 s. Planted: count from the sending -> all but one are 0.
+    """
     world = make_world(start=int(time.time()) - 10)
     far = FarEnd([world.hop])
     clock = HandClock()
@@ -211,24 +275,50 @@ async def test_a_rate_is_kept_and_latency_counts_from_when_a_report_was_due() ->
             return await super().submit(frame, ack_key, deadline_s)
 
     task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(60)))
-    share = Share((task,), world.authorities, 0, 1, 1, Way.GRPC, Arrivals.steady(60, 100.0), 5.0, 5.0)
-    result = await Simulation(share, [Stalling(far)], clock.now(), now=clock.now, sleep=clock.sleep).run()
+    share = Share(
+        (task,), world.authorities, 0, 1, 1, Way.GRPC, Arrivals.steady(60, 100.0), 5.0, 5.0
+    )
+    result = await Simulation(
+        share, [Stalling(far)], clock.now(), now=clock.now, sleep=clock.sleep
+    ).run()
     assert result.acked == 60
-    assert list(result.latencies_ms) == pytest.approx([max(0.0, 400.0 - 10.0 * k) for k in range(60)], abs=0.01)
+    assert list(result.latencies_ms) == pytest.approx(
+        [max(0.0, 400.0 - 10.0 * k) for k in range(60)], abs=0.01
+    )
     assert clock.time == pytest.approx(1_000.59)  # the last one was due 59/100 s after the start
-    assert clock.slept == pytest.approx([0.01] * 19, abs=1e-6)  # from the 41st on there is time to wait for again
+    assert clock.slept == pytest.approx(
+        [0.01] * 19, abs=1e-6
+    )  # from the 41st on there is time to wait for again
 
 
 async def test_processes_share_one_schedule() -> None:
-    """Device by device in turn, so that two shares together keep the rate. Planted: each its own counter -> twice the rate."""
+    """Device by device in turn, so that two shares together keep the rate. Planted: each its own
+    counter -> twice the rate.
+    """
     world = make_world(start=int(time.time()) - 10)
     due: dict[int, list[float]] = {}
     for first in range(2):
         clock = HandClock()
         task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(3)))
-        share = Share((task, task), world.authorities, first, 2, 1, Way.GRPC, Arrivals.steady(12, 10.0), 5.0, 5.0)
-        simulation = Simulation(share, [DirectTransport(FarEnd([world.hop]))], 1_000.0, now=clock.now, sleep=clock.sleep)
-        due[first] = [round(simulation._due(task_number, device) - 1_000.0, 6) for device in range(3) for task_number in range(2)]
+        share = Share(
+            (task, task),
+            world.authorities,
+            first,
+            2,
+            1,
+            Way.GRPC,
+            Arrivals.steady(12, 10.0),
+            5.0,
+            5.0,
+        )
+        simulation = Simulation(
+            share, [DirectTransport(FarEnd([world.hop]))], 1_000.0, now=clock.now, sleep=clock.sleep
+        )
+        due[first] = [
+            round(simulation._due(task_number, device) - 1_000.0, 6)
+            for device in range(3)
+            for task_number in range(2)
+        ]
     assert due == {0: [0.0, 0.1, 0.4, 0.5, 0.8, 0.9], 1: [0.2, 0.3, 0.6, 0.7, 1.0, 1.1]}
 
 
@@ -250,14 +340,22 @@ async def test_a_process_that_dies_ends_the_simulation_with_an_error() -> None:
         worlds = worlds_at(far)
         running = asyncio.create_task(simulate(plan_of(worlds, 50)))
         await begun.wait()
-        children = [child for child in multiprocessing.active_children() if child.name.startswith("devices-")]
+        children = [
+            child
+            for child in multiprocessing.active_children()
+            if child.name.startswith("devices-")
+        ]
         assert len(children) == 2
         assert children[0].pid is not None
         os.kill(children[0].pid, signal.SIGKILL)
         with pytest.raises(ShoalError) as caught:
             await running
         assert caught.value.kind is Kind.INTERNAL
-        assert not [child for child in multiprocessing.active_children() if child.name.startswith("devices-")]
+        assert not [
+            child
+            for child in multiprocessing.active_children()
+            if child.name.startswith("devices-")
+        ]
 
 
 async def test_cancelling_ends_the_processes() -> None:
@@ -269,15 +367,25 @@ async def test_cancelling_ends_the_processes() -> None:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert not [child for child in multiprocessing.active_children() if child.name.startswith("devices-")]
+        assert not [
+            child
+            for child in multiprocessing.active_children()
+            if child.name.startswith("devices-")
+        ]
 
 
 def children() -> list[str]:
-    return [child.name for child in multiprocessing.active_children() if child.name.startswith("devices-")]
+    return [
+        child.name
+        for child in multiprocessing.active_children()
+        if child.name.startswith("devices-")
+    ]
 
 
 async def test_stopping_keeps_what_was_measured() -> None:
-    """Reports that are due over an hour, stopped after the first ones. Planted: cancel in place of stopping -> no result."""
+    """Reports that are due over an hour, stopped after the first ones. Planted: cancel in place of
+    stopping -> no result.
+    """
     stop = asyncio.Event()
 
     def look(now: Progress) -> None:
@@ -294,7 +402,9 @@ async def test_stopping_keeps_what_was_measured() -> None:
 
 
 async def test_stopping_while_encapsulations_are_made_sends_nothing() -> None:
-    """Planted: wait for the processes to be ready first -> it takes as long as making all of them."""
+    """Planted: wait for the processes to be ready first -> it takes as long as making all of
+    them.
+    """
     stop, parts = asyncio.Event(), list[float]()
 
     def preparing(part: float) -> None:
@@ -302,7 +412,9 @@ async def test_stopping_while_encapsulations_are_made_sends_nothing() -> None:
         stop.set()
 
     async with FarEnd([]).serving() as far:
-        result = await simulate(plan_of(worlds_at(far)[:1], 40_000, prepare=True), None, stop, preparing)
+        result = await simulate(
+            plan_of(worlds_at(far)[:1], 40_000, prepare=True), None, stop, preparing
+        )
     assert result.interrupted
     assert (result.sent, result.acked, far.frames) == (0, 0, [])
     assert 0 < parts[-1] < 1
@@ -314,13 +426,17 @@ async def test_prepared_reports_arrive_like_others() -> None:
         worlds = worlds_at(far)
         result = await simulate(plan_of(worlds, 60, prepare=True, way=Way.RELAY))
     assert (result.acked, result.refused, result.unknown) == (180, {}, 0)
-    assert Counter(content.task_id for content in far.contents.values()) == {world.task_id: 60 for world in worlds}
+    assert Counter(content.task_id for content in far.contents.values()) == {
+        world.task_id: 60 for world in worlds
+    }
 
 
 async def test_who_is_asked_when_all_is_prepared_has_the_last_word() -> None:
-    """It may refuse: nothing was sent, and nobody is left. It may give the reports less time: they keep to that.
+    """It may refuse: nothing was sent, and nobody is left. It may give the reports less time: they
+    keep to that.
 
-    Planted: asked before the preparation -> parts are missing; the plan of the beginning kept to -> the second load takes an hour.
+    Planted: asked before the preparation -> parts are missing; the plan of the beginning kept to ->
+    the second load takes an hour.
     """
     parts = list[float]()
 
@@ -333,12 +449,16 @@ async def test_who_is_asked_when_all_is_prepared_has_the_last_word() -> None:
         with pytest.raises(ShoalError, match="the window is over"):
             await simulate(hour, None, None, parts.append, over)
         assert (far.frames, children()) == ([], [])
-        result = await asyncio.wait_for(simulate(hour, ready=lambda plan: replace(plan, over_s=0.01)), 300)
+        result = await asyncio.wait_for(
+            simulate(hour, ready=lambda plan: replace(plan, over_s=0.01)), 300
+        )
     assert (result.acked, result.unknown) == (20, 0)
 
 
 async def test_another_machine_is_not_loaded_by_accident() -> None:
-    """Its tasks' address is refused before a process starts; the same address is taken when the plan names it."""
+    """Its tasks' address is refused before a process starts; the same address is taken when the
+    plan names it.
+    """
     far = make_world("shuffler.example:7443")
     with pytest.raises(ShoalError) as caught:
         await simulate(plan_of([far], 3))
@@ -348,13 +468,17 @@ async def test_another_machine_is_not_loaded_by_accident() -> None:
 
 
 async def test_relayed_batches_keep_the_limits() -> None:
-    """At most 500 frames and 1 MiB per call. Planted: no bound on bytes -> OVERSIZE at the server."""
+    """At most 500 frames and 1 MiB per call. Planted: no bound on bytes -> OVERSIZE at the
+    server.
+    """
     sizes: list[int] = []
     world = make_world(start=int(time.time()) - 10)
     far = FarEnd([world.hop])
 
     class Counting(DirectTransport):
-        async def submit_batch(self, frames: object, ack_keys: object, deadline_s: float) -> list[Receipt]:
+        async def submit_batch(
+            self, frames: object, ack_keys: object, deadline_s: float
+        ) -> list[Receipt]:
             sizes.append(len(frames))  # type: ignore[arg-type] # a list of frames
             return await super().submit_batch(frames, ack_keys, deadline_s)  # type: ignore[arg-type] # lists of bytes
 

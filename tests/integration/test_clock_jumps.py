@@ -1,6 +1,8 @@
-"""Clocks that jump under services as they are wired: their own loops look, close, sweep and ask; a test moves the machine's clocks.
+"""Clocks that jump under services as they are wired: their own loops look, close, sweep and ask; a
+test moves the machine's clocks.
 
-Every case ends with the time that is right, and with the work that waits for it: what stops must also go on.
+Every case ends with the time that is right, and with the work that waits for it: what stops must
+also go on.
 """
 
 from __future__ import annotations
@@ -14,26 +16,27 @@ from pathlib import Path
 
 import pytest
 
-from shoal import timekeeper
-from shoal.analyzer import processing
-from shoal.analyzer import rounds as analyzer_rounds
-from shoal.analyzer.shredding import Shredder
-from shoal.clock import FakeClock
+from shoal.analyzer.batches import processing
+from shoal.analyzer.batches.shredding import Shredder
+from shoal.analyzer.rounds import collection as analyzer_rounds
+from shoal.clocks import timekeeper
+from shoal.clocks.clock import FakeClock
+from shoal.clocks.timekeeper import Timekeeper, confirm
 from shoal.errors import Kind, ShoalError
 from shoal.protos import directory_pb2, submit_pb2
 from shoal.rpc.channel import build_channel, call
-from shoal.shuffler import lifecycle, peer_clock
+from shoal.shuffler import peer_clock
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.lifecycle import Lifecycle
+from shoal.shuffler.reports import lifecycle
+from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.service import Shuffler
-from shoal.timekeeper import Timekeeper, confirm
-from tests import rounds_world
-from tests.analyzer_service import running as serving_analyzer
-from tests.analyzer_world import World as AnalyzerWorld
-from tests.analyzer_world import make_task
-from tests.clock_world import DAY, Machine
-from tests.rounds_world import Running
-from tests.shuffler_world import CA, GRACE, LENGTH, START, AnalyzerEnd, Published, World, submit
+from tests.worlds import rounds as rounds_world
+from tests.worlds.analyzer import World as AnalyzerWorld
+from tests.worlds.analyzer import make_task
+from tests.worlds.analyzer_service import running as serving_analyzer
+from tests.worlds.clock import DAY, Machine
+from tests.worlds.rounds import Running
+from tests.worlds.shuffler import CA, GRACE, LENGTH, START, AnalyzerEnd, Published, World, submit
 
 QUICK_S = 0.005
 LOOKS = 12  # of a loop, after which it has seen whatever there is to see
@@ -44,7 +47,12 @@ class Loops:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: Counter[str] = Counter()
-        for owner, name in ((lifecycle, "TICK_S"), (processing, "_SWEEP_S"), (analyzer_rounds, "_SWEEP_S"), (timekeeper, "LOOK_S")):
+        for owner, name in (
+            (lifecycle, "TICK_S"),
+            (processing, "_SWEEP_S"),
+            (analyzer_rounds, "_SWEEP_S"),
+            (timekeeper, "LOOK_S"),
+        ):
             monkeypatch.setattr(owner, name, QUICK_S)
         for name in ("ASK_S", "DISPUTED_ASK_S"):
             monkeypatch.setattr(peer_clock, name, QUICK_S)
@@ -89,12 +97,15 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(QUICK_S)
 
 
-# --- the analyzer: +10 days for 66 s deleted every key ----------------------------------------------------------------
+# --- the analyzer: +10 days for 66 s deleted every key
+# ----------------------------------------------------------------
 
 
 async def test_ten_days_ahead_for_a_minute_delete_no_key(tmp_path: Path, loops: Loops) -> None:
-    """Also over restarts in the jump, twice; afterwards keys go with their retention. Planted: the sweep by the wall clock (as it was) ->
-    every key is gone at the first sweep; ``decide`` never None -> the same."""
+    """Also over restarts in the jump, twice; afterwards keys go with their retention. Planted: the
+    sweep by the wall clock (as it was) -> every key is gone at the first sweep; ``decide`` never
+    None -> the same.
+    """
     world = AnalyzerWorld(replace(make_task(), retention_s=2 * 86_400))
     machine = Machine(world.task.windows.start_s + 10.0)
     keys = [tmp_path / "keys" / f"{key.config.key_id.hex}.key" for key in world.keys]
@@ -120,8 +131,12 @@ async def test_ten_days_ahead_for_a_minute_delete_no_key(tmp_path: Path, loops: 
         await until(lambda: not any(key.exists() for key in keys))
 
 
-async def test_a_batch_is_taken_and_released_in_a_dispute_and_its_own_key_goes(tmp_path: Path, loops: Loops) -> None:
-    """A release rests on no clock; retention does. Planted: offers refused by the wall clock that is ahead -> WINDOW_CLOSED."""
+async def test_a_batch_is_taken_and_released_in_a_dispute_and_its_own_key_goes(
+    tmp_path: Path, loops: Loops
+) -> None:
+    """A release rests on no clock; retention does. Planted: offers refused by the wall clock that
+    is ahead -> WINDOW_CLOSED.
+    """
     world = AnalyzerWorld(replace(make_task(), retention_s=2 * 86_400))
     machine = Machine(world.task.windows.start_s + 10.0)
     keys = [tmp_path / "keys" / f"{key.config.key_id.hex}.key" for key in world.keys]
@@ -135,7 +150,8 @@ async def test_a_batch_is_taken_and_released_in_a_dispute_and_its_own_key_goes(t
         assert [key.exists() for key in keys] == [False, True]
 
 
-# --- the shuffler: +1 day for 4 s closed 100 windows, +10 days for 6 s deleted acknowledged reports ---------------------
+# --- the shuffler: +1 day for 4 s closed 100 windows, +10 days for 6 s deleted acknowledged reports
+# ---------------------
 
 
 class Bench:
@@ -150,7 +166,9 @@ class Bench:
         self.address = self.address or await self.analyzer.start()
         self.shuffler = Shuffler(self.world.config(self.address, **changes), readings=self.machine)
         await self.shuffler.__aenter__()
-        self.channel = build_channel(f"127.0.0.1:{self.shuffler.port}", CA.cert_pem, private_pool=True)
+        self.channel = build_channel(
+            f"127.0.0.1:{self.shuffler.port}", CA.cert_pem, private_pool=True
+        )
 
     async def stop(self) -> None:
         await self.channel.close()
@@ -158,26 +176,41 @@ class Bench:
 
     async def submit(self, published: Published, window: int = 0) -> Kind | None:
         try:
-            await call(self.channel, "/shoal.v1.Ingress/Submit", submit(published.frame(window=window)), 10)
+            await call(
+                self.channel, "/shoal.v1.Ingress/Submit", submit(published.frame(window=window)), 10
+            )
         except ShoalError as error:
             return error.kind
         return None
 
     async def batch(self, published: Published, window: int = 0) -> list[int]:
-        data = submit_pb2.SubmitBatchRequest(frames=[published.frame(window=window)] * 2).SerializeToString()
+        data = submit_pb2.SubmitBatchRequest(
+            frames=[published.frame(window=window)] * 2
+        ).SerializeToString()
         try:
             reply = await call(self.channel, "/shoal.v1.Ingress/SubmitBatch", data, 10)
         except ShoalError as error:
             return [error.kind.value]
-        return [receipt.status for receipt in submit_pb2.SubmitBatchReply.FromString(reply).receipts]
+        return [
+            receipt.status for receipt in submit_pb2.SubmitBatchReply.FromString(reply).receipts
+        ]
 
     async def catalogue(self) -> int:
         """Bytes of it."""
-        reply = await call(self.channel, "/shoal.v1.Directory/Page", directory_pb2.PageRequest().SerializeToString(), 10)
+        reply = await call(
+            self.channel,
+            "/shoal.v1.Directory/Page",
+            directory_pb2.PageRequest().SerializeToString(),
+            10,
+        )
         return directory_pb2.PageReply.FromString(reply).total
 
     def states(self, published: Published) -> dict[int, WindowState]:
-        return {one.window: record.state for one, record in self.shuffler.store.records().items() if one.task_id == published.task_id}
+        return {
+            one.window: record.state
+            for one, record in self.shuffler.store.records().items()
+            if one.task_id == published.task_id
+        }
 
 
 @pytest.fixture
@@ -190,10 +223,12 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 async def test_a_day_ahead_for_four_seconds_closes_no_window(bench: Bench, loops: Loops) -> None:
-    """100 windows of a quarter of an hour, the first with reports; a device that reports meanwhile is told to try again.
+    """100 windows of a quarter of an hour, the first with reports; a device that reports meanwhile
+    is told to try again.
 
-    Planted: closing by the wall clock (as it was) -> all 100 are closed, the hop key is gone; admission by it -> WINDOW_CLOSED, and the
-    device drops its report; the catalogue by it -> empty, and it stays so.
+    Planted: closing by the wall clock (as it was) -> all 100 are closed, the hop key is gone;
+    admission by it -> WINDOW_CLOSED, and the device drops its report; the catalogue by it -> empty,
+    and it stays so.
     """
     published = bench.world.publish(count=100, length_s=900, grace_s=60)
     await bench.start()
@@ -222,9 +257,11 @@ async def test_a_day_ahead_for_four_seconds_closes_no_window(bench: Bench, loops
 
 
 async def test_ten_days_ahead_for_six_seconds_delete_no_report(bench: Bench, loops: Loops) -> None:
-    """Reports of a closed window wait for an analyzer that is away, those of an open one for its end; retention is five days.
+    """Reports of a closed window wait for an analyzer that is away, those of an open one for its
+    end; retention is five days.
 
-    Planted: expiry by the wall clock (as it was) -> both are gone; a retry's time taken from it -> the batch waits ten days more.
+    Planted: expiry by the wall clock (as it was) -> both are gone; a retry's time taken from it ->
+    the batch waits ten days more.
     """
     published = bench.world.publish(count=2, retention_s=5 * 86_400)
     await bench.start()
@@ -240,7 +277,9 @@ async def test_ten_days_ahead_for_six_seconds_delete_no_report(bench: Bench, loo
         bench.machine.passes(3)
         await bench.stop()
         await bench.start()
-    await until(lambda: bool(bench.shuffler.lifecycle.trouble()))  # a delivery failed in the jump: when is the next?
+    await until(
+        lambda: bool(bench.shuffler.lifecycle.trouble())
+    )  # a delivery failed in the jump: when is the next?
     bench.machine.jumps(-10 * DAY)
     await loops.passed("tick", "look")
     assert bench.states(published) == {0: WindowState.DELIVERING, 1: WindowState.OPEN}
@@ -258,29 +297,43 @@ async def test_ten_days_ahead_for_six_seconds_delete_no_report(bench: Bench, loo
     assert sorted(map(len, again.delivered.values())) == [3, 3]
 
 
-async def test_a_clock_that_goes_back_holds_nothing_up_for_longer_than_that(bench: Bench, loops: Loops) -> None:
-    """And what was closed before is delivered meanwhile. Planted: delivery times by the wall clock -> the batch waits a day."""
+async def test_a_clock_that_goes_back_holds_nothing_up_for_longer_than_that(
+    bench: Bench, loops: Loops
+) -> None:
+    """And what was closed before is delivered meanwhile. Planted: delivery times by the wall clock
+    -> the batch waits a day.
+    """
     published = bench.world.publish(count=2)
     await bench.start(delivery_delay_max_s=300)
     assert [await bench.submit(published) for _ in range(3)] == [None] * 3
     bench.machine.passes(LENGTH + GRACE - 30)
     bench.machine.jumps(-DAY)
     await loops.passed("tick", "look")
-    assert await bench.submit(published) is Kind.UNAVAILABLE  # not TOO_EARLY, not stored by a clock that may be wrong
+    assert (
+        await bench.submit(published) is Kind.UNAVAILABLE
+    )  # not TOO_EARLY, not stored by a clock that may be wrong
     bench.machine.passes(60)
     bench.machine.jumps(DAY)
     await until(lambda: bench.states(published).get(0) is WindowState.SEALED)
-    await until(lambda: all(one.deliver_at is not None for one in bench.shuffler.lifecycle._pending.values()))
+    await until(
+        lambda: all(
+            one.deliver_at is not None for one in bench.shuffler.lifecycle._pending.values()
+        )
+    )
     bench.machine.jumps(-DAY)
     await loops.passed("tick")
     bench.machine.passes(300)
     await until(lambda: bench.states(published).get(0) is WindowState.SHREDDED)
 
 
-async def test_a_first_start_with_windows_that_are_over_waits_for_a_word(bench: Bench, loops: Loops) -> None:
-    """A clock that is a day ahead when there is nothing to compare it with. The service is ready, and turns nobody away.
+async def test_a_first_start_with_windows_that_are_over_waits_for_a_word(
+    bench: Bench, loops: Loops
+) -> None:
+    """A clock that is a day ahead when there is nothing to compare it with. The service is ready,
+    and turns nobody away.
 
-    Planted: believed -> the windows are closed, the key is gone; refusals by ``letting`` alone -> WINDOW_CLOSED.
+    Planted: believed -> the windows are closed, the key is gone; refusals by ``letting`` alone ->
+    WINDOW_CLOSED.
     """
     published = bench.world.publish(count=2)
     bench.machine.jumps(DAY)
@@ -306,9 +359,11 @@ async def test_a_first_start_with_windows_that_are_over_waits_for_a_word(bench: 
 
 
 async def test_a_first_start_in_mid_task_takes_reports(bench: Bench, loops: Loops) -> None:
-    """A shuffler that moved to another machine: its first window is over, and nobody vouches for its clock.
+    """A shuffler that moved to another machine: its first window is over, and nobody vouches for
+    its clock.
 
-    Planted: admission by ``decide`` alone (as it was) -> UNAVAILABLE; a full window closed by ``decide`` alone -> waits for ever.
+    Planted: admission by ``decide`` alone (as it was) -> UNAVAILABLE; a full window closed by
+    ``decide`` alone -> waits for ever.
     """
     published = bench.world.publish(count=3, max_batch=3)
     plan = published.task.windows
@@ -326,7 +381,9 @@ async def test_a_first_start_in_mid_task_takes_reports(bench: Bench, loops: Loop
     assert bench.states(published) == {1: WindowState.SHREDDED}
 
 
-async def test_an_analyzers_first_start_with_keys_that_are_over_waits_for_a_word(tmp_path: Path, loops: Loops) -> None:
+async def test_an_analyzers_first_start_with_keys_that_are_over_waits_for_a_word(
+    tmp_path: Path, loops: Loops
+) -> None:
     """Planted: believed -> the keys are deleted."""
     world = AnalyzerWorld(replace(make_task(), retention_s=2 * 86_400))
     machine = Machine(world.task.windows.start_s + 10.0)
@@ -339,7 +396,9 @@ async def test_an_analyzers_first_start_with_keys_that_are_over_waits_for_a_word
 
 
 async def test_retention_holds_after_an_operator_confirmed(bench: Bench, loops: Loops) -> None:
-    """A machine that was off for a month, and an analyzer that is gone. Planted: the confirmation never looked at -> waits for ever."""
+    """A machine that was off for a month, and an analyzer that is gone. Planted: the confirmation
+    never looked at -> waits for ever.
+    """
     published = bench.world.publish(count=1, retention_s=86_400)
     await bench.start()
     await bench.analyzer.stop()
@@ -357,12 +416,15 @@ async def test_retention_holds_after_an_operator_confirmed(bench: Bench, loops: 
     assert record.outcome is WindowState.EXPIRED
 
 
-# --- both services ------------------------------------------------------------------------------------------------------
+# --- both services
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 async def both(tmp_path: Path, loops: Loops) -> AsyncIterator[Running]:
-    """A shuffler and an analyzer on machines of their own, which have been up for longer than it takes to be a witness."""
+    """A shuffler and an analyzer on machines of their own, which have been up for longer than it
+    takes to be a witness.
+    """
     one = Running(rounds_world.World(tmp_path))
     one.machines = {"analyzer": Machine(START + 1.0), "shuffler": Machine(START + 1.0)}
     try:
@@ -380,9 +442,12 @@ def machines(one: Running) -> list[Machine]:
     return [machine for machine in one.machines.values() if isinstance(machine, Machine)]
 
 
-async def test_a_machine_that_stood_still_is_set_right_by_the_other(both: Running, loops: Loops) -> None:
-    """The shuffler's first, then the analyzer's. Planted: the word not asked for while disputed, or not heard by the analyzer -> waits
-    for ever."""
+async def test_a_machine_that_stood_still_is_set_right_by_the_other(
+    both: Running, loops: Loops
+) -> None:
+    """The shuffler's first, then the analyzer's. Planted: the word not asked for while disputed, or
+    not heard by the analyzer -> waits for ever.
+    """
     analyzer, shuffler = machines(both)
     for paused, other, conditions in (
         (shuffler, analyzer, both.shuffler.conditions),
@@ -397,7 +462,9 @@ async def test_a_machine_that_stood_still_is_set_right_by_the_other(both: Runnin
 
 
 async def test_one_time_server_that_fools_both_moves_neither(both: Running, loops: Loops) -> None:
-    """Planted: a peer that is in dispute itself taken for a witness -> both believe the jump, and the window ends."""
+    """Planted: a peer that is in dispute itself taken for a witness -> both believe the jump, and
+    the window ends.
+    """
     for machine in machines(both):
         machine.jumps(10 * DAY)
     await loops.passed("ask", "look", "sweep", "tick")
@@ -408,11 +475,19 @@ async def test_one_time_server_that_fools_both_moves_neither(both: Running, loop
     assert both.shuffler.store.records() == {}
     for machine in machines(both):
         machine.jumps(-10 * DAY)
-    await until(lambda: both.shuffler.conditions.ready() is None and both.analyzer.conditions.ready() is None)
+    await until(
+        lambda: (
+            both.shuffler.conditions.ready() is None and both.analyzer.conditions.ready() is None
+        )
+    )
 
 
-async def test_clocks_that_differ_stop_both_until_one_is_mended(both: Running, loops: Loops) -> None:
-    """The shuffler's machine is set two hours ahead, and its operator says that this is right; then the analyzer's is set so too."""
+async def test_clocks_that_differ_stop_both_until_one_is_mended(
+    both: Running, loops: Loops
+) -> None:
+    """The shuffler's machine is set two hours ahead, and its operator says that this is right; then
+    the analyzer's is set so too.
+    """
     analyzer, shuffler = machines(both)
     shuffler.jumps(7_200)
     await loops.passed("ask", "look")
@@ -425,9 +500,11 @@ async def test_clocks_that_differ_stop_both_until_one_is_mended(both: Running, l
 
 
 async def test_a_jump_ends_no_round(tmp_path: Path) -> None:
-    """Devices are in a round when the shuffler's clock goes ten days ahead, and the analyzer's an hour back: the round ends with its sum.
+    """Devices are in a round when the shuffler's clock goes ten days ahead, and the analyzer's an
+    hour back: the round ends with its sum.
 
-    Planted: the phases by the wall clock (as they were) -> the round is aborted, and its devices have answered for nothing.
+    Planted: the phases by the wall clock (as they were) -> the round is aborted, and its devices
+    have answered for nothing.
     """
     one = Running(rounds_world.World(tmp_path, devices=12))
     one.machines = {"analyzer": Machine(START + 1.0), "shuffler": Machine(START + 1.0)}
@@ -448,7 +525,9 @@ async def test_a_jump_ends_no_round(tmp_path: Path) -> None:
 
 
 async def test_a_hand_clock_is_still_a_clock(tmp_path: Path) -> None:
-    """Services of tests and of whoever brings a clock of their own answer a peer, and vouch for nothing."""
+    """Services of tests and of whoever brings a clock of their own answer a peer, and vouch for
+    nothing.
+    """
     one = Running(rounds_world.World(tmp_path))
     one.machines = {"shuffler": Machine(START + 1.0)}
     assert isinstance(one.clock, FakeClock)

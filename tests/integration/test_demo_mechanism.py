@@ -1,4 +1,6 @@
-"""``shoal demo --mechanism``: the question that fits is randomized by it, the others as always; a wrong name or setting is one line."""
+"""``shoal demo --mechanism``: the question that fits is randomized by it, the others as always; a
+wrong name or setting is one line.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ def test_one_question_is_randomized_by_it(name: str) -> None:
     """Planted: the first question of the three, whatever fits; the epsilon0 of another -> fails."""
     usual, asked = questions(), questions(name)
     (changed,) = [one for one in asked if one.mechanism.name == name]
-    assert [one for one in asked if one is not changed and one.name != changed.name] == [one for one in usual if one.name != changed.name]
+    assert [one for one in asked if one is not changed and one.name != changed.name] == [
+        one for one in usual if one.name != changed.name
+    ]
     if name not in {one.mechanism.name for one in usual}:
-        assert isinstance(changed.domain, Categories if serves(name, Categories(("a", "b"))) else Numeric)
+        assert isinstance(
+            changed.domain, Categories if serves(name, Categories(("a", "b"))) else Numeric
+        )
         assert changed.mechanism == design(name, changed.domain, EPSILON0)
     assert epsilon0_upper(create(changed.mechanism, changed.domain).privacy()) <= EPSILON0
     for setting in REGISTRY[name].settings(changed.domain):
@@ -58,11 +64,25 @@ def test_a_wrong_choice_is_one_line_and_starts_nothing(
 
 
 @pytest.mark.timeout(size(240, 1_200))
-@pytest.mark.parametrize(("name", "setting"), [("unary", "p=0.9"), *((one, "") for one in sorted(REGISTRY)[: size(0, 99)])])
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("unary", "p=0.9"), *((one, "") for one in sorted(REGISTRY)[: size(0, 99)])],
+)
 def test_the_demo_runs_with_it(name: str, setting: str, tmp_path: Path, capsys: Capture) -> None:
-    """Real services. Planted: the mechanism left out of the results, or the task built with the usual one -> fails."""
+    """Real services. Planted: the mechanism left out of the results, or the task built with the
+    usual one -> fails.
+    """
     given = ("--setting", setting) if setting else ()
-    arguments = ("--devices", str(DEVICES), "--workers", "1", "--json", str(tmp_path / "results.json"), "--out", str(tmp_path / "out"))
+    arguments = (
+        "--devices",
+        str(DEVICES),
+        "--workers",
+        "1",
+        "--json",
+        str(tmp_path / "results.json"),
+        "--out",
+        str(tmp_path / "out"),
+    )
     assert main(["demo", "--mechanism", name, *given, *arguments]) == 0
     out = " ".join(capsys.readouterr().out.split())
     results = json.loads((tmp_path / "results.json").read_text())

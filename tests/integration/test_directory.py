@@ -8,14 +8,14 @@ import pytest
 
 from shoal import codec
 from shoal.clients.feeds.grpc_feed import GrpcFeed
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.trust import serve_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.protos import directory_pb2
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.service import Shuffler
-from tests.shuffler_world import CA, GRACE, LENGTH, START, World
+from tests.worlds.shuffler import CA, GRACE, LENGTH, START, World
 
 PAGE = "/shoal.v1.Directory/Page"
 
@@ -29,7 +29,9 @@ class Reader:
 
     def _offer(self, data: bytes, origin: str) -> None:
         bundle = codec.decode_bundle(data)
-        self.offered.append(serve_task(bundle.signed_task, bundle.signed_schedule, self._authorities).task_id)
+        self.offered.append(
+            serve_task(bundle.signed_task, bundle.signed_schedule, self._authorities).task_id
+        )
 
     async def look(self) -> list[TaskId]:
         """What a look at the catalogue brought; nothing if it is the same as the last time."""
@@ -39,15 +41,22 @@ class Reader:
 
 
 async def test_a_device_learns_tasks_as_they_come_and_go(tmp_path: Path) -> None:
-    """All that are served, of every kind, verified by the reader; one that is added later comes too; one that is over is left out.
+    """All that are served, of every kind, verified by the reader; one that is added later comes
+    too; one that is over is left out.
 
     Planted: the catalogue made once and for all -> this fails.
     """
     world, clock = World(tmp_path), FakeClock(START + 10)
-    first = [world.publish(count=3).task_id, world.publish(world.enrolled(count=1)).task_id, world.publish(count=4_000).task_id]
+    first = [
+        world.publish(count=3).task_id,
+        world.publish(world.enrolled(count=1)).task_id,
+        world.publish(count=4_000).task_id,
+    ]
     async with Shuffler(world.config(), clock=clock) as shuffler:
         reader = Reader(world, shuffler)
-        assert await reader.look() == sorted(first)  # more than one page: the last task's schedule is 350 KB
+        assert await reader.look() == sorted(
+            first
+        )  # more than one page: the last task's schedule is 350 KB
         assert await reader.look() == []
         later = world.publish(count=3).task_id
         shuffler.book.reload()
@@ -56,12 +65,16 @@ async def test_a_device_learns_tasks_as_they_come_and_go(tmp_path: Path) -> None
         assert await reader.look() == sorted({*first, later} - {first[1]})
         stranger = build_channel(f"127.0.0.1:{shuffler.port}", CA.cert_pem)
         with pytest.raises(ShoalError) as refused:
-            await call(stranger, PAGE, directory_pb2.PageRequest(digest=b"x").SerializeToString(), 10)
+            await call(
+                stranger, PAGE, directory_pb2.PageRequest(digest=b"x").SerializeToString(), 10
+            )
         assert refused.value.kind is Kind.INVALID
         await stranger.close()
 
 
-async def test_nothing_is_written_of_who_asks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_is_written_of_who_asks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Planted: a line per call -> this fails."""
     caplog.set_level("DEBUG")
     world = World(tmp_path)
@@ -71,4 +84,6 @@ async def test_nothing_is_written_of_who_asks(tmp_path: Path, caplog: pytest.Log
         status = shuffler.book.served.keys()
         reader = Reader(world, shuffler)
         assert await reader.look() == sorted(status)
-        assert [record.message for record in caplog.records[before:] if record.name.startswith("shoal")] == []
+        assert [
+            record.message for record in caplog.records[before:] if record.name.startswith("shoal")
+        ] == []

@@ -1,4 +1,6 @@
-"""A shuffled task for enrolled devices, end to end: real services and device processes, TLS, and the release that comes out."""
+"""A shuffled task for enrolled devices, end to end: real services and device processes, TLS, and
+the release that comes out.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from shoal.analyzer.release import ENROLLED_ADMISSION, OPEN_ADMISSION
+from shoal.analyzer.results.release import ENROLLED_ADMISSION, OPEN_ADMISSION
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.crypto import keyfiles
 from shoal.crypto.signing import SigningKey
 from shoal.task import Task, WindowPlan
-from tests.load_world import HOUR, services_of, yes_no_task
 from tests.sizes import size
+from tests.worlds.load import HOUR, services_of, yes_no_task
 
 DEVICES = size(60, 5_000)  # reports that close the window
 
@@ -36,7 +38,9 @@ class Fleet:
 
     async def shoal(self, *arguments: str) -> tuple[int, str, str]:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "shoal.cli.main", *arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *(sys.executable, "-m", "shoal.cli.main", *arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
         out, err = await process.communicate()
         assert process.returncode is not None
@@ -44,9 +48,13 @@ class Fleet:
         return process.returncode, out.decode(), err.decode()
 
     async def enrol(self, name: str, root: str = "enrolment.key") -> Path:
-        """A device's folder, made by the authority's command; ``agent.toml`` names certificate and key."""
+        """A device's folder, made by the authority's command; ``agent.toml`` names certificate and
+        key.
+        """
         device = self.folder / name
-        code, _, err = await self.shoal("keys", "enrol", "--root", str(self.folder / root), "--out", str(device), "--days", "2")
+        code, _, err = await self.shoal(
+            "keys", "enrol", "--root", str(self.folder / root), "--out", str(device), "--days", "2"
+        )
         assert code == 0, err
         self.configure(device, '[enrolment]\ncertificate = "device.cert"\nkey = "device.key"\n')
         return device
@@ -55,12 +63,21 @@ class Fleet:
         device.mkdir(exist_ok=True)
         (device / "agent.toml").write_text(
             f'tasks = "{self.site.folder / "tasks"}"\noutbox = "outbox.db"\n[policy]\n'
-            f'authorities = ["{self.site.authority.public.hex()}"]\nmax_epsilon0 = 4.0\nmin_batch_floor = 10\n'
+            f'authorities = ["{self.site.authority.public.hex()}"]\nmax_epsilon0 = '
+            "4.0\nmin_batch_floor = 10\n"
             f'[policy.purposes]\n"{self.task.purpose}" = "allowed"\n{enrolment}'
         )
 
     async def report(self, device: Path, value: str = "yes") -> tuple[int, Any, str]:
-        code, out, err = await self.shoal("agent", "report", "--config", str(device / "agent.toml"), "--json", self.task.name, value)
+        code, out, err = await self.shoal(
+            "agent",
+            "report",
+            "--config",
+            str(device / "agent.toml"),
+            "--json",
+            self.task.name,
+            value,
+        )
         return code, json.loads(out) if out else None, err
 
 
@@ -69,7 +86,9 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
     root = SigningKey.generate()
     (tmp_path / "site").mkdir()
     site = prepare(tmp_path / "site")
-    windows = WindowPlan(start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60)
+    windows = WindowPlan(
+        start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60
+    )
     task = yes_no_task(site, "certified", windows, DEVICES, DEVICES, root)
     site.add(task)
     keyfiles.save_signing_key(tmp_path / "enrolment.key", root)
@@ -80,11 +99,13 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 @pytest.mark.timeout(300)
 async def test_enrolled_devices_count_once_and_strangers_not_at_all(fleet: Fleet) -> None:
-    """One device in a process of its own, the others simulated; in between a stranger, a device of another authority, and the first
-    device's second report, from a folder that was copied (an outbox that forgot).
+    """One device in a process of its own, the others simulated; in between a stranger, a device of
+    another authority, and the first device's second report, from a folder that was copied (an
+    outbox that forgot).
 
-    The stranger and the foreign device are stopped by their own agents; that a shuffler stops them too is in test_shuffler_enrolled.
-    Planted: tags not looked at -> the copy is acknowledged, fails. Planted: simulated devices that share one identity -> fails.
+    The stranger and the foreign device are stopped by their own agents; that a shuffler stops them
+    too is in test_shuffler_enrolled. Planted: tags not looked at -> the copy is acknowledged,
+    fails. Planted: simulated devices that share one identity -> fails.
     """
     first = await fleet.enrol("first")
     code, outcome, err = await fleet.report(first)
@@ -99,29 +120,57 @@ async def test_enrolled_devices_count_once_and_strangers_not_at_all(fleet: Fleet
     assert (code, outcome) == (2, None)
     assert "enrolment key" in err
     copy = fleet.folder / "copy"
-    fleet.configure(copy, f'[enrolment]\ncertificate = "{first / "device.cert"}"\nkey = "{first / "device.key"}"\n')
+    fleet.configure(
+        copy,
+        f'[enrolment]\ncertificate = "{first / "device.cert"}"\nkey = "{first / "device.key"}"\n',
+    )
     code, outcome, _ = await fleet.report(copy, "no")
     assert (code, outcome["state"], outcome["kind"]) == (1, "refused", "CONFLICT")
     assert "this device has been admitted in this window" in outcome["message"]
     urls = ("--analyzer-status", f"http://127.0.0.1:{fleet.site.analyzer_admin}", "--wait", "7200")
-    load = ("load", "--task", str(fleet.site.folder / "tasks" / "certified.task"), "--json", "--processes", "1")
+    load = (
+        "load",
+        "--task",
+        str(fleet.site.folder / "tasks" / "certified.task"),
+        "--json",
+        "--processes",
+        "1",
+    )
     code, out, err = await fleet.shoal(*load, "--devices", str(DEVICES - 1))
     assert (code, out) == (2, "")
     assert "--enrolment" in err
-    code, out, err = await fleet.shoal(*load, "--devices", str(DEVICES - 1), "--enrolment", str(fleet.folder / "enrolment.key"), *urls)
+    code, out, err = await fleet.shoal(
+        *load,
+        "--devices",
+        str(DEVICES - 1),
+        "--enrolment",
+        str(fleet.folder / "enrolment.key"),
+        *urls,
+    )
     result = json.loads(out)
     assert (result["acked"], result["refused"], result["unknown"]) == (DEVICES - 1, {}, 0)
-    assert result["tasks"][0]["counted"] == DEVICES  # the first device's report and those of the load
+    assert (
+        result["tasks"][0]["counted"] == DEVICES
+    )  # the first device's report and those of the load
     assert result["tasks"][0]["rejected"] == 0
-    code, out, err = await fleet.shoal("results", "list", "--data", str(fleet.site.analyzer_data), "--json")
+    code, out, err = await fleet.shoal(
+        "results", "list", "--data", str(fleet.site.analyzer_data), "--json"
+    )
     assert code == 0, err
     check_release(json.loads(out))
 
 
 def check_release(releases: list[dict[str, Any]]) -> None:
-    """One, with every report in it. Half of the answers are yes, but for chance: six standard errors, false alarms below 1e-8."""
+    """One, with every report in it. Half of the answers are yes, but for chance: six standard
+    errors, false alarms below 1e-8.
+    """
     (release,) = releases
-    assert (release["name"], release["n"], release["rejected"], release["withheld"]) == ("certified", DEVICES, {}, None)
+    assert (release["name"], release["n"], release["rejected"], release["withheld"]) == (
+        "certified",
+        DEVICES,
+        {},
+        None,
+    )
     yes = next(one for one in release["estimates"] if one["label"] == "yes")
     assert abs(yes["value"] - DEVICES / 2) < 6 * math.hypot(yes["stderr"], math.sqrt(DEVICES) / 2)
     assert ENROLLED_ADMISSION in release["privacy"]["assumptions"]

@@ -1,4 +1,6 @@
-"""A fleet over MQTT and one over gRPC into the same window, while the broker and the shuffler die and come back: an exact count."""
+"""A fleet over MQTT and one over gRPC into the same window, while the broker and the shuffler die
+and come back: an exact count.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,19 @@ from pathlib import Path
 from shoal.clients.fleet.misbehaviour import Shares, Way
 from shoal.clients.fleet.plan import Progress, SimulationPlan
 from shoal.clients.fleet.simulator import simulate
-from tests.broker import Broker
-from tests.load_world import LoadSite, counts_of
 from tests.sizes import size
+from tests.worlds.broker import Broker
+from tests.worlds.load import LoadSite, counts_of
 
 DEVICES = size(100, 1_000)  # over each way
 
 
-async def test_nothing_is_lost_or_doubled_while_broker_and_shuffler_die_twice(tmp_path: Path) -> None:
-    """Every tenth device sends everything three times. Each death comes when another part of the reports is there, so that some are
-    always under way. Planted: a shuffler that answers before its store is durable, or a device that seals anew -> counts differ.
+async def test_nothing_is_lost_or_doubled_while_broker_and_shuffler_die_twice(
+    tmp_path: Path,
+) -> None:
+    """Every tenth device sends everything three times. Each death comes when another part of the
+    reports is there, so that some are always under way. Planted: a shuffler that answers before its
+    store is durable, or a device that seals anew -> counts differ.
     """
     site = LoadSite.at(tmp_path / "site")
     task = site.add("restarts", 2 * DEVICES)
@@ -49,7 +54,10 @@ async def test_nothing_is_lost_or_doubled_while_broker_and_shuffler_die_twice(tm
                 shares=Shares(duplicates=0.1),
             )
             plans = {Way.GRPC: common, Way.MQTT: common.over(broker.settings)}
-            fleets = [asyncio.create_task(simulate(plan, partial(look, way))) for way, plan in plans.items()]
+            fleets = [
+                asyncio.create_task(simulate(plan, partial(look, way)))
+                for way, plan in plans.items()
+            ]
             for part in (0.15, 0.5):
                 await until(part)
                 await broker.kill()
@@ -62,6 +70,9 @@ async def test_nothing_is_lost_or_doubled_while_broker_and_shuffler_die_twice(tm
             counted = await counts_of(site, task)
     for result in results:
         assert (result.surprises, result.refused) == ({}, {})
-    acked, unknown = (sum(values) for values in zip(*((result.acked, result.unknown) for result in results), strict=True))
+    acked, unknown = (
+        sum(values)
+        for values in zip(*((result.acked, result.unknown) for result in results), strict=True)
+    )
     assert acked <= counted.n <= acked + unknown
     assert (counted.n, counted.rejected) == (2 * DEVICES, 0)

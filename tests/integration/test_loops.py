@@ -1,6 +1,8 @@
-"""Loops as the services wire them: that they come round, that their pauses grow and end, that they forget what is finished.
+"""Loops as the services wire them: that they come round, that their pauses grow and end, that they
+forget what is finished.
 
-Pauses are looked at where a loop asks for them (``Pauses``), or by a clock that a test moves: nothing here waits for time to pass.
+Pauses are looked at where a loop asks for them (``Pauses``), or by a clock that a test moves:
+nothing here waits for time to pass.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.analyzer import processing
-from shoal.analyzer import rounds as analyzer_rounds
-from shoal.analyzer.spool import spool_path
-from shoal.cli import task_publish
+from shoal.analyzer.batches import processing
+from shoal.analyzer.batches.spool import spool_path
+from shoal.analyzer.rounds import collection as analyzer_rounds
+from shoal.cli.task import publish as task_publish
 from shoal.clients import core, sending
 from shoal.clients.core import State
 from shoal.clients.feeds import grpc_feed, mqtt_feed
 from shoal.clients.feeds.feed import Feed
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.codec import Bundle
 from shoal.crypto.trust import trust_task
 from shoal.entropy import Entropy
@@ -33,19 +35,20 @@ from shoal.limits import LIMITS
 from shoal.mqtt import link as mqtt_link
 from shoal.mqtt.link import Link
 from shoal.mqtt.settings import BrokerSettings
-from shoal.shuffler import live_round, round_driver
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.live_round import GaveUpError, ask
-from tests import rounds_world
-from tests.analyzer_service import running as serving_analyzer
-from tests.analyzer_world import World as AnalyzerWorld
-from tests.analyzer_world import make_task
-from tests.clients_world import WEEK, make_world
-from tests.clock_world import DAY, Machine
-from tests.rounds_world import running as serving_rounds
-from tests.shuffler_world import GRACE, LENGTH, START
+from shoal.shuffler.rounds import driver as round_driver
+from shoal.shuffler.rounds import live_round
+from shoal.shuffler.rounds.live_round import GaveUpError, ask
 from tests.unit.clients.test_agent import Device
-from tests.unit.shuffler.test_lifecycle import Line
+from tests.unit.shuffler.reports.test_lifecycle import Line
+from tests.worlds import rounds as rounds_world
+from tests.worlds.analyzer import World as AnalyzerWorld
+from tests.worlds.analyzer import make_task
+from tests.worlds.analyzer_service import running as serving_analyzer
+from tests.worlds.clients import WEEK, make_world
+from tests.worlds.clock import DAY, Machine
+from tests.worlds.rounds import running as serving_rounds
+from tests.worlds.shuffler import GRACE, LENGTH, START
 
 DEADLINE = START + LENGTH + GRACE
 QUICK_S = 0.005
@@ -62,7 +65,9 @@ class Longest:
 
 
 class Pauses:
-    """Stands for ``asyncio`` in a module: keeps what its loops would sleep, passes on everything else, and sleeps for nothing."""
+    """Stands for ``asyncio`` in a module: keeps what its loops would sleep, passes on everything
+    else, and sleeps for nothing.
+    """
 
     def __init__(self, then: Callable[[int], None] = lambda _: None) -> None:
         self.asked: list[float] = []
@@ -77,7 +82,11 @@ class Pauses:
         await asyncio.sleep(0)
 
 
-def replaced(monkeypatch: pytest.MonkeyPatch, module: ModuleType, then: Callable[[int], None] = lambda _: None) -> Pauses:
+def replaced(
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    then: Callable[[int], None] = lambda _: None,
+) -> Pauses:
     pauses = Pauses(then)
     monkeypatch.setattr(module, "asyncio", pauses)
     return pauses
@@ -89,7 +98,8 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(QUICK_S)
 
 
-# --- the shuffler's lifecycle -------------------------------------------------------------------------------------------
+# --- the shuffler's lifecycle
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -100,9 +110,12 @@ async def line(tmp_path: Path) -> AsyncIterator[Line]:
 
 
 @pytest.mark.parametrize("bug", [False, True])
-async def test_pauses_after_failures_double_up_to_five_minutes_and_begin_anew(line: Line, bug: bool) -> None:
-    """Anew after an answer, though it was only that the analyzer is still at work. ``bug``: what no rule foresees waits for the longest
-    at once. Planted: failures not counted up (either branch), or not set back -> another row of gaps.
+async def test_pauses_after_failures_double_up_to_five_minutes_and_begin_anew(
+    line: Line, bug: bool
+) -> None:
+    """Anew after an answer, though it was only that the analyzer is still at work. ``bug``: what no
+    rule foresees waits for the longest at once. Planted: failures not counted up (either branch),
+    or not set back -> another row of gaps.
     """
     published = line.world.publish()
     line.start()
@@ -135,7 +148,9 @@ async def test_pauses_after_failures_double_up_to_five_minutes_and_begin_anew(li
 
 
 async def test_a_finished_window_is_worked_on_no_more(line: Line) -> None:
-    """Planted: finished windows left among those that wait -> each tick begins work for every window there ever was."""
+    """Planted: finished windows left among those that wait -> each tick begins work for every
+    window there ever was.
+    """
     published = line.world.publish(count=3)
     line.start()
     for window in range(2):  # one with reports, one withheld
@@ -149,16 +164,23 @@ async def test_a_finished_window_is_worked_on_no_more(line: Line) -> None:
     assert not begun
 
 
-# --- the analyzer -------------------------------------------------------------------------------------------------------
+# --- the analyzer
+# --------------------------------------------------------------------------------------------------
 
 
-async def test_the_analyzer_sweeps_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows whose batch never comes lose their keys with their retention, while nobody calls; a look that fails ends no sweep.
+async def test_the_analyzer_sweeps_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows whose batch never comes lose their keys with their retention, while nobody calls; a
+    look that fails ends no sweep.
 
     Planted: a loop that never sweeps, or that ends at the first failure -> waits in vain.
     """
     monkeypatch.setattr(processing, "_SWEEP_S", QUICK_S)
-    world, failures = AnalyzerWorld(make_task()), [ShoalError(Kind.OVERLOADED, "disk"), ZeroDivisionError()]
+    world, failures = (
+        AnalyzerWorld(make_task()),
+        [ShoalError(Kind.OVERLOADED, "disk"), ZeroDivisionError()],
+    )
     clock = FakeClock(world.after)
     async with serving_analyzer(world, tmp_path, clock=clock) as one:
         whole = one.store.batches
@@ -200,10 +222,14 @@ async def test_sums_are_released_at_the_end_of_retention_without_a_word_of_the_s
         await one.until(lambda: [stored.window for stored in one.store.releases()] == [0])
 
 
-async def test_rows_that_are_gone_are_delivered_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shuffler has delivered everything and asks for its acknowledgement; the rows vanish before they were opened.
+async def test_rows_that_are_gone_are_delivered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shuffler has delivered everything and asks for its acknowledgement; the rows vanish
+    before they were opened.
 
-    Planted: such a batch left PROCESSING, or its old count of rows neither forgotten nor deleted -> never done.
+    Planted: such a batch left PROCESSING, or its old count of rows neither forgotten nor deleted ->
+    never done.
     """
     monkeypatch.setattr(processing, "_FIRST_PAUSE_S", QUICK_S)
     monkeypatch.setattr(processing, "_LONGEST_PAUSE_S", QUICK_S)
@@ -226,8 +252,12 @@ async def test_rows_that_are_gone_are_delivered_again(tmp_path: Path, monkeypatc
         assert [stored.window for stored in one.store.releases()] == [0]
 
 
-async def test_a_batch_that_fails_is_opened_less_and_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to once a minute; and the next trouble begins with half a second again. Planted: the pause not doubled, not bounded, or kept."""
+async def test_a_batch_that_fails_is_opened_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to once a minute; and the next trouble begins with half a second again. Planted: the pause
+    not doubled, not bounded, or kept.
+    """
     monkeypatch.setattr(processing, "_SWEEP_S", 3_600.0)  # the sweep is asleep already
     world, failing = AnalyzerWorld(make_task()), {"left": 9}
     async with serving_analyzer(world, tmp_path) as one:
@@ -249,11 +279,16 @@ async def test_a_batch_that_fails_is_opened_less_and_less_often(tmp_path: Path, 
         assert pauses.asked[9:] == [0.5]
 
 
-# --- rounds, and the broker's connection ----------------------------------------------------------------------------------
+# --- rounds, and the broker's connection
+# ----------------------------------------------------------------------------------
 
 
-async def test_a_round_asks_the_analyzer_less_and_less_often_until_its_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the pause not doubled, not bounded, or patience never over -> another row, or none."""
+async def test_a_round_asks_the_analyzer_less_and_less_often_until_its_patience_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: the pause not doubled, not bounded, or patience never over -> another row, or
+    none.
+    """
     clock = FakeClock(START)
     pauses = replaced(monkeypatch, live_round, lambda _: clock.advance(1.0))
 
@@ -269,11 +304,15 @@ async def test_a_round_asks_the_analyzer_less_and_less_often_until_its_patience_
 async def test_a_window_that_cannot_be_finished_is_tried_less_and_less_often_until_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not given up by a clock that is disputed. Planted: the pause not doubled, or the end by the wall clock -> fails."""
+    """And not given up by a clock that is disputed. Planted: the pause not doubled, or the end by
+    the wall clock -> fails.
+    """
     async with serving_rounds(rounds_world.World(tmp_path)) as one:
         clock, driver = FakeClock(START), one.shuffler.rounds
         served = one.world.published.served
-        monkeypatch.setattr(driver, "tick", lambda: None)  # the windows that are under way are not ours
+        monkeypatch.setattr(
+            driver, "tick", lambda: None
+        )  # the windows that are under way are not ours
         monkeypatch.setattr(driver, "_clock", clock)
         monkeypatch.setattr(driver, "_entropy", Longest())
 
@@ -294,15 +333,36 @@ async def test_a_window_that_cannot_be_finished_is_tried_less_and_less_often_unt
         with monkeypatch.context() as here:
             here.setattr(round_driver, "asyncio", pauses)
             await driver._until_done(served, one.window(), attempt)
-        assert [round(pause) for pause in pauses.asked] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300, 300, 300]
+        assert [round(pause) for pause in pauses.asked] == [
+            1,
+            2,
+            4,
+            8,
+            16,
+            32,
+            64,
+            128,
+            256,
+            300,
+            300,
+            300,
+            300,
+            300,
+        ]
         assert attempts == 14
 
 
-async def test_a_broker_that_is_away_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And anew after a connection that lasted. Planted: the attempt not counted, or never set back -> another row of pauses."""
+async def test_a_broker_that_is_away_is_tried_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And anew after a connection that lasted. Planted: the attempt not counted, or never set back
+    -> another row of pauses.
+    """
     enough, now = asyncio.Event(), 0.0
     pauses = replaced(monkeypatch, mqtt_link, lambda count: enough.set() if count >= 11 else None)
-    link = Link(BrokerSettings(host="127.0.0.1", port=1, insecure=True), entropy=Longest(), client_id="one")
+    link = Link(
+        BrokerSettings(host="127.0.0.1", port=1, insecure=True), entropy=Longest(), client_id="one"
+    )
     whole = link._once
 
     async def once() -> None:
@@ -314,21 +374,40 @@ async def test_a_broker_that_is_away_is_tried_less_and_less_often(monkeypatch: p
 
     monkeypatch.setattr(link, "_once", once)
     async with link:
-        monkeypatch.setattr(pauses, "get_running_loop", lambda: SimpleNamespace(time=lambda: now), raising=False)
+        monkeypatch.setattr(
+            pauses, "get_running_loop", lambda: SimpleNamespace(time=lambda: now), raising=False
+        )
         await asyncio.wait_for(enough.wait(), 60)
-    assert [round(pause, 1) for pause in pauses.asked[:11]] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 0.5, 1]
+    assert [round(pause, 1) for pause in pauses.asked[:11]] == [
+        0.5,
+        1,
+        2,
+        4,
+        8,
+        16,
+        30,
+        30,
+        30,
+        0.5,
+        1,
+    ]
 
 
-# --- the device, and who publishes its tasks ------------------------------------------------------------------------------
+# --- the device, and who publishes its tasks
+# ------------------------------------------------------------------------------
 
 
 async def test_a_device_tries_less_and_less_often_and_a_new_report_does_not_wait_for_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: ``attempts`` not handed to the pause -> it does not grow; no wake-up by a new report -> the last line never comes."""
+    """Planted: ``attempts`` not handed to the pause -> it does not grow; no wake-up by a new report
+    -> the last line never comes.
+    """
     device, waits = Device(tmp_path, make_world()), list[float]()
 
-    def shortened(attempts: int, _: Entropy, first_s: float, most_s: float, asked_s: float) -> float:
+    def shortened(
+        attempts: int, _: Entropy, first_s: float, most_s: float, asked_s: float
+    ) -> float:
         waits.append(core.pause(attempts, Longest(), 1.0, 3_600.0, asked_s))
         return waits[-1] / 1e6 if len(waits) < 14 else waits[-1]
 
@@ -342,16 +421,35 @@ async def test_a_device_tries_less_and_less_often_and_a_new_report_does_not_wait
         await agent.report("visits", 3, send=False)
         await until(lambda: len(device.far.frames) == 1)
         assert [one.state for one in await agent.outcomes()].count(State.QUEUED) == 1
-    assert [round(one) for one in waits] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 3_600, 3_600]
+    assert [round(one) for one in waits] == [
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+        64,
+        128,
+        256,
+        512,
+        1_024,
+        2_048,
+        3_600,
+        3_600,
+    ]
 
 
 @pytest.mark.parametrize("wrong", [0.0, 3_000.0], ids=["right", "wrong at the start"])
 async def test_publishing_goes_on_through_a_jump_of_the_clock_and_ends_with_the_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
-    """Planted: the end by the wall clock alone, or by steady time alone -> one round less, in one of the cases."""
+    """Planted: the end by the wall clock alone, or by steady time alone -> one round less, in one
+    of the cases.
+    """
     world = make_world(start=START, length=3_600, count=1)
-    signed = task_publish.Signed(trust_task(world.signed_task, world.authorities), Bundle(world.signed_task, b""), "visits")
+    signed = task_publish.Signed(
+        trust_task(world.signed_task, world.authorities), Bundle(world.signed_task, b""), "visits"
+    )
     machine, rounds = Machine(START + 60.0), 0
     machine.jumps(wrong)
 
@@ -374,8 +472,12 @@ async def test_publishing_goes_on_through_a_jump_of_the_clock_and_ends_with_the_
 
 
 @pytest.mark.parametrize("way", [grpc_feed, mqtt_feed], ids=["grpc", "mqtt"])
-async def test_a_feed_that_fails_is_asked_less_and_less_often_and_begins_anew(way: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: failures not counted up, or not set back after a look that went well -> another row of pauses."""
+async def test_a_feed_that_fails_is_asked_less_and_less_often_and_begins_anew(
+    way: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: failures not counted up, or not set back after a look that went well -> another row
+    of pauses.
+    """
     stop, pauses, looks = asyncio.Event(), list[float](), 0
 
     async def waited(_: asyncio.Event, seconds: float) -> bool:
@@ -393,14 +495,23 @@ async def test_a_feed_that_fails_is_asked_less_and_less_often_and_begins_anew(wa
     monkeypatch.setattr(way, "waited", waited)
     one: Feed
     if way is grpc_feed:
-        one = grpc_feed.GrpcFeed("localhost:1", b"", lambda *_: None, every_s=3_600.0, entropy=Longest(), insecure=True)
+        one = grpc_feed.GrpcFeed(
+            "localhost:1", b"", lambda *_: None, every_s=3_600.0, entropy=Longest(), insecure=True
+        )
         monkeypatch.setattr(one, "once", look)
     else:
-        one = mqtt_feed.MqttFeed(BrokerSettings("localhost", 1, insecure=True), lambda *_: None, every_s=3_600.0, entropy=Longest())
+        one = mqtt_feed.MqttFeed(
+            BrokerSettings("localhost", 1, insecure=True),
+            lambda *_: None,
+            every_s=3_600.0,
+            entropy=Longest(),
+        )
         monkeypatch.setattr(one, "_session", look)
     await one.run(stop)
     grown = [5, 10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 3_600]
-    between = pauses[11:-2]  # the gRPC feed waits here until its next look, the other one begins it at once
+    between = pauses[
+        11:-2
+    ]  # the gRPC feed waits here until its next look, the other one begins it at once
     assert [round(seconds) for seconds in [*pauses[:11], *pauses[-2:]]] == [*grown, 5, 10]
     assert len(between) == (way is grpc_feed)
     assert all(seconds > 3_600 / 2 for seconds in between)

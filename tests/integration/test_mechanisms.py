@@ -1,9 +1,11 @@
-"""Every registered mechanism from the agent to the release: real services in processes of their own, TLS, one deployment of many tasks.
+"""Every registered mechanism from the agent to the release: real services in processes of their
+own, TLS, one deployment of many tasks.
 
-Most devices are simulated (with the code of real ones: each randomizes and seals by itself), one is an ``Agent`` with its outbox, and three
-are hostile: their reports are sealed as they should be, and hold bytes that the mechanism could not have written. Every total lies
-within 5 of its standard errors of the truth; a normal error does not with probability 6e-7, that of 200 coins with one below 1e-5: for
-about 60 totals a false alarm in 1,600 runs at most.
+Most devices are simulated (with the code of real ones: each randomizes and seals by itself), one is
+an ``Agent`` with its outbox, and three are hostile: their reports are sealed as they should be, and
+hold bytes that the mechanism could not have written. Every total lies within 5 of its standard
+errors of the truth; a normal error does not with probability 6e-7, that of 200 coins with one below
+1e-5: for about 60 totals a false alarm in 1,600 runs at most.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import numpy as np
 import pytest
 
 from shoal.accounting.guarantee import guaranteed
-from shoal.analyzer.release import decode_release, to_json
+from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
@@ -32,14 +34,14 @@ from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import simulate
-from shoal.clients.grpc_transport import GrpcTransport
-from shoal.clients.policy import Policy
+from shoal.clients.owner.policy import Policy
+from shoal.clients.transports.grpc_transport import GrpcTransport
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories, Domain, Numeric, Value, Words, YesNo
 from shoal.errors import ShoalError
 from shoal.ids import TaskId
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
-from shoal.mechanisms.tables import MEAN_OF_ALL
+from shoal.mechanisms.parts.tables import MEAN_OF_ALL
 from shoal.privacy import epsilon0_upper
 from shoal.task import Task, WindowPlan
 from tests.sizes import size
@@ -49,10 +51,16 @@ HOSTILE = 3
 N = SIMULATED + 1  # and the agent
 HOUR = 3_600
 EPSILON0 = 2.0
-DOMAINS: tuple[Domain, ...] = (Categories(tuple("abcdefgh"), tuple(range(8))), YesNo(), Numeric(0.0, 7.0, 8))
+DOMAINS: tuple[Domain, ...] = (
+    Categories(tuple("abcdefgh"), tuple(range(8))),
+    YesNo(),
+    Numeric(0.0, 7.0, 8),
+)
 OPEN = Words(tuple("76543210"))  # the values as texts
 # A tenth has no value: it is an answer like the others. Most of the rest share few cells.
-VALUES: tuple[Value, ...] = tuple(None if device % 10 == 0 else device * device % 8 for device in range(SIMULATED))
+VALUES: tuple[Value, ...] = tuple(
+    None if device % 10 == 0 else device * device % 8 for device in range(SIMULATED)
+)
 AGENTS = 1  # its value
 
 
@@ -71,7 +79,9 @@ class Asked:
 
 
 def specs() -> list[tuple[str, str, Domain]]:
-    """Every mechanism by its first setting, on the first domain that it serves; at full size every setting. An open vocabulary too."""
+    """Every mechanism by its first setting, on the first domain that it serves; at full size every
+    setting. An open vocabulary too.
+    """
     found = []
     for name in sorted(REGISTRY):
         domain = next(domain for domain in DOMAINS if serves(name, domain))
@@ -90,7 +100,9 @@ def ask(site: Site, name: str, setting: str, domain: Domain, number: int) -> Ask
         question="How many?",
         domain=domain,
         mechanism=mechanism.spec,
-        windows=WindowPlan(start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60),
+        windows=WindowPlan(
+            start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60
+        ),
         min_batch=N,
         max_batch=N + HOSTILE,
         honest_fraction_ppm=900_000,
@@ -133,7 +145,9 @@ def refused_bytes(mechanism: Mechanism) -> list[bytes]:
 
 
 async def send_hostile(site: Site, asked: list[Asked]) -> None:
-    """Frames that open, of messages that open, of bytes that are no report: the shuffler can't tell and takes them."""
+    """Frames that open, of messages that open, of bytes that are no report: the shuffler can't tell
+    and takes them.
+    """
     transport = GrpcTransport(site.shuffler_address, site.ca)
     try:
         for one in asked:
@@ -189,10 +203,12 @@ def truth(domain: Domain, labels: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.timeout(size(240, 3_000))
 async def test_every_registered_mechanism_from_agent_to_release(tmp_path: Path) -> None:
-    """Totals, the certificate of the law, and every hostile report counted as rejected, in one release per task.
+    """Totals, the certificate of the law, and every hostile report counted as rejected, in one
+    release per task.
 
-    Planted: the certificate of min_batch instead of its honest share; a tally of bitmaps with its cells in reverse; each reason of
-    rejection counted once; a fleet whose hash is one quarter of the range off -> fails. (Of the one agent it would not show here.)
+    Planted: the certificate of min_batch instead of its honest share; a tally of bitmaps with its
+    cells in reverse; each reason of rejection counted once; a fleet whose hash is one quarter of
+    the range off -> fails. (Of the one agent it would not show here.)
     """
     site = prepare(tmp_path)
     asked = [ask(site, *spec, number) for number, spec in enumerate(specs())]
@@ -200,7 +216,9 @@ async def test_every_registered_mechanism_from_agent_to_release(tmp_path: Path) 
         await send_hostile(site, asked)
         await answer(site, asked, tmp_path)
         tasks = tuple(SimulatedTask(one.signed_task, one.signed_schedule, VALUES) for one in asked)
-        plan = SimulationPlan(tasks, authorities=frozenset({site.authority.public}), processes=1, way=Way.RELAY)
+        plan = SimulationPlan(
+            tasks, authorities=frozenset({site.authority.public}), processes=1, way=Way.RELAY
+        )
         result = await simulate(plan)
         assert (result.acked, result.refused, result.unknown) == (SIMULATED * len(asked), {}, 0)
         found = await releases(site.analyzer_data, len(asked))
@@ -216,7 +234,10 @@ def check(asked: Asked, release: dict[str, Any]) -> None:
     privacy = release["privacy"]
     assert privacy["epsilon0"] == epsilon0_upper(law) <= EPSILON0
     certificate = guaranteed(law, task.min_batch, task.honest_fraction, task.delta)
-    assert (privacy["epsilon_upper"], privacy["method"]) == (certificate.epsilon_upper, certificate.method)
+    assert (privacy["epsilon_upper"], privacy["method"]) == (
+        certificate.epsilon_upper,
+        certificate.method,
+    )
     estimates = release["estimates"]
     counts, totals = truth(task.domain, [estimate["label"] for estimate in estimates])
     errors = mechanism.expected_stderr(counts)

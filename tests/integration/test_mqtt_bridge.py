@@ -1,4 +1,6 @@
-"""A real shuffler behind a real broker: frames arrive, are stored once and answered; the broker learns nothing, and may die."""
+"""A real shuffler behind a real broker: frames arrive, are stored once and answered; the broker
+learns nothing, and may die.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from shoal import failpoints
-from shoal.clients.mqtt_transport import MqttTransport
-from shoal.clock import FakeClock
+from shoal.clients.transports.mqtt_transport import MqttTransport
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.brokered import REPLY_SIZE
 from shoal.crypto.envelope import HopContent, seal_frame, verify_receipt
 from shoal.errors import Kind, ShoalError
@@ -27,15 +29,17 @@ from shoal.mqtt.topics import tag_of, up_topic
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.service import Shuffler
-from tests import broker as brokers
-from tests.broker import Broker, Tap
-from tests.mqtt_devices import PATIENCE_S, Devices, table
-from tests.shuffler_world import CA, START, AnalyzerEnd, Published, World, submit
 from tests.sizes import size
+from tests.worlds import broker as brokers
+from tests.worlds.broker import Broker, Tap
+from tests.worlds.mqtt_devices import PATIENCE_S, Devices, table
+from tests.worlds.shuffler import CA, START, AnalyzerEnd, Published, World, submit
 
 
 class Site:
-    """A broker, a shuffler behind it with an analyzer's end, and gRPC's channel to it; the clock is moved by hand."""
+    """A broker, a shuffler behind it with an analyzer's end, and gRPC's channel to it; the clock is
+    moved by hand.
+    """
 
     def __init__(self, folder: Path, broker: Broker) -> None:
         self.world, self.clock, self.broker = World(folder), FakeClock(START + 10), broker
@@ -81,14 +85,18 @@ class Site:
         """What /status says of the broker; the shuffler is ready all the while: it takes calls."""
         page = json.loads(status)
         assert page["ready"] is None
-        return next((str(one["message"]) for one in page["conditions"] if one["code"] == "broker"), None)
+        return next(
+            (str(one["message"]) for one in page["conditions"] if one["code"] == "broker"), None
+        )
 
     async def by_call(self, frame: bytes) -> None:
         assert self.channel is not None
         await call(self.channel, "/shoal.v1.Ingress/Submit", submit(frame), 10)
 
     async def delivered(self) -> list[bytes]:
-        """What the analyzer's end got for every window, after all of them were closed, sealed and delivered."""
+        """What the analyzer's end got for every window, after all of them were closed, sealed and
+        delivered.
+        """
         self.clock.time = START + 10 * 86_400
         for _ in range(8):
             await self.shuffler.lifecycle.tick()
@@ -107,8 +115,12 @@ async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
 
 
 @pytest.fixture
-async def site(tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    monkeypatch.setattr("shoal.shuffler.lifecycle.TICK_S", 3_600.0)  # after its first tick the service waits for ours
+async def site(
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Site]:
+    monkeypatch.setattr(
+        "shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0
+    )  # after its first tick the service waits for ours
     one = Site(tmp_path, broker)
     yield one
     await one.stop()
@@ -119,7 +131,9 @@ def sealed(published: Published, content: HopContent) -> bytes:
 
 
 async def test_reports_are_stored_once_whatever_way_they_come(site: Site) -> None:
-    """By the broker, by gRPC, by both, and again: every report is delivered once. Planted: a store that takes repeats -> this fails."""
+    """By the broker, by gRPC, by both, and again: every report is delivered once. Planted: a store
+    that takes repeats -> this fails.
+    """
     published = site.world.publish()
     await site.start()
     reports = [published.sealed() for _ in range(60)]
@@ -129,7 +143,9 @@ async def test_reports_are_stored_once_whatever_way_they_come(site: Site) -> Non
         await site.ready()
         for frame in frames[:10]:
             await site.by_call(frame)
-        statuses = await asyncio.gather(*(devices.submit(f, c.ack_key) for f, c in zip(frames, contents, strict=True)))
+        statuses = await asyncio.gather(
+            *(devices.submit(f, c.ack_key) for f, c in zip(frames, contents, strict=True))
+        )
         assert statuses == [0] * 60
         for frame in frames[:5]:
             await site.by_call(frame)
@@ -138,7 +154,9 @@ async def test_reports_are_stored_once_whatever_way_they_come(site: Site) -> Non
 
 
 async def test_a_devices_own_transport_and_the_bridge_understand_each_other(site: Site) -> None:
-    """One frame, many at once, a refusal with its kind. Planted: another layout of the reply on either side -> this fails."""
+    """One frame, many at once, a refusal with its kind. Planted: another layout of the reply on
+    either side -> this fails.
+    """
     published = site.world.publish()
     await site.start()
     transport = MqttTransport(site.broker.settings, site.world.shuffler.public)
@@ -146,8 +164,15 @@ async def test_a_devices_own_transport_and_the_bridge_understand_each_other(site
         await site.ready()
         contents = [published.content() for _ in range(40)]
         frames = [sealed(published, content) for content in contents]
-        verify_receipt(contents[0].ack_key, 0, frames[0], await transport.submit(frames[0], contents[0].ack_key, 20.0))
-        receipts = await transport.submit_batch(frames, [content.ack_key for content in contents], 20.0)
+        verify_receipt(
+            contents[0].ack_key,
+            0,
+            frames[0],
+            await transport.submit(frames[0], contents[0].ack_key, 20.0),
+        )
+        receipts = await transport.submit_batch(
+            frames, [content.ack_key for content in contents], 20.0
+        )
         for receipt, content, frame in zip(receipts, contents, frames, strict=True):
             assert receipt.status == 0
             verify_receipt(content.ack_key, 0, frame, receipt.mac)
@@ -161,9 +186,11 @@ async def test_a_devices_own_transport_and_the_bridge_understand_each_other(site
 
 
 async def test_the_sender_learns_why_and_the_broker_sees_replies_of_one_size(site: Site) -> None:
-    """Every outcome that a frame can have; on the wire between bridge and broker all replies are messages of one length.
+    """Every outcome that a frame can have; on the wire between bridge and broker all replies are
+    messages of one length.
 
-    Planted: the status beside the MAC for refusals, or no reply to what does not open -> this fails.
+    Planted: the status beside the MAC for refusals, or no reply to what does not open -> this
+    fails.
     """
     published, full = site.world.publish(), site.world.publish(max_batch=3)
     strange = site.world.publish(name="strange")
@@ -186,13 +213,18 @@ async def test_the_sender_learns_why_and_the_broker_sees_replies_of_one_size(sit
                 status = await devices.submit(sealed(owner, content), content.ack_key)
                 assert status == (0 if kind is None else kind.value)
             content = full.content()
-            assert await devices.submit(sealed(full, content), content.ack_key) == Kind.WINDOW_FULL.value
+            assert (
+                await devices.submit(sealed(full, content), content.ack_key)
+                == Kind.WINDOW_FULL.value
+            )
             readable = len(cases) + 1
             good = published.frame()
             unreadable = [
                 good[:-1] + bytes((good[-1] ^ 1,)),  # does not open
                 secrets.token_bytes(512),  # names no key
-                b"\x01\x01\x00" + published.hop.config.key_id.raw + secrets.token_bytes(501),  # names one, and is noise
+                b"\x01\x01\x00"
+                + published.hop.config.key_id.raw
+                + secrets.token_bytes(501),  # names one, and is noise
                 secrets.token_bytes(32 * 1024),
             ]
             for frame in unreadable:
@@ -205,7 +237,9 @@ async def test_the_sender_learns_why_and_the_broker_sees_replies_of_one_size(sit
 
 
 def publish_lengths(data: bytes, protocol: str) -> list[int]:
-    """Remaining lengths of the PUBLISH packets in a client's stream (MQTT 5 sections 2.1 and 3.3), which begins between two packets."""
+    """Remaining lengths of the PUBLISH packets in a client's stream (MQTT 5 sections 2.1 and 3.3),
+    which begins between two packets.
+    """
     found, at = [], 0
     while at < len(data):
         kind, at = data[at] >> 4, at + 1
@@ -225,18 +259,26 @@ def publish_lengths(data: bytes, protocol: str) -> list[int]:
 
 
 async def test_what_is_no_frame_gets_no_reply_and_is_counted(site: Site) -> None:
-    """Odd sizes, a topic that names no reply, too large, retained. Planted: a reply to any of them -> more payloads come, fails."""
+    """Odd sizes, a topic that names no reply, too large, retained. Planted: a reply to any of them
+    -> more payloads come, fails.
+    """
     published = site.world.publish()
     async with site.devices() as devices:
         stored = published.content()
-        await devices.publish(sealed(published, stored), retain=True)  # before the shuffler listens: the broker hands it over later
+        await devices.publish(
+            sealed(published, stored), retain=True
+        )  # before the shuffler listens: the broker hands it over later
         await site.start()
         await site.ready()
         for payload in (b"", b"x", bytes(511), bytes(LIMITS.frame_sizes[-1] - 1)):
             await devices.publish(payload)
         await devices.publish(bytes(LIMITS.frame_sizes[-1] + 1))
-        await devices.publish(published.frame(), topic=f"shoal/v1/up/{tag_of(site.world.shuffler.public)}/nobody")
-        await devices.publish(published.frame(), topic=up_topic(tag_of(bytes(32)), devices.reply))  # another shuffler's
+        await devices.publish(
+            published.frame(), topic=f"shoal/v1/up/{tag_of(site.world.shuffler.public)}/nobody"
+        )
+        await devices.publish(
+            published.frame(), topic=up_topic(tag_of(bytes(32)), devices.reply)
+        )  # another shuffler's
         content = published.content()
         assert await devices.submit(sealed(published, content), content.ack_key) == 0
         assert len(devices.payloads) == 1
@@ -245,7 +287,9 @@ async def test_what_is_no_frame_gets_no_reply_and_is_counted(site: Site) -> None
         metrics = await site.get("/metrics")
         assert 'shoal_shuffler_mqtt_dropped_total{reason="odd"} 5.0' in metrics
         assert "shoal_shuffler_mqtt_connected 1.0" in metrics
-        assert await site.delivered() == []  # one report, fewer than min_batch: the retained one was not taken
+        assert (
+            await site.delivered() == []
+        )  # one report, fewer than min_batch: the retained one was not taken
         record = site.shuffler.store.record(WindowId(published.task_id, 0))
         assert record is not None
         assert record.reports == 1
@@ -253,7 +297,8 @@ async def test_what_is_no_frame_gets_no_reply_and_is_counted(site: Site) -> None
 
 
 async def test_a_broker_that_dies_and_comes_back(site: Site) -> None:
-    """Killed under load, twice: gRPC is served meanwhile and readiness says why; what was acknowledged is there once.
+    """Killed under load, twice: gRPC is served meanwhile and readiness says why; what was
+    acknowledged is there once.
 
     Planted: answering before the commit, or not subscribing again -> this fails.
     """
@@ -264,11 +309,16 @@ async def test_a_broker_that_dies_and_comes_back(site: Site) -> None:
     frames = [sealed(published, content) for content in contents]
     async with site.devices() as devices:
         await site.ready()
-        under_way = [asyncio.create_task(devices.submit(f, c.ack_key, 0.5)) for f, c in zip(frames[:-1], contents, strict=False)]
+        under_way = [
+            asyncio.create_task(devices.submit(f, c.ack_key, 0.5))
+            for f, c in zip(frames[:-1], contents, strict=False)
+        ]
         for _ in range(2):
             await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
             await site.broker.kill()
-            reason = site.broker_trouble(await site.until(lambda text: site.broker_trouble(text) is not None, "/status"))
+            reason = site.broker_trouble(
+                await site.until(lambda text: site.broker_trouble(text) is not None, "/status")
+            )
             assert reason is not None
             assert await site.get("/readyz") == "ready\n"
             assert reason.startswith("frames are taken over gRPC alone: ")
@@ -286,7 +336,9 @@ async def test_a_shuffler_starts_and_stops_without_its_broker(site: Site) -> Non
     await site.broker.kill()
     await site.start()
     await site.by_call(published.frame())
-    assert str(site.broker_trouble(await site.get("/status"))).startswith("frames are taken over gRPC alone: ")
+    assert str(site.broker_trouble(await site.get("/status"))).startswith(
+        "frames are taken over gRPC alone: "
+    )
     async with asyncio.timeout(LIMITS.drain_s):
         await site.stop()
     site.channel = None
@@ -302,7 +354,8 @@ async def test_a_disabled_table_is_no_table(site: Site) -> None:
 
 
 async def test_a_disk_that_fails_costs_no_report(site: Site) -> None:
-    """The commit of a group fails: its devices read that and come again, or get no reply and come again; each is stored once.
+    """The commit of a group fails: its devices read that and come again, or get no reply and come
+    again; each is stored once.
 
     Planted: an acceptance before the commit -> this fails.
     """
@@ -311,9 +364,16 @@ async def test_a_disk_that_fails_costs_no_report(site: Site) -> None:
     contents = [published.content() for _ in range(30)]
     async with site.devices() as devices:
         await site.ready()
-        for number, point in enumerate(("writer.append=eio@1", "writer.answer=eio@1", "inbox.commit=enospc@1")):
+        for number, point in enumerate(
+            ("writer.append=eio@1", "writer.answer=eio@1", "inbox.commit=enospc@1")
+        ):
             failpoints.arm(point)
-            await asyncio.gather(*(until_stored(devices, sealed(published, one), one.ack_key) for one in contents[number::3]))
+            await asyncio.gather(
+                *(
+                    until_stored(devices, sealed(published, one), one.ack_key)
+                    for one in contents[number::3]
+                )
+            )
             failpoints.arm("")
     assert await site.delivered() == sorted(content.sealed[0] for content in contents)
 
@@ -324,12 +384,15 @@ async def until_stored(devices: Devices, frame: bytes, ack_key: bytes) -> None:
 
 
 async def test_a_flood_on_the_topic_does_not_starve_calls(site: Site) -> None:
-    """Thousands of frames in one go: calls are answered while the flood is still being worked on, and afterwards the bridge serves as
-    before. Planted: opening everything that waits in one turn of the loop -> no call comes through before, fails.
+    """Thousands of frames in one go: calls are answered while the flood is still being worked on,
+    and afterwards the bridge serves as before. Planted: opening everything that waits in one turn
+    of the loop -> no call comes through before, fails.
     """
     published = site.world.publish()
     await site.start()
-    noise = bytes((1, 1, 0)) + published.hop.config.key_id.raw + secrets.token_bytes(501)  # costs an opening each
+    noise = (
+        bytes((1, 1, 0)) + published.hop.config.key_id.raw + secrets.token_bytes(501)
+    )  # costs an opening each
     flood = [noise[:-2] + number.to_bytes(2, "big") for number in range(size(1_500, 3_000))]
     async with site.devices() as devices, site.devices() as other:
         await site.ready()
@@ -351,7 +414,9 @@ async def publish_all(devices: Devices, frames: list[bytes]) -> None:
         await asyncio.gather(*(devices.publish(frame) for frame in frames[at : at + 200]))
 
 
-async def test_nothing_of_a_message_is_written_down(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_of_a_message_is_written_down(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     """Reply ids, frames and ack keys: not on disk, in logs, or in metrics; with failures forced.
 
     Planted: a topic in a log line -> this fails.
@@ -366,7 +431,8 @@ async def test_nothing_of_a_message_is_written_down(site: Site, caplog: pytest.L
         failpoints.arm("writer.append=eio@1")
         await devices.publish(frame)
         async with asyncio.timeout(PATIENCE_S):
-            while "could not be taken" not in caplog.text:  # noqa: ASYNC110 - another thread's doing
+            # another thread's doing
+            while "could not be taken" not in caplog.text:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         failpoints.arm("")
         assert await devices.submit(frame, content.ack_key) == 0
@@ -378,7 +444,12 @@ async def test_nothing_of_a_message_is_written_down(site: Site, caplog: pytest.L
         disk = b"".join(path.read_bytes() for path in sorted(site.world.data_dir.iterdir()))
         metrics = generate_latest(site.shuffler.registry)
         for where in (disk, caplog.text.encode(), metrics):
-            for secret in (bytes.fromhex(devices.reply), content.ack_key, frame[11:43], content.ack_key[:8]):
+            for secret in (
+                bytes.fromhex(devices.reply),
+                content.ack_key,
+                frame[11:43],
+                content.ack_key[:8],
+            ):
                 assert secret not in where
                 assert secret.hex().encode() not in where
             assert b"shoal/v1/up" not in where
@@ -394,15 +465,27 @@ async def test_tls_and_a_password(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o600)
     async with Broker(username="shuffler", password="correct horse") as broker:
-        keys = {**table(broker.settings), "insecure": False, "ca": "broker-ca.pem", "username": "shuffler"}
-        right, wrong = (world.config(mqtt={**keys, "password_file": name}) for name in ("password", "wrong"))
-        async with Shuffler(right, clock=FakeClock(START + 10)), Devices(broker.settings, world.shuffler.public) as devices:
+        keys = {
+            **table(broker.settings),
+            "insecure": False,
+            "ca": "broker-ca.pem",
+            "username": "shuffler",
+        }
+        right, wrong = (
+            world.config(mqtt={**keys, "password_file": name}) for name in ("password", "wrong")
+        )
+        async with (
+            Shuffler(right, clock=FakeClock(START + 10)),
+            Devices(broker.settings, world.shuffler.public) as devices,
+        ):
             content = published.content()
             assert await devices.submit(sealed(published, content), content.ack_key, 0.5) == 0
         async with Shuffler(wrong, clock=FakeClock(START + 10)) as shuffler:
             site = Site(tmp_path / "unused", broker)
             site.shuffler = shuffler
-            assert "username and password" in await site.until(lambda text: "refuses" in text, "/status")
+            assert "username and password" in await site.until(
+                lambda text: "refuses" in text, "/status"
+            )
 
 
 async def test_a_broker_that_is_wrongly_configured_refuses_to_start(tmp_path: Path) -> None:
@@ -412,7 +495,10 @@ async def test_a_broker_that_is_wrongly_configured_refuses_to_start(tmp_path: Pa
     for keys, kind in (
         ({"broker": "broker.example.org:1883", "insecure": True}, Kind.CONFIG),
         ({"broker": "127.0.0.1:1883", "ca": "none.pem"}, Kind.KEY_FILE),
-        ({"broker": "127.0.0.1:1883", "ca": "ca.pem", "username": "x", "password_file": "none"}, Kind.KEY_FILE),
+        (
+            {"broker": "127.0.0.1:1883", "ca": "ca.pem", "username": "x", "password_file": "none"},
+            Kind.KEY_FILE,
+        ),
     ):
         with pytest.raises(ShoalError) as refused:
             async with Shuffler(world.config(mqtt=keys), clock=FakeClock(START)):

@@ -1,4 +1,6 @@
-"""A window that the analyzer can't open: refused at the shuffler, told in its directory, and taken once it can be."""
+"""A window that the analyzer can't open: refused at the shuffler, told in its directory, and taken
+once it can be.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,20 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.feeds.grpc_feed import GrpcFeed
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.protos import submit_pb2
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.service import Shuffler
-from tests.shuffler_world import CA, START, AnalyzerEnd, World, submit, submit_batch
+from tests.worlds.shuffler import CA, START, AnalyzerEnd, World, submit, submit_batch
 
 
 async def test_nothing_is_taken_that_could_not_be_opened(tmp_path: Path) -> None:
-    """Alone and in a batch, where an authentic receipt says the same; the other task goes on; the same bytes are taken later.
+    """Alone and in a batch, where an authentic receipt says the same; the other task goes on; the
+    same bytes are taken later.
 
-    Planted: ``paused`` not given to the ingress, to the directory -> acknowledged, or not told: fails.
+    Planted: ``paused`` not given to the ingress, to the directory -> acknowledged, or not told:
+    fails.
     """
     world, clock, told = World(tmp_path), FakeClock(START + 10), list[object]()
     bad, good = world.publish(name="bad"), world.publish(name="good")
@@ -29,12 +33,20 @@ async def test_nothing_is_taken_that_could_not_be_opened(tmp_path: Path) -> None
         await shuffler.serving.look()
         own = f"127.0.0.1:{shuffler.port}"
         channel = build_channel(own, CA.cert_pem)
-        feed = GrpcFeed(own, CA.cert_pem, lambda *_: None, every_s=60.0, pause=lambda _, paused: told.append(paused))
+        feed = GrpcFeed(
+            own,
+            CA.cert_pem,
+            lambda *_: None,
+            every_s=60.0,
+            pause=lambda _, paused: told.append(paused),
+        )
         frame, other = bad.frame(), good.frame()
         with pytest.raises(ShoalError) as refused:
             await call(channel, "/shoal.v1.Ingress/Submit", submit(frame), 10)
         assert refused.value.kind is Kind.UNAVAILABLE
-        answer = await call(channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch([frame, other]), 10)
+        answer = await call(
+            channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch([frame, other]), 10
+        )
         statuses = [one.status for one in submit_pb2.SubmitBatchReply.FromString(answer).receipts]
         assert statuses == [Kind.UNAVAILABLE.value, 0]
         await feed.once(30.0)

@@ -1,4 +1,6 @@
-"""The commands of README, docs/AGENT.md and docs/LOAD.md, run as they stand: what a newcomer types works."""
+"""The commands of README, docs/AGENT.md and docs/LOAD.md, run as they stand: what a newcomer types
+works.
+"""
 
 from __future__ import annotations
 
@@ -14,40 +16,61 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.demo.processes import free_port
-from tests.broker import mosquitto
 from tests.sizes import size
+from tests.worlds.broker import mosquitto
 
 ROOT = Path(__file__).resolve().parents[2]
-_BROKER = "## Over an MQTT broker"  # the README's section that wants one; the two other pages go on from it
-PAGES = ("AGENT", "LOAD")[: size(0, 2)]  # what a newcomer reads next: they go on from the README, at full size alone
+# the README's section that wants one; the two other pages go on from it
+_BROKER = "## Over an MQTT broker"
+PAGES = ("AGENT", "LOAD")[
+    : size(0, 2)
+]  # what a newcomer reads next: they go on from the README, at full size alone
 _PORTS = ("7443", "7444", "7445", "7446", "8883")
 DEVICES = size(2_500, 10_500)  # a batch of the README's 10,500 takes a third of the whole test
-# At the end the services are stopped as an operator would stop them, and must say that they stopped cleanly.
+# At the end the services are stopped as an operator would stop them, and must say that they stopped
+# cleanly.
 _CLOSING = "\nkill $(jobs -p)\nwait\n"
 
 
 def _blocks(text: str) -> list[str]:
-    """The commands and the programs of a page, in their order; a program as the command that runs it."""
+    """The commands and the programs of a page, in their order; a program as the command that runs
+    it.
+    """
     found = re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL)
-    return [block if kind == "sh" else f"python - <<'PROGRAM'\n{block}PROGRAM\n" for kind, block in found]
+    return [
+        block if kind == "sh" else f"python - <<'PROGRAM'\n{block}PROGRAM\n"
+        for kind, block in found
+    ]
 
 
 def _commands(broker: bool) -> str:
-    """All ``sh`` and ``python`` blocks in order, one script. Without a broker: those that want none."""
+    """All ``sh`` and ``python`` blocks in order, one script. Without a broker: those that want
+    none.
+    """
     readme = (ROOT / "README.md").read_text()
     before, after = readme.split(_BROKER)
     if not broker:
         return "\n".join(_blocks(before))
-    return "\n".join([*_blocks(before), *_blocks(after), *(one for name in PAGES for one in _blocks(_page(name)))])
+    return "\n".join(
+        [
+            *_blocks(before),
+            *_blocks(after),
+            *(one for name in PAGES for one in _blocks(_page(name))),
+        ]
+    )
 
 
 def _smaller(script: str) -> str:
-    """A batch that DEVICES fill, and the load that fills it. Planted: one of the two alone -> the load waits for a full batch."""
+    """A batch that DEVICES fill, and the load that fills it. Planted: one of the two alone -> the
+    load waits for a full batch.
+    """
     if DEVICES == 10_500:
         return script
     assert script.count("max_batch=10500") == 1 + ("chronic-illness" in script)
     assert script.count("--devices 10500") == 1
-    script = script.replace("max_batch=10500", f"max_batch={DEVICES} --set min_batch={DEVICES - 500}")
+    script = script.replace(
+        "max_batch=10500", f"max_batch={DEVICES} --set min_batch={DEVICES - 500}"
+    )
     return script.replace("--devices 10500", f"--devices {DEVICES}")
 
 
@@ -56,16 +79,26 @@ def _page(name: str) -> str:
 
 
 def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
-    """Ports are replaced by free ones; everything else runs as printed, with ``set -e``; but at reduced counts a batch is smaller. Where
-    mosquitto is not installed the part about a broker is left out.
+    """Ports are replaced by free ones; everything else runs as printed, with ``set -e``; but at
+    reduced counts a batch is smaller. Where mosquitto is not installed the part about a broker is
+    left out.
 
-    Planted: the device's question asked in a window that the load has filled -> it is refused, and this fails; a renamed option; no
-    [mqtt] in the shuffler's configuration; a max_batch in docs/LOAD.md that the load does not fill -> fails.
+    Planted: the device's question asked in a window that the load has filled -> it is refused, and
+    this fails; a renamed option; no [mqtt] in the shuffler's configuration; a max_batch in
+    docs/LOAD.md that the load does not fill -> fails.
     """
     broker = mosquitto()
     ports = {port: str(free_port()) for port in _PORTS}
-    script = re.sub("|".join(_PORTS), lambda found: ports[found[0]], _smaller(_commands(broker is not None)))
-    path = ":".join([str(Path(sys.executable).parent), os.environ["PATH"], *([str(Path(broker).parent)] if broker else [])])
+    script = re.sub(
+        "|".join(_PORTS), lambda found: ports[found[0]], _smaller(_commands(broker is not None))
+    )
+    path = ":".join(
+        [
+            str(Path(sys.executable).parent),
+            os.environ["PATH"],
+            *([str(Path(broker).parent)] if broker else []),
+        ]
+    )
     environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
     with (tmp_path / "screen").open("wb") as screen:
         # Into a file: services that a failing script leaves behind would hold a pipe open for ever.
@@ -85,7 +118,9 @@ def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
                 os.killpg(run.pid, signal.SIGKILL)
             run.wait()
     output = (tmp_path / "screen").read_text()
-    assert run.returncode == 0, output + "".join(path.read_text() for path in tmp_path.glob("*.log"))
+    assert run.returncode == 0, output + "".join(
+        path.read_text() for path in tmp_path.glob("*.log")
+    )
     assert "Traceback" not in output
     assert (tmp_path / "report.html").stat().st_size > 5_000
     assert f"{DEVICES:,}" in output
@@ -98,7 +133,9 @@ def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
 
 
 def _check_broker(folder: Path, output: str) -> None:
-    """What the README and the two pages promise of a device that is reached through a broker, and of a load."""
+    """What the README and the two pages promise of a device that is reached through a broker, and
+    of a load.
+    """
     assert re.search(r"outcome task chronic-illness \([0-9a-f]{8}\) window 0: state acked", output)
     assert "acknowledged with the same bytes" in output
     if not PAGES:
@@ -109,13 +146,27 @@ def _check_broker(folder: Path, output: str) -> None:
     ledger = json.loads((folder / "ledger.json").read_text())
     assert ledger["verified"] is True
     reported = [one for one in ledger["entries"] if one["event"] == "reported"]
-    assert [(one["details"]["source"], one["details"]["memoized"]) for one in reported] == [("json", "new")]
+    assert [(one["details"]["source"], one["details"]["memoized"]) for one in reported] == [
+        ("json", "new")
+    ]
 
 
 @pytest.mark.parametrize("name", ["AGENT", "LOAD"])
 def test_the_pages_name_commands_that_exist(name: str) -> None:
     """Planted: ``shoal agent ledgers`` in a table -> this fails."""
-    known = {"agent": {"run", "report", "flush", "status", "explain", "consent", "ledger", "budget", "memory"}}
+    known = {
+        "agent": {
+            "run",
+            "report",
+            "flush",
+            "status",
+            "explain",
+            "consent",
+            "ledger",
+            "budget",
+            "memory",
+        }
+    }
     known |= {
         "task": {"new", "lint", "sign", "publish", "show"},
         "keys": {"hpke", "schedule"},
@@ -125,4 +176,6 @@ def test_the_pages_name_commands_that_exist(name: str) -> None:
     }
     for group, command in re.findall(r"\bshoal (\w+)(?: ([a-z]+))?", _page(name)):
         assert group in known
-        assert not known[group] or not command or command in known[group], f"shoal {group} {command}"
+        assert not known[group] or not command or command in known[group], (
+            f"shoal {group} {command}"
+        )

@@ -1,4 +1,6 @@
-"""Secure aggregation end to end: real services on real sockets, devices that come, go and come back."""
+"""Secure aggregation end to end: real services on real sockets, devices that come, go and come
+back.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from shoal.clients.rounds import RoundOutcome, RoundState
-from shoal.clients.rounds_ledger import MemoryLedger, Standing
+from shoal.clients.memory.rounds_ledger import MemoryLedger, Standing
+from shoal.clients.rounds.participation import RoundOutcome, RoundState
 from shoal.crypto.secagg.exchange import open_reply, open_request
 from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
-from tests.rounds_world import Running, Wire, World, running, total
 from tests.sizes import size
+from tests.worlds.rounds import Running, Wire, World, running, total
 
 
 @pytest.fixture
@@ -35,16 +37,20 @@ def summed(one: Running, window: int = 0) -> list[tuple[int, list[int]]]:
     return sorted((stored.survivors, stored.vector.tolist()) for stored in one.sums(window))
 
 
-# --- what a round is for ----------------------------------------------------------------------------------------------
+# --- what a round is for
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
 async def test_the_sum_of_a_round_is_exact(tmp_path: Path, mode: Mode) -> None:
-    """Every coordinate, with the right number of devices, on the analyzer's disk before any device hears that it is done.
+    """Every coordinate, with the right number of devices, on the analyzer's disk before any device
+    hears that it is done.
 
     Planted: the analyzer answers before it stores (Rounds._unmask) -> the sum is missing here.
     """
-    world = World(tmp_path, devices=size(14, 60), mode=mode, honest_ppm=990_000, dropout_ppm=100_000)
+    world = World(
+        tmp_path, devices=size(14, 60), mode=mode, honest_ppm=990_000, dropout_ppm=100_000
+    )
     devices = world.devices(size(14, 60))
     async with running(world) as one:
         outcomes = await asyncio.gather(*one.begin(devices))
@@ -58,17 +64,23 @@ async def test_the_sum_of_a_round_is_exact(tmp_path: Path, mode: Mode) -> None:
 
 
 async def test_devices_may_be_lost_at_every_stage(tmp_path: Path) -> None:
-    """One after it joined, one after it shared, one after it checked, one in the middle of its upload, one after it: the last one is in
-    the sum, the rest is not.
+    """One after it joined, one after it shared, one after it checked, one in the middle of its
+    upload, one after it: the last one is in the sum, the rest is not.
 
-    Planted: vectors that are not complete delivered with the rest -> the spool refuses to hand them out, and the round has no end.
+    Planted: vectors that are not complete delivered with the rest -> the spool refuses to hand them
+    out, and the round has no end.
     """
-    world = World(tmp_path, devices=14, survivors_min=8, dropout_ppm=400_000, dimension=70_000)  # two chunks of a vector
+    world = World(
+        tmp_path, devices=14, survivors_min=8, dropout_ppm=400_000, dimension=70_000
+    )  # two chunks of a vector
     devices = world.devices(14)
     stops = [("join", True), ("shares", True), ("check", True), ("upload", True), ("unmask", False)]
     async with running(world) as one:
         wires = [Wire(one.transport(), world, kind, after=after) for kind, after in stops]
-        lost = [asyncio.create_task(one.take_part(device, wire)) for device, wire in zip(devices, wires, strict=False)]
+        lost = [
+            asyncio.create_task(one.take_part(device, wire))
+            for device, wire in zip(devices, wires, strict=False)
+        ]
         rest = one.begin(devices[5:])
         await one.until(lambda: one.counts().get("shared") == 13)
         await one.advance(61)
@@ -83,14 +95,20 @@ async def test_devices_may_be_lost_at_every_stage(tmp_path: Path) -> None:
         assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
         assert summed(one) == [(10, total(devices[4:]))]
         await end(lost)
-    lost_standings = [[answer.standing for answer in device.ledger.answers()] for device in devices[:5]]
+    lost_standings = [
+        [answer.standing for answer in device.ledger.answers()] for device in devices[:5]
+    ]
     assert lost_standings == [[], [], [], [Standing.LOST], [Standing.LOST]]
 
 
-async def test_a_device_that_lost_its_seat_learns_it_and_may_join_the_next_round(tmp_path: Path) -> None:
-    """Its process died before its vector was sent: the seat is gone when the others go on, the window is not.
+async def test_a_device_that_lost_its_seat_learns_it_and_may_join_the_next_round(
+    tmp_path: Path,
+) -> None:
+    """Its process died before its vector was sent: the seat is gone when the others go on, the
+    window is not.
 
-    Planted: a seat is held until its round ends -> TOO_EARLY for ever, and the second cohort never begins.
+    Planted: a seat is held until its round ends -> TOO_EARLY for ever, and the second cohort never
+    begins.
     """
     world = World(tmp_path, devices=8, cohort_min=7, survivors_min=5)
     devices = world.devices(8)
@@ -110,7 +128,9 @@ async def test_a_device_that_lost_its_seat_learns_it_and_may_join_the_next_round
 
 
 async def test_cohorts_go_on_beside_one_another(tmp_path: Path) -> None:
-    """A round that waits for a slow device does not keep the next cohort from starting, or from ending first."""
+    """A round that waits for a slow device does not keep the next cohort from starting, or from
+    ending first.
+    """
     world = World(tmp_path, devices=6, survivors_min=4)
     early, late = world.devices(6), world.devices(6)
     async with running(world) as one:
@@ -118,7 +138,9 @@ async def test_cohorts_go_on_beside_one_another(tmp_path: Path) -> None:
         held = asyncio.create_task(one.take_part(early[0], slow))
         first = one.begin(early[1:])
         await one.until(lambda: one.counts().get("answered") == 5)
-        assert {outcome.state for outcome in await asyncio.gather(*one.begin(late))} == {RoundState.COUNTED}
+        assert {outcome.state for outcome in await asyncio.gather(*one.begin(late))} == {
+            RoundState.COUNTED
+        }
         assert summed(one) == [(6, total(late))]
         await one.advance(61)
         assert {outcome.state for outcome in await asyncio.gather(*first)} == {RoundState.COUNTED}
@@ -126,7 +148,8 @@ async def test_cohorts_go_on_beside_one_another(tmp_path: Path) -> None:
         await end([held])
 
 
-# --- rounds that end without a sum ------------------------------------------------------------------------------------
+# --- rounds that end without a sum
+# ------------------------------------------------------------------------------------
 
 
 async def test_too_few_devices_are_told_so_and_have_the_window_still(two: Running) -> None:
@@ -136,7 +159,11 @@ async def test_too_few_devices_are_told_so_and_have_the_window_still(two: Runnin
     await two.until(lambda: two.counts().get("joined") == 3)
     await two.advance(31)
     for outcome in await asyncio.gather(*tasks):
-        assert (outcome.state, outcome.kind, outcome.charged) == (RoundState.ABORTED, Kind.ABORTED, False)
+        assert (outcome.state, outcome.kind, outcome.charged) == (
+            RoundState.ABORTED,
+            Kind.ABORTED,
+            False,
+        )
         assert "too few devices joined" in outcome.message
     outcomes = await asyncio.gather(*two.begin([*few, *world.devices(9)]))
     assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
@@ -144,17 +171,26 @@ async def test_too_few_devices_are_told_so_and_have_the_window_still(two: Runnin
 
 
 async def test_too_few_vectors_abort_and_charge_those_who_sent(tmp_path: Path) -> None:
-    """A device whose vector was complete has answered, round or no round: a second vector would show the difference of both noises."""
+    """A device whose vector was complete has answered, round or no round: a second vector would
+    show the difference of both noises.
+    """
     world = World(tmp_path, devices=8, survivors_min=7)
     devices = world.devices(8)
     async with running(world) as one:
         wires = [Wire(one.transport(), world, "upload") for _ in range(2)]
-        lost = [asyncio.create_task(one.take_part(device, wire)) for device, wire in zip(devices, wires, strict=False)]
+        lost = [
+            asyncio.create_task(one.take_part(device, wire))
+            for device, wire in zip(devices, wires, strict=False)
+        ]
         rest = one.begin(devices[2:])
         await one.until(lambda: one.counts().get("uploaded") == 6)
         await one.advance(121)
         for outcome in await asyncio.gather(*rest):
-            assert (outcome.state, outcome.kind, outcome.charged) == (RoundState.ABORTED, Kind.ABORTED, True)
+            assert (outcome.state, outcome.kind, outcome.charged) == (
+                RoundState.ABORTED,
+                Kind.ABORTED,
+                True,
+            )
             assert "too few vectors came" in outcome.message
         assert one.sums() == []
         await end(lost)
@@ -163,11 +199,19 @@ async def test_too_few_vectors_abort_and_charge_those_who_sent(tmp_path: Path) -
         assert refused.value.kind is Kind.CONFLICT
         devices[2].ledger = MemoryLedger()  # a device that forgot: the shuffler has not
         outcome = await one.take_part(devices[2])
-        assert (outcome.state, outcome.kind, outcome.charged) == (RoundState.NONE, Kind.CONFLICT, False)
+        assert (outcome.state, outcome.kind, outcome.charged) == (
+            RoundState.NONE,
+            Kind.CONFLICT,
+            False,
+        )
 
 
-async def test_a_shuffler_that_restarts_aborts_and_the_next_round_takes_everybody_who_sent_nothing(tmp_path: Path) -> None:
-    """Planted: unknown sessions answered NOT_FOUND instead of ABORTED -> the outcome's kind is another."""
+async def test_a_shuffler_that_restarts_aborts_and_the_next_round_takes_everybody_who_sent_nothing(
+    tmp_path: Path,
+) -> None:
+    """Planted: unknown sessions answered NOT_FOUND instead of ABORTED -> the outcome's kind is
+    another.
+    """
     world = World(tmp_path, devices=8, survivors_min=6)
     devices = world.devices(8)
     async with running(world) as one:
@@ -180,17 +224,26 @@ async def test_a_shuffler_that_restarts_aborts_and_the_next_round_takes_everybod
         await one.stop("shuffler")
         await one.start_shuffler(port)
         for outcome in await asyncio.gather(*tasks):
-            assert (outcome.state, outcome.kind, outcome.charged) == (RoundState.ABORTED, Kind.ABORTED, False)
+            assert (outcome.state, outcome.kind, outcome.charged) == (
+                RoundState.ABORTED,
+                Kind.ABORTED,
+                False,
+            )
             assert "a service restarted" in outcome.message
         await end([silent])
         outcomes = await asyncio.gather(*one.begin(devices))
         assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
         assert summed(one) == [(8, total(devices))]
-        assert one.analyzer._rounds.ended == {"a service restarted": 1, "done": 1}  # told by the shuffler as it stopped
+        assert one.analyzer._rounds.ended == {
+            "a service restarted": 1,
+            "done": 1,
+        }  # told by the shuffler as it stopped
 
 
 async def test_who_answered_is_remembered_over_a_restart(tmp_path: Path) -> None:
-    """Complete vectors of a round that a restart ended. Planted: admissions in memory -> the device gets a second seat."""
+    """Complete vectors of a round that a restart ended. Planted: admissions in memory -> the device
+    gets a second seat.
+    """
     world = World(tmp_path, devices=8, survivors_min=6)
     devices = world.devices(8)
     async with running(world) as one:
@@ -236,11 +289,14 @@ async def test_an_analyzer_that_restarts_aborts_and_the_next_round_works(tmp_pat
         assert summed(one) == [(8, total(fresh))]
 
 
-# --- networks that lose and repeat ------------------------------------------------------------------------------------
+# --- networks that lose and repeat
+# ------------------------------------------------------------------------------------
 
 
 class Flaky:
-    """An analyzer behind a bad line: every call fails twice before it arrives, and its first answer is lost."""
+    """An analyzer behind a bad line: every call fails twice before it arrives, and its first answer
+    is lost.
+    """
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -259,9 +315,13 @@ class Flaky:
         return call
 
 
-async def test_an_analyzer_that_is_away_for_a_moment_ends_no_round(two: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call of the shuffler's fails, is repeated, and says the same. Planted: no retry -> "the analyzer cannot be reached"."""
-    monkeypatch.setattr("shoal.shuffler.live_round._FIRST_PAUSE_S", 0.01)
+async def test_an_analyzer_that_is_away_for_a_moment_ends_no_round(
+    two: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call of the shuffler's fails, is repeated, and says the same. Planted: no retry -> "the
+    analyzer cannot be reached".
+    """
+    monkeypatch.setattr("shoal.shuffler.rounds.live_round._FIRST_PAUSE_S", 0.01)
     flaky = two.rounds._collection = Flaky(two.rounds._collection)  # type: ignore[assignment]
     devices = two.world.devices(12)
     outcomes = await asyncio.gather(*two.begin(devices))
@@ -272,12 +332,16 @@ async def test_an_analyzer_that_is_away_for_a_moment_ends_no_round(two: Running,
 
 
 async def test_every_frame_twice_changes_nothing(tmp_path: Path) -> None:
-    """A retry, or somebody who replays. Planted: a piece of a vector that came before refused (VectorSpool.write) -> INVALID."""
+    """A retry, or somebody who replays. Planted: a piece of a vector that came before refused
+    (VectorSpool.write) -> INVALID.
+    """
     world = World(tmp_path, dimension=70_000)  # two pieces
     devices = world.devices(12)
     async with running(world) as one:
         wires = [Wire(one.transport(), world, twice=True) for _ in devices]
-        outcomes = await asyncio.gather(*(one.take_part(device, wire) for device, wire in zip(devices, wires, strict=True)))
+        outcomes = await asyncio.gather(
+            *(one.take_part(device, wire) for device, wire in zip(devices, wires, strict=True))
+        )
         assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
         assert summed(one) == [(12, total(devices))]
     for wire in wires:
@@ -286,9 +350,11 @@ async def test_every_frame_twice_changes_nothing(tmp_path: Path) -> None:
 
 
 async def test_frames_replayed_after_the_round_find_it_over(two: Running) -> None:
-    """Old frames of every kind, sent again by somebody who kept them: nobody gets a seat, a share or another answer by it.
+    """Old frames of every kind, sent again by somebody who kept them: nobody gets a seat, a share
+    or another answer by it.
 
-    Planted: steps of an ended round judged like others (Rounds._step) -> a device whose last answer was lost is told that it is late.
+    Planted: steps of an ended round judged like others (Rounds._step) -> a device whose last answer
+    was lost is told that it is late.
     """
     devices = two.world.devices(12)
     wire = Wire(two.transport(), two.world)
@@ -297,9 +363,15 @@ async def test_frames_replayed_after_the_round_find_it_over(two: Running) -> Non
     before = two.rounds.ended.copy(), summed(two)
     for frame in wire.frames:
         data, key = open_request(two.world.published.hop, frame)
-        answer = pairwise_pb2.Answer.FromString(open_reply(key, await wire.inner.exchange(frame, 5.0)))
+        answer = pairwise_pb2.Answer.FromString(
+            open_reply(key, await wire.inner.exchange(frame, 5.0))
+        )
         kind = pairwise_pb2.Step.FromString(data).WhichOneof("step")
-        assert answer.phase in {pairwise_pb2.PHASE_DONE, pairwise_pb2.PHASE_NONE, pairwise_pb2.PHASE_JOIN}, kind
+        assert answer.phase in {
+            pairwise_pb2.PHASE_DONE,
+            pairwise_pb2.PHASE_NONE,
+            pairwise_pb2.PHASE_JOIN,
+        }, kind
         assert not answer.HasField("commit")
         assert not answer.HasField("roster")
     assert (two.rounds.ended, summed(two)) == before

@@ -1,4 +1,6 @@
-"""Agents that answer a vector task: their owners' policy, their certificate on disk, one vector per window whatever happens."""
+"""Agents that answer a vector task: their owners' policy, their certificate on disk, one vector per
+window whatever happens.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,18 @@ import pytest
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig, EnrolmentFiles
 from shoal.clients.core import State
-from shoal.clients.ledger import Event
-from shoal.clients.policy import Policy
-from shoal.clients.rounds import RoundState
-from shoal.clients.rounds_agent import TAKEN, RoundsAgent
-from shoal.clients.rounds_ledger import SqliteLedger
-from shoal.clients.rounds_transport import GrpcRoundTransport, RoundTransport
-from shoal.clock import DeviceClock, FakeClock
+from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.rounds_ledger import SqliteLedger
+from shoal.clients.owner.policy import Policy
+from shoal.clients.rounds.agent import TAKEN, RoundsAgent
+from shoal.clients.rounds.participation import RoundState
+from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundTransport
+from shoal.clocks.clock import DeviceClock, FakeClock
 from shoal.crypto import keyfiles
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
-from tests.rounds_world import Device, Running, Wire, World, brief, running
-from tests.shuffler_world import CA
+from tests.worlds.rounds import Device, Running, Wire, World, brief, running
+from tests.worlds.shuffler import CA
 
 NAME = "weights"
 
@@ -42,19 +44,35 @@ def config(one: Running, folder: Path, device: Device, **changes: object) -> Age
     shutil.copytree(one.world.shuffler.tasks_dir, folder / "tasks")
     (folder / "device.cert").write_bytes(device.identity.certificate)
     keyfiles.save_signing_key(folder / "device.key", device.identity.key)
-    policy = Policy(frozenset({one.world.shuffler.authority.public}), 60.0, 2, {"testing": "allowed"}, sums_if_apart=True)
+    policy = Policy(
+        frozenset({one.world.shuffler.authority.public}),
+        60.0,
+        2,
+        {"testing": "allowed"},
+        sums_if_apart=True,
+    )
     made = AgentConfig(
-        folder / "tasks", folder / "outbox.db", policy, enrolment=EnrolmentFiles(folder / "device.cert", folder / "device.key")
+        folder / "tasks",
+        folder / "outbox.db",
+        policy,
+        enrolment=EnrolmentFiles(folder / "device.cert", folder / "device.key"),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def agent_of(one: Running, made: AgentConfig, wire: RoundTransport | None = None, clock: DeviceClock | None = None) -> Agent:
+def agent_of(
+    one: Running,
+    made: AgentConfig,
+    wire: RoundTransport | None = None,
+    clock: DeviceClock | None = None,
+) -> Agent:
     """Like an owner's, but on the test's clock, and to the port that was free; or over ``wire``."""
 
     def rounds(config: AgentConfig, _: object, entropy: object) -> RoundsAgent:
         def transport(*_: object) -> RoundTransport:
-            return wire or GrpcRoundTransport(f"localhost:{one.shuffler.port}", CA.cert_pem, private_pool=True)
+            return wire or GrpcRoundTransport(
+                f"localhost:{one.shuffler.port}", CA.cert_pem, private_pool=True
+            )
 
         return RoundsAgent(config, clock or one.clock, entropy, transport, brief)  # type: ignore[arg-type]
 
@@ -62,9 +80,11 @@ def agent_of(one: Running, made: AgentConfig, wire: RoundTransport | None = None
 
 
 async def test_a_fleet_of_agents_makes_a_sum(one: Running, tmp_path: Path) -> None:
-    """Eight owners' vectors: the sum is theirs but for the noise, and each agent remembers that it answered.
+    """Eight owners' vectors: the sum is theirs but for the noise, and each agent remembers that it
+    answered.
 
-    10 standard deviations of noise and rounding in each of 7 coordinates: a false alarm in fewer than one of 10^20 runs.
+    10 standard deviations of noise and rounding in each of 7 coordinates: a false alarm in fewer
+    than one of 10^20 runs.
     """
     values = np.linspace(-1.0, 1.0, 8 * one.world.terms.dimension).reshape(8, -1)
     configs = [config(one, tmp_path / f"{i}", one.world.device()) for i in range(8)]
@@ -72,8 +92,12 @@ async def test_a_fleet_of_agents_makes_a_sum(one: Running, tmp_path: Path) -> No
     async with asyncio.TaskGroup() as group:
         for agent in agents:
             group.create_task(agent.__aenter__())
-    outcomes = await asyncio.gather(*(agent.report(NAME, value) for agent, value in zip(agents, values, strict=True)))
-    assert {(outcome.state, outcome.fresh, outcome.message) for outcome in outcomes} == {(State.ACKED, True, TAKEN)}
+    outcomes = await asyncio.gather(
+        *(agent.report(NAME, value) for agent, value in zip(agents, values, strict=True))
+    )
+    assert {(outcome.state, outcome.fresh, outcome.message) for outcome in outcomes} == {
+        (State.ACKED, True, TAKEN)
+    }
     (stored,) = one.sums()
     variance = 4096 / (6 * 0.9 // 1) * 8 + 8 / 4
     assert np.all(np.abs(stored.vector - values.sum(axis=0) * 16) <= 10 * np.sqrt(variance))
@@ -92,7 +116,9 @@ async def test_a_fleet_of_agents_makes_a_sum(one: Running, tmp_path: Path) -> No
         assert not (await restarted.report(NAME, None)).fresh
 
 
-async def test_a_round_that_is_aborted_is_followed_by_the_next(one: Running, tmp_path: Path) -> None:
+async def test_a_round_that_is_aborted_is_followed_by_the_next(
+    one: Running, tmp_path: Path
+) -> None:
     """Too few came; nothing was sent: the same call takes part in the next round."""
     agents = [agent_of(one, config(one, tmp_path / f"{i}", one.world.device())) for i in range(8)]
     for agent in agents:
@@ -122,23 +148,36 @@ class Jumping(FakeClock):
         return self.common.steady()
 
 
-async def test_a_clock_that_jumps_does_not_end_a_round_under_way(one: Running, tmp_path: Path) -> None:
-    """Planted: a round's end by the wall clock -> the device gives up, and the others wait for it in vain."""
+async def test_a_clock_that_jumps_does_not_end_a_round_under_way(
+    one: Running, tmp_path: Path
+) -> None:
+    """Planted: a round's end by the wall clock -> the device gives up, and the others wait for it
+    in vain.
+    """
     clock = Jumping(one.clock)
-    agents = [agent_of(one, config(one, tmp_path / f"{i}", one.world.device()), clock=None if i else clock) for i in range(8)]
+    agents = [
+        agent_of(
+            one, config(one, tmp_path / f"{i}", one.world.device()), clock=None if i else clock
+        )
+        for i in range(8)
+    ]
     for agent in agents:
         await agent.__aenter__()
     first = asyncio.create_task(agents[0].report(NAME, None))
     await one.until(lambda: one.counts().get("joined") == 1)
     clock.jumped = 864_000.0
-    outcomes = await asyncio.gather(first, *(asyncio.create_task(agent.report(NAME, None)) for agent in agents[1:]))
+    outcomes = await asyncio.gather(
+        first, *(asyncio.create_task(agent.report(NAME, None)) for agent in agents[1:])
+    )
     assert {outcome.state for outcome in outcomes} == {State.ACKED}
     for agent in agents:
         await agent.__aexit__(None, None, None)
 
 
 Change = Callable[[AgentConfig], AgentConfig]
-DENIED: Change = lambda made: replace(made, policy=replace(made.policy, purposes={"testing": "denied"}))  # noqa: E731
+DENIED: Change = lambda made: replace(  # noqa: E731
+    made, policy=replace(made.policy, purposes={"testing": "denied"})
+)
 STRICTER: Change = lambda made: replace(made, policy=replace(made.policy, max_epsilon0=0.001))  # noqa: E731
 NOBODY: Change = lambda made: replace(made, enrolment=None)  # noqa: E731
 POOR: Change = lambda made: replace(made, policy=replace(made.policy, lifetime_epsilon=1e-6))  # noqa: E731
@@ -174,8 +213,12 @@ async def test_what_the_owner_or_the_device_refuses_sends_nothing(
     assert not one.rounds.ended
 
 
-async def test_a_device_that_died_in_a_round_does_not_answer_the_window_again(one: Running, tmp_path: Path) -> None:
-    """Its ledger says that a vector was made; its keys are gone. Planted: MASKED taken for nothing -> a second vector of the window."""
+async def test_a_device_that_died_in_a_round_does_not_answer_the_window_again(
+    one: Running, tmp_path: Path
+) -> None:
+    """Its ledger says that a vector was made; its keys are gone. Planted: MASKED taken for nothing
+    -> a second vector of the window.
+    """
     made = config(one, tmp_path / "device", one.world.device())
     ledger = SqliteLedger(made.ledger)
     ledger.masked(one.world.published.task_id, 0, Digest(bytes(32)), Digest(bytes(32)))
@@ -188,8 +231,12 @@ async def test_a_device_that_died_in_a_round_does_not_answer_the_window_again(on
     assert one.phase() == ""
 
 
-async def test_an_agent_that_stops_in_a_round_writes_down_that_it_is_lost(one: Running, tmp_path: Path) -> None:
-    """Cancelled while its vector is on its way. Planted: no settling when cancelled -> the entry stays MASKED."""
+async def test_an_agent_that_stops_in_a_round_writes_down_that_it_is_lost(
+    one: Running, tmp_path: Path
+) -> None:
+    """Cancelled while its vector is on its way. Planted: no settling when cancelled -> the entry
+    stays MASKED.
+    """
     made = config(one, tmp_path / "device", one.world.device())
     wire = Wire(one.transport(), one.world, "upload")
     async with agent_of(one, made, wire) as agent:

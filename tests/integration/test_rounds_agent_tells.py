@@ -1,4 +1,6 @@
-"""What an owner is told while a sum is under way: a device that waits for minutes must not look hung, nor flood a terminal."""
+"""What an owner is told while a sum is under way: a device that waits for minutes must not look
+hung, nor flood a terminal.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.core import State
-from shoal.clients.rounds_transport import RoundTransport
+from shoal.clients.transports.rounds_transport import RoundTransport
 from shoal.errors import Kind, ShoalError
 from tests.integration.test_rounds_agent import NAME, agent_of, config
-from tests.rounds_world import Running, World, running
+from tests.worlds.rounds import Running, World, running
 
 _UNTIL = "until 20"  # the year's first digits
 
@@ -40,11 +42,15 @@ class Down:
 
 
 async def test_every_stage_is_told_once(one: Running, tmp_path: Path) -> None:
-    """A round that failed, then one that did not, with trouble on the way. Planted: lines passed on each time -> repeated, this fails;
-    no word of failed attempts, or of a round without a sum -> this fails.
+    """A round that failed, then one that did not, with trouble on the way. Planted: lines passed on
+    each time -> repeated, this fails; no word of failed attempts, or of a round without a sum ->
+    this fails.
     """
     wires: list[RoundTransport] = [Down(one.transport(), 3), *(one.transport() for _ in range(7))]
-    agents = [agent_of(one, config(one, tmp_path / f"{i}", one.world.device()), wire) for i, wire in enumerate(wires)]
+    agents = [
+        agent_of(one, config(one, tmp_path / f"{i}", one.world.device()), wire)
+        for i, wire in enumerate(wires)
+    ]
     for agent in agents:
         await agent.__aenter__()
     told: list[str] = []
@@ -58,7 +64,15 @@ async def test_every_stage_is_told_once(one: Running, tmp_path: Path) -> None:
     for agent in agents:
         await agent.__aexit__(None, None, None)
     assert {outcome.state for outcome in outcomes} == {State.ACKED}
-    stages = ("waiting for a round", "no answer", "has a seat", "too few devices joined", "has begun", "masked vector", "the sum")
+    stages = (
+        "waiting for a round",
+        "no answer",
+        "has a seat",
+        "too few devices joined",
+        "has begun",
+        "masked vector",
+        "the sum",
+    )
     assert [next(stage for stage in stages if stage in line) for line in told] == list(stages)
     assert all("\n" not in line and len(line) < 200 for line in told)
     assert [_UNTIL in line for line in told[:4]] == [True, False, False, True]
@@ -66,7 +80,9 @@ async def test_every_stage_is_told_once(one: Running, tmp_path: Path) -> None:
 
 
 async def test_a_window_that_never_had_enough_devices_says_so(one: Running, tmp_path: Path) -> None:
-    """Planted: the last answer's words alone, "opens no more rounds" -> nothing says why no round came about, and this fails."""
+    """Planted: the last answer's words alone, "opens no more rounds" -> nothing says why no round
+    came about, and this fails.
+    """
     async with agent_of(one, config(one, tmp_path / "device", one.world.device())) as agent:
         report = asyncio.create_task(agent.report(NAME, None))
         await one.until(lambda: one.counts().get("joined") == 1)

@@ -1,6 +1,8 @@
-"""Enrolled devices that deal shares which do not open, between real services: they are left out and named, the others get their sum.
+"""Enrolled devices that deal shares which do not open, between real services: they are left out and
+named, the others get their sum.
 
-On a program that opened shares after masking every such round ended without a sum, with all honest devices charged and shut out.
+On a program that opened shares after masking every such round ended without a sum, with all honest
+devices charged and shut out.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.rounds import RoundState
-from shoal.clients.rounds_agent import _Charged
-from shoal.clients.rounds_ledger import Standing
-from shoal.crypto.enrolment import DeviceIdentity
+from shoal.clients.memory.rounds_ledger import Standing
+from shoal.clients.rounds.agent import _Charged
+from shoal.clients.rounds.participation import RoundState
+from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.complaints import dealt_bytes
 from shoal.crypto.secagg.device import DeviceRound
 from shoal.crypto.secagg.records import Reason
@@ -24,7 +26,7 @@ from shoal.crypto.signing import SigningContext
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind
 from shoal.protos import pairwise_pb2
-from tests.rounds_world import Device, Running, World, running, total
+from tests.worlds.rounds import Device, Running, World, running, total
 
 COHORT = 12  # of which a quarter may be lost
 
@@ -32,7 +34,9 @@ COHORT = 12  # of which a quarter may be lost
 class BadDealer(DeviceRound):
     """What it deals opens for nobody; everything else is as it should be, its signature too."""
 
-    def __init__(self, terms: RoundTerms, identity: DeviceIdentity, entropy: Entropy = SYSTEM) -> None:
+    def __init__(
+        self, terms: RoundTerms, identity: DeviceIdentity, entropy: Entropy = SYSTEM
+    ) -> None:
         super().__init__(terms, identity, entropy)
         self.key = identity.key
 
@@ -52,17 +56,23 @@ def corrupt(monkeypatch: pytest.MonkeyPatch, bad: list[Device]) -> None:
     def made(terms: RoundTerms, identity: DeviceIdentity, entropy: Entropy = SYSTEM) -> DeviceRound:
         return (BadDealer if identity.key.public in keys else DeviceRound)(terms, identity, entropy)
 
-    monkeypatch.setattr("shoal.clients.rounds.DeviceRound", made)
+    monkeypatch.setattr("shoal.clients.rounds.participation.DeviceRound", made)
 
 
 async def metrics(one: Running) -> str:
-    with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{one.shuffler.admin_port}/metrics") as page:
+    with await asyncio.to_thread(
+        urllib.request.urlopen, f"http://127.0.0.1:{one.shuffler.admin_port}/metrics"
+    ) as page:
         return str(page.read().decode())
 
 
-async def test_bad_dealers_within_the_dropout_cost_nobody_but_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exact sum of the others in the same round. Planted: the verdict never carried out (``Rounds._step``) -> the devices complain
-    until the phase is over, and there is no sum; ``blame`` not called -> no count."""
+async def test_bad_dealers_within_the_dropout_cost_nobody_but_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exact sum of the others in the same round. Planted: the verdict never carried out
+    (``Rounds._step``) -> the devices complain until the phase is over, and there is no sum;
+    ``blame`` not called -> no count.
+    """
     world = World(tmp_path, devices=COHORT)
     devices = world.devices(COHORT)
     bad, honest = devices[:2], devices[2:]
@@ -70,18 +80,26 @@ async def test_bad_dealers_within_the_dropout_cost_nobody_but_themselves(tmp_pat
     async with running(world) as one:
         outcomes = await asyncio.gather(*one.begin(devices))
         assert [outcome.state for outcome in outcomes[2:]] == [RoundState.COUNTED] * len(honest)
-        assert {(outcome.state, outcome.kind, outcome.charged) for outcome in outcomes[:2]} == {(RoundState.ABORTED, Kind.FORBIDDEN, False)}
+        assert {(outcome.state, outcome.kind, outcome.charged) for outcome in outcomes[:2]} == {
+            (RoundState.ABORTED, Kind.FORBIDDEN, False)
+        }
         (made,) = one.sums()
         assert (made.survivors, made.vector.tolist()) == (len(honest), total(honest))
         assert one.rounds.blamed == 2
-        assert f'shoal_shuffler_blamed_total{{task="{world.published.task_id.short}"}} 2.0' in await metrics(one)
+        assert (
+            f'shoal_shuffler_blamed_total{{task="{world.published.task_id.short}"}} 2.0'
+            in await metrics(one)
+        )
 
 
-async def test_a_round_that_bad_dealers_ended_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than may be lost end the round before anybody masks; in the next one of the same window they get no seat, and the others,
-    who had paid nothing, get their sum and are charged once.
+async def test_a_round_that_bad_dealers_ended_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than may be lost end the round before anybody masks; in the next one of the same window
+    they get no seat, and the others, who had paid nothing, get their sum and are charged once.
 
-    Planted: a window charged when a device shares -> two charges; ``_blamed`` not asked in ``join`` -> they end the next round, too.
+    Planted: a window charged when a device shares -> two charges; ``_blamed`` not asked in ``join``
+    -> they end the next round, too.
     """
     world = World(tmp_path, devices=COHORT)
     bad, honest, late = world.devices(4), world.devices(COHORT - 4), world.devices(4)
@@ -91,7 +109,9 @@ async def test_a_round_that_bad_dealers_ended_is_followed_by_another(tmp_path: P
         device.ledger = _Charged(device.ledger, lambda _, number=number: paid.update([number]))  # type: ignore[assignment,misc]
     async with running(world) as one:
         outcomes = await asyncio.gather(*one.begin([*bad, *honest]))
-        assert {(outcome.state, outcome.charged) for outcome in outcomes} == {(RoundState.ABORTED, False)}
+        assert {(outcome.state, outcome.charged) for outcome in outcomes} == {
+            (RoundState.ABORTED, False)
+        }
         assert {outcome.kind for outcome in outcomes[4:]} == {Kind.ABORTED}
         assert not paid
         await one.until(lambda: one.rounds.ended == {Reason.TOO_FEW_SHARED.value: 1})
@@ -99,12 +119,20 @@ async def test_a_round_that_bad_dealers_ended_is_followed_by_another(tmp_path: P
         there = one.begin(honest)
         await one.until(lambda: one.counts().get("joined") == len(honest))
         again = await asyncio.gather(*one.begin(bad))
-        assert {(outcome.state, outcome.kind, outcome.charged) for outcome in again} == {(RoundState.NONE, Kind.FORBIDDEN, False)}
+        assert {(outcome.state, outcome.kind, outcome.charged) for outcome in again} == {
+            (RoundState.NONE, Kind.FORBIDDEN, False)
+        }
         outcomes = await asyncio.gather(*there, *one.begin(late))
-        assert {(outcome.state, outcome.charged) for outcome in outcomes} == {(RoundState.COUNTED, True)}
+        assert {(outcome.state, outcome.charged) for outcome in outcomes} == {
+            (RoundState.COUNTED, True)
+        }
         (made,) = one.sums()
         assert made.vector.tolist() == total([*honest, *late])
         assert paid == dict.fromkeys(range(len(honest)), 1)
-        once = await asyncio.gather(*one.begin(honest[:1]), return_exceptions=True)  # and the window is answered now
+        once = await asyncio.gather(
+            *one.begin(honest[:1]), return_exceptions=True
+        )  # and the window is answered now
         assert [getattr(error, "kind", None) for error in once] == [Kind.CONFLICT]
-    assert {device.ledger.find(world.terms.task_id, 0).standing for device in honest} == {Standing.COUNTED}  # type: ignore[union-attr]
+    assert {device.ledger.find(world.terms.task_id, 0).standing for device in honest} == {  # type: ignore[union-attr]
+        Standing.COUNTED
+    }

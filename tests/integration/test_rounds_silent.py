@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.rounds import RoundState
+from shoal.clients.rounds.participation import RoundState
 from shoal.crypto.secagg.device import DeviceRound
 from shoal.crypto.secagg.records import Reason
 from shoal.errors import Kind, ShoalError
-from shoal.shuffler.round_driver import MOST_LEFT
-from tests.rounds_world import Device, Running, Wire, World, running, total
+from shoal.shuffler.rounds.driver import MOST_LEFT
+from tests.worlds.rounds import Device, Running, Wire, World, running, total
 
 COHORT = 12  # of which a quarter may be lost
 SILENT = 4
@@ -30,9 +30,14 @@ async def silence_a_round(one: Running, silent: Sequence[Device], honest: Sequen
     """A full cohort joins; the silent ones are never heard of again, and the phase passes."""
     before = sum(one.rounds.ended.values())
     wires = [Wire(one.transport(), one.world, "shares") for _ in silent]
-    lost = [asyncio.create_task(one.take_part(device, wire)) for device, wire in zip(silent, wires, strict=True)]
+    lost = [
+        asyncio.create_task(one.take_part(device, wire))
+        for device, wire in zip(silent, wires, strict=True)
+    ]
     others = one.begin(honest)
-    await one.until(lambda: one.counts().get("shared") == len(honest) and one.counts()["joined"] == COHORT)
+    await one.until(
+        lambda: one.counts().get("shared") == len(honest) and one.counts()["joined"] == COHORT
+    )
     await one.advance(61)
     outcomes = await asyncio.gather(*others)
     assert {outcome.state for outcome in outcomes} == {RoundState.ABORTED}
@@ -45,8 +50,10 @@ async def silence_a_round(one: Running, silent: Sequence[Device], honest: Sequen
 
 
 async def test_silent_devices_end_three_rounds_and_no_more(one: Running) -> None:
-    """Who was there all the time keeps its place. Planted: ``left`` never counted (WindowRounds._reap) -> the fourth round takes them;
-    everybody of an aborted round counted -> the honest ones get no seat."""
+    """Who was there all the time keeps its place. Planted: ``left`` never counted
+    (WindowRounds._reap) -> the fourth round takes them; everybody of an aborted round counted ->
+    the honest ones get no seat.
+    """
     silent, honest = one.world.devices(SILENT), one.world.devices(COHORT - SILENT)
     for _ in range(MOST_LEFT):
         await silence_a_round(one, silent, honest)
@@ -56,7 +63,9 @@ async def test_silent_devices_end_three_rounds_and_no_more(one: Running) -> None
     await one.until(lambda: one.counts().get("joined") == len(honest))
     (live, _), *_ = one.rounds._rounds
     for device in silent:
-        join = DeviceRound(one.world.terms, device.identity).join(live.coordinator.offer, one.clock.now())
+        join = DeviceRound(one.world.terms, device.identity).join(
+            live.coordinator.offer, one.clock.now()
+        )
         with pytest.raises(ShoalError) as refused:
             await one.rounds.join(bytes(16), join)
         assert refused.value.kind is Kind.TOO_EARLY

@@ -1,4 +1,6 @@
-"""Windows of rounds: who may come in, what hostile bytes get, how a window ends, and what is left of it."""
+"""Windows of rounds: who may come in, what hostile bytes get, how a window ends, and what is left
+of it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from shoal.analyzer.release import decode_release
-from shoal.clients.rounds import RoundState
-from shoal.clients.single import send_single
-from shoal.clock import FakeClock
+from shoal.analyzer.results.release import decode_release
+from shoal.clients.rounds.participation import RoundState
+from shoal.clients.rounds.single import send_single
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.secagg.exchange import open_reply, seal_request
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.crypto.tlscerts import issue, make_authority
@@ -25,12 +27,12 @@ from shoal.protos import pairwise_pb2
 from shoal.rpc.channel import build_channel, call, call_stream
 from shoal.rpc.tls import TlsIdentity
 from shoal.secagg import Mode
-from shoal.shuffler.admissions import Admissions
 from shoal.shuffler.core import WindowState
-from shoal.shuffler.round_driver import lonely_pause
-from tests.rounds_world import TICK_S, Running, Wire, World, running, total
-from tests.shuffler_world import CA, GRACE, LENGTH, submit
+from shoal.shuffler.rounds.driver import lonely_pause
+from shoal.shuffler.stores.sqlite.admissions import Admissions
 from tests.sizes import size
+from tests.worlds.rounds import TICK_S, Running, Wire, World, running, total
+from tests.worlds.shuffler import CA, GRACE, LENGTH, submit
 
 COLLECTION = "/shoal.v1.Collection"
 
@@ -49,8 +51,15 @@ async def ask(one: Running, step: bytes | pairwise_pb2.Step) -> pairwise_pb2.Ans
     return pairwise_pb2.Answer.FromString(reply)
 
 
-def step(one: Running, session: bytes = bytes(16), window: int = 0, **kind: object) -> pairwise_pb2.Step:
-    return pairwise_pb2.Step(task_id=one.world.published.task_id.raw, window=window, session=session, **kind)  # type: ignore[arg-type]
+def step(
+    one: Running, session: bytes = bytes(16), window: int = 0, **kind: object
+) -> pairwise_pb2.Step:
+    return pairwise_pb2.Step(
+        task_id=one.world.published.task_id.raw,
+        window=window,
+        session=session,
+        **kind,  # type: ignore[arg-type]
+    )
 
 
 async def offer(one: Running) -> pairwise_pb2.SignedOffer:
@@ -59,7 +68,8 @@ async def offer(one: Running) -> pairwise_pb2.SignedOffer:
     return (await ask(one, step(one, ask=pairwise_pb2.Ask()))).offer
 
 
-# --- who may come in --------------------------------------------------------------------------------------------------
+# --- who may come in
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_stranger_gets_no_seat(one: Running) -> None:
@@ -83,17 +93,36 @@ async def test_a_stranger_gets_no_seat(one: Running) -> None:
         assert Kind(answer.kind) is kind
         assert not answer.HasField("started")
     assert one.counts()["joined"] == 0
-    outcome = await one.take_part(stranger)  # the device itself sends nothing to a task that doesn't know it
-    assert (outcome.state, outcome.kind, outcome.charged) == (RoundState.ABORTED, Kind.UNAUTHENTICATED, False)
+    outcome = await one.take_part(
+        stranger
+    )  # the device itself sends nothing to a task that doesn't know it
+    assert (outcome.state, outcome.kind, outcome.charged) == (
+        RoundState.ABORTED,
+        Kind.UNAUTHENTICATED,
+        False,
+    )
 
 
 async def test_collection_is_for_the_allowed_shufflers_alone(one: Running) -> None:
     """Planted: the service registered without peers -> another service's certificate is let in."""
     made = issue(CA, "other.test", ["other.test"], server=False, client=True, days=1)
-    foreign = issue(make_authority("elsewhere"), "shuffler.test", ["shuffler.test"], server=False, client=True, days=1)
-    for identity, kind in ((made, Kind.FORBIDDEN), (foreign, Kind.UNAVAILABLE), (None, Kind.UNAVAILABLE)):
+    foreign = issue(
+        make_authority("elsewhere"),
+        "shuffler.test",
+        ["shuffler.test"],
+        server=False,
+        client=True,
+        days=1,
+    )
+    for identity, kind in (
+        (made, Kind.FORBIDDEN),
+        (foreign, Kind.UNAVAILABLE),
+        (None, Kind.UNAVAILABLE),
+    ):
         tls = None if identity is None else TlsIdentity(identity.cert_pem, identity.key_pem)
-        channel = build_channel(f"localhost:{one.analyzer_port}", CA.cert_pem, client=tls, private_pool=True)
+        channel = build_channel(
+            f"localhost:{one.analyzer_port}", CA.cert_pem, client=tls, private_pool=True
+        )
         with pytest.raises(ShoalError) as refused:
             await call(channel, f"{COLLECTION}/OpenRound", b"", 5.0)
         assert refused.value.kind is kind
@@ -109,13 +138,20 @@ async def test_frames_of_shuffled_tasks_have_no_place_here(one: Running) -> None
 
 
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.HELPER])
-async def test_a_clock_without_a_witness_holds_rounds_and_ends_no_window(tmp_path: Path, mode: Mode) -> None:
-    """Services that moved to new machines in mid-task; then the analyzer has found a witness. Nobody is sent away for good.
+async def test_a_clock_without_a_witness_holds_rounds_and_ends_no_window(
+    tmp_path: Path, mode: Mode
+) -> None:
+    """Services that moved to new machines in mid-task; then the analyzer has found a witness.
+    Nobody is sent away for good.
 
-    Planted: rounds opened, or vectors taken, by ``decide`` alone -> nobody is counted; refusals by ``letting`` -> WINDOW_CLOSED; the
-    window ended by it -> a release.
+    Planted: rounds opened, or vectors taken, by ``decide`` alone -> nobody is counted; refusals by
+    ``letting`` -> WINDOW_CLOSED; the window ended by it -> a release.
     """
-    helper = {"dimension": 3, "devices": 8, "cohort_min": 4, "survivors_min": 4, "target_epsilon": 1e9} if mode is Mode.HELPER else {}
+    helper = (
+        {"dimension": 3, "devices": 8, "cohort_min": 4, "survivors_min": 4, "target_epsilon": 1e9}
+        if mode is Mode.HELPER
+        else {}
+    )
     world = World(tmp_path, mode=mode, **helper)
     devices = world.devices(8 if helper else 12)
     async with running(world) as both:
@@ -125,7 +161,10 @@ async def test_a_clock_without_a_witness_holds_rounds_and_ends_no_window(tmp_pat
         await both.start_shuffler()
         await both.until(lambda: both.shuffler.rounds.window(both.window()) is not None)
         if mode is Mode.HELPER:
-            sends = [send_single(world.terms, one.identity, one.vector, one.ledger, both.line()) for one in devices]
+            sends = [
+                send_single(world.terms, one.identity, one.vector, one.ledger, both.line())
+                for one in devices
+            ]
             outcomes = await asyncio.gather(*sends)
         else:
             outcomes = await asyncio.gather(*both.begin(devices))
@@ -133,7 +172,9 @@ async def test_a_clock_without_a_witness_holds_rounds_and_ends_no_window(tmp_pat
         both.clock.alone = False
         both.clock.advance(LENGTH + GRACE + 1)
         lonely.advance(LENGTH + GRACE + 1)
-        first = {"poll": pairwise_pb2.Poll()} if mode is Mode.HELPER else {"ask": pairwise_pb2.Ask()}
+        first = (
+            {"poll": pairwise_pb2.Poll()} if mode is Mode.HELPER else {"ask": pairwise_pb2.Ask()}
+        )
         for _ in range(5):
             assert (await ask(both, step(both, **first))).kind == Kind.UNAVAILABLE.value
             await asyncio.sleep(2 * TICK_S)
@@ -142,12 +183,15 @@ async def test_a_clock_without_a_witness_holds_rounds_and_ends_no_window(tmp_pat
         await both.until(lambda: both.store.released(world.published.task_id, 0))
 
 
-# --- hostile bytes ----------------------------------------------------------------------------------------------------
+# --- hostile bytes
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_frames_that_do_not_open_are_refused_by_kind(one: Running) -> None:
     config = one.world.published.hop.config
-    good = seal_request(config, step(one, poll=pairwise_pb2.Poll()).SerializeToString(), SYSTEM).frame
+    good = seal_request(
+        config, step(one, poll=pairwise_pb2.Poll()).SerializeToString(), SYSTEM
+    ).frame
     cases = {
         b"": Kind.INVALID,
         b"\x02" + good[1:]: Kind.INVALID,
@@ -178,13 +222,21 @@ async def test_steps_that_make_no_sense_are_answered_and_change_nothing(one: Run
         (Kind.INVALID, step(one, single=pairwise_pb2.Single())),
         (Kind.INVALID, step(one, window=2, poll=pairwise_pb2.Poll())),
         (Kind.TOO_EARLY, step(one, window=1, ask=pairwise_pb2.Ask())),
-        (Kind.UNKNOWN_TASK, pairwise_pb2.Step(task_id=bytes(32), session=session, ask=pairwise_pb2.Ask())),
+        (
+            Kind.UNKNOWN_TASK,
+            pairwise_pb2.Step(task_id=bytes(32), session=session, ask=pairwise_pb2.Ask()),
+        ),
         (Kind.INVALID, pairwise_pb2.Step(task_id=b"x", session=session, ask=pairwise_pb2.Ask())),
         (Kind.NOT_FOUND, step(one, session, join=pairwise_pb2.Join(offer_id=bytes(32)))),
         (Kind.INVALID, step(one, session, join=pairwise_pb2.Join(offer_id=one_offer_id(opened)))),
         (Kind.ABORTED, step(one, session, poll=pairwise_pb2.Poll())),
         (Kind.ABORTED, step(one, session, shares=pairwise_pb2.Shares())),
-        (Kind.ABORTED, step(one, session, upload=pairwise_pb2.Upload(offset=1 << 60, total=1 << 60, chunk=b"x"))),
+        (
+            Kind.ABORTED,
+            step(
+                one, session, upload=pairwise_pb2.Upload(offset=1 << 60, total=1 << 60, chunk=b"x")
+            ),
+        ),
         (Kind.ABORTED, step(one, session, endorse=pairwise_pb2.Endorse())),
         (Kind.ABORTED, step(one, session, unmask=pairwise_pb2.Unmask())),
     ]
@@ -202,18 +254,39 @@ def one_offer_id(opened: pairwise_pb2.SignedOffer) -> bytes:
 
 
 async def test_hostile_calls_of_a_shuffler_are_typed_at_the_analyzer(one: Running) -> None:
-    channel = one.shuffler.rounds._collection._channel  # type: ignore[attr-defined]  # the shuffler's own
+    # the shuffler's own
+    channel = one.shuffler.rounds._collection._channel  # type: ignore[attr-defined]
     task_id = one.world.published.task_id.raw
     unknown = bytes(32)
     cases: list[tuple[str, Message | bytes, Kind]] = [
         ("OpenRound", b"\xff", Kind.INVALID),
-        ("OpenRound", pairwise_pb2.OpenRoundRequest(task_id=task_id, window=9, shuffler_commitment=unknown), Kind.INVALID),
-        ("OpenRound", pairwise_pb2.OpenRoundRequest(task_id=task_id, window=1, shuffler_commitment=unknown), Kind.TOO_EARLY),
-        ("OpenRound", pairwise_pb2.OpenRoundRequest(task_id=task_id, shuffler_commitment=b"x"), Kind.INVALID),
-        ("OpenRound", pairwise_pb2.OpenRoundRequest(task_id=unknown, shuffler_commitment=unknown), Kind.UNKNOWN_TASK),
+        (
+            "OpenRound",
+            pairwise_pb2.OpenRoundRequest(task_id=task_id, window=9, shuffler_commitment=unknown),
+            Kind.INVALID,
+        ),
+        (
+            "OpenRound",
+            pairwise_pb2.OpenRoundRequest(task_id=task_id, window=1, shuffler_commitment=unknown),
+            Kind.TOO_EARLY,
+        ),
+        (
+            "OpenRound",
+            pairwise_pb2.OpenRoundRequest(task_id=task_id, shuffler_commitment=b"x"),
+            Kind.INVALID,
+        ),
+        (
+            "OpenRound",
+            pairwise_pb2.OpenRoundRequest(task_id=unknown, shuffler_commitment=unknown),
+            Kind.UNKNOWN_TASK,
+        ),
         ("StartRound", pairwise_pb2.StartRoundRequest(offer_id=unknown), Kind.NOT_FOUND),
         ("CommitRound", pairwise_pb2.CommitRoundRequest(commit=b""), Kind.NOT_FOUND),
-        ("UnmaskRound", pairwise_pb2.UnmaskRoundRequest(round_id=unknown, last=True), Kind.NOT_FOUND),
+        (
+            "UnmaskRound",
+            pairwise_pb2.UnmaskRoundRequest(round_id=unknown, last=True),
+            Kind.NOT_FOUND,
+        ),
         ("UnmaskRound", b"", Kind.INVALID),
         ("FinishWindow", pairwise_pb2.FinishWindowRequest(task_id=task_id), Kind.TOO_EARLY),
         ("FinishWindow", bytes(5_000), Kind.OVERSIZE),
@@ -227,7 +300,9 @@ async def test_hostile_calls_of_a_shuffler_are_typed_at_the_analyzer(one: Runnin
 
 
 async def test_deliveries_that_do_not_fit_are_refused_and_the_round_goes_on(one: Running) -> None:
-    """Nothing of a refused chunk is counted. Planted: the offset of a chunk unchecked (Rounds._deliver) -> a gap passes."""
+    """Nothing of a refused chunk is counted. Planted: the offset of a chunk unchecked
+    (Rounds._deliver) -> a gap passes.
+    """
     devices = one.world.devices(12)
     wire = Wire(one.transport(), one.world, "upload")
     held = asyncio.create_task(one.take_part(devices[0], wire))
@@ -236,7 +311,8 @@ async def test_deliveries_that_do_not_fit_are_refused_and_the_round_goes_on(one:
     (live, _), *_ = one.rounds._rounds
     round_id, size = live.coordinator.round_id, one.world.terms.sealed_vector_bytes
     assert round_id is not None
-    channel = one.shuffler.rounds._collection._channel  # type: ignore[attr-defined]  # the shuffler's own
+    # the shuffler's own
+    channel = one.shuffler.rounds._collection._channel  # type: ignore[attr-defined]
     cases: list[tuple[list[dict[str, object]], Kind]] = [
         ([], Kind.INVALID),
         ([{"round_id": bytes(32), "data": bytes(size)}], Kind.NOT_FOUND),
@@ -251,7 +327,9 @@ async def test_deliveries_that_do_not_fit_are_refused_and_the_round_goes_on(one:
     ]
     for chunks, kind in cases:
         with pytest.raises(ShoalError) as refused:
-            await call_stream(channel, f"{COLLECTION}/DeliverVectors", _stream(round_id.raw, chunks), 5.0)
+            await call_stream(
+                channel, f"{COLLECTION}/DeliverVectors", _stream(round_id.raw, chunks), 5.0
+            )
         assert refused.value.kind is kind, chunks
     held.cancel()
     await one.advance(121)
@@ -262,20 +340,30 @@ async def test_deliveries_that_do_not_fit_are_refused_and_the_round_goes_on(one:
 
 async def _stream(round_id: bytes, chunks: list[dict[str, object]]) -> AsyncIterator[bytes]:
     for chunk in chunks:
-        yield pairwise_pb2.VectorChunk(**{"round_id": round_id, "rows": 1, **chunk}).SerializeToString()  # type: ignore[arg-type]
+        yield pairwise_pb2.VectorChunk(
+            **{"round_id": round_id, "rows": 1, **chunk}  # type: ignore[arg-type]
+        ).SerializeToString()
 
 
-# --- the end of a window ----------------------------------------------------------------------------------------------
+# --- the end of a window
+# ----------------------------------------------------------------------------------------------
 
 
 async def test_a_window_is_released_once_and_its_keys_go(one: Running) -> None:
-    """Two rounds of a window, then its end: one release, signed, over both; hop key and analyzer key are destroyed."""
+    """Two rounds of a window, then its end: one release, signed, over both; hop key and analyzer
+    key are destroyed.
+    """
     world, published = one.world, one.world.published
     devices = world.devices(24)
     for batch in (devices[:12], devices[12:]):
-        assert {outcome.state for outcome in await asyncio.gather(*one.begin(batch))} == {RoundState.COUNTED}
+        assert {outcome.state for outcome in await asyncio.gather(*one.begin(batch))} == {
+            RoundState.COUNTED
+        }
     hop_file = world.shuffler.keys_dir / f"{published.hop.config.key_id.hex}.key"
-    key_files = [world.folder / "analyzer" / "keys" / f"{key.config.key_id.hex}.key" for key in published.analyzer_keys]
+    key_files = [
+        world.folder / "analyzer" / "keys" / f"{key.config.key_id.hex}.key"
+        for key in published.analyzer_keys
+    ]
     await one.advance(LENGTH + 400)  # within the grace: too late for a round to end in time
     late = await one.take_part(world.device())
     assert (late.state, late.kind) == (RoundState.NONE, Kind.WINDOW_CLOSED)
@@ -295,12 +383,17 @@ async def test_a_window_is_released_once_and_its_keys_go(one: Running) -> None:
     assert (await ask(one, step(one, poll=pairwise_pb2.Poll()))).kind == Kind.WINDOW_CLOSED.value
     await one.advance(LENGTH)
     await one.until(lambda: not hop_file.exists())
-    assert [decode_release(each.release).withheld != "" for each in one.store.releases()] == [False, True]
+    assert [decode_release(each.release).withheld != "" for each in one.store.releases()] == [
+        False,
+        True,
+    ]
     gone = await one.take_part(world.device())
     assert (gone.state, gone.kind) == (RoundState.NONE, Kind.WINDOW_CLOSED)
 
 
-async def test_a_window_that_ended_while_the_shuffler_was_down_is_finished_after_its_start(tmp_path: Path) -> None:
+async def test_a_window_that_ended_while_the_shuffler_was_down_is_finished_after_its_start(
+    tmp_path: Path,
+) -> None:
     """Planted: windows past their deadline not begun after a start -> no release, ever."""
     world = World(tmp_path)
     devices = world.devices(12)
@@ -319,9 +412,11 @@ async def test_a_window_that_ended_while_the_shuffler_was_down_is_finished_after
 
 
 async def test_an_analyzer_that_is_down_at_the_end_gets_the_window_later(tmp_path: Path) -> None:
-    """Also over a restart of the shuffler: a window is decided when the analyzer has released it, and not before.
+    """Also over a restart of the shuffler: a window is decided when the analyzer has released it,
+    and not before.
 
-    Planted: windows of rounds closed like shuffled ones (Lifecycle._close_due) -> recorded as over, and no release, ever.
+    Planted: windows of rounds closed like shuffled ones (Lifecycle._close_due) -> recorded as over,
+    and no release, ever.
     """
     world = World(tmp_path)
     async with running(world) as one:
@@ -338,9 +433,11 @@ async def test_an_analyzer_that_is_down_at_the_end_gets_the_window_later(tmp_pat
 
 
 async def test_nobody_asks_and_no_round_is_opened(one: Running) -> None:
-    """A window without devices: nothing is opened, nothing aborted, and its release is withheld with no round in it.
+    """A window without devices: nothing is opened, nothing aborted, and its release is withheld
+    with no round in it.
 
-    Planted: an offer opened without an Ask (WindowRounds.run) -> "too few devices joined" every half minute.
+    Planted: an offer opened without an Ask (WindowRounds.run) -> "too few devices joined" every
+    half minute.
     """
     for _ in range(3):
         await one.advance(31)
@@ -353,9 +450,11 @@ async def test_nobody_asks_and_no_round_is_opened(one: Running) -> None:
     assert (release.n, len(release.rounds.aborted), release.withheld != "") == (0, 0, True)
 
 
-async def test_an_analyzer_that_will_not_finish_a_window_makes_the_shuffler_unready(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_analyzer_that_will_not_finish_a_window_makes_the_shuffler_unready(
+    one: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It answers, and refuses: somebody has to look. Planted: failures not counted -> ready."""
-    monkeypatch.setattr("shoal.shuffler.round_driver._FINISH_PAUSE_S", 0.001)
+    monkeypatch.setattr("shoal.shuffler.rounds.driver._FINISH_PAUSE_S", 0.001)
 
     async def refuse(*_: object) -> bool:
         raise ShoalError(Kind.INTERNAL, "internal error, incident 1")
@@ -373,7 +472,9 @@ async def test_an_analyzer_that_will_not_finish_a_window_makes_the_shuffler_unre
 async def ready(one: Running) -> str:
     def read() -> str:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{one.shuffler.admin_port}/readyz") as page:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{one.shuffler.admin_port}/readyz"
+            ) as page:
                 return str(page.read().decode())
         except urllib.error.HTTPError as error:
             return str(error.read().decode())
@@ -397,22 +498,38 @@ async def test_a_round_that_is_under_way_at_the_deadline_ends_first(tmp_path: Pa
 
 
 async def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    """Stopped in the middle of a round: no task, no file of a vector, no seat; the data folders hold databases and counts alone."""
+    """Stopped in the middle of a round: no task, no file of a vector, no seat; the data folders
+    hold databases and counts alone.
+    """
     world = World(tmp_path, devices=8, survivors_min=6, dimension=1_000)
     devices = world.devices(8)
     async with running(world) as one:
         tasks = one.begin(devices[1:])
         await one.until(lambda: one.counts().get("joined") == 7)
         tasks += one.begin(devices[:1])
-        await one.until(lambda: one.counts().get("uploaded", 0) > 0 or all(task.done() for task in tasks))
+        await one.until(
+            lambda: one.counts().get("uploaded", 0) > 0 or all(task.done() for task in tasks)
+        )
         await one.stop("shuffler")
         await one.stop("analyzer")
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    left = {path.name for folder in (world.shuffler.data_dir, tmp_path / "analyzer" / "data") for path in folder.iterdir()}
-    databases = {f"{name}.db" for name in ("state", "rounds", "analyzer", "singles", "counts-rounds", "counts-singles")}
-    assert {name for name in left if not name.endswith(("-wal", "-shm"))} <= {".lock", "spool", "acknowledged", *databases}
+    left = {
+        path.name
+        for folder in (world.shuffler.data_dir, tmp_path / "analyzer" / "data")
+        for path in folder.iterdir()
+    }
+    databases = {
+        f"{name}.db"
+        for name in ("state", "rounds", "analyzer", "singles", "counts-rounds", "counts-singles")
+    }
+    assert {name for name in left if not name.endswith(("-wal", "-shm"))} <= {
+        ".lock",
+        "spool",
+        "acknowledged",
+        *databases,
+    }
     admissions = Admissions(world.shuffler.data_dir)
     assert admissions.windows() <= {one.window()}
     admissions.close()
@@ -423,14 +540,21 @@ async def test_nothing_is_left_behind(tmp_path: Path) -> None:
 async def test_status_and_metrics_count_rounds_and_nobody_in_them(one: Running) -> None:
     await asyncio.gather(*one.begin(one.world.devices(12)))
     await one.until(lambda: not one.rounds.phases())
-    wanted = {one.shuffler.admin_port: "shoal_shuffler_rounds_total", one.analyzer_admin_port: "shoal_analyzer_rounds_total"}
+    wanted = {
+        one.shuffler.admin_port: "shoal_shuffler_rounds_total",
+        one.analyzer_admin_port: "shoal_analyzer_rounds_total",
+    }
     for port, words in wanted.items():
-        with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics") as page:
+        with await asyncio.to_thread(
+            urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics"
+        ) as page:
             assert words in page.read().decode()
 
 
 async def test_left_over_devices_do_not_open_rounds_without_end(one: Running) -> None:
-    """After two rounds in a row that too few joined, the third waits join_s. Planted: no pause -> it may open at once."""
+    """After two rounds in a row that too few joined, the third waits join_s. Planted: no pause ->
+    it may open at once.
+    """
     lonely = one.world.devices(2)
     for ended in (1, 2):
         asked = one.begin(lonely)

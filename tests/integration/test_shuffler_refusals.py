@@ -1,4 +1,6 @@
-"""Every bad input that concerns the shuffler, over the wire: kind, gRPC status, one line of text, and nothing has changed."""
+"""Every bad input that concerns the shuffler, over the wire: kind, gRPC status, one line of text,
+and nothing has changed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import grpc
 import pytest
 
 from shoal import failpoints
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.envelope import HEADER_SIZE, seal_frame, verify_receipt
 from shoal.crypto.hpke import generate, seal
 from shoal.crypto.signing import SigningKey
@@ -27,7 +29,17 @@ from shoal.rpc.channel import build_channel, call
 from shoal.rpc.status import KIND_KEY
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.service import Shuffler
-from tests.shuffler_world import CA, GRACE, LENGTH, START, Published, World, digest_of, submit, submit_batch
+from tests.worlds.shuffler import (
+    CA,
+    GRACE,
+    LENGTH,
+    START,
+    Published,
+    World,
+    digest_of,
+    submit,
+    submit_batch,
+)
 
 
 class Bench:
@@ -54,20 +66,28 @@ class Bench:
     async def accept(self, frame: bytes) -> None:
         await call(self.channel, "/shoal.v1.Ingress/Submit", submit(frame), 10)
 
-    async def refuse(self, request: bytes, method: str = "Submit", *, bytes_stay: bool = True) -> tuple[Kind, str, str]:
+    async def refuse(
+        self, request: bytes, method: str = "Submit", *, bytes_stay: bool = True
+    ) -> tuple[Kind, str, str]:
         """Kind, status and text of a call that must fail; no byte on disk may change."""
         before = digest_of(self.world.data_dir)
-        one: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(f"/shoal.v1.Ingress/{method}")
+        one: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(
+            f"/shoal.v1.Ingress/{method}"
+        )
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await one(request, timeout=10)
-        kinds = [int(value) for key, value in error.value.trailing_metadata() or () if key == KIND_KEY]
+        kinds = [
+            int(value) for key, value in error.value.trailing_metadata() or () if key == KIND_KEY
+        ]
         assert not bytes_stay or digest_of(self.world.data_dir) == before
         return Kind(kinds[0]), error.value.code().name, error.value.details() or ""
 
 
 @pytest.fixture
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    monkeypatch.setattr("shoal.shuffler.lifecycle.TICK_S", 3_600.0)  # after its first tick the service waits for ours
+    monkeypatch.setattr(
+        "shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0
+    )  # after its first tick the service waits for ours
     one = Bench(tmp_path)
     await one.start()
     yield one
@@ -89,7 +109,11 @@ def hop_of(published: Published, plaintext: bytes, size: int = LIMITS.frame_size
     config = published.hop.config
     info = b"shoal/v1/hop\x00\x00" + config.key_id.raw
     room = size - HEADER_SIZE - config.suite.overhead
-    return bytes([1, config.suite.value, 0]) + config.key_id.raw + seal(config, plaintext.ljust(room, b"\x00"), info)
+    return (
+        bytes([1, config.suite.value, 0])
+        + config.key_id.raw
+        + seal(config, plaintext.ljust(room, b"\x00"), info)
+    )
 
 
 def payload(published: Published, **changes: object) -> bytes:
@@ -108,8 +132,18 @@ Case = tuple[str, Kind, str, Callable[[Bench], bytes]]
 CASES: list[Case] = [
     ("empty", Kind.INVALID, "INVALID_ARGUMENT", lambda _: b""),
     ("malformed protobuf", Kind.INVALID, "INVALID_ARGUMENT", lambda _: b"\xff\xff\xff\xff"),
-    ("truncated protobuf", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(b.published.frame())[:-5]),
-    ("no global frame size", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(b.published.frame() + b"\x00")),
+    (
+        "truncated protobuf",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(b.published.frame())[:-5],
+    ),
+    (
+        "no global frame size",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(b.published.frame() + b"\x00"),
+    ),
     (
         "the size of other tasks' frames",
         Kind.INVALID,
@@ -117,28 +151,133 @@ CASES: list[Case] = [
         lambda b: submit(hop_of(b.published, payload(b.published), 4096)),
     ),
     ("empty frame", Kind.INVALID, "INVALID_ARGUMENT", lambda _: submit(b"")),
-    ("random bytes", Kind.INVALID, "INVALID_ARGUMENT", lambda _: submit(b"\x09" + secrets.token_bytes(511))),
-    ("another version", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(flipped(b.published.frame(), 0))),
-    ("unknown suite", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(b"\x01\x00" + b.published.frame()[2:])),
-    ("another hop", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(flipped(b.published.frame(), 2))),
-    ("unknown key id", Kind.UNKNOWN_KEY, "FAILED_PRECONDITION", lambda b: submit(flipped(b.published.frame(), 3))),
-    ("damaged ciphertext", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(flipped(b.published.frame(), 300))),
-    ("no payload", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(hop_of(b.published, b"\xff\xff\xff\xff"))),
-    ("padding not zero", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(hop_of(b.published, payload(b.published) + b"\x01"))),
-    ("payload no protobuf", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(hop_of(b.published, b"\x00\x00\x00\x02\xff\xff"))),
-    ("short task id", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(hop_of(b.published, payload(b.published, task_id=b"x")))),
-    ("short ack key", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(hop_of(b.published, payload(b.published, ack_key=b"x")))),
-    ("no message", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(hop_of(b.published, payload(b.published, sealed=[])))),
+    (
+        "random bytes",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda _: submit(b"\x09" + secrets.token_bytes(511)),
+    ),
+    (
+        "another version",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(flipped(b.published.frame(), 0)),
+    ),
+    (
+        "unknown suite",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(b"\x01\x00" + b.published.frame()[2:]),
+    ),
+    (
+        "another hop",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(flipped(b.published.frame(), 2)),
+    ),
+    (
+        "unknown key id",
+        Kind.UNKNOWN_KEY,
+        "FAILED_PRECONDITION",
+        lambda b: submit(flipped(b.published.frame(), 3)),
+    ),
+    (
+        "damaged ciphertext",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(flipped(b.published.frame(), 300)),
+    ),
+    (
+        "no payload",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(hop_of(b.published, b"\xff\xff\xff\xff")),
+    ),
+    (
+        "padding not zero",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(hop_of(b.published, payload(b.published) + b"\x01")),
+    ),
+    (
+        "payload no protobuf",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(hop_of(b.published, b"\x00\x00\x00\x02\xff\xff")),
+    ),
+    (
+        "short task id",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(hop_of(b.published, payload(b.published, task_id=b"x"))),
+    ),
+    (
+        "short ack key",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(hop_of(b.published, payload(b.published, ack_key=b"x"))),
+    ),
+    (
+        "no message",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(hop_of(b.published, payload(b.published, sealed=[]))),
+    ),
     ("two messages", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(_two(b))),
-    ("message too short", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(b.published.frame(b.published.sealed()[:-1]))),
-    ("message too long", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(b.published.frame(b.published.sealed() + b"x"))),
-    ("an admission proof", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(b.published.frame(admission=b"proof"))),
-    ("window out of range", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(b.published.frame(window=2))),
-    ("window far out of range", Kind.INVALID, "INVALID_ARGUMENT", lambda b: submit(b.published.frame(window=2**32 - 1))),
-    ("unknown task", Kind.UNKNOWN_TASK, "NOT_FOUND", lambda b: submit(b.published.frame(task_id=TaskId(bytes(32))))),
-    ("a task of another shuffler", Kind.UNKNOWN_KEY, "FAILED_PRECONDITION", lambda b: submit(b.unserved.frame())),
-    ("another window's key", Kind.UNKNOWN_KEY, "FAILED_PRECONDITION", lambda b: submit(b.published.frame(analyzer_key_id=_key(b, 1)))),
-    ("another task's hop key", Kind.UNKNOWN_KEY, "FAILED_PRECONDITION", lambda b: submit(_crossed(b))),
+    (
+        "message too short",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(b.published.frame(b.published.sealed()[:-1])),
+    ),
+    (
+        "message too long",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(b.published.frame(b.published.sealed() + b"x")),
+    ),
+    (
+        "an admission proof",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(b.published.frame(admission=b"proof")),
+    ),
+    (
+        "window out of range",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(b.published.frame(window=2)),
+    ),
+    (
+        "window far out of range",
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+        lambda b: submit(b.published.frame(window=2**32 - 1)),
+    ),
+    (
+        "unknown task",
+        Kind.UNKNOWN_TASK,
+        "NOT_FOUND",
+        lambda b: submit(b.published.frame(task_id=TaskId(bytes(32)))),
+    ),
+    (
+        "a task of another shuffler",
+        Kind.UNKNOWN_KEY,
+        "FAILED_PRECONDITION",
+        lambda b: submit(b.unserved.frame()),
+    ),
+    (
+        "another window's key",
+        Kind.UNKNOWN_KEY,
+        "FAILED_PRECONDITION",
+        lambda b: submit(b.published.frame(analyzer_key_id=_key(b, 1))),
+    ),
+    (
+        "another task's hop key",
+        Kind.UNKNOWN_KEY,
+        "FAILED_PRECONDITION",
+        lambda b: submit(_crossed(b)),
+    ),
     ("early", Kind.TOO_EARLY, "FAILED_PRECONDITION", lambda b: submit(b.published.frame(window=1))),
     ("full", Kind.WINDOW_FULL, "FAILED_PRECONDITION", lambda b: submit(b.limited.frame())),
     ("oversize", Kind.OVERSIZE, "RESOURCE_EXHAUSTED", lambda _: submit(bytes(LIMITS.submit_bytes))),
@@ -146,7 +285,9 @@ CASES: list[Case] = [
 
 
 def _two(bench: Bench) -> bytes:
-    content = replace(bench.published.content(), sealed=(bench.published.sealed(), bench.published.sealed()))
+    content = replace(
+        bench.published.content(), sealed=(bench.published.sealed(), bench.published.sealed())
+    )
     return seal_frame(bench.published.hop.config, content)
 
 
@@ -159,7 +300,9 @@ def _crossed(bench: Bench) -> bytes:
 
 
 async def test_unary(bench: Bench) -> None:
-    """All cases against one running service. Planted: removing any check of header, payload or admission -> its case is listed."""
+    """All cases against one running service. Planted: removing any check of header, payload or
+    admission -> its case is listed.
+    """
     wrong: list[str] = []
     for name, kind, status, make in CASES:
         found, code, text = await bench.refuse(make(bench))
@@ -170,7 +313,9 @@ async def test_unary(bench: Bench) -> None:
 
 
 async def test_late_and_decided(bench: Bench) -> None:
-    """It was over, never full, and stays so when the clock goes back. Planted: every decided window is called full -> the last fails."""
+    """It was over, never full, and stays so when the clock goes back. Planted: every decided window
+    is called full -> the last fails.
+    """
     bench.clock.time = START + LENGTH + GRACE
     found = await bench.refuse(submit(bench.published.frame()))
     assert found[:2] == (Kind.WINDOW_CLOSED, "FAILED_PRECONDITION")
@@ -181,7 +326,9 @@ async def test_late_and_decided(bench: Bench) -> None:
 
 
 async def test_a_frame_for_a_key_whose_windows_are_over(bench: Bench) -> None:
-    """Not UNKNOWN_KEY: fetching the schedule again would not help. Planted: forgetting retired ids -> fails."""
+    """Not UNKNOWN_KEY: fetching the schedule again would not help. Planted: forgetting retired ids
+    -> fails.
+    """
     frame = bench.published.frame()
     bench.clock.time = START + 2 * LENGTH + GRACE
     for _ in range(3):
@@ -193,14 +340,19 @@ async def test_a_frame_for_a_key_whose_windows_are_over(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("point", "kind", "status"),
-    [("inbox.commit=enospc@1", Kind.OVERLOADED, "RESOURCE_EXHAUSTED"), ("inbox.commit=eio@1", Kind.INTERNAL, "INTERNAL")],
+    [
+        ("inbox.commit=enospc@1", Kind.OVERLOADED, "RESOURCE_EXHAUSTED"),
+        ("inbox.commit=eio@1", Kind.INTERNAL, "INTERNAL"),
+    ],
 )
 async def test_a_failing_disk(bench: Bench, point: str, kind: Kind, status: str) -> None:
     frame = bench.published.frame()
     failpoints.arm(point)
     path = next(bench.world.data_dir.glob(f"inbox-{bench.published.task_id.hex}-0.db"))
     assert rows_in(path) == 1
-    found, code, text = await bench.refuse(submit(frame), bytes_stay=False)  # its log is closed and opened anew
+    found, code, text = await bench.refuse(
+        submit(frame), bytes_stay=False
+    )  # its log is closed and opened anew
     assert (found, code, rows_in(path)) == (kind, status, 1)
     assert "failpoint" not in text
     await bench.accept(frame)  # recovers by itself
@@ -208,7 +360,9 @@ async def test_a_failing_disk(bench: Bench, point: str, kind: Kind, status: str)
 
 
 async def test_a_batch_gives_each_frame_its_own_receipt(bench: Bench) -> None:
-    """One bad frame does not fail the others; frames that could be opened get a receipt that only their sender can read."""
+    """One bad frame does not fail the others; frames that could be opened get a receipt that only
+    their sender can read.
+    """
     kinds: list[Kind | None] = []
     frames: list[bytes] = []
     for _, kind, _, make in CASES:
@@ -217,7 +371,8 @@ async def test_a_batch_gives_each_frame_its_own_receipt(bench: Bench) -> None:
         except Exception:  # noqa: BLE001, S112 - malformed requests have no frame
             continue
         kinds.append(kind)
-    # An oversize frame is simply no frame; a second report for the full window is full as the first.
+    # An oversize frame is simply no frame; a second report for the full window is full as the
+    # first.
     kinds[-1], frames[-1] = Kind.INVALID, bytes(LIMITS.frame_sizes[-1] + 1)
     good = bench.published.content()
     frame = seal_frame(bench.published.hop.config, good)
@@ -241,11 +396,16 @@ async def test_a_refused_frame_that_opened_has_an_authentic_receipt(bench: Bench
 
 
 async def test_batches_as_a_whole(bench: Bench) -> None:
-    assert (await bench.refuse(b"\xff\xff\xff", "SubmitBatch"))[:2] == (Kind.INVALID, "INVALID_ARGUMENT")
+    assert (await bench.refuse(b"\xff\xff\xff", "SubmitBatch"))[:2] == (
+        Kind.INVALID,
+        "INVALID_ARGUMENT",
+    )
     many = submit_batch([b""] * (LIMITS.batch_frames + 1))
     assert (await bench.refuse(many, "SubmitBatch"))[:2] == (Kind.OVERSIZE, "RESOURCE_EXHAUSTED")
     assert (
-        submit_pb2.SubmitBatchReply.FromString(await call(bench.channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch([]), 10)).receipts
+        submit_pb2.SubmitBatchReply.FromString(
+            await call(bench.channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch([]), 10)
+        ).receipts
         == []
     )
 
@@ -259,7 +419,8 @@ async def test_the_other_channel_protections(bench: Bench) -> None:
     assert refused.value.kind is Kind.DEADLINE
 
 
-# --- what refuses to start ------------------------------------------------------------------------------------------------
+# --- what refuses to start
+# ------------------------------------------------------------------------------------------------
 
 
 async def fails_to_start(world: World, **changes: object) -> ShoalError:
@@ -282,7 +443,15 @@ async def test_start_refusals(tmp_path: Path) -> None:
         ("signing_key", "none.key"),
         ("signing_key", "ca.pem"),
         ("tls", {"certificate": "front.pem", "key": "none"}),
-        ("analyzer", {"address": "127.0.0.1:1", "ca": "none", "certificate": "caller.pem", "key": "caller.key"}),
+        (
+            "analyzer",
+            {
+                "address": "127.0.0.1:1",
+                "ca": "none",
+                "certificate": "caller.pem",
+                "key": "caller.key",
+            },
+        ),
     ):
         assert (await fails_to_start(world, **{key: value})).kind is Kind.KEY_FILE
     (tmp_path / "front.key").chmod(0o644)
@@ -293,7 +462,9 @@ async def test_start_refusals(tmp_path: Path) -> None:
 
 
 async def bad_tasks(world: World, **changes: object) -> list[tuple[str, str]]:
-    """(code, message) of what is wrong with the one task of a shuffler that starts all the same, and serves nothing."""
+    """(code, message) of what is wrong with the one task of a shuffler that starts all the same,
+    and serves nothing.
+    """
     async with Shuffler(world.config(**changes), clock=FakeClock(START)) as shuffler:  # type: ignore[arg-type]  # any key
         assert not shuffler.book.served
         assert shuffler.conditions.ready() is not None
@@ -301,7 +472,9 @@ async def bad_tasks(world: World, **changes: object) -> list[tuple[str, str]]:
 
 
 async def test_a_task_that_cannot_be_served_stops_no_start(tmp_path: Path) -> None:
-    """It is named, and the shuffler is not ready. Planted: what loading a task raises passed on -> no other task is served either."""
+    """It is named, and the shuffler is not ready. Planted: what loading a task raises passed on ->
+    no other task is served either.
+    """
     world = World(tmp_path)
     published = world.publish()
     found = await bad_tasks(world, authorities=[SigningKey.generate().public.hex()])

@@ -1,4 +1,6 @@
-"""The whole shuffler over real sockets and TLS: submit, seal, deliver to an analyzer's end, shred."""
+"""The whole shuffler over real sockets and TLS: submit, seal, deliver to an analyzer's end,
+shred.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from shoal import failpoints
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.envelope import seal_frame, verify_receipt
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
@@ -31,11 +33,13 @@ from shoal.protos import submit_pb2
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.service import Shuffler
-from tests.shuffler_world import CA, GRACE, LENGTH, START, AnalyzerEnd, World, submit, submit_batch
+from tests.worlds.shuffler import CA, GRACE, LENGTH, START, AnalyzerEnd, World, submit, submit_batch
 
 
 class Running:
-    """A world, an analyzer's end, a shuffler and a channel to it; the clock is moved by hand and so are the ticks."""
+    """A world, an analyzer's end, a shuffler and a channel to it; the clock is moved by hand and so
+    are the ticks.
+    """
 
     def __init__(self, world: World, clock: FakeClock) -> None:
         self.world, self.clock = world, clock
@@ -67,13 +71,17 @@ class Running:
 
 @pytest.fixture
 async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
-    monkeypatch.setattr("shoal.shuffler.lifecycle.TICK_S", 3_600.0)  # after its first tick the service waits for ours
+    monkeypatch.setattr(
+        "shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0
+    )  # after its first tick the service waits for ours
     one = Running(World(tmp_path), FakeClock(START + 10))
     yield one
     await one.stop()
 
 
-async def test_reports_travel_from_ingress_to_the_analyzer_and_leave_nothing(running: Running) -> None:
+async def test_reports_travel_from_ingress_to_the_analyzer_and_leave_nothing(
+    running: Running,
+) -> None:
     published = running.world.publish(max_batch=5)
     await running.start()
     sealed = [published.sealed() for _ in range(5)]
@@ -83,14 +91,25 @@ async def test_reports_travel_from_ingress_to_the_analyzer_and_leave_nothing(run
         mac = await running.submit(frame)
         verify_receipt(content.ack_key, 0, frame, mac)
         assert await running.submit(frame) == mac  # a retry gets the same bytes
-    reply = await call(running.channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch([published.frame(one) for one in sealed[2:]]), 10)
-    assert [receipt.status for receipt in submit_pb2.SubmitBatchReply.FromString(reply).receipts] == [0, 0, 0]
+    reply = await call(
+        running.channel,
+        "/shoal.v1.Ingress/SubmitBatch",
+        submit_batch([published.frame(one) for one in sealed[2:]]),
+        10,
+    )
+    assert [
+        receipt.status for receipt in submit_pb2.SubmitBatchReply.FromString(reply).receipts
+    ] == [0, 0, 0]
     await running.tick(4)
     (rows,) = running.analyzer.delivered.values()
     assert sorted(rows) == sorted(sealed)
     record = running.shuffler.store.record(WindowId(published.task_id, 0))
     assert record is not None
-    assert (record.state, record.outcome, record.reports) == (WindowState.SHREDDED, WindowState.ACKNOWLEDGED, 5)
+    assert (record.state, record.outcome, record.reports) == (
+        WindowState.SHREDDED,
+        WindowState.ACKNOWLEDGED,
+        5,
+    )
     left = {path.name for path in running.world.data_dir.iterdir()}
     assert left <= {".lock", "acknowledged", "state.db", "state.db-wal", "state.db-shm"}
     with pytest.raises(ShoalError) as refused:
@@ -99,13 +118,19 @@ async def test_reports_travel_from_ingress_to_the_analyzer_and_leave_nothing(run
 
 
 async def test_worker_processes_open_batches_and_forget_deleted_keys(running: Running) -> None:
-    """Planted: the opener keeping its pool after a key was deleted -> the workers' pids stay, fails."""
+    """Planted: the opener keeping its pool after a key was deleted -> the workers' pids stay,
+    fails.
+    """
     strangers = children()  # of other tests in this process
     published = running.world.publish(count=1)
     kept = running.world.publish(count=2)
     await running.start(open_workers=1)
     sealed = [published.sealed() for _ in range(40)]
-    frames = [*(published.frame(one) for one in sealed), kept.frame(), published.frame()[:-1] + b"x"]
+    frames = [
+        *(published.frame(one) for one in sealed),
+        kept.frame(),
+        published.frame()[:-1] + b"x",
+    ]
     reply = await call(running.channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch(frames), 20)
     receipts = submit_pb2.SubmitBatchReply.FromString(reply).receipts
     assert [receipt.status for receipt in receipts] == [0] * 41 + [Kind.INVALID.value]
@@ -113,11 +138,22 @@ async def test_worker_processes_open_batches_and_forget_deleted_keys(running: Ru
     assert before
     running.clock.time = START + LENGTH + GRACE
     await running.tick(4)
-    ((_, rows),) = [(window, rows) for window, rows in running.analyzer.delivered.items() if window[0] == published.task_id]
+    ((_, rows),) = [
+        (window, rows)
+        for window, rows in running.analyzer.delivered.items()
+        if window[0] == published.task_id
+    ]
     assert sorted(rows) == sorted(sealed)
     assert published.hop.config.key_id not in running.shuffler.book.keys
-    again = await call(running.channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch([kept.frame(window=1), kept.frame(window=1)]), 20)
-    assert [receipt.status for receipt in submit_pb2.SubmitBatchReply.FromString(again).receipts] == [0, 0]
+    again = await call(
+        running.channel,
+        "/shoal.v1.Ingress/SubmitBatch",
+        submit_batch([kept.frame(window=1), kept.frame(window=1)]),
+        20,
+    )
+    assert [
+        receipt.status for receipt in submit_pb2.SubmitBatchReply.FromString(again).receipts
+    ] == [0, 0]
     assert (children() - strangers).isdisjoint(before)
 
 
@@ -140,7 +176,9 @@ async def test_a_worker_that_dies_is_unavailable_once(running: Running) -> None:
         await call(running.channel, "/shoal.v1.Ingress/SubmitBatch", request, 20)
     assert refused.value.kind is Kind.UNAVAILABLE
     reply = await call(running.channel, "/shoal.v1.Ingress/SubmitBatch", request, 20)
-    assert [receipt.status for receipt in submit_pb2.SubmitBatchReply.FromString(reply).receipts] == [0, 0]
+    assert [
+        receipt.status for receipt in submit_pb2.SubmitBatchReply.FromString(reply).receipts
+    ] == [0, 0]
 
 
 async def test_status_shows_decided_counts_and_nothing_of_open_windows(running: Running) -> None:
@@ -167,14 +205,26 @@ async def test_status_shows_decided_counts_and_nothing_of_open_windows(running: 
     running.clock.time = START + LENGTH + GRACE
     await running.tick()
     (task,) = json.loads(await get("/status"))["tasks"]
-    assert task["shown"] == [{"window": 0, "state": "DELIVERING", "reports": 4, "failing": {"kind": "UNAVAILABLE", "attempts": 1}}]
+    assert task["shown"] == [
+        {
+            "window": 0,
+            "state": "DELIVERING",
+            "reports": 4,
+            "failing": {"kind": "UNAVAILABLE", "attempts": 1},
+        }
+    ]
     await running.tick(5)
     status = json.loads(await get("/status"))
     assert status["ready"] is None
     assert status["refused"] == {"TOO_EARLY": 1}
-    assert status["tasks"][0]["shown"] == [{"window": 0, "state": "SHREDDED", "outcome": "ACKNOWLEDGED", "reports": 4}]
+    assert status["tasks"][0]["shown"] == [
+        {"window": 0, "state": "SHREDDED", "outcome": "ACKNOWLEDGED", "reports": 4}
+    ]
     metrics = await get("/metrics")
-    assert f'shoal_shuffler_reports_total{{outcome="ACKNOWLEDGED",task="{published.task_id.short}"}} 4.0' in metrics
+    assert (
+        f'shoal_shuffler_reports_total{{outcome="ACKNOWLEDGED",task="{published.task_id.short}"}} '
+        "4.0" in metrics
+    )
     assert 'shoal_shuffler_refused_total{kind="TOO_EARLY"} 1.0' in metrics
     assert await get("/readyz") == "ready\n"
 
@@ -186,9 +236,12 @@ def encodings(secret: bytes) -> list[bytes]:
     return [*plain, base64.b64encode(secret)[:-2], text.encode("utf-16-le"), repr(secret).encode()]
 
 
-async def test_no_address_time_or_content_is_written_down(running: Running, caplog: pytest.LogCaptureFixture) -> None:
-    """Canaries in every field that a sender controls, in names and headers, with failures forced: nowhere on disk, in logs, in
-    metrics or in another caller's reply. Planted: logging the peer, quoting a field in an error, storing the time -> fails.
+async def test_no_address_time_or_content_is_written_down(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Canaries in every field that a sender controls, in names and headers, with failures forced:
+    nowhere on disk, in logs, in metrics or in another caller's reply. Planted: logging the peer,
+    quoting a field in an error, storing the time -> fails.
     """
     caplog.set_level("DEBUG")
     published = running.world.publish()
@@ -198,8 +251,12 @@ async def test_no_address_time_or_content_is_written_down(running: Running, capl
     agent = ("grpc.primary_user_agent", canary.hex())
     credentials = grpc.ssl_channel_credentials(CA.cert_pem)
     replies = b""
-    async with grpc.aio.secure_channel(f"localhost:{running.shuffler.port}", credentials, options=[agent]) as channel:
-        one: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/shoal.v1.Ingress/Submit")
+    async with grpc.aio.secure_channel(
+        f"localhost:{running.shuffler.port}", credentials, options=[agent]
+    ) as channel:
+        one: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            "/shoal.v1.Ingress/Submit"
+        )
         content = published.content()
         requests = [
             submit(published.frame(ack_key=canary)),
@@ -216,7 +273,11 @@ async def test_no_address_time_or_content_is_written_down(running: Running, capl
             if number == len(requests) - 1:
                 failpoints.arm("writer.append=eio@1")
             try:
-                replies += await one(request, timeout=10, metadata=(("x-canary", canary.hex()), ("x-forwarded-for", "203.0.113.77")))
+                replies += await one(
+                    request,
+                    timeout=10,
+                    metadata=(("x-canary", canary.hex()), ("x-forwarded-for", "203.0.113.77")),
+                )
             except grpc.aio.AioRpcError as error:
                 replies += (error.details() or "").encode()
         failpoints.arm("")
@@ -234,13 +295,17 @@ async def test_no_address_time_or_content_is_written_down(running: Running, capl
         for address in (b"127.0.0.1:", b"ipv4:", b"203.0.113.77", b"localhost", b"user-agent"):
             assert address not in where
     for seconds in range(START + 1_200, START + 1_260):
-        shapes = [struct.pack(f"{order}{kind}", seconds) for order in "<>" for kind in "Qd"] + [str(seconds).encode()]
+        shapes = [struct.pack(f"{order}{kind}", seconds) for order in "<>" for kind in "Qd"] + [
+            str(seconds).encode()
+        ]
         assert not [shape for shape in shapes if shape in disk]
         assert str(seconds).encode() not in metrics
 
 
 async def test_nothing_of_a_delivered_window_is_left_on_disk(running: Running) -> None:
-    """The raw bytes of every file, after SEALED (no key, no secret, no inbox) and after SHREDDED (no ciphertext)."""
+    """The raw bytes of every file, after SEALED (no key, no secret, no inbox) and after SHREDDED
+    (no ciphertext).
+    """
     published = running.world.publish()
     await running.start(delivery_delay_max_s=1_000.0)
     sealed = [published.sealed() for _ in range(30)]
@@ -263,7 +328,8 @@ async def test_nothing_of_a_delivered_window_is_left_on_disk(running: Running) -
     assert len(running.analyzer.delivered[published.task_id, 0]) == 30
 
 
-# --- the process ----------------------------------------------------------------------------------------------------------
+# --- the process
+# --------------------------------------------------------------------------------------------------
 
 
 def free_ports(count: int) -> list[int]:
@@ -275,17 +341,26 @@ def free_ports(count: int) -> list[int]:
 
 
 def shoal(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "shoal.cli.main", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "shoal.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 async def test_serve_status_and_a_clean_stop(tmp_path: Path) -> None:
-    """The command line: ready, a report acknowledged, status as JSON and as a table, SIGTERM, exit 0; then nobody answers."""
+    """The command line: ready, a report acknowledged, status as JSON and as a table, SIGTERM, exit
+    0; then nobody answers.
+    """
     world = World(tmp_path)
     published = world.publish(start_s=int(time.time()) - 60)
     listen, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
     config = str(world.write_config(listen=listen, admin_listen=admin, reload_s=86_400))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "shoal.cli.main", "shuffler", "serve", "--config", config), stderr=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "shoal.cli.main", "shuffler", "serve", "--config", config),
+        stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
     lines = [json.loads(await asyncio.wait_for(process.stderr.readline(), 60)) for _ in range(2)]

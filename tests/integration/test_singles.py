@@ -1,4 +1,6 @@
-"""Helper mode between real services: one visit per device, services restarted in the middle, an exact sum and one release."""
+"""Helper mode between real services: one visit per device, services restarted in the middle, an
+exact sum and one release.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from shoal import failpoints
-from shoal.analyzer.release import decode_release, to_json
-from shoal.clients.rounds import RoundOutcome, RoundState
-from shoal.clients.single import send_single
+from shoal.analyzer.results.release import decode_release, to_json
+from shoal.clients.rounds.participation import RoundOutcome, RoundState
+from shoal.clients.rounds.single import send_single
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind
 from shoal.secagg import Mode
-from tests.rounds_world import Device, Running, World, running, total
-from tests.shuffler_world import GRACE, LENGTH, START
+from tests.worlds.rounds import Device, Running, World, running, total
+from tests.worlds.shuffler import GRACE, LENGTH, START
 
 DIMENSION = 70_000  # an upload of two pieces
 
@@ -45,7 +47,9 @@ async def end_of_window(one: Running) -> dict[str, object]:
 
 
 async def test_every_vector_is_summed_once(tmp_path: Path) -> None:
-    """Also after both services were restarted before the window ended. Planted: seeds kept in memory alone -> no sum after the restart."""
+    """Also after both services were restarted before the window ended. Planted: seeds kept in
+    memory alone -> no sum after the restart.
+    """
     world = world_of(tmp_path)
     devices = world.devices(6)
     async with running(world) as one:
@@ -64,16 +68,24 @@ async def test_every_vector_is_summed_once(tmp_path: Path) -> None:
         rounds = release["rounds"]
         assert isinstance(rounds, dict)
         assert (rounds["mode"], rounds["rounds"], rounds["aborted"]) == ("helper", 1, {})
-        await one.until(lambda: not list((tmp_path / "shuffler").rglob("singles-*")))  # nothing is left of the window
+        await one.until(
+            lambda: not list((tmp_path / "shuffler").rglob("singles-*"))
+        )  # nothing is left of the window
 
 
 async def test_too_few_give_no_sum(tmp_path: Path) -> None:
-    """Planted: no look at survivors_min at the shuffler -> the analyzer refuses the delivery for ever, and no release comes."""
+    """Planted: no look at survivors_min at the shuffler -> the analyzer refuses the delivery for
+    ever, and no release comes.
+    """
     world = world_of(tmp_path)
     async with running(world) as one:
         await asyncio.gather(*(send(one, device) for device in world.devices(3)))
         release = await end_of_window(one)
-        assert (release["withheld"], release["n"], one.sums()) == ("no round of this window ended with a sum", 0, [])
+        assert (release["withheld"], release["n"], one.sums()) == (
+            "no round of this window ended with a sum",
+            0,
+            [],
+        )
 
 
 async def test_strangers_and_late_vectors_are_refused(tmp_path: Path) -> None:
@@ -88,9 +100,11 @@ async def test_strangers_and_late_vectors_are_refused(tmp_path: Path) -> None:
 
 
 async def test_what_disks_lost_is_counted_in_the_release(tmp_path: Path) -> None:
-    """Vectors at the shuffler; then the sum at the analyzer, changed or gone: never a wrong total, and every device of it is counted.
+    """Vectors at the shuffler; then the sum at the analyzer, changed or gone: never a wrong total,
+    and every device of it is counted.
 
-    Planted: FinishWindow without its counts -> 0 damaged; ``summed`` not compared -> the lost sum of window 1 is nobody's.
+    Planted: FinishWindow without its counts -> 0 damaged; ``summed`` not compared -> the lost sum
+    of window 1 is nobody's.
     """
     world = world_of(tmp_path, count=3)
     async with running(world) as one:
@@ -106,8 +120,13 @@ async def test_what_disks_lost_is_counted_in_the_release(tmp_path: Path) -> None
         release = await end_of_window(one)
         assert (release["damaged"], release["n"], release["withheld"]) == (1, 5, None)
         assert one.sums()[0].vector.tolist() == total(devices[:5])
-        for window, statement in ((1, "DELETE FROM sums WHERE window = 1"), (2, "UPDATE sums SET vector = zeroblob(8) WHERE window = 2")):
-            await one.until(lambda window=window: one.shuffler.rounds.window(one.window(window)) is not None)  # type: ignore[misc]
+        for window, statement in (
+            (1, "DELETE FROM sums WHERE window = 1"),
+            (2, "UPDATE sums SET vector = zeroblob(8) WHERE window = 2"),
+        ):
+            await one.until(
+                lambda window=window: one.shuffler.rounds.window(one.window(window)) is not None  # type: ignore[misc]
+            )
             for device in world.devices(5):
                 assert (await send(one, device, window)).state is RoundState.COUNTED
             failpoints.arm("analyzer.sums.finish=enospc")
@@ -117,15 +136,22 @@ async def test_what_disks_lost_is_counted_in_the_release(tmp_path: Path) -> None
                 db.execute("DROP TRIGGER IF EXISTS sums_never_change")
                 db.execute(statement)
             failpoints.arm("")
-            await one.until(lambda window=window: one.store.released(world.published.task_id, window))  # type: ignore[misc]
+            await one.until(
+                lambda window=window: one.store.released(world.published.task_id, window)  # type: ignore[misc]
+            )
             (stored,) = [stored for stored in one.store.releases() if stored.window == window]
             release = to_json(decode_release(stored.release))
-            assert (release["damaged"], release["n"], release["withheld"]) == (5, 0, "no round of this window ended with a sum")
+            assert (release["damaged"], release["n"], release["withheld"]) == (
+                5,
+                0,
+                "no round of this window ended with a sum",
+            )
 
 
 async def test_a_clock_that_steps_back_does_not_open_the_window_again(tmp_path: Path) -> None:
-    """The analyzer was shown the vectors, its answer is lost, and the shuffler's clock is back within the window: who comes now is told
-    that it is over. Planted: no ``closed`` -> COUNTED, and another set is shown.
+    """The analyzer was shown the vectors, its answer is lost, and the shuffler's clock is back
+    within the window: who comes now is told that it is over. Planted: no ``closed`` -> COUNTED, and
+    another set is shown.
     """
     world = world_of(tmp_path)
     devices = world.devices(4)
@@ -147,7 +173,9 @@ async def test_a_clock_that_steps_back_does_not_open_the_window_again(tmp_path: 
 
 
 @pytest.mark.parametrize("service", ["analyzer", "shuffler"])
-async def test_a_service_that_is_away_at_the_end_loses_nothing(tmp_path: Path, service: str) -> None:
+async def test_a_service_that_is_away_at_the_end_loses_nothing(
+    tmp_path: Path, service: str
+) -> None:
     """The window's end is met by whoever comes back."""
     world = world_of(tmp_path)
     devices = world.devices(5)

@@ -1,4 +1,6 @@
-"""A task on its way from the authority's desk to a device: `shoal task publish` into a real broker, and a real feed onto a real shelf."""
+"""A task on its way from the authority's desk to a device: `shoal task publish` into a real broker,
+and a real feed onto a real shelf.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.clients.feeds.mqtt_feed import MqttFeed
-from shoal.clients.feeds.shelf import Offered, Shelf
-from shoal.clock import FakeClock
+from shoal.clients.feeds.task_store import Offered, Shelf
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.signing import SigningKey
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
 from shoal.mqtt import link
-from tests.broker import Broker, authority, kinds
-from tests.clients_world import World, make_world
+from tests.worlds.broker import Broker, authority, kinds
+from tests.worlds.clients import World, make_world
 
 AUTHORITY = SigningKey.generate()
 NOW = int(time.time())
@@ -43,8 +45,24 @@ def arguments(broker: Broker, folder: Path, name: str) -> list[str]:
     (folder / "ca.pem").write_bytes(authority().cert_pem)
     (folder / "pw").touch(mode=0o600)
     (folder / "pw").write_text(f"{broker.password}\n")
-    made = ["task", "publish", str(folder / f"{name}.task"), "--mqtt", f"localhost:{broker.port}", "--ca", str(folder / "ca.pem")]
-    return [*made, "--username", broker.username, "--password-file", str(folder / "pw"), "--protocol", broker.settings.protocol]
+    made = [
+        "task",
+        "publish",
+        str(folder / f"{name}.task"),
+        "--mqtt",
+        f"localhost:{broker.port}",
+        "--ca",
+        str(folder / "ca.pem"),
+    ]
+    return [
+        *made,
+        "--username",
+        broker.username,
+        "--password-file",
+        str(folder / "pw"),
+        "--protocol",
+        broker.settings.protocol,
+    ]
 
 
 def learn(broker: Broker, folder: Path) -> tuple[list[Offered], list[str]]:
@@ -67,9 +85,13 @@ def learn(broker: Broker, folder: Path) -> tuple[list[Offered], list[str]]:
     return taken, refused
 
 
-def test_from_the_desk_to_the_device_and_off_again(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Published tasks arrive, withdrawn ones stay where they are but reach nobody new. Planted: published without retain -> nothing
-    arrives; --withdraw that publishes the task -> it still arrives: this fails."""
+def test_from_the_desk_to_the_device_and_off_again(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Published tasks arrive, withdrawn ones stay where they are but reach nobody new. Planted:
+    published without retain -> nothing arrives; --withdraw that publishes the task -> it still
+    arrives: this fails.
+    """
     worlds = [a_world("visits"), a_world("steps")]
     with broker:
         for world in worlds:
@@ -81,14 +103,20 @@ def test_from_the_desk_to_the_device_and_off_again(broker: Broker, tmp_path: Pat
         taken, refused = learn(broker, tmp_path / "shelf")
         assert {one.name for one in taken} == {"steps", "visits"}
         assert not refused
-        assert (tmp_path / "shelf" / f"{worlds[0].task_id.hex}.task").read_bytes() == worlds[0].signed_task
+        assert (tmp_path / "shelf" / f"{worlds[0].task_id.hex}.task").read_bytes() == worlds[
+            0
+        ].signed_task
         assert main([*arguments(broker, tmp_path, "visits"), "--withdraw"]) == 0
         assert "withdrawn from" in capsys.readouterr().out
         assert {one.name for one in learn(broker, tmp_path / "new")[0]} == {"steps"}
-        assert {one.fresh for one in learn(broker, tmp_path / "shelf")[0]} == {False}  # a broker may send a retained message twice
+        assert {one.fresh for one in learn(broker, tmp_path / "shelf")[0]} == {
+            False
+        }  # a broker may send a retained message twice
 
 
-def test_a_broker_that_is_away_or_says_no_is_one_line(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_that_is_away_or_says_no_is_one_line(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     a_world("visits").write(tmp_path)
     command = arguments(broker, tmp_path, "visits")
     assert main(command) == 1
@@ -102,9 +130,14 @@ def test_a_broker_that_is_away_or_says_no_is_one_line(broker: Broker, tmp_path: 
 
 
 def test_tls_at_a_port_without_it_and_the_reverse_name_the_option(
-    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    broker: Broker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Planted: the link's words without a way to mend, or without the name that the option has here -> this fails."""
+    """Planted: the link's words without a way to mend, or without the name that the option has here
+    -> this fails.
+    """
     a_world("visits").write(tmp_path)
     with broker:
         command = arguments(broker, tmp_path, "visits")
@@ -123,12 +156,23 @@ def test_tls_at_a_port_without_it_and_the_reverse_name_the_option(
         assert main([*command, "--insecure"]) == 0
 
 
-def test_every_keeps_a_forgetful_broker_supplied_and_ends_when_told(broker: Broker, tmp_path: Path) -> None:
-    """The test's brokers keep nothing over a restart. Planted: published once alone -> nothing arrives after it, and this fails."""
+def test_every_keeps_a_forgetful_broker_supplied_and_ends_when_told(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """The test's brokers keep nothing over a restart. Planted: published once alone -> nothing
+    arrives after it, and this fails.
+    """
     a_world("visits").write(tmp_path)
     with broker:
         publisher = subprocess.Popen(
-            [sys.executable, "-m", "shoal.cli.main", *arguments(broker, tmp_path, "visits"), "--every", "1"],
+            [
+                sys.executable,
+                "-m",
+                "shoal.cli.main",
+                *arguments(broker, tmp_path, "visits"),
+                "--every",
+                "1",
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,4 +1,6 @@
-"""Whatever bytes come to the Delivery service: a typed refusal of an allowed kind and nothing changed, or exactly what was signed."""
+"""Whatever bytes come to the Delivery service: a typed refusal of an allowed kind and nothing
+changed, or exactly what was signed.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shoal.analyzer.batches.ingest import Ingest
+from shoal.analyzer.batches.spool import Spools, spool_path
 from shoal.analyzer.core import Batch
-from shoal.analyzer.ingest import Ingest
 from shoal.analyzer.keys import KeyFolder
-from shoal.analyzer.spool import Spools, spool_path
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.analyzer.tasks import TaskFolder
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
 from shoal.rpc.server import Call
-from tests.analyzer_world import make_world
+from tests.worlds.analyzer import make_world
 
 WORLD = make_world()
 GOOD = WORLD.batch(WORLD.seal_cells([i % 7 for i in range(30)]))
@@ -46,7 +48,10 @@ class Desk:
     ingest: Ingest
 
     def state(self) -> list[str]:
-        return [*self.store._db.iterdump(), *(f"{p.name} {p.stat().st_size}" for p in sorted(self.folder.glob("*.rows")))]
+        return [
+            *self.store._db.iterdump(),
+            *(f"{p.name} {p.stat().st_size}" for p in sorted(self.folder.glob("*.rows"))),
+        ]
 
     def outcome(self, work: Callable[[], Awaitable[bytes]]) -> bytes | ShoalError:
         async def run() -> bytes | ShoalError:
@@ -78,11 +83,15 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 
 def mutated(good: bytes) -> st.SearchStrategy[bytes]:
-    """Arbitrary bytes, or the good ones with some replaced, cut out, doubled, or put behind them."""
+    """Arbitrary bytes, or the good ones with some replaced, cut out, doubled, or put behind
+    them.
+    """
     at = st.integers(0, len(good))
     return st.one_of(
         st.binary(max_size=400),
-        st.tuples(at, st.binary(min_size=1, max_size=8)).map(lambda t: good[: t[0]] + t[1] + good[t[0] + len(t[1]) :]),
+        st.tuples(at, st.binary(min_size=1, max_size=8)).map(
+            lambda t: good[: t[0]] + t[1] + good[t[0] + len(t[1]) :]
+        ),
         st.tuples(at, st.integers(1, 40)).map(lambda t: good[: t[0]] + good[t[0] + t[1] :]),
         st.tuples(at, at).map(lambda t: good[: t[0]] + good[t[1] :]),
         st.binary(max_size=20).map(lambda tail: good + tail),
@@ -113,7 +122,9 @@ def test_offers(desk: Desk, request: bytes) -> None:
 @given(request=mutated(GOOD.chunk(3, 4)))
 @example(request=b"")
 def test_chunks(desk: Desk, request: bytes) -> None:
-    """After three good rows. A chunk that is taken has whole rows and begins where the last one ended."""
+    """After three good rows. A chunk that is taken has whole rows and begins where the last one
+    ended.
+    """
     desk.outcome(lambda: desk.ingest.offer(GOOD.signed, CALL))
     path = spool_path(desk.folder, GOOD.manifest_hash)
 
@@ -125,7 +136,9 @@ def test_chunks(desk: Desk, request: bytes) -> None:
         return await desk.ingest.deliver(stream(), CALL)
 
     path.unlink(missing_ok=True)
-    desk.ingest._spools.forget(GOOD.manifest_hash)  # as after a restart: every example begins with nothing received
+    desk.ingest._spools.forget(
+        GOOD.manifest_hash
+    )  # as after a restart: every example begins with nothing received
     assert not isinstance(desk.outcome(lambda: deliver(GOOD.chunk(0, 3))), ShoalError)
     before = desk.state()
     result = desk.outcome(lambda: deliver(request))
@@ -138,4 +151,7 @@ def test_chunks(desk: Desk, request: bytes) -> None:
         chunk, size = delivery_pb2.Chunk.FromString(request), WORLD.row_size()
         assert chunk.first_row == 3
         assert path.read_bytes() == b"".join(GOOD.rows[:3]) + chunk.rows
-        assert delivery_pb2.DeliverReply.FromString(result).received_rows == path.stat().st_size // size
+        assert (
+            delivery_pb2.DeliverReply.FromString(result).received_rows
+            == path.stat().st_size // size
+        )

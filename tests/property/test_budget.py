@@ -1,15 +1,19 @@
-"""Random lives of a device's memory against a model of five lines: the budget is never exceeded, nothing is paid for twice or not at all.
+"""Random lives of a device's memory against a model of five lines: the budget is never exceeded,
+nothing is paid for twice or not at all.
 
-A life is a file with ten schedules, one after the other. A schedule: up to three agents on the file, fresh, memoized and summed tasks,
-values that change, calls for windows that were answered, disks that fail at the commit or at the head, exceptions before and after the
-draw, agents that vanish and come back, withdrawals, owners who change the limit. After every step what was spent is what the model says,
-and at the end: one charge per answered window and one entry per charge; charges, entries and model have one sum; the chain verifies, and
-the noted head is its last. The same cell has the same report until it is forgotten. Sealing is left out: it takes no part in this.
+A life is a file with ten schedules, one after the other. A schedule: up to three agents on the
+file, fresh, memoized and summed tasks, values that change, calls for windows that were answered,
+disks that fail at the commit or at the head, exceptions before and after the draw, agents that
+vanish and come back, withdrawals, owners who change the limit. After every step what was spent is
+what the model says, and at the end: one charge per answered window and one entry per charge;
+charges, entries and model have one sum; the chain verifies, and the noted head is its last. The
+same cell has the same report until it is forgotten. Sealing is left out: it takes no part in this.
 Processes that run at once or are killed: tests/conformance/outbox.
 
-Planted, each caught: a budget that is not looked up, or looked up without what others spent; a new draw charged 0, or sent without being
-paid for; a failed transaction that commits; permanent reports that outlive ``forget``; a withdrawal that gives back what was spent; a
-head that was missed once and is not brought up at the next start.
+Planted, each caught: a budget that is not looked up, or looked up without what others spent; a new
+draw charged 0, or sent without being paid for; a failed transaction that commits; permanent reports
+that outlive ``forget``; a withdrawal that gives back what was spent; a head that was missed once
+and is not brought up at the next start.
 """
 
 from __future__ import annotations
@@ -28,20 +32,20 @@ from numpy.typing import NDArray
 
 from shoal.clients import answering
 from shoal.clients.answering import Terms, answer, charge_sum
-from shoal.clients.book import NANO, nano_up
-from shoal.clients.book_sqlite import SqliteBook
 from shoal.clients.core import Assignment, Prepared, State, assign
-from shoal.clients.ledger import Event, LedgerEntry
-from shoal.clients.outbox_sqlite import SqliteOutbox
-from shoal.clients.store_sqlite import AgentStore
+from shoal.clients.memory.commitments import NANO, nano_up
+from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.database import AgentStore
+from shoal.clients.memory.ledger import Event, LedgerEntry
+from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Numeric
 from shoal.entropy import Entropy, SeededEntropy, uniform_below
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import arm
 from shoal.ids import TaskId
-from tests.clients_world import VISITS, make_world
 from tests.sizes import size
+from tests.worlds.clients import VISITS, make_world
 
 SCHEDULES = size(1_200, 100_000)
 PARTS = 6  # tests that share them
@@ -55,7 +59,9 @@ VALUES = (0, 1, 3, 3.0, None, 12, "text", 4.0)
 def tasks() -> tuple[Assignment, ...]:
     """Two fresh ones, two memoized, one of sums."""
     made = []
-    for number, (memoized, epsilon0) in enumerate(((False, 1.0), (False, 0.7), (True, 1.0), (True, 1.5), (False, 0.9))):
+    for number, (memoized, epsilon0) in enumerate(
+        ((False, 1.0), (False, 0.7), (True, 1.0), (True, 1.5), (False, 0.9))
+    ):
         domain = Numeric(0, 10, 11) if number == 3 else VISITS
         world = make_world(name=f"task-{number}", domain=domain, epsilon0=epsilon0, count=WINDOWS)
         world.task = replace(world.task, memoized=memoized)
@@ -66,9 +72,13 @@ def tasks() -> tuple[Assignment, ...]:
     return tuple(made)
 
 
-def unsealed(assignment: Assignment, window: int, report: Sequence[bytes], entropy: Entropy, identity: object) -> Prepared:
+def unsealed(
+    assignment: Assignment, window: int, report: Sequence[bytes], entropy: Entropy, identity: object
+) -> Prepared:
     """In the place of ``seal``, which takes no part in this and most of the time."""
-    return Prepared(assignment.task_id, window, b"".join(report) + entropy.bytes(8), entropy.bytes(32), 1)
+    return Prepared(
+        assignment.task_id, window, b"".join(report) + entropy.bytes(8), entropy.bytes(32), 1
+    )
 
 
 @dataclass
@@ -133,7 +143,9 @@ class Life:
         self.entropy, self.model = Pool(seed), Model()
         self.agents = [Agent(path, self.entropy) for _ in range(1 + self.pick(3))]
         self.summed: set[TaskId] = set()
-        self.reports: dict[tuple[TaskId, int], str] = {}  # of memoized cells that were not forgotten
+        self.reports: dict[
+            tuple[TaskId, int], str
+        ] = {}  # of memoized cells that were not forgotten
         self.withdrawn = 0
 
     def pick(self, bound: int) -> int:
@@ -143,7 +155,10 @@ class Life:
         """Tasks with ids of their own, under a limit from here on."""
         self.base = self.model.spent
         self.choose_limit()
-        self.tasks = [replace(one, trusted=replace(one.trusted, task_id=TaskId(self.entropy.bytes(32)))) for one in tasks()]
+        self.tasks = [
+            replace(one, trusted=replace(one.trusted, task_id=TaskId(self.entropy.bytes(32))))
+            for one in tasks()
+        ]
         self.summed.add(self.tasks[-1].task_id)
         for _ in range(STEPS):
             self.step()
@@ -153,7 +168,10 @@ class Life:
         self.limit = None if limit is None else self.base + limit
 
     def step(self) -> None:
-        agent, assignment = self.agents[self.pick(len(self.agents))], self.tasks[self.pick(len(self.tasks))]
+        agent, assignment = (
+            self.agents[self.pick(len(self.agents))],
+            self.tasks[self.pick(len(self.tasks))],
+        )
         match self.pick(12):
             case 0:
                 agent.vanish()
@@ -174,14 +192,31 @@ class Life:
             agent.book.append(LedgerEntry(Event.WITHDRAWN, 1.0, assignment.task_id))
         self.withdrawn += 1
         self.model.cells.pop(assignment.task_id, None)
-        self.reports = {key: report for key, report in self.reports.items() if key[0] != assignment.task_id}
+        self.reports = {
+            key: report for key, report in self.reports.items() if key[0] != assignment.task_id
+        }
 
-    def answer(self, agent: Agent, assignment: Assignment, window: int, value: float | str | None) -> None:
+    def answer(
+        self, agent: Agent, assignment: Assignment, window: int, value: float | str | None
+    ) -> None:
         terms, task_id, book = Terms(self.limit), assignment.task_id, agent.book
         summed = assignment.mechanism is None
-        fault = ("", "", "", "", "outbox.commit=eio", "outbox.commit=enospc", "outbox.head=enospc", "before", "after")[self.pick(9)]
+        fault = (
+            "",
+            "",
+            "",
+            "",
+            "outbox.commit=eio",
+            "outbox.commit=enospc",
+            "outbox.head=enospc",
+            "before",
+            "after",
+        )[self.pick(9)]
         fails = "commit" in fault or (fault in {"before", "after"} and not summed)
-        known, cell = (task_id, window) in self.model.costs, assignment.task.domain.encode(value, self.entropy)
+        known, cell = (
+            (task_id, window) in self.model.costs,
+            assignment.task.domain.encode(value, self.entropy),
+        )
         arm(fault if "=" in fault else "")
         try:
             if summed:
@@ -205,27 +240,44 @@ class Life:
             if answered:
                 self.look(agent, assignment, cell)
         assert book.spent() == self.model.spent
-        assert (book.charged(task_id, window) is not None) == ((task_id, window) in self.model.costs)
+        assert (book.charged(task_id, window) is not None) == (
+            (task_id, window) in self.model.costs
+        )
 
-    def make(self, agent: Agent, assignment: Assignment, window: int, value: float | str | None, fault: str) -> Prepared:
+    def make(
+        self,
+        agent: Agent,
+        assignment: Assignment,
+        window: int,
+        value: float | str | None,
+        fault: str,
+    ) -> Prepared:
         if fault == "before":
             raise ShoalError(Kind.OVERLOADED, "before")
-        prepared = answer(assignment, window, value, agent.book, self.entropy, None, Terms(self.limit), 1.0)
+        prepared = answer(
+            assignment, window, value, agent.book, self.entropy, None, Terms(self.limit), 1.0
+        )
         if fault == "after":
             raise ShoalError(Kind.OVERLOADED, "after")
         return prepared
 
     def look(self, agent: Agent, assignment: Assignment, cell: int) -> None:
-        """The same cell has the same report; and without the budget for another one, some report that was paid for."""
+        """The same cell has the same report; and without the budget for another one, some report
+        that was paid for.
+        """
         details = agent.book.entries(len(self.model.costs) + self.withdrawn - 1)[0].entry.details
         if not assignment.task.memoized:
             assert "memoized" not in details
             return
         report = str(details["report"])
         if details["memoized"] == "kept":
-            assert report in {one for (task_id, _), one in self.reports.items() if task_id == assignment.task_id}
+            assert report in {
+                one for (task_id, _), one in self.reports.items() if task_id == assignment.task_id
+            }
         else:
-            assert (details["memoized"] == "new") == ((assignment.task_id, cell) not in self.reports)
+            assert (details["memoized"] == "new") == (
+                (assignment.task_id, cell) not in self.reports
+            )
             assert self.reports.setdefault((assignment.task_id, cell), report) == report
 
     def end(self) -> None:
@@ -235,11 +287,20 @@ class Life:
         agent.open()
         charges, entries = agent.book.charges(), [row.entry for row in agent.book.entries()]
         reported = [entry for entry in entries if entry.event is Event.REPORTED]
-        assert {(charge.task_id, charge.window): charge.nano for charge in charges} == self.model.costs
+        assert {
+            (charge.task_id, charge.window): charge.nano for charge in charges
+        } == self.model.costs
         assert len(charges) == len(self.model.costs) == len(reported)
         assert {(entry.task_id, entry.window) for entry in reported} == set(self.model.costs)
-        in_ledger = [round(float(entry.details["epsilon_charged"] or 0) * NANO) for entry in reported]
-        assert sum(in_ledger) == sum(charge.nano for charge in charges) == agent.book.spent() == self.model.spent
+        in_ledger = [
+            round(float(entry.details["epsilon_charged"] or 0) * NANO) for entry in reported
+        ]
+        assert (
+            sum(in_ledger)
+            == sum(charge.nano for charge in charges)
+            == agent.book.spent()
+            == self.model.spent
+        )
         assert sum(1 for entry in entries if entry.event is Event.WITHDRAWN) == self.withdrawn
         kept = {(record.task_id, record.window) for record in agent.outbox.records()}
         assert kept == {key for key in self.model.costs if key[0] not in self.summed}
@@ -261,7 +322,9 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.timeout(3_600)  # in full size a part is some minutes
 @pytest.mark.parametrize("part", range(PARTS))
-def test_the_budget_over_random_lives(folder: Path, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_over_random_lives(
+    folder: Path, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(answering, "seal", unsealed)
     AgentStore(folder / "empty.db").close()
     for number in range(part, SCHEDULES // LIFE, PARTS):

@@ -1,7 +1,9 @@
-"""Random walks of clocks: whatever a wall clock, a machine or one lying peer do, nothing is decided by a time that has not come.
+"""Random walks of clocks: whatever a wall clock, a machine or one lying peer do, nothing is decided
+by a time that has not come.
 
-The walk plays the machine's true time, its wall clock and its quartz; the service looks, is stopped, started, and loses what it did
-not keep. The one promise: a time that is decided by is ahead of the true time by no more than the rule states.
+The walk plays the machine's true time, its wall clock and its quartz; the service looks, is
+stopped, started, and loses what it did not keep. The one promise: a time that is decided by is
+ahead of the true time by no more than the rule states.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.timekeeping import DRIFT, MOST_OFF_S, TOLERANCE_S, Standing, Word, judge, marked
-from tests.clock_world import DAY, Machine
+from shoal.clocks.timekeeping import DRIFT, MOST_OFF_S, TOLERANCE_S, Standing, Word, judge, marked
+from tests.worlds.clock import DAY, Machine
 
 NOW = 1_800_000_000.0
 SLACK_S = 10.0
-_SPANS = st.sampled_from([1.0, 30.0, 59.0, 61.0, 300.0, 3_600.0, 7 * 3_600.0, DAY, 10 * DAY, 200 * DAY])
+_SPANS = st.sampled_from(
+    [1.0, 30.0, 59.0, 61.0, 300.0, 3_600.0, 7 * 3_600.0, DAY, 10 * DAY, 200 * DAY]
+)
 _STEPS = st.one_of(
     st.tuples(st.just("passes"), _SPANS),
     st.tuples(st.sampled_from(["jumps", "jumps back"]), _SPANS),
@@ -47,7 +51,9 @@ class Service:
 
     def decide(self) -> float | None:
         reading = self.machine.read()
-        return reading.wall if judge(self.standing, reading, self.words, lambda _: True).sure else None
+        return (
+            reading.wall if judge(self.standing, reading, self.words, lambda _: True).sure else None
+        )
 
 
 def _walk(steps: list[tuple[str, float]], rate: float, lying: bool) -> None:
@@ -65,10 +71,14 @@ def _walk(steps: list[tuple[str, float]], rate: float, lying: bool) -> None:
             case "reboots":
                 machine.reboots(seconds)
                 service.restart()
-            case "peer":  # an honest one is right to within its way; a lying one says what it likes, where no wall clock is wrong
+            # an honest one is right to within its way; a lying one says what it likes, where no
+            # wall clock is wrong
+            case "peer":
                 lie = seconds if lying else 0.0
                 if not (lying and machine.error):
-                    service.words["peer"] = Word(machine.true + lie, machine.up, SLACK_S, vouched=True)
+                    service.words["peer"] = Word(
+                        machine.true + lie, machine.up, SLACK_S, vouched=True
+                    )
             case _:
                 getattr(machine, name)(seconds)
         for keep in (False, True):
@@ -78,27 +88,37 @@ def _walk(steps: list[tuple[str, float]], rate: float, lying: bool) -> None:
             service.look(keep)
 
 
-@given(st.lists(_STEPS, min_size=1, max_size=40), st.sampled_from([1 - 400e-6, 1 - 20e-6, 1.0, 1 + 20e-6, 1 + 400e-6]))
+@given(
+    st.lists(_STEPS, min_size=1, max_size=40),
+    st.sampled_from([1 - 400e-6, 1 - 20e-6, 1.0, 1 + 20e-6, 1 + 400e-6]),
+)
 @example([("jumps", 59.0)] * 20, 1.0)
 @example([("jumps", 59.0), ("reboots", 0.0)] * 20, 1.0)
 @example([("jumps", 500.0), ("reboots", 0.0)] * 5, 1.0)
 @example([("jumps", 10 * DAY), ("reboots", 60.0), ("passes", DAY), ("reboots", 60.0)], 1.0)
 def test_nothing_is_decided_before_its_time(steps: list[tuple[str, float]], rate: float) -> None:
-    """With an honest peer, or none. Planted: no sum of the time off; the last wall clock kept whole (a minute at every boot adds up);
-    the anchor moved along; a reboot without a look at the last known time -> each is found."""
+    """With an honest peer, or none. Planted: no sum of the time off; the last wall clock kept whole
+    (a minute at every boot adds up); the anchor moved along; a reboot without a look at the last
+    known time -> each is found.
+    """
     _walk(steps, rate, lying=False)
 
 
-@given(st.lists(_STEPS.filter(lambda step: not step[0].startswith("jumps")), min_size=1, max_size=40))
+@given(
+    st.lists(_STEPS.filter(lambda step: not step[0].startswith("jumps")), min_size=1, max_size=40)
+)
 @example([("peer", 10 * DAY), ("reboots", 3 * DAY), ("peer", 10 * DAY)])
 def test_a_lying_peer_alone_moves_nothing(steps: list[tuple[str, float]]) -> None:
-    """The own wall clock is right: whatever the peer says. Planted: the peer's time decided by -> found at once."""
+    """The own wall clock is right: whatever the peer says. Planted: the peer's time decided by ->
+    found at once.
+    """
     _walk(steps, 1.0, lying=True)
 
 
 @given(st.lists(_STEPS, max_size=20))
 def test_what_was_right_goes_on(steps: list[tuple[str, float]]) -> None:
-    """No walk ends in a dispute that outlives its reason: once the clock is right, an honest peer ends it.
+    """No walk ends in a dispute that outlives its reason: once the clock is right, an honest peer
+    ends it.
 
     Planted: trouble kept -> found.
     """

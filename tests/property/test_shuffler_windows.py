@@ -1,12 +1,15 @@
-"""Random lives of a shuffler against a model: submissions, repeats, late ones, time, failures of disk and analyzer, crashes.
+"""Random lives of a shuffler against a model: submissions, repeats, late ones, time, failures of
+disk and analyzer, crashes.
 
-The model is the law, not the implementation: a report that was acknowledged is delivered exactly once, with its window, iff
-the window had min_batch distinct reports; nothing refused for good is delivered; no batch is smaller than min_batch; a
-window is delivered at most once; no device has two reports in a window; a window closes by the clock or by being full. A crash abandons
-all objects between two steps (within a step: tests/faults).
+The model is the law, not the implementation: a report that was acknowledged is delivered exactly
+once, with its window, iff the window had min_batch distinct reports; nothing refused for good is
+delivered; no batch is smaller than min_batch; a window is delivered at most once; no device has two
+reports in a window; a window closes by the clock or by being full. A crash abandons all objects
+between two steps (within a step: tests/faults).
 
-Planted, each caught: equal neighbours delivered; ``append`` blind to the state; ``verdict`` always ENOUGH; a batch shredded after
-its first attempt; a new secret when an inbox is opened again; tags kept in memory alone.
+Planted, each caught: equal neighbours delivered; ``append`` blind to the state; ``verdict`` always
+ENOUGH; a batch shredded after its first attempt; a new secret when an inbox is opened again; tags
+kept in memory alone.
 """
 
 from __future__ import annotations
@@ -25,22 +28,39 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from shoal import failpoints
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.lifecycle import Lifecycle
-from shoal.shuffler.sqlite_store import SqliteStore
-from shoal.shuffler.store import Submission, WindowRecord
+from shoal.shuffler.reports.lifecycle import Lifecycle
+from shoal.shuffler.reports.writer import Writer
+from shoal.shuffler.stores.sqlite.store import SqliteStore
+from shoal.shuffler.stores.store import Submission, WindowRecord
 from shoal.shuffler.tasks import TaskBook
-from shoal.shuffler.writer import Writer
-from tests.shuffler_world import GRACE, LENGTH, START, World
 from tests.sizes import FULL, size
+from tests.worlds.shuffler import GRACE, LENGTH, START, World
 
 MIN, MAX, WINDOWS = 3, 6, 3
 POOL, DEVICES = 11, 8  # reports that may come, and their senders: three of these have two each
-POINTS = ["inbox.insert", "inbox.commit", "inbox.committed", "state.open", "state.closing", "seal.write", "seal.rename", "state.sealed"]
-POINTS += ["inbox.unlink", "state.delivering", "state.acknowledged", "batch.unlink", "state.shredded", "state.lapse", "writer.append"]
+POINTS = [
+    "inbox.insert",
+    "inbox.commit",
+    "inbox.committed",
+    "state.open",
+    "state.closing",
+    "seal.write",
+    "seal.rename",
+    "state.sealed",
+]
+POINTS += [
+    "inbox.unlink",
+    "state.delivering",
+    "state.acknowledged",
+    "batch.unlink",
+    "state.shredded",
+    "state.lapse",
+    "writer.append",
+]
 
 
 class Machine(RuleBasedStateMachine):
@@ -57,13 +77,19 @@ class Machine(RuleBasedStateMachine):
         self.delivered: dict[int, list[bytes]] = {}
         self.answers: list[bool | None] = []
 
-    @initialize(limited=st.booleans(), answers=st.lists(st.sampled_from([True, False, None]), max_size=4))
+    @initialize(
+        limited=st.booleans(), answers=st.lists(st.sampled_from([True, False, None]), max_size=4)
+    )
     def begin(self, limited: bool, answers: list[bool | None]) -> None:
         self.answers = list(answers)
-        self.published = self.world.publish(count=WINDOWS, min_batch=MIN, max_batch=MAX if limited else 0)
+        self.published = self.world.publish(
+            count=WINDOWS, min_batch=MIN, max_batch=MAX if limited else 0
+        )
         self.limited = limited
         self.pool = [self.published.sealed() for _ in range(POOL)]
-        self.owner = {report: bytes([number % DEVICES]) * 32 for number, report in enumerate(self.pool)}
+        self.owner = {
+            report: bytes([number % DEVICES]) * 32 for number, report in enumerate(self.pool)
+        }
         self.start()
 
     def start(self) -> None:
@@ -71,12 +97,21 @@ class Machine(RuleBasedStateMachine):
         self.store = SqliteStore(world.data_dir)
         self.abandoned.append(self.store)
         authorities = frozenset({world.authority.public})
-        self.book = TaskBook(self.store, self.clock, world.tasks_dir, world.keys_dir, authorities, world.shuffler.public)
+        self.book = TaskBook(
+            self.store,
+            self.clock,
+            world.tasks_dir,
+            world.keys_dir,
+            authorities,
+            world.shuffler.public,
+        )
         self.loop.run_until_complete(self._start())
 
     async def _start(self) -> None:
         self.writer = Writer(self.store, commit_ms=0)
-        self.lifecycle = Lifecycle(self.book, self.store, self.writer, self, self.clock, SeededEntropy("windows"), 2.0)
+        self.lifecycle = Lifecycle(
+            self.book, self.store, self.writer, self, self.clock, SeededEntropy("windows"), 2.0
+        )
 
     async def attempt(self, served: Any, window: WindowId, record: WindowRecord) -> bool:
         """The analyzer: works, is away (None), or needs another look (False)."""
@@ -89,13 +124,20 @@ class Machine(RuleBasedStateMachine):
             assert self.delivered.setdefault(window.window, rows) == rows
         return answer
 
-    # --- what may happen ------------------------------------------------------------------------------------------
+    # --- what may happen
+    # ------------------------------------------------------------------------------------------
 
-    @rule(window=st.integers(0, WINDOWS - 1), picks=st.lists(st.integers(0, POOL - 1), min_size=1, max_size=3))
+    @rule(
+        window=st.integers(0, WINDOWS - 1),
+        picks=st.lists(st.integers(0, POOL - 1), min_size=1, max_size=3),
+    )
     def submit_few(self, window: int, picks: list[int]) -> None:
         self.submit(window, picks)
 
-    @rule(window=st.integers(0, WINDOWS - 1), picks=st.lists(st.integers(0, POOL - 1), min_size=3, max_size=8))
+    @rule(
+        window=st.integers(0, WINDOWS - 1),
+        picks=st.lists(st.integers(0, POOL - 1), min_size=3, max_size=8),
+    )
     def submit_many(self, window: int, picks: list[int]) -> None:
         self.submit(window, picks)
 
@@ -144,7 +186,11 @@ class Machine(RuleBasedStateMachine):
     def the_analyzer_will(self, answers: list[bool | None]) -> None:
         self.answers = list(answers)
 
-    @rule(point=st.sampled_from(POINTS), way=st.sampled_from(["eio", "enospc"]), number=st.integers(1, 3))
+    @rule(
+        point=st.sampled_from(POINTS),
+        way=st.sampled_from(["eio", "enospc"]),
+        number=st.integers(1, 3),
+    )
     def the_disk_will_fail(self, point: str, way: str, number: int) -> None:
         failpoints.arm(f"{point}={way}@{number}")
 
@@ -155,7 +201,8 @@ class Machine(RuleBasedStateMachine):
         self.loop.run_until_complete(self.writer.stop())
         self.start()
 
-    # --- what must hold -------------------------------------------------------------------------------------------
+    # --- what must hold
+    # -------------------------------------------------------------------------------------------
 
     @invariant()
     def no_batch_is_too_small_and_none_has_a_repeat(self) -> None:
@@ -170,9 +217,13 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "store"):
             return
         for window, record in self.store.records().items():
-            full = self.limited and len(self.acked[window.window] | self.unsure[window.window]) >= MAX
+            full = (
+                self.limited and len(self.acked[window.window] | self.unsure[window.window]) >= MAX
+            )
             if record.state is not WindowState.OPEN and not full:
-                assert max(self.clock.time, self.latest) >= self.published.task.windows.deadline_of(window.window)
+                assert max(self.clock.time, self.latest) >= self.published.task.windows.deadline_of(
+                    window.window
+                )
 
     @property
     def latest(self) -> float:
@@ -204,16 +255,25 @@ class Machine(RuleBasedStateMachine):
             record = self.store.record(WindowId(self.published.task_id, window))
             assert record is not None
             assert record.state is WindowState.SHREDDED
-            rows, possible = set(self.delivered.get(window, [])), self.acked[window] | self.unsure[window]
+            rows, possible = (
+                set(self.delivered.get(window, [])),
+                self.acked[window] | self.unsure[window],
+            )
             assert rows <= possible
             if len(self.acked[window]) >= MIN:
                 assert self.acked[window] <= rows
             if len(possible) < MIN:
                 assert not rows
-        assert not [path for path in self.world.data_dir.iterdir() if path.name.startswith(("inbox", "batch"))]
+        assert not [
+            path
+            for path in self.world.data_dir.iterdir()
+            if path.name.startswith(("inbox", "batch"))
+        ]
 
 
 # A step costs real disk writes, so a failure is shrunk under the full size only.
 _PHASES = (Phase.generate, Phase.shrink) if FULL else (Phase.generate,)
-Machine.TestCase.settings = settings(max_examples=size(120, 2_000), stateful_step_count=size(30, 60), phases=_PHASES)
+Machine.TestCase.settings = settings(
+    max_examples=size(120, 2_000), stateful_step_count=size(30, 60), phases=_PHASES
+)
 TestWindows = pytest.mark.timeout(1_800)(Machine.TestCase)

@@ -1,12 +1,15 @@
-"""A value that does not change costs epsilon0 once, over all windows: attacked with everything that a device ever sends.
+"""A value that does not change costs epsilon0 once, over all windows: attacked with everything that
+a device ever sends.
 
-The attacker sees the report of every window of one device, opened, and knows that its value is one of two and never changes. Real agents'
-answers (``answering.answer``, each device with a book of its own, sealing left out: it hides nothing from this attacker), the attack of
-``shoal.accounting.audit`` with delta = 0. "Not refuted" is wrong with probability at most 1e-6 each (``FALSE_ALARM``); seeds are fixed.
-The same attack with the same numbers convicts an agent that draws afresh in each window.
+The attacker sees the report of every window of one device, opened, and knows that its value is one
+of two and never changes. Real agents' answers (``answering.answer``, each device with a book of its
+own, sealing left out: it hides nothing from this attacker), the attack of
+``shoal.accounting.audit.audit`` with delta = 0. "Not refuted" is wrong with probability at most
+1e-6 each (``FALSE_ALARM``); seeds are fixed. The same attack with the same numbers convicts an
+agent that draws afresh in each window.
 
-Planted, each fails here: no memo (``permanent`` that knows nothing); a memo that a restart forgets; rounding by fresh randomness in
-place of the device's own point.
+Planted, each fails here: no memo (``permanent`` that knows nothing); a memo that a restart forgets;
+rounding by fresh randomness in place of the device's own point.
 """
 
 from __future__ import annotations
@@ -22,26 +25,28 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.accounting.audit import AuditResult, audit
+from shoal.accounting.audit.audit import AuditResult, audit
 from shoal.clients import answering
 from shoal.clients.answering import Terms, answer
-from shoal.clients.book import Book, MemoryBook, nano_up
-from shoal.clients.book_sqlite import SqliteBook
 from shoal.clients.core import Assignment, Prepared, assign
-from shoal.clients.outbox_sqlite import SqliteOutbox
-from shoal.clients.store_sqlite import AgentStore
+from shoal.clients.memory.commitments import Book, MemoryBook, nano_up
+from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.database import AgentStore
+from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Domain, Numeric, Value, YesNo
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy
-from tests.clients_world import START, make_world
 from tests.sizes import size
+from tests.worlds.clients import START, make_world
 
 WINDOWS = size(60, 10_000)
 TRIALS = 100  # devices per value, half of them to choose the event
 LIFETIME = 0.7
 
 
-def unsealed(assignment: Assignment, window: int, report: Sequence[bytes], entropy: Entropy, identity: object) -> Prepared:
+def unsealed(
+    assignment: Assignment, window: int, report: Sequence[bytes], entropy: Entropy, identity: object
+) -> Prepared:
     """In the place of ``seal``: the report as the attacker has it after opening."""
     return Prepared(assignment.task_id, window, b"".join(report), bytes(32), 1)
 
@@ -55,7 +60,9 @@ def _opened(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def task(memoized: bool, domain: Domain, mechanism: str) -> Assignment:
-    world = make_world(domain=domain, mechanism=mechanism, epsilon0=LIFETIME, count=WINDOWS, length=86_400)
+    world = make_world(
+        domain=domain, mechanism=mechanism, epsilon0=LIFETIME, count=WINDOWS, length=86_400
+    )
     world.task = replace(world.task, memoized=memoized)
     world.sign()
     trusted = trust_task(world.signed_task, world.authorities)
@@ -65,16 +72,23 @@ def task(memoized: bool, domain: Domain, mechanism: str) -> Assignment:
 def sent(assignment: Assignment, value: Value, book: Book, entropy: Entropy) -> NDArray[np.uint8]:
     """uint8[windows]: what one device sends, the value being the same in every window."""
     terms = Terms(None)
-    frames = [answer(assignment, window, value, book, entropy, None, terms, START).frame for window in range(WINDOWS)]
+    frames = [
+        answer(assignment, window, value, book, entropy, None, terms, START).frame
+        for window in range(WINDOWS)
+    ]
     return np.frombuffer(b"".join(frames), dtype=np.uint8)
 
 
 def attacked(assignment: Assignment, values: tuple[Value, Value], seed: str) -> AuditResult:
-    """How often the first cell was reported, how many different reports there were, and the first of them."""
+    """How often the first cell was reported, how many different reports there were, and the first
+    of them.
+    """
     entropy = SeededEntropy(seed)
 
     def views(which: int, trials: int) -> Mapping[str, NDArray[np.float64]]:
-        rows = [sent(assignment, values[which], MemoryBook(entropy), entropy) for _ in range(trials)]
+        rows = [
+            sent(assignment, values[which], MemoryBook(entropy), entropy) for _ in range(trials)
+        ]
         return {
             "share of the first cell": np.array([np.mean(row == 0) for row in rows]),
             "different reports": np.array([float(len(np.unique(row))) for row in rows]),
@@ -92,7 +106,9 @@ def test_an_unchanged_value_leaks_no_more_than_epsilon0() -> None:
 
 
 def test_an_unchanged_value_between_two_cells_leaks_no_more() -> None:
-    """0.5 lies between two cells, 0.0 in one. Drawn anew, its rounding would show two reports, which 0.0 never has."""
+    """0.5 lies between two cells, 0.0 in one. Drawn anew, its rounding would show two reports,
+    which 0.0 never has.
+    """
     result = attacked(task(True, Numeric(0, 1, 2), "krr"), (0.0, 0.5), "between")
     assert not result.refuted
 
@@ -105,7 +121,9 @@ def test_an_agent_that_draws_afresh_fails_the_same_audit() -> None:
 
 
 def test_the_report_outlives_restarts() -> None:
-    """One device on disk, started again every 20 windows: one report in all of them, epsilon0 spent once."""
+    """One device on disk, started again every 20 windows: one report in all of them, epsilon0 spent
+    once.
+    """
     assignment = task(True, Numeric(0, 10, 11), "krr")
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # no fsync is tested here
     with tempfile.TemporaryDirectory(prefix="shoal-memo-", dir=memory) as folder:
@@ -114,7 +132,9 @@ def test_the_report_outlives_restarts() -> None:
             store = AgentStore(Path(folder) / "outbox.db")
             outbox, book = SqliteOutbox(store), SqliteBook(store)
             for window in range(first, min(first + 20, WINDOWS)):
-                make = partial(answer, assignment, window, 3.5, book, SYSTEM, None, Terms(None), START)
+                make = partial(
+                    answer, assignment, window, 3.5, book, SYSTEM, None, Terms(None), START
+                )
                 assert outbox.claim(assignment.task_id, window, make)[1]
                 entry = outbox.load(assignment.task_id, window)
                 assert entry is not None

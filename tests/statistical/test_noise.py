@@ -1,17 +1,23 @@
-"""Noise as it is drawn: counts, moments and independence, with the production entropy's code path and fixed seeds.
+"""Noise as it is drawn: counts, moments and independence, with the production entropy's code path
+and fixed seeds.
 
-- counts: chi-square of 2,000,000 drawn shares (reduced: 200,000) against the pmf, from closed forms in mpmath and not from the
-  sampler's table; cells are merged until each expects 20 or more; fails below a p-value of 10^-6;
-- moments: mean and variance of the draws within 5 standard errors (6e-7 each); the fourth moment is the law's own;
-- neighbours: the correlation of consecutive coordinates, and of the two halves of a vector, within 5 / sqrt(draws);
-- sums: as many simulated devices as shares, added: chi-square against the Skellam and the discrete Laplace law.
+- counts: chi-square of 2,000,000 drawn shares (reduced: 200,000) against the pmf, from closed forms
+  in mpmath and not from the sampler's table; cells are merged until each expects 20 or more; fails
+  below a p-value of 10^-6;
+- moments: mean and variance of the draws within 5 standard errors (6e-7 each); the fourth moment is
+  the law's own;
+- neighbours: the correlation of consecutive coordinates, and of the two halves of a vector, within
+  5 / sqrt(draws);
+- sums: as many simulated devices as shares, added: chi-square against the Skellam and the discrete
+  Laplace law.
 
 About 30 assertions, fixed seeds: over all seeds one of 40,000 runs would fail without a cause.
 
-Planted, one at a time, each of these fails here: Poisson(v / shares) for v / (2 shares) (counts); the plus and minus half from
-the same words (counts); words shifted right by one bit ("half thresholds", counts); word % (number of entries) as an index
-(counts); a table shifted by one entry (with two halves shifted alike: the unit tests; shifted in one half: mean); noise
-on coordinates that are not zero only (the sum of zero vectors).
+Planted, one at a time, each of these fails here: Poisson(v / shares) for v / (2 shares) (counts);
+the plus and minus half from the same words (counts); words shifted right by one bit ("half
+thresholds", counts); word % (number of entries) as an index (counts); a table shifted by one entry
+(with two halves shifted alike: the unit tests; shifted in one half: mean); noise on coordinates
+that are not zero only (the sum of zero vectors).
 """
 
 from __future__ import annotations
@@ -50,7 +56,11 @@ def one_sided(spec: MechanismSpec) -> NDArray[np.float64]:
     else:
         x, r = 65_536 / spec.get("scale"), 1 / h
         k = np.arange(int(32 / x) + 2)
-        logs = r * math.log(-math.expm1(-x)) - k * x + np.array([math.lgamma(i + r) - math.lgamma(r) - math.lgamma(i + 1) for i in k])
+        logs = (
+            r * math.log(-math.expm1(-x))
+            - k * x
+            + np.array([math.lgamma(i + r) - math.lgamma(r) - math.lgamma(i + 1) for i in k])
+        )
     pmf: NDArray[np.float64] = np.exp(logs)
     return pmf
 
@@ -63,7 +73,9 @@ def share_law(spec: MechanismSpec) -> tuple[NDArray[np.int64], NDArray[np.float6
 
 
 def p_value(drawn: NDArray[np.int64], values: NDArray[np.int64], law: NDArray[np.float64]) -> float:
-    """Of the chi-square statistic, neighbouring values merged from the left until a cell expects 20; the rest joins the last cell."""
+    """Of the chi-square statistic, neighbouring values merged from the left until a cell expects
+    20; the rest joins the last cell.
+    """
     counts = np.bincount(np.clip(drawn, values[0], values[-1]) - values[0], minlength=law.size)
     expected = law / law.sum() * drawn.size
     starts, running = [0], 0.0
@@ -75,7 +87,9 @@ def p_value(drawn: NDArray[np.int64], values: NDArray[np.int64], law: NDArray[np
     observed, means = np.add.reduceat(counts, starts), np.add.reduceat(expected, starts)
     assert len(starts) >= 3
     statistic = float(((observed - means) ** 2 / means).sum())
-    return float(mpmath.gammainc((len(starts) - 1) / 2, statistic / 2, mpmath.inf, regularized=True))
+    return float(
+        mpmath.gammainc((len(starts) - 1) / 2, statistic / 2, mpmath.inf, regularized=True)
+    )
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
@@ -92,20 +106,26 @@ def test_shares_have_mean_zero_and_their_variance(spec: MechanismSpec) -> None:
     fourth = float(law @ values.astype(np.float64) ** 4)
     assert float(law @ values.astype(np.float64) ** 2) == pytest.approx(noise.variance, rel=1e-6)
     assert abs(drawn.mean()) < 5 * math.sqrt(noise.variance / DRAWS)
-    assert abs((drawn**2).mean() - noise.variance) < 5 * math.sqrt((fourth - noise.variance**2) / DRAWS)
+    assert abs((drawn**2).mean() - noise.variance) < 5 * math.sqrt(
+        (fourth - noise.variance**2) / DRAWS
+    )
 
 
 @pytest.mark.parametrize("spec", [SPECS[2], SPECS[3], SPECS[5]], ids=str)
 def test_coordinates_are_independent(spec: MechanismSpec) -> None:
     noise = create_noise(spec)
-    drawn = noise.sample(DRAWS, SeededEntropy(f"neighbours {spec}")).astype(np.float64) / math.sqrt(noise.variance)
+    drawn = noise.sample(DRAWS, SeededEntropy(f"neighbours {spec}")).astype(np.float64) / math.sqrt(
+        noise.variance
+    )
     half = DRAWS // 2
     assert abs(float(drawn[1:] @ drawn[:-1])) < 5 * math.sqrt(DRAWS)
     assert abs(float(drawn[:half] @ drawn[half : 2 * half])) < 5 * math.sqrt(half)
 
 
 def skellam_law(variance: int, reach: int) -> NDArray[np.float64]:
-    positive = [float(mpmath.exp(-variance) * mpmath.besseli(k, variance)) for k in range(reach + 1)]
+    positive = [
+        float(mpmath.exp(-variance) * mpmath.besseli(k, variance)) for k in range(reach + 1)
+    ]
     return np.array([*reversed(positive[1:]), *positive])
 
 
@@ -117,15 +137,25 @@ def laplace_law(scale: int, reach: int) -> NDArray[np.float64]:
 @pytest.mark.parametrize(
     ("spec", "law", "reach"),
     [
-        (MechanismSpec.of("skellam", variance=40, shares=20), lambda reach: skellam_law(40, reach), 60),
-        (MechanismSpec.of("discrete_laplace", scale=131_072, shares=20), lambda reach: laplace_law(131_072, reach), 70),
+        (
+            MechanismSpec.of("skellam", variance=40, shares=20),
+            lambda reach: skellam_law(40, reach),
+            60,
+        ),
+        (
+            MechanismSpec.of("discrete_laplace", scale=131_072, shares=20),
+            lambda reach: laplace_law(131_072, reach),
+            70,
+        ),
     ],
     ids=["skellam", "discrete_laplace"],
 )
 def test_a_sum_of_zero_vectors_is_the_stated_noise_on_every_coordinate(
     spec: MechanismSpec, law: Callable[[int], NDArray[np.float64]], reach: int
 ) -> None:
-    """20 devices with nothing to say. A coordinate that nobody fills is as noisy as any other, or a lone value would show."""
+    """20 devices with nothing to say. A coordinate that nobody fills is as noisy as any other, or a
+    lone value would show.
+    """
     noise, dimension = create_noise(spec), size(10_000, 100_000)
     domain = Vector(dimension, Norm.L2, 1.0, 1_000)
     total = np.zeros(dimension, dtype=np.int64)

@@ -1,13 +1,17 @@
-"""End to end: honest randomizers stay under their certificates, broken ones are caught, by the same attack with the same numbers.
+"""End to end: honest randomizers stay under their certificates, broken ones are caught, by the same
+attack with the same numbers.
 
-Real ``randomize`` with seeded entropy, a real permutation, n = 1 (delta = 0, against epsilon0) and n = 20 to 200 (delta = 0.01 or 0.05,
-against ``certify``). Every assertion "not refuted" is wrong with probability at most 1e-6 (``FALSE_ALARM``) over seeds; there are
-24, and the seeds are fixed. That an attack has teeth is asserted too: what it measures of an honest randomizer is at least a
-stated share of the certificate's own lower bound, except where this is too small to be seen in so few trials (``FAINT``).
+Real ``randomize`` with seeded entropy, a real permutation, n = 1 (delta = 0, against epsilon0) and
+n = 20 to 200 (delta = 0.01 or 0.05, against ``certify``). Every assertion "not refuted" is wrong
+with probability at most 1e-6 (``FALSE_ALARM``) over seeds; there are 24, and the seeds are fixed.
+That an attack has teeth is asserted too: what it measures of an honest randomizer is at least a
+stated share of the certificate's own lower bound, except where this is too small to be seen in so
+few trials (``FAINT``).
 
-Planted, one at a time, each fails here: q_low in the place of q_high; delta added where it is subtracted; no statistic of the order; an
-audit that measures 0. An audit has its limits: a certificate for four times too many reports is refuted, one for a few too many is
-beyond what so few trials can see (the exact comparisons are in tests/unit/accounting).
+Planted, one at a time, each fails here: q_low in the place of q_high; delta added where it is
+subtracted; no statistic of the order; an audit that measures 0. An audit has its limits: a
+certificate for four times too many reports is refuted, one for a few too many is beyond what so few
+trials can see (the exact comparisons are in tests/unit/accounting).
 """
 
 from __future__ import annotations
@@ -19,11 +23,11 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.accounting import certify
-from shoal.accounting.audit import AuditResult, Shuffle, audit, permute, shuffled_views
+from shoal.accounting.audit.audit import AuditResult, Shuffle, audit, permute, shuffled_views
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import Entropy, SeededEntropy
 from shoal.mechanisms import Mechanism, create, design
-from shoal.mechanisms.binary_rr import two_coin
+from shoal.mechanisms.categories.binary_rr import two_coin
 from shoal.privacy import LocalPrivacy, epsilon0_upper
 from shoal.task import MechanismSpec
 from tests.sizes import FULL, size
@@ -41,7 +45,9 @@ def built(name: str, domain: Domain, epsilon0: float) -> Mechanism:
 
 HONEST = {
     "two coins": create(two_coin(), YesNo()),
-    "asymmetric": create(MechanismSpec.of("binary_rr", yes_if_yes=1 << 63, yes_if_no=1 << 60), YesNo()),
+    "asymmetric": create(
+        MechanismSpec.of("binary_rr", yes_if_yes=1 << 63, yes_if_no=1 << 60), YesNo()
+    ),
     "binary, epsilon0 3": built("binary_rr", YesNo(), 3.0),
     "krr 3": built("krr", Categories(("a", "b")), 2.0),
     "krr 16": built("krr", SIXTEEN, 3.0),
@@ -52,17 +58,32 @@ FAINT = {"two coins", "asymmetric"}
 
 
 def attack(
-    randomizer: object, law: LocalPrivacy, n: int, delta: float, seed: str, *, shuffle: Shuffle = permute, claimed: float | None = None
+    randomizer: object,
+    law: LocalPrivacy,
+    n: int,
+    delta: float,
+    seed: str,
+    *,
+    shuffle: Shuffle = permute,
+    claimed: float | None = None,
 ) -> AuditResult:
     """The attack as ``shoal audit`` makes it."""
-    claim = claimed if claimed is not None else epsilon0_upper(law) if n == 1 else certify(law, n, delta).epsilon_upper
+    claim = (
+        claimed
+        if claimed is not None
+        else epsilon0_upper(law)
+        if n == 1
+        else certify(law, n, delta).epsilon_upper
+    )
     views = shuffled_views(randomizer, law, n, SeededEntropy(f"{seed} {n}"), shuffle=shuffle)  # type: ignore[arg-type]
     return audit(views, claim, delta, TRIALS, at_once=max(1, 200_000 // n))
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_alone(name: str) -> None:
-    """n = 1: epsilon0 is not exceeded, and 80 % of it are measured. Planted: q_low in the place of q_high -> fails."""
+    """n = 1: epsilon0 is not exceeded, and 80 % of it are measured. Planted: q_low in the place of
+    q_high -> fails.
+    """
     mechanism = HONEST[name]
     law = mechanism.privacy()
     result = attack(mechanism, law, 1, 0.0, name)
@@ -71,9 +92,13 @@ def test_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HONEST)
-@pytest.mark.parametrize(("n", "delta", "share"), [(20, 0.01, SHARES[0]), (50, 0.05, SHARES[1]), (200, 0.01, SHARES[2])])
+@pytest.mark.parametrize(
+    ("n", "delta", "share"), [(20, 0.01, SHARES[0]), (50, 0.05, SHARES[1]), (200, 0.01, SHARES[2])]
+)
 def test_shuffled(name: str, n: int, delta: float, share: float) -> None:
-    """Under the certificate, and ``share`` of its lower bound is seen. Planted: delta added to p_low instead of subtracted -> fails."""
+    """Under the certificate, and ``share`` of its lower bound is seen. Planted: delta added to
+    p_low instead of subtracted -> fails.
+    """
     law = HONEST[name].privacy()
     certificate = certify(law, n, delta)
     result = attack(HONEST[name], law, n, delta, name)
@@ -82,9 +107,13 @@ def test_shuffled(name: str, n: int, delta: float, share: float) -> None:
 
 
 def test_more_reports_than_there_are_is_caught() -> None:
-    """A certificate that counts four times the reports is refuted. Planted: an audit that always measures 0 -> fails."""
+    """A certificate that counts four times the reports is refuted. Planted: an audit that always
+    measures 0 -> fails.
+    """
     law = HONEST["krr 16"].privacy()
-    result = attack(HONEST["krr 16"], law, 20, 0.01, "too many", claimed=certify(law, 80, 0.01).epsilon_upper)
+    result = attack(
+        HONEST["krr 16"], law, 20, 0.01, "too many", claimed=certify(law, 80, 0.01).epsilon_upper
+    )
     assert result.refuted
 
 
@@ -95,7 +124,9 @@ class Beside:
     honest: Mechanism
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        return np.concatenate([self.honest.randomize(values, entropy), values.astype(np.uint8)[:, None, None]], axis=1)
+        return np.concatenate(
+            [self.honest.randomize(values, entropy), values.astype(np.uint8)[:, None, None]], axis=1
+        )
 
 
 @dataclass(frozen=True)
@@ -148,7 +179,9 @@ def test_a_bit_that_is_not_reset_is_caught(n: int) -> None:
     assert attack(BitNotReset(HONEST["two coins"]), law, n, 0.0 if n == 1 else 0.01, "bit").refuted
 
 
-@pytest.mark.parametrize(("name", "every"), [("two coins", 4), ("krr 3", 4), ("krr 16", 3), ("kmean 22", 3)])
+@pytest.mark.parametrize(
+    ("name", "every"), [("two coins", 4), ("krr 3", 4), ("krr 16", 3), ("kmean 22", 3)]
+)
 def test_the_truth_a_little_too_often_is_caught(name: str, every: int) -> None:
     """Planted: ``every`` = 1000 -> too little for so few trials, this fails."""
     assert attack(TooTrue(HONEST[name], every), HONEST[name].privacy(), 1, 0.0, name).refuted
@@ -156,8 +189,12 @@ def test_the_truth_a_little_too_often_is_caught(name: str, every: int) -> None:
 
 @pytest.mark.parametrize("shuffle", [identity, all_but_the_last, reversed_order])
 @pytest.mark.parametrize("name", ["two coins", "krr 16"])
-def test_a_shuffle_that_leaves_the_victim_where_it_was_is_caught(name: str, shuffle: Shuffle) -> None:
+def test_a_shuffle_that_leaves_the_victim_where_it_was_is_caught(
+    name: str, shuffle: Shuffle
+) -> None:
     """Planted: no statistic of the order -> fails."""
     result = attack(HONEST[name], HONEST[name].privacy(), 200, 0.01, name, shuffle=shuffle)
     assert result.refuted
-    assert result.event.statistic == ("the first report" if shuffle is reversed_order else "the last report")
+    assert result.event.statistic == (
+        "the first report" if shuffle is reversed_order else "the last report"
+    )

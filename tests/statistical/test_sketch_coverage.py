@@ -1,4 +1,6 @@
-"""What a sketch's interval covers: over seeds what it says; of one seed collisions are the same error in every batch."""
+"""What a sketch's interval covers: over seeds what it says; of one seed collisions are the same
+error in every batch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ DOMAIN = Categories(tuple(f"w{i}" for i in range(11)))
 
 
 def _off(*, anew: bool) -> NDArray[np.float64]:
-    """float64[RUNS, cells]: (estimate - truth) / standard error of ``count_sketch`` at epsilon0 = 7."""
+    """float64[RUNS, cells]: (estimate - truth) / standard error of ``count_sketch`` at epsilon0 =
+    7.
+    """
     spec = design("count_sketch", DOMAIN, 7.0)
     truth = np.round(N * np.array(SHARES)).astype(np.int64)
     cells, seeds = np.repeat(np.arange(DOMAIN.size), truth), np.random.default_rng(1)
@@ -36,10 +40,12 @@ def _off(*, anew: bool) -> NDArray[np.float64]:
 def test_a_sketch_covers_over_seeds_and_not_over_the_batches_of_one() -> None:
     """720 figures or more: 95 % give or take 3.
 
-    Planted: the collisions' part of the standard error left out of ``estimate`` -> 77 % are covered, and this fails.
+    Planted: the collisions' part of the standard error left out of ``estimate`` -> 77 % are
+    covered, and this fails.
     """
     anew, one = _off(anew=True), _off(anew=False)
     assert 0.92 <= float((np.abs(anew) <= 1.96).mean()) <= 0.98
-    # The batches of one seed share what collisions do: they spread less than is said, around another middle.
+    # The batches of one seed share what collisions do: they spread less than is said, around
+    # another middle.
     assert float(one.std(axis=0).mean()) <= 0.75 <= float(anew.std(axis=0).mean())
     assert float(np.abs(one.mean(axis=0)).max()) >= 1.0

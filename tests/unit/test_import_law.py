@@ -1,8 +1,10 @@
-"""The import law and its neighbours, read from the syntax trees: who may import whom, what a device must not load, what nobody may call.
+"""The import law and its neighbours, read from the syntax trees: who may import whom, what a device
+must not load, what nobody may call.
 
-The import law is the trust boundary: a shuffler that cannot import a mechanism cannot decode a report, and roles that
-never import one another can be read, deployed and audited alone. Each law is a function from one module to the lines that
-break it; the messages name the file and the law. ``PLANTED`` holds at least one offender per law, so every law can fail.
+The import law is the trust boundary: a shuffler that cannot import a mechanism cannot decode a
+report, and roles that never import one another can be read, deployed and audited alone. Each law is
+a function from one module to the lines that break it; the messages name the file and the law.
+``PLANTED`` holds at least one offender per law, so every law can fail.
 """
 
 from __future__ import annotations
@@ -28,22 +30,54 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "mechanisms": frozenset({"protos", "common"}),
     "accounting": frozenset({"protos", "common", "mechanisms"}),
     "clients": frozenset({"protos", "common", "crypto", "mechanisms", "accounting"}),
-    "shuffler": frozenset({"protos", "common", "crypto"}),  # neither mechanisms nor accounting: it must not understand a report
+    "shuffler": frozenset(
+        {"protos", "common", "crypto"}
+    ),  # neither mechanisms nor accounting: it must not understand a report
     "analyzer": frozenset({"protos", "common", "crypto", "mechanisms", "accounting"}),
-    "cli": frozenset({"protos", "common", "crypto", "mechanisms", "accounting", "clients", "shuffler", "analyzer"}),
+    "cli": frozenset(
+        {
+            "protos",
+            "common",
+            "crypto",
+            "mechanisms",
+            "accounting",
+            "clients",
+            "shuffler",
+            "analyzer",
+        }
+    ),
 }
 DEVICE_PATH = frozenset({"protos", "common", "crypto", "mechanisms", "accounting", "clients"})
-SERVICES_ONLY = {"common/settings.py": "shoal.settings", "common/rpc/admin.py": "shoal.rpc.admin"}
-# Third-party packages that a module of the device path may import inside a function, where a service or an extra calls it.
+SERVICES_ONLY = {
+    "common/services/settings.py": "shoal.services.settings",
+    "common/rpc/admin.py": "shoal.rpc.admin",
+}
+# Third-party packages that a module of the device path may import inside a function, where a
+# service or an extra calls it.
 LAZILY = {
     "common/rpc/health.py": {"grpc_health"},
-    "common/service.py": {"uvloop"},
+    "common/services/process.py": {"uvloop"},
     "clients/fleet/simulator.py": {"uvloop"},
     "common/mqtt/session.py": {"aiomqtt"},
 }
-COMMAND_LINE = frozenset({"rich", "typer"})  # in a base install, for commands; nothing on a device's path loads them
+COMMAND_LINE = frozenset(
+    {"rich", "typer"}
+)  # in a base install, for commands; nothing on a device's path loads them
 PURE = frozenset({"mechanisms", "accounting"})
-IMPURE_MODULES = frozenset({"asyncio", "grpc", "http", "multiprocessing", "socket", "sqlite3", "ssl", "subprocess", "threading", "urllib"})
+IMPURE_MODULES = frozenset(
+    {
+        "asyncio",
+        "grpc",
+        "http",
+        "multiprocessing",
+        "socket",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "threading",
+        "urllib",
+    }
+)
 NOT_IN_A_CORE = IMPURE_MODULES | {"os", "pathlib", "time"}
 LOOKS_AT_CALLERS = frozenset({"peer", "peer_identities", "peer_identity_key", "getpeername"})
 UNSAFE_MODULES = frozenset({"random", "pickle", "marshal", "shelve"})
@@ -78,7 +112,9 @@ class Import:
 
 @cache  # five laws ask
 def imports_of(module: Module) -> Sequence[Import]:
-    """Every import, wherever it stands, also ``import_module("...")``; ``from a import b`` counts as a.b."""
+    """Every import, wherever it stands, also ``import_module("...")``; ``from a import b`` counts
+    as a.b.
+    """
     found: list[Import] = []
 
     def visit(node: ast.AST, lazy: bool) -> None:
@@ -87,10 +123,19 @@ def imports_of(module: Module) -> Sequence[Import]:
                 found.extend(Import(alias.name, node.lineno, lazy) for alias in node.names)
             case ast.ImportFrom():
                 base = "." * node.level + (node.module or "")
-                found.extend(Import(f"{base}.{alias.name}", node.lineno, lazy) for alias in node.names)
-            case ast.Call(func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__")):
-                texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
-                found.extend(Import(text, node.lineno, lazy) for text in texts if isinstance(text, str))
+                found.extend(
+                    Import(f"{base}.{alias.name}", node.lineno, lazy) for alias in node.names
+                )
+            case ast.Call(
+                func=ast.Attribute(attr="import_module")
+                | ast.Name(id="import_module" | "__import__")
+            ):
+                texts = [
+                    argument.value for argument in node.args if isinstance(argument, ast.Constant)
+                ]
+                found.extend(
+                    Import(text, node.lineno, lazy) for text in texts if isinstance(text, str)
+                )
         inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
             visit(child, inside)
@@ -100,7 +145,9 @@ def imports_of(module: Module) -> Sequence[Import]:
 
 
 def folder_of(imported: str) -> str | None:
-    """The folder of an imported shoal module: shoal.crypto.x -> crypto, shoal.errors -> common; None for anything else."""
+    """The folder of an imported shoal module: shoal.crypto.x -> crypto, shoal.errors -> common;
+    None for anything else.
+    """
     parts = imported.split(".")
     if parts[0] != "shoal":
         return None
@@ -108,26 +155,41 @@ def folder_of(imported: str) -> str | None:
 
 
 def folders(module: Module) -> Iterator[str]:
-    """import law: protos, common <- crypto, mechanisms <- accounting <- clients | shuffler | analyzer <- cli"""
+    """import law: protos, common <- crypto, mechanisms <- accounting <- clients | shuffler |
+    analyzer <- cli
+    """
     for one in imports_of(module):
         target = folder_of(one.name)
-        if target is not None and target != module.folder and target not in MAY_IMPORT[module.folder]:
+        if (
+            target is not None
+            and target != module.folder
+            and target not in MAY_IMPORT[module.folder]
+        ):
             yield f"{one.line}: {module.folder} may not import {one.name}"
         if one.name.startswith("."):
             yield f"{one.line}: relative import: write it from shoal on"
         if one.top in {"tests", "tools", "benchmarks", *MAY_IMPORT}:
-            yield f"{one.line}: {one.name}: packages import one another as shoal.* and never tests or tools"
+            yield (
+                f"{one.line}: {one.name}: packages import one another as shoal.* and never tests "
+                "or tools"
+            )
 
 
 def device_path(module: Module) -> Iterator[str]:
-    """device law: a device needs the standard library, numpy, cryptography, grpc and protobuf, and nothing of the service extras"""
+    """device law: a device needs the standard library, numpy, cryptography, grpc and protobuf, and
+    nothing of the service extras
+    """
     if module.folder not in DEVICE_PATH or module.path in SERVICES_ONLY:
         return
     for one in imports_of(module):
         for services_only in SERVICES_ONLY.values():
             if one.name == services_only or one.name.startswith(f"{services_only}."):
                 yield f"{one.line}: {one.name} is for services only"
-        if one.top in sys.stdlib_module_names or one.top == "shoal" or distribution_of(one) in declared() - COMMAND_LINE:
+        if (
+            one.top in sys.stdlib_module_names
+            or one.top == "shoal"
+            or distribution_of(one) in declared() - COMMAND_LINE
+        ):
             continue
         if not (one.lazy and one.top in LAZILY.get(module.path, ())):
             yield f"{one.line}: {one.name} is not installed on a device"
@@ -137,13 +199,21 @@ def device_path(module: Module) -> Iterator[str]:
 def declared(*extras: str) -> frozenset[str]:
     """Distributions that pyproject.toml names: the base, and the given extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
-    names = {line.split(";")[0].split(">")[0].split("=")[0].split("<")[0].split("[")[0].strip().lower() for line in lines}
+    lines = [
+        *project["dependencies"],
+        *(line for extra in extras for line in project["optional-dependencies"][extra]),
+    ]
+    names = {
+        line.split(";")[0].split(">")[0].split("=")[0].split("<")[0].split("[")[0].strip().lower()
+        for line in lines
+    }
     return frozenset(names)
 
 
 def distribution_of(one: Import) -> str:
-    """grpc -> grpcio, google.protobuf -> protobuf; the import's own name where nothing is installed under it."""
+    """grpc -> grpcio, google.protobuf -> protobuf; the import's own name where nothing is installed
+    under it.
+    """
     if one.name.startswith("google.protobuf"):
         return "protobuf"
     return installed().get(one.top, [one.top])[0].lower().replace("_", "-")
@@ -158,23 +228,35 @@ def installed() -> Mapping[str, list[str]]:
 def declared_imports(module: Module) -> Iterator[str]:
     """dependency law: whatever is imported stands in pyproject.toml"""
     for one in imports_of(module):
-        if one.top in sys.stdlib_module_names or one.top in {"shoal", "__future__"} or one.name.startswith("."):
+        if (
+            one.top in sys.stdlib_module_names
+            or one.top in {"shoal", "__future__"}
+            or one.name.startswith(".")
+        ):
             continue
         if distribution_of(one) not in declared("server"):
             yield f"{one.line}: {one.name} is in no dependency of pyproject.toml"
 
 
 def pure(module: Module) -> Iterator[str]:
-    """purity law: mechanisms, accounting and every core.py know no socket, no disk and no process; a core no clock either"""
-    forbidden = IMPURE_MODULES if module.folder in PURE else NOT_IN_A_CORE if module.path.endswith("/core.py") else frozenset()
+    """purity law: mechanisms, accounting and every core.py know no socket, no disk and no process;
+    a core no clock either
+    """
+    forbidden = (
+        IMPURE_MODULES
+        if module.folder in PURE
+        else NOT_IN_A_CORE
+        if module.path.endswith("/core.py")
+        else frozenset()
+    )
     for one in imports_of(module):
         if one.top in forbidden:
             yield f"{one.line}: {one.name}"
 
 
 def callers_unseen(module: Module) -> Iterator[str]:
-    """address law: nobody asks who calls, but for a hash that tells connections apart; client certificates are looked at in
-    common/rpc/server.py alone
+    """address law: nobody asks who calls, but for a hash that tells connections apart; client
+    certificates are looked at in common/rpc/server.py alone
     """
     tree = module.tree
     hashed = {
@@ -186,7 +268,11 @@ def callers_unseen(module: Module) -> Iterator[str]:
         and node.args
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and id(node) not in hashed:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and id(node) not in hashed
+        ):
             if node.func.attr in LOOKS_AT_CALLERS:
                 yield f"{node.lineno}: .{node.func.attr}() is never called"
             if node.func.attr == "auth_context" and module.path != "common/rpc/server.py":
@@ -208,13 +294,19 @@ def light_inits(module: Module) -> Iterator[str]:
     """light law: importing a package loads no service library, so that a device starts small"""
     if module.path.endswith("/__init__.py"):
         for one in imports_of(module):
-            if not one.lazy and one.top not in sys.stdlib_module_names and one.top not in {"shoal", "numpy"}:
+            if (
+                not one.lazy
+                and one.top not in sys.stdlib_module_names
+                and one.top not in {"shoal", "numpy"}
+            ):
                 yield f"{one.line}: {one.name} in a package's __init__"
 
 
 def prepared_keys(module: Module) -> Iterator[str]:
-    """prepared law: keys that lie about before there is a report are a simulated fleet's; no device, no service and no fleet's neighbour
-    imports shoal.crypto.prepared, and no other module of clients the fleet"""
+    """prepared law: keys that lie about before there is a report are a simulated fleet's; no
+    device, no service and no fleet's neighbour imports shoal.crypto.prepared, and no other module
+    of clients the fleet
+    """
     if module.path.startswith("clients/fleet/") or module.path == "crypto/prepared.py":
         return
     for one in imports_of(module):
@@ -225,15 +317,25 @@ def prepared_keys(module: Module) -> Iterator[str]:
 
 
 def sizes(module: Module) -> Iterator[str]:
-    """size law: a file has at most 500 lines, a function fewer than 70"""
+    """size law: a file has at most 500 lines, a function fewer than 70 (but for size_debts.txt,
+    which gets shorter and never longer)
+    """
     lines = module.source.count("\n")
-    if lines > MOST_LINES_OF_A_FILE:
+    if lines > max(MOST_LINES_OF_A_FILE, debts().get(module.path, 0)):
         yield f"{lines}: the file has {lines} lines: split it by idea"
     for node in ast.walk(module.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if length > MOST_LINES_OF_A_FUNCTION:
+            owed = debts().get(f"{module.path}::{node.name}", 0)
+            if length > max(MOST_LINES_OF_A_FUNCTION, owed):
                 yield f"{node.lineno}: {node.name} has {length} lines"
+
+
+@cache
+def debts() -> Mapping[str, int]:
+    """What is still larger than the law: a file, or file::function, and its lines."""
+    rows = Path(__file__).with_name("size_debts.txt").read_text().splitlines()
+    return {name: int(lines) for name, lines in (row.split() for row in rows)}
 
 
 Law = Callable[[Module], Iterator[str]]
@@ -272,50 +374,68 @@ def test_everything_else_keeps_the_size_law(folder: str) -> None:
 
 
 PLANTED: list[tuple[Law, str, str]] = [
-    (folders, "shuffler/ingress.py", "from shoal.mechanisms import create"),
+    (folders, "shuffler/reports/ingress.py", "from shoal.mechanisms import create"),
     (folders, "shuffler/core.py", "import shoal.accounting.certificate"),
     (folders, "shuffler/core.py", "from shoal import mechanisms"),
-    (folders, "analyzer/ingest.py", "from shoal.shuffler.core import Window"),
+    (folders, "analyzer/batches/ingest.py", "from shoal.shuffler.core import Window"),
     (folders, "clients/agent.py", "def send() -> None:\n    from shoal.analyzer import results"),
-    (folders, "clients/agent.py", "from importlib import import_module\nimport_module('shoal.analyzer')"),
+    (
+        folders,
+        "clients/agent.py",
+        "from importlib import import_module\nimport_module('shoal.analyzer')",
+    ),
     (folders, "common/task.py", "from shoal.crypto.hpke import seal"),
     (folders, "crypto/hpke.py", "from shoal.mechanisms import create"),
-    (folders, "accounting/curve.py", "from shoal.cli.output import table"),
+    (folders, "accounting/numerics/curve.py", "from shoal.cli.output import table"),
     (folders, "crypto/hpke.py", "from . import suites"),
     (folders, "crypto/hpke.py", "from tests.sizes import size"),
     (folders, "crypto/hpke.py", "import mechanisms"),
     (device_path, "clients/agent.py", "import typer"),
     (device_path, "clients/agent.py", "def show() -> None:\n    from rich.table import Table"),
-    (device_path, "common/rpc/health.py", "from grpc_health.v1 import health"),  # allowed inside a function alone
+    (
+        device_path,
+        "common/rpc/health.py",
+        "from grpc_health.v1 import health",
+    ),  # allowed inside a function alone
     (device_path, "common/log.py", "import structlog"),
-    (device_path, "clients/config.py", "from shoal.settings import load_settings"),
+    (device_path, "clients/config.py", "from shoal.services.settings import load_settings"),
     (device_path, "clients/config.py", "from shoal.rpc import admin"),
     (declared_imports, "analyzer/page.py", "import requests"),
-    (declared_imports, "cli/load.py", "import scipy.stats"),
-    (pure, "mechanisms/krr.py", "import sqlite3"),
-    (pure, "accounting/curve.py", "import grpc"),
+    (declared_imports, "cli/load/command.py", "import scipy.stats"),
+    (pure, "mechanisms/categories/krr.py", "import sqlite3"),
+    (pure, "accounting/numerics/curve.py", "import grpc"),
     (pure, "shuffler/core.py", "import time"),
     (pure, "analyzer/core.py", "from pathlib import Path"),
-    (callers_unseen, "shuffler/ingress.py", "def f(context):\n    return context.peer()"),
+    (callers_unseen, "shuffler/reports/ingress.py", "def f(context):\n    return context.peer()"),
     (callers_unseen, "common/rpc/server.py", "def f(context):\n    return context.peer()"),
     (callers_unseen, "common/rpc/admin.py", "def f(context):\n    return hash(context.peer())"),
     (callers_unseen, "analyzer/ingress.py", "def f(context):\n    return context.auth_context()"),
     (no_unsafe_modules, "clients/retry.py", "import random"),
-    (no_unsafe_modules, "mechanisms/krr.py", "import numpy as np\nnp.random.default_rng()"),
-    (no_unsafe_modules, "mechanisms/krr.py", "from numpy.random import default_rng"),
-    (no_unsafe_modules, "shuffler/store.py", "import pickle"),
+    (
+        no_unsafe_modules,
+        "mechanisms/categories/krr.py",
+        "import numpy as np\nnp.random.default_rng()",
+    ),
+    (no_unsafe_modules, "mechanisms/categories/krr.py", "from numpy.random import default_rng"),
+    (no_unsafe_modules, "shuffler/stores/store.py", "import pickle"),
     (light_inits, "clients/__init__.py", "import grpc"),
     (prepared_keys, "clients/core.py", "from shoal.crypto.prepared import encapsulate"),
     (prepared_keys, "clients/agent.py", "def f() -> None:\n    from shoal.crypto import prepared"),
     (prepared_keys, "crypto/envelope.py", "import shoal.crypto.prepared"),
-    (prepared_keys, "cli/load.py", "from importlib import import_module\nimport_module('shoal.crypto.prepared')"),
-    (prepared_keys, "clients/runner.py", "from shoal.clients.fleet.pool import Pool"),
-    (sizes, "cli/load.py", "def f() -> None:\n" + "    pass\n" * 69),
-    (sizes, "cli/load.py", "\n" * 501),
+    (
+        prepared_keys,
+        "cli/load/command.py",
+        "from importlib import import_module\nimport_module('shoal.crypto.prepared')",
+    ),
+    (prepared_keys, "clients/service/runner.py", "from shoal.clients.fleet.pool import Pool"),
+    (sizes, "cli/load/command.py", "def f() -> None:\n" + "    pass\n" * 69),
+    (sizes, "cli/load/command.py", "\n" * 501),
 ]
 
 
-@pytest.mark.parametrize(("law", "path", "source"), PLANTED, ids=lambda part: part.__name__ if callable(part) else None)
+@pytest.mark.parametrize(
+    ("law", "path", "source"), PLANTED, ids=lambda part: part.__name__ if callable(part) else None
+)
 def test_every_law_can_fail(law: Law, path: str, source: str) -> None:
     """One planted offender each: a law that lets its own offender pass is broken."""
     assert list(law(Module(path, source))), f"{law.__doc__}: not seen in {path}: {source[:60]!r}"
@@ -323,10 +443,13 @@ def test_every_law_can_fail(law: Law, path: str, source: str) -> None:
 
 def test_innocents_pass() -> None:
     """The laws don't cry wolf: an ordinary module of each role."""
-    ordinary = "from __future__ import annotations\nimport math\nimport numpy as np\nfrom shoal.errors import Kind\n"
+    ordinary = (
+        "from __future__ import annotations\nimport math\nimport numpy as np\nfrom shoal.errors "
+        "import Kind\n"
+    )
     for folder in MAY_IMPORT.keys() - {"protos"}:  # protos import nothing of ours
         for law in PACKAGE_LAWS:
             assert not list(law(Module(f"{folder}/module.py", ordinary)))
     lazy = "def f() -> None:\n    from grpc_health.v1 import health\n"
     assert not list(device_path(Module("common/rpc/health.py", lazy)))
-    assert not list(sizes(Module("cli/load.py", "def f() -> None:\n" + "    pass\n" * 68)))
+    assert not list(sizes(Module("cli/load/command.py", "def f() -> None:\n" + "    pass\n" * 68)))

@@ -24,8 +24,12 @@ class Item:
         self.nodeid = nodeid
 
 
-def test_they_come_early_with_others_between_and_all_else_keeps_its_order(pytestconfig: pytest.Config) -> None:
-    """Planted: xdist's own order left on, a sort that parts a file, or one that takes the names in the order of collection -> fails."""
+def test_they_come_early_with_others_between_and_all_else_keeps_its_order(
+    pytestconfig: pytest.Config,
+) -> None:
+    """Planted: xdist's own order left on, a sort that parts a file, or one that takes the names in
+    the order of collection -> fails.
+    """
     first, second = SLOWEST[:2]
     others = [f"tests/{letter}.py::test_{number}" for letter in "abcdefgh" for number in range(2)]
     names = [*others[:2], f"{second}::test_x", *others[2:], f"{first}::test_y", f"{first}::test_x"]

@@ -66,8 +66,9 @@ def pack(folder: Path, archive: Path) -> None:
 
 @contextlib.contextmanager
 def still(now: float, seed: str = "") -> Iterator[None]:
-    """The time stands still; random bytes are SHAKE-256 of the seed, how many were asked for, and how
-    often so many were: draws of different lengths may change places."""
+    """The time stands still; random bytes are SHAKE-256 of the seed, how many were asked for, and
+    how often so many were: draws of different lengths may change places.
+    """
     asked: dict[int, int] = {}
 
     def drawn(count: int) -> bytes:
@@ -83,7 +84,8 @@ def still(now: float, seed: str = "") -> Iterator[None]:
 
 
 def run(line: str, now: float) -> str:
-    """What ``shoal ...`` prints, in this process; and its exit status below it, where that is not 0.
+    """What ``shoal ...`` prints, in this process; and its exit status below it, where that is not
+    0.
 
     ``values FILE``: what is in a TOML file, as JSON: its comments are prose. ``sha256 FILE``.
     ``shoal ... | without KEY ...``: keys of JSON left out wherever they stand, because they were
@@ -92,7 +94,9 @@ def run(line: str, now: float) -> str:
     line, _, measured = line.partition(" | without ")
     program, *arguments = shlex.split(line)
     if program == "values":
-        return json.dumps(tomllib.loads(Path(arguments[0]).read_text()), indent=1, default=str) + "\n"
+        return (
+            json.dumps(tomllib.loads(Path(arguments[0]).read_text()), indent=1, default=str) + "\n"
+        )
     if program == "sha256":
         return hashlib.sha256(Path(arguments[0]).read_bytes()).hexdigest() + "\n"
     assert program == "shoal", f"no such program in a transcript: {program}"
@@ -120,7 +124,9 @@ def recorded(transcript: str) -> list[tuple[str, str]]:
 
 
 def differences(transcript: str, now: float) -> list[str]:
-    """Run every command of a transcript again, in the current folder: a line for each that answers otherwise."""
+    """Run every command of a transcript again, in the current folder: a line for each that
+    answers otherwise.
+    """
     found = []
     for line, before in recorded(transcript):
         today = run(line, now)
@@ -146,11 +152,15 @@ def _same(old: str, new: str) -> bool:
         return True
     if _NUMBER.sub("#", old) != _NUMBER.sub("#", new):
         return False
-    return all(_close(a, b) for a, b in zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True))
+    return all(
+        _close(a, b) for a, b in zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True)
+    )
 
 
 def _close(old: str, new: str) -> bool:
     if old == new:
         return True
     digits = re.split("[eE]", old)[0].replace(".", "").lstrip("-0")
-    return len(digits) >= _DIGITS and math.isclose(float(old), float(new), rel_tol=_CLOSE, abs_tol=0.0)
+    return len(digits) >= _DIGITS and math.isclose(
+        float(old), float(new), rel_tol=_CLOSE, abs_tol=0.0
+    )

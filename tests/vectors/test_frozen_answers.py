@@ -24,7 +24,9 @@ FOLDERS = ("agent", "older", "services")
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ALONE)
-def test_the_accountant_and_the_planner(version: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_accountant_and_the_planner(
+    version: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``shoal epsilon``, ``audit`` and ``plan``, and the tasks that a plan writes.
 
     Planted: "honest_fraction" of a certificate as "honest_part"; "method" before "relation";
@@ -38,8 +40,8 @@ def test_the_accountant_and_the_planner(version: str, name: str, tmp_path: Path,
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_operators_desk(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks are linted, signed and shown, keys and key schedules made, a load planned: with the same
-    keys and random bytes the files are the same, and so are their ids.
+    """Tasks are linted, signed and shown, keys and key schedules made, a load planned: with the
+    same keys and random bytes the files are the same, and so are their ids.
 
     Planted: the windows of a schedule in reverse; "retention_s" of ``task show --json`` as
     "retention" -> each fails, and the line is shown.
@@ -50,7 +52,9 @@ def test_an_operators_desk(version: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", FOLDERS)
-def test_what_programs_left_is_read_and_gone_on_with(version: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_programs_left_is_read_and_gone_on_with(
+    version: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A device's memory, an older copy of it beside a newer head, and both services' folders.
 
     The commands show what is in them, and ``shoal agent`` goes on: it queues reports, takes consent

@@ -1,4 +1,6 @@
-"""Replay tests/vectors/mechanisms/*.json: from the random bytes that are written there a device makes the report that is written there."""
+"""Replay tests/vectors/mechanisms/*.json: from the random bytes that are written there a device
+makes the report that is written there.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import pytest
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
 from shoal.mechanisms import REGISTRY, Mechanism, create, serves
 from shoal.task import MechanismSpec
-from tests.tapes import Tape
+from tests.worlds.tapes import Tape
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "vectors" / "mechanisms"
@@ -36,16 +38,26 @@ def cases(name: str) -> list[dict[str, Any]]:
 def built(name: str, case: dict[str, Any]) -> Mechanism:
     cells = int(case["cells"])
     if cells == 1 << 62:
-        return create(MechanismSpec.of(name, **{key: int(value) for key, value in case["parameters"].items()}), Words(("any",)))
+        return create(
+            MechanismSpec.of(
+                name, **{key: int(value) for key, value in case["parameters"].items()}
+            ),
+            Words(("any",)),
+        )
     domain: Domain = Categories(tuple(map(str, range(cells - 1)))) if cells > 2 else YesNo()
     if not serves(name, domain):
         domain = Numeric(0.0, 1.0, cells - 1)
-    return create(MechanismSpec.of(name, **{key: int(value) for key, value in case["parameters"].items()}), domain)
+    return create(
+        MechanismSpec.of(name, **{key: int(value) for key, value in case["parameters"].items()}),
+        domain,
+    )
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_a_report_follows_from_the_random_bytes(name: str) -> None:
-    """By the device's draw and by the array's; every byte is used. Planted: words read big-endian; a refused word kept -> fails."""
+    """By the device's draw and by the array's; every byte is used. Planted: words read big-endian;
+    a refused word kept -> fails.
+    """
     for case in cases(name):
         mechanism = built(name, case)
         assert mechanism.report_size == case["report_size"]
@@ -55,7 +67,10 @@ def test_a_report_follows_from_the_random_bytes(name: str) -> None:
                 stream = Stream(bytes.fromhex(entry["entropy"]))
                 cell = int(entry["cell"])
                 made = (
-                    tuple(message.tobytes() for message in mechanism.randomize(np.array([cell]), stream)[0])
+                    tuple(
+                        message.tobytes()
+                        for message in mechanism.randomize(np.array([cell]), stream)[0]
+                    )
                     if by_array
                     else mechanism.randomize_one(cell, stream)
                 )
@@ -64,12 +79,17 @@ def test_a_report_follows_from_the_random_bytes(name: str) -> None:
             rows = np.frombuffer(b"".join(report), dtype=np.uint8).reshape(len(report), -1)
             assert mechanism.valid(rows).all()
         for row in case["refuse"]:
-            assert not mechanism.valid(np.frombuffer(bytes.fromhex(row), dtype=np.uint8).reshape(1, -1)).any()
+            assert not mechanism.valid(
+                np.frombuffer(bytes.fromhex(row), dtype=np.uint8).reshape(1, -1)
+            ).any()
 
 
 def test_the_files_are_what_the_tool_writes(tmp_path: Path) -> None:
     """All of them, and no file more. Planted: one digit of one file changed -> this fails."""
-    script = "import sys, pathlib, vectors_mechanisms as made\nmade.FOLDER = pathlib.Path(sys.argv.pop())\nsys.argv[1:] = []\nmade.main()\n"
+    script = (
+        "import sys, pathlib, vectors_mechanisms as made\nmade.FOLDER = "
+        "pathlib.Path(sys.argv.pop())\nsys.argv[1:] = []\nmade.main()\n"
+    )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT / "tools", check=True)
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written == {path.name: path.read_text() for path in FOLDER.iterdir()}

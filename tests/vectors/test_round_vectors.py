@@ -1,7 +1,9 @@
-"""Replay the rounds of shoal_secagg_v1.json, twice: by the program, and from hashes, HKDF, AES, X25519 and Ed25519 alone.
+"""Replay the rounds of shoal_secagg_v1.json, twice: by the program, and from hashes, HKDF, AES,
+X25519 and Ed25519 alone.
 
-The second half follows docs/WIRE.md and nothing of ``shoal.crypto.secagg``: it can serve as a model for an implementation in another
-language. Protobuf parsing and HPKE are the program's; they have vectors of their own.
+The second half follows docs/WIRE.md and nothing of ``shoal.crypto.secagg``: it can serve as a model
+for an implementation in another language. Protobuf parsing and HPKE are the program's; they have
+vectors of their own.
 """
 
 from __future__ import annotations
@@ -25,11 +27,21 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shoal.clients.core import assign
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
-from shoal.crypto.secagg import merkle, records, words
+from shoal.crypto.secagg import records, words
 from shoal.crypto.secagg.collector import Collector
 from shoal.crypto.secagg.parameters import parameters_for, survivors_needed
+from shoal.crypto.secagg.primitives import merkle
 from shoal.crypto.secagg.records import Commit, Offer, Start
-from shoal.crypto.secagg.ring import Ring, Seat, decode_seats, graph_seed, neighbour_positions, seat_of, tag, verify_arc
+from shoal.crypto.secagg.ring import (
+    Ring,
+    Seat,
+    decode_seats,
+    graph_seed,
+    neighbour_positions,
+    seat_of,
+    tag,
+    verify_arc,
+)
 from shoal.crypto.secagg.single import SingleSum, check_single, sum_pads, window_label
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
@@ -42,12 +54,18 @@ from shoal.secagg import CHECK_WORDS, Mode, PairwisePlan
 from tests.vectors.test_secagg_vectors import raw, u32
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "shoal_secagg_v1.json").read_text())
-REFUSE, ROUND, SINGLES, RECORDS = VECTORS["refuse"], VECTORS["round"], VECTORS["singles"], VECTORS["records"]
+REFUSE, ROUND, SINGLES, RECORDS = (
+    VECTORS["refuse"],
+    VECTORS["round"],
+    VECTORS["singles"],
+    VECTORS["records"],
+)
 PRIME = 2**256 + 297
 NEVER_SHARED, DROPPED, ALIVE = 0, 1, 2
 
 
-# --- from primitives ----------------------------------------------------------------------------------------------------
+# --- from primitives
+# --------------------------------------------------------------------------------------------------
 
 
 def labelled(label: str, *parts: bytes) -> bytes:
@@ -55,16 +73,25 @@ def labelled(label: str, *parts: bytes) -> bytes:
 
 
 def derived(salt: bytes, secret: bytes, label: str, *parts: bytes, size: int = 48) -> bytes:
-    return HKDF(hashes.SHA256(), size, salt, b"shoal/v1/secagg/" + label.encode() + b"\x00" + b"".join(parts)).derive(secret)
+    return HKDF(
+        hashes.SHA256(),
+        size,
+        salt,
+        b"shoal/v1/secagg/" + label.encode() + b"\x00" + b"".join(parts),
+    ).derive(secret)
 
 
 def signed(key: bytes, context: str, data: bytes, signature: bytes) -> None:
     """Raises unless it is."""
-    Ed25519PublicKey.from_public_bytes(key).verify(signature, b"shoal/v1/sign/" + context.encode() + b"\x00" + data)
+    Ed25519PublicKey.from_public_bytes(key).verify(
+        signature, b"shoal/v1/sign/" + context.encode() + b"\x00" + data
+    )
 
 
 def agreed(private: bytes, other: bytes) -> bytes:
-    return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(other))
+    return X25519PrivateKey.from_private_bytes(private).exchange(
+        X25519PublicKey.from_public_bytes(other)
+    )
 
 
 def public_of(private: bytes) -> bytes:
@@ -72,12 +99,18 @@ def public_of(private: bytes) -> bytes:
 
 
 def pad(stream_key: bytes, count: int, bits: int) -> list[int]:
-    stream = Cipher(algorithms.AES(stream_key[:32]), modes.CTR(stream_key[32:])).encryptor().update(bytes(count * bits // 8))
+    stream = (
+        Cipher(algorithms.AES(stream_key[:32]), modes.CTR(stream_key[32:]))
+        .encryptor()
+        .update(bytes(count * bits // 8))
+    )
     return numbers(stream, bits)
 
 
 def numbers(data: bytes, bits: int) -> list[int]:
-    return [int.from_bytes(data[i : i + bits // 8], "little") for i in range(0, len(data), bits // 8)]
+    return [
+        int.from_bytes(data[i : i + bits // 8], "little") for i in range(0, len(data), bits // 8)
+    ]
 
 
 def added(words: Sequence[int], more: Iterable[int], sign: int, bits: int) -> list[int]:
@@ -132,7 +165,8 @@ def at_zero(shares: dict[int, bytes]) -> bytes:
     return (total % PRIME).to_bytes(32, "big")
 
 
-# --- records, rings -----------------------------------------------------------------------------------------------------
+# --- records, rings
+# --------------------------------------------------------------------------------------------------
 
 
 def test_records() -> None:
@@ -140,11 +174,32 @@ def test_records() -> None:
     made = {entry["name"]: raw(entry, "record") for entry in RECORDS["records"]}
     for entry in RECORDS["records"]:
         for who in ("shuffler", "analyzer"):
-            signed(raw(RECORDS, f"{who}_key"), entry["context"], raw(entry, "record"), raw(entry, f"{who}_signature"))
-    assert labelled("offer", made["offer"]) == records.offer_id(made["offer"]).raw == raw(RECORDS, "offer_id")
-    assert labelled("round", made["start"]) == records.round_id(made["start"]).raw == raw(RECORDS, "round_id")
-    offer, start, commit = Offer.decode(made["offer"]), Start.decode(made["start"]), Commit.decode(made["commit"])
-    assert (offer.encode(), start.encode(), commit.encode()) == (made["offer"], made["start"], made["commit"])
+            signed(
+                raw(RECORDS, f"{who}_key"),
+                entry["context"],
+                raw(entry, "record"),
+                raw(entry, f"{who}_signature"),
+            )
+    assert (
+        labelled("offer", made["offer"])
+        == records.offer_id(made["offer"]).raw
+        == raw(RECORDS, "offer_id")
+    )
+    assert (
+        labelled("round", made["start"])
+        == records.round_id(made["start"]).raw
+        == raw(RECORDS, "round_id")
+    )
+    offer, start, commit = (
+        Offer.decode(made["offer"]),
+        Start.decode(made["start"]),
+        Commit.decode(made["commit"]),
+    )
+    assert (offer.encode(), start.encode(), commit.encode()) == (
+        made["offer"],
+        made["start"],
+        made["commit"],
+    )
     for who, nonce, committed in (
         ("shuffler", start.shuffler_nonce, offer.shuffler_commitment),
         ("analyzer", start.analyzer_nonce, offer.analyzer_commitment),
@@ -152,20 +207,36 @@ def test_records() -> None:
         assert nonce == raw(RECORDS, f"{who}_nonce")
         assert committed == labelled("nonce", nonce) == records.nonce_commitment(nonce)
     assert commit.statuses == raw(RECORDS, "statuses")
-    assert (start.offer_id.raw, commit.round_id.raw) == (raw(RECORDS, "offer_id"), raw(RECORDS, "round_id"))
+    assert (start.offer_id.raw, commit.round_id.raw) == (
+        raw(RECORDS, "offer_id"),
+        raw(RECORDS, "round_id"),
+    )
     # Proto3 by hand: tag, length, bytes; the window is a varint.
-    fields = (offer.task_id.raw, offer.analyzer_key_id.raw, offer.schedule_hash.raw, offer.shuffler_commitment, offer.analyzer_commitment)
-    parts = [bytes((number << 3 | 2, len(data))) + data for number, data in zip((2, 4, 5, 6, 7), fields, strict=True)]
+    fields = (
+        offer.task_id.raw,
+        offer.analyzer_key_id.raw,
+        offer.schedule_hash.raw,
+        offer.shuffler_commitment,
+        offer.analyzer_commitment,
+    )
+    parts = [
+        bytes((number << 3 | 2, len(data))) + data
+        for number, data in zip((2, 4, 5, 6, 7), fields, strict=True)
+    ]
     assert made["offer"] == b"\x08\x01" + parts[0] + b"\x18\x07" + b"".join(parts[1:])
     join = RECORDS["join"]
-    assert raw(join, "signed") == raw(RECORDS, "offer_id") + raw(join, "pad_key") + raw(join, "share_key")
+    assert raw(join, "signed") == raw(RECORDS, "offer_id") + raw(join, "pad_key") + raw(
+        join, "share_key"
+    )
     signed(raw(RECORDS, "device_key"), "round-keys", raw(join, "signed"), raw(join, "signature"))
     signed(raw(RECORDS, "device_key"), "round-endorse", made["commit"], raw(RECORDS, "endorsement"))
 
 
 @pytest.mark.parametrize("entry", REFUSE["records"], ids=lambda entry: entry["name"])
 def test_refused_records(entry: dict[str, Any]) -> None:
-    decode = {"offer": Offer.decode, "start": Start.decode, "commit": Commit.decode}[entry["record"]]
+    decode = {"offer": Offer.decode, "start": Start.decode, "commit": Commit.decode}[
+        entry["record"]
+    ]
     with pytest.raises(ShoalError) as caught:
         decode(raw(entry, "bytes"))
     assert caught.value.kind is Kind[entry["kind"]]
@@ -177,7 +248,9 @@ def seat_in(entry: dict[str, Any]) -> Seat:
 
 @pytest.mark.parametrize("entry", VECTORS["rings"], ids=lambda entry: str(entry["devices"]))
 def test_rings(entry: dict[str, Any]) -> None:
-    """Planted: a ring ordered by seat, not by tag; nodes with the prefix of leaves; a root that does not bind n -> this fails."""
+    """Planted: a ring ordered by seat, not by tag; nodes with the prefix of leaves; a root that
+    does not bind n -> this fails.
+    """
     n, k, offer = entry["devices"], entry["neighbours"], raw(entry, "offer_id")
     nonces = raw(entry, "shuffler_nonce"), raw(entry, "analyzer_nonce")
     seats = {labelled("seat", offer, bytes.fromhex(key)) for key in entry["device_keys"]}
@@ -189,20 +262,34 @@ def test_rings(entry: dict[str, Any]) -> None:
     seed = labelled("graph", offer, raw(entry, "list_hash"), *nonces)
     assert seed == graph_seed(Digest(offer), Digest.of(listed), *nonces) == raw(entry, "seed")
     tags = [labelled("tag", seed, one.seat) for one in ring]
-    assert tags == sorted(tags) == [tag(seed, one.seat) for one in ring] == [raw(one, "tag") for one in entry["ring"]]
+    assert (
+        tags
+        == sorted(tags)
+        == [tag(seed, one.seat) for one in ring]
+        == [raw(one, "tag") for one in entry["ring"]]
+    )
     leaves = [one.seat + one.pad_key + one.share_key for one in ring]
-    assert [tree_hash([leaf]) for leaf in leaves] == [raw(one, "leaf_hash") for one in entry["ring"]]
+    assert [tree_hash([leaf]) for leaf in leaves] == [
+        raw(one, "leaf_hash") for one in entry["ring"]
+    ]
     assert tree_hash(leaves) == merkle.Tree(leaves).tree_hash == raw(entry, "tree_hash")
     made = Ring(seed, decode_seats(listed))
     assert made.root == root_of(leaves) == raw(entry, "root")
     assert list(made.order) == ring
     assert len(entry["arcs"]) == n
     for position, arc in enumerate(entry["arcs"]):
-        assert arc["neighbours"] == around(n, k, position) == list(neighbour_positions(n, k, position)) == made.arc(position, k)
+        assert (
+            arc["neighbours"]
+            == around(n, k, position)
+            == list(neighbour_positions(n, k, position))
+            == made.arc(position, k)
+        )
         proof = [bytes.fromhex(one) for one in arc["proof"]]
         assert proof == hidden(leaves, {position, *arc["neighbours"]}) == made.proof(position, k)
         start = 0 if k == n - 1 else position - k // 2
-        verify_arc(made.root, n, k, position, [ring[(start + i) % n] for i in range(k + 1)], seed, proof)
+        verify_arc(
+            made.root, n, k, position, [ring[(start + i) % n] for i in range(k + 1)], seed, proof
+        )
 
 
 @pytest.mark.parametrize("entry", REFUSE["arcs"], ids=lambda entry: entry["name"])
@@ -212,7 +299,15 @@ def test_refused_arcs(entry: dict[str, Any]) -> None:
     seats = [Seat(leaf[:32], leaf[32:64], leaf[64:]) for leaf in leaves]
     proof = [bytes.fromhex(one) for one in entry["proof"]]
     with pytest.raises(ShoalError) as caught:
-        verify_arc(raw(ring, "root"), ring["devices"], ring["neighbours"], 1, seats, raw(ring, "seed"), proof)
+        verify_arc(
+            raw(ring, "root"),
+            ring["devices"],
+            ring["neighbours"],
+            1,
+            seats,
+            raw(ring, "seed"),
+            proof,
+        )
     assert caught.value.kind is Kind[entry["kind"]]
 
 
@@ -223,12 +318,16 @@ def test_refused_lists(entry: dict[str, Any]) -> None:
     assert caught.value.kind is Kind[entry["kind"]]
 
 
-# --- numbers ------------------------------------------------------------------------------------------------------------
+# --- numbers
+# --------------------------------------------------------------------------------------------------
 
 
 def tail(n: int, marked: int, k: int, least: int) -> Fraction:
     """P[X >= least], X hypergeometric: k drawn from n, ``marked`` of them marked."""
-    ways = sum(math.comb(marked, x) * math.comb(n - marked, k - x) for x in range(max(0, least), min(marked, k) + 1))
+    ways = sum(
+        math.comb(marked, x) * math.comb(n - marked, k - x)
+        for x in range(max(0, least), min(marked, k) + 1)
+    )
     return Fraction(ways, math.comb(n, k))
 
 
@@ -241,11 +340,23 @@ def fits(n: int, bad: int, lost: int, k: int, t: int, strict: bool) -> bool:
     return joined and private and n * tail(n, lost, k, k - t + 1) <= Fraction(1, 2**20)
 
 
-@pytest.mark.parametrize("entry", VECTORS["parameters"], ids=lambda e: "-".join(str(v) for v in list(e.values())[:4]))
+@pytest.mark.parametrize(
+    "entry", VECTORS["parameters"], ids=lambda e: "-".join(str(v) for v in list(e.values())[:4])
+)
 def test_parameters(entry: dict[str, Any]) -> None:
-    """(k, t) meets the conditions, t - 1 and k - 2 do not. Planted: an entry's t off by one -> this fails."""
-    n, honest, dropout, mode = entry["devices"], entry["honest_fraction_ppm"], entry["dropout_ppm"], Mode[entry["mode"].upper()]
-    plan, strict = PairwisePlan(mode, n, n, entry["survivors_min"], dropout, 32), mode is Mode.STRICT
+    """(k, t) meets the conditions, t - 1 and k - 2 do not. Planted: an entry's t off by one -> this
+    fails.
+    """
+    n, honest, dropout, mode = (
+        entry["devices"],
+        entry["honest_fraction_ppm"],
+        entry["dropout_ppm"],
+        Mode[entry["mode"].upper()],
+    )
+    plan, strict = (
+        PairwisePlan(mode, n, n, entry["survivors_min"], dropout, 32),
+        mode is Mode.STRICT,
+    )
     bad, lost = (1_000_000 - honest) * n // 1_000_000, dropout * n // 1_000_000
     least = max(2, (n - 1 + bad) // 2 + 1 if strict else bad + 1)
     if "kind" in entry:
@@ -268,22 +379,37 @@ def test_parameters(entry: dict[str, Any]) -> None:
         assert not any(fits(n, bad, lost, k - 2, other, strict) for other in range(2, k - 1))
 
 
-@pytest.mark.parametrize("entry", VECTORS["check_constants"], ids=lambda entry: str(entry["word_bits"]))
+@pytest.mark.parametrize(
+    "entry", VECTORS["check_constants"], ids=lambda entry: str(entry["word_bits"])
+)
 def test_check_constants(entry: dict[str, Any]) -> None:
     """Planted: other odd constants -> this fails."""
-    bits, label, expected = entry["word_bits"], raw(entry, "label"), [int(one) for one in entry["constants"]]
+    bits, label, expected = (
+        entry["word_bits"],
+        raw(entry, "label"),
+        [int(one) for one in entry["constants"]],
+    )
     assert words.check_constants(label, bits).tolist() == constants_of(label, bits) == expected
     assert len(expected) == CHECK_WORDS[bits]
 
 
-# --- a whole round ------------------------------------------------------------------------------------------------------
+# --- a whole round
+# --------------------------------------------------------------------------------------------------
 
 
 def terms_of(entry: dict[str, Any]) -> RoundTerms:
     documents = entry["documents"]
     trusted = trust_task(raw(documents, "signed_task"), {raw(documents, "authority")})
-    terms = RoundTerms.of(trusted.task, trusted.task_id, trust_schedule(raw(documents, "signed_schedule"), trusted), entry["window"])
-    assert (terms.task_id.hex, terms.schedule_hash.hex) == (documents["task_id"], documents["schedule_hash"])
+    terms = RoundTerms.of(
+        trusted.task,
+        trusted.task_id,
+        trust_schedule(raw(documents, "signed_schedule"), trusted),
+        entry["window"],
+    )
+    assert (terms.task_id.hex, terms.schedule_hash.hex) == (
+        documents["task_id"],
+        documents["schedule_hash"],
+    )
     return terms
 
 
@@ -307,19 +433,29 @@ def share_at(device: dict[str, Any], secret: bytes, which: str, point: int) -> b
 
 
 def neighbours_of(device: dict[str, Any]) -> list[dict[str, Any]]:
-    return [DEVICES[place] for place in around(len(DEVICES), ROUND["neighbours"], device["position"])]
+    return [
+        DEVICES[place] for place in around(len(DEVICES), ROUND["neighbours"], device["position"])
+    ]
 
 
 def sealed_share(sender: dict[str, Any], receiver: dict[str, Any]) -> bytes:
     (_, own), (_, other), point = own_keys(sender), own_keys(receiver), receiver["position"] + 1
-    key = derived(ROUND_ID, agreed(raw(sender, "share_private_key"), other), "share", own, other, size=32)
-    plaintext = share_at(sender, raw(sender, "b"), "b", point) + share_at(sender, raw(sender, "pad_private_key"), "s", point)
-    return AESGCM(key).encrypt(bytes(12), plaintext, ROUND_ID + u32(sender["position"]) + u32(receiver["position"]))
+    key = derived(
+        ROUND_ID, agreed(raw(sender, "share_private_key"), other), "share", own, other, size=32
+    )
+    plaintext = share_at(sender, raw(sender, "b"), "b", point) + share_at(
+        sender, raw(sender, "pad_private_key"), "s", point
+    )
+    return AESGCM(key).encrypt(
+        bytes(12), plaintext, ROUND_ID + u32(sender["position"]) + u32(receiver["position"])
+    )
 
 
 @pytest.mark.parametrize("entry", [ROUND, SINGLES], ids=["round", "singles"])
 def test_a_device_accepts_the_tasks(entry: dict[str, Any]) -> None:
-    """Noise for exactly the honest survivors, words that can't wrap: everything that a device checks. Planted: shares = 3 -> this fails."""
+    """Noise for exactly the honest survivors, words that can't wrap: everything that a device
+    checks. Planted: shares = 3 -> this fails.
+    """
     documents = entry["documents"]
     trusted = trust_task(raw(documents, "signed_task"), {raw(documents, "authority")})
     assigned = assign(trusted, trust_schedule(raw(documents, "signed_schedule"), trusted))
@@ -332,24 +468,47 @@ def test_the_round_starts_as_the_page_says() -> None:
     signed(terms.shuffler_key, "round-offer", offer.offer, offer.shuffler_signature)
     signed(terms.analyzer_key, "round-offer", offer.offer, offer.analyzer_signature)
     assert labelled("offer", offer.offer) == raw(ROUND, "offer_id")
-    start = pairwise_pb2.Start.FromString(pairwise_pb2.StartRoundReply.FromString(raw(ROUND, "start_reply")).start)
+    start = pairwise_pb2.Start.FromString(
+        pairwise_pb2.StartRoundReply.FromString(raw(ROUND, "start_reply")).start
+    )
     nonces = raw(ROUND, "shuffler_nonce"), raw(ROUND, "analyzer_nonce")
     assert (start.shuffler_nonce, start.analyzer_nonce, start.devices) == (*nonces, len(DEVICES))
     seats = pairwise_pb2.StartRoundRequest.FromString(raw(ROUND, "start_request")).seats
     assert hashlib.sha256(seats).digest() == start.list_hash
     seed = labelled("graph", raw(ROUND, "offer_id"), start.list_hash, *nonces)
-    leaves = [labelled("seat", raw(ROUND, "offer_id"), raw(one, "device_key")) + b"".join(own_keys(one)) for one in DEVICES]
+    leaves = [
+        labelled("seat", raw(ROUND, "offer_id"), raw(one, "device_key")) + b"".join(own_keys(one))
+        for one in DEVICES
+    ]
     assert sorted(leaves) == [seats[i : i + 96] for i in range(0, len(seats), 96)]
     assert leaves == sorted(leaves, key=lambda leaf: labelled("tag", seed, leaf[:32]))
     assert start.ring_root == root_of(leaves)
     for device in DEVICES:
-        started, join = pairwise_pb2.Started.FromString(raw(device, "started")), pairwise_pb2.Join.FromString(raw(device, "join"))
+        started, join = (
+            pairwise_pb2.Started.FromString(raw(device, "started")),
+            pairwise_pb2.Join.FromString(raw(device, "join")),
+        )
         assert labelled("round", started.start.record) == ROUND_ID
-        signed(terms.shuffler_key, "round-start", started.start.record, started.start.shuffler_signature)
-        signed(terms.analyzer_key, "round-start", started.start.record, started.start.analyzer_signature)
+        signed(
+            terms.shuffler_key,
+            "round-start",
+            started.start.record,
+            started.start.shuffler_signature,
+        )
+        signed(
+            terms.analyzer_key,
+            "round-start",
+            started.start.record,
+            started.start.analyzer_signature,
+        )
         assert started.position == DEVICES.index(device) == device["position"]
         assert (join.pad_key, join.share_key) == own_keys(device)
-        signed(raw(device, "device_key"), "round-keys", join.offer_id + join.pad_key + join.share_key, join.signature)
+        signed(
+            raw(device, "device_key"),
+            "round-keys",
+            join.offer_id + join.pad_key + join.share_key,
+            join.signature,
+        )
         certificate = pairwise_pb2.SignedCertificate.FromString(join.certificate)
         signed(terms.enrolment_key, "enrolment", certificate.certificate, certificate.signature)
         told = [(one.certificate, one.pad_key, one.share_key) for one in started.neighbours]
@@ -357,7 +516,9 @@ def test_the_round_starts_as_the_page_says() -> None:
 
 
 def test_shares_and_masked_words_follow_from_the_secrets() -> None:
-    """Planted: the sign of pads turned; AAD in the order (to, from); a self pad or a commitment of other inputs -> this fails."""
+    """Planted: the sign of pads turned; AAD in the order (to, from); a self pad or a commitment of
+    other inputs -> this fails.
+    """
     terms = terms_of(ROUND)
     for device in DEVICES:
         own, neighbours = own_keys(device)[0], neighbours_of(device)
@@ -368,23 +529,39 @@ def test_shares_and_masked_words_follow_from_the_secrets() -> None:
         assert shares.ciphertexts == b"".join(sealed_share(device, one) for one in neighbours)
         assert shares.commitment == labelled("self", ROUND_ID, own, raw(device, "b"))
         signed = ROUND_ID + u32(device["position"]) + shares.commitment + shares.ciphertexts
-        Ed25519PublicKey.from_public_bytes(raw(device, "device_key")).verify(shares.signature, b"shoal/v1/sign/round-shares\x00" + signed)
+        Ed25519PublicKey.from_public_bytes(raw(device, "device_key")).verify(
+            shares.signature, b"shoal/v1/sign/round-shares\x00" + signed
+        )
         roster = pairwise_pb2.Roster.FromString(raw(device, "roster"))
         shared = [one for one in neighbours if "shares" in one]
-        assert list(roster.ciphertexts) == [sealed_share(one, device) if one in shared else b"" for one in neighbours]
+        assert list(roster.ciphertexts) == [
+            sealed_share(one, device) if one in shared else b"" for one in neighbours
+        ]
         plain = [*(one % 2**32 for one in device["vector"]), *constants_of(ROUND_ID, 32)]
-        masked = added(plain, pad(derived(ROUND_ID, raw(device, "b"), "self-pad", own), len(plain), 32), 1, 32)
+        masked = added(
+            plain, pad(derived(ROUND_ID, raw(device, "b"), "self-pad", own), len(plain), 32), 1, 32
+        )
         for one in shared:
             other = own_keys(one)[0]
-            stream = derived(ROUND_ID, agreed(raw(device, "pad_private_key"), other), "pad", min(own, other), max(own, other))
+            stream = derived(
+                ROUND_ID,
+                agreed(raw(device, "pad_private_key"), other),
+                "pad",
+                min(own, other),
+                max(own, other),
+            )
             masked = added(masked, pad(stream, len(plain), 32), 1 if own < other else -1, 32)
         assert numbers(raw(device, "masked"), 32) == masked
         info = b"shoal/v1/secagg/vector\x00" + ROUND_ID + terms.analyzer_config.key_id.raw
-        assert open_sealed(key_of(ROUND), raw(device, "sealed_vector"), info) == raw(device, "masked")
+        assert open_sealed(key_of(ROUND), raw(device, "sealed_vector"), info) == raw(
+            device, "masked"
+        )
 
 
 def test_bundles_and_the_sum_follow_from_the_statuses() -> None:
-    """The analyzer's arithmetic from the file alone. Planted: a self pad left in; a status changed -> this fails."""
+    """The analyzer's arithmetic from the file alone. Planted: a self pad left in; a status changed
+    -> this fails.
+    """
     assert sorted(STATUSES) == [NEVER_SHARED, DROPPED, ALIVE, ALIVE, ALIVE]
     terms, held = terms_of(ROUND), {device["position"]: dict[int, bytes]() for device in DEVICES}
     alive = [device for device in DEVICES if STATUSES[device["position"]] == ALIVE]
@@ -392,7 +569,9 @@ def test_bundles_and_the_sum_follow_from_the_statuses() -> None:
     for device in alive:
         items = b""
         for one in neighbours_of(device):
-            secret, which = ((raw(one, "b"), "b"), (raw(one, "pad_private_key"), "s"))[STATUSES[one["position"]] == DROPPED]
+            secret, which = ((raw(one, "b"), "b"), (raw(one, "pad_private_key"), "s"))[
+                STATUSES[one["position"]] == DROPPED
+            ]
             if STATUSES[one["position"]] == NEVER_SHARED:
                 items += bytes(34)
                 continue
@@ -400,7 +579,9 @@ def test_bundles_and_the_sum_follow_from_the_statuses() -> None:
             items += bytes((1 if which == "b" else 2,)) + share
             held[one["position"]][device["position"] + 1] = share
         assert raw(device, "bundle") == u32(device["position"]) + items
-        assert open_sealed(key_of(ROUND), raw(device, "sealed_bundle"), info) == raw(device, "bundle")
+        assert open_sealed(key_of(ROUND), raw(device, "sealed_bundle"), info) == raw(
+            device, "bundle"
+        )
     count = len(DEVICES[0]["vector"]) + 2
     total = [0] * count
     for device in alive:
@@ -418,54 +599,90 @@ def test_bundles_and_the_sum_follow_from_the_statuses() -> None:
         assert public_of(secret) == own
         for one in [one for one in neighbours_of(DEVICES[place]) if one in alive]:
             other = own_keys(one)[0]
-            stream = derived(ROUND_ID, agreed(secret, other), "pad", min(own, other), max(own, other))
+            stream = derived(
+                ROUND_ID, agreed(secret, other), "pad", min(own, other), max(own, other)
+            )
             total = added(total, pad(stream, count, 32), -1 if other < own else 1, 32)
     assert total[-2:] == [len(alive) * one % 2**32 for one in constants_of(ROUND_ID, 32)]
-    assert [as_signed(one, 32) for one in total[:-2]] == ROUND["sum"] == np.sum([one["vector"] for one in alive], axis=0).tolist()
+    assert (
+        [as_signed(one, 32) for one in total[:-2]]
+        == ROUND["sum"]
+        == np.sum([one["vector"] for one in alive], axis=0).tolist()
+    )
     assert ROUND["in_the_sum"] == len(alive)
 
 
 def test_an_analyzer_makes_the_same_answers_and_the_same_sum() -> None:
-    """The production collector, fed with what stands in the file. Only its signatures need a key that is not there."""
-    terms, request = terms_of(ROUND), pairwise_pb2.StartRoundRequest.FromString(raw(ROUND, "start_request"))
+    """The production collector, fed with what stands in the file. Only its signatures need a key
+    that is not there.
+    """
+    terms, request = (
+        terms_of(ROUND),
+        pairwise_pb2.StartRoundRequest.FromString(raw(ROUND, "start_request")),
+    )
     analyzer = Collector(
-        terms, key_of(ROUND), SigningKey.generate(), raw(ROUND, "analyzer_nonce"), labelled("nonce", request.shuffler_nonce)
+        terms,
+        key_of(ROUND),
+        SigningKey.generate(),
+        raw(ROUND, "analyzer_nonce"),
+        labelled("nonce", request.shuffler_nonce),
     )
     assert analyzer.offered.offer == pairwise_pb2.SignedOffer.FromString(raw(ROUND, "offer")).offer
-    assert analyzer.start(request).start == pairwise_pb2.StartRoundReply.FromString(raw(ROUND, "start_reply")).start
+    assert (
+        analyzer.start(request).start
+        == pairwise_pb2.StartRoundReply.FromString(raw(ROUND, "start_reply")).start
+    )
     alive = [device for device in DEVICES if STATUSES[device["position"]] == ALIVE]
     assert analyzer.add_vectors([raw(device, "sealed_vector") for device in alive]) == ()
     commit = pairwise_pb2.CommitRoundRequest.FromString(raw(ROUND, "commit_request"))
     assert analyzer.commit(commit).analyzer_signature
     bundles = [u32(device["position"]) + raw(device, "sealed_bundle") for device in alive]
-    assert analyzer.unmask(pairwise_pb2.UnmaskRoundRequest(round_id=ROUND_ID, bundles=bundles, last=True)).done
+    assert analyzer.unmask(
+        pairwise_pb2.UnmaskRoundRequest(round_id=ROUND_ID, bundles=bundles, last=True)
+    ).done
     assert analyzer.result is not None
     assert analyzer.result.vector.tolist() == ROUND["sum"]
 
 
-# --- helper mode --------------------------------------------------------------------------------------------------------
+# --- helper mode
+# --------------------------------------------------------------------------------------------------
 
 
 def test_singles() -> None:
-    """Planted: the window left out of the pad's info; the label of a round used for the check words -> this fails."""
-    terms, task_id, label = terms_of(SINGLES), raw(SINGLES["documents"], "task_id"), raw(SINGLES, "label")
+    """Planted: the window left out of the pad's info; the label of a round used for the check words
+    -> this fails.
+    """
+    terms, task_id, label = (
+        terms_of(SINGLES),
+        raw(SINGLES["documents"], "task_id"),
+        raw(SINGLES, "label"),
+    )
     assert label == labelled("singles", task_id, u32(0)) == window_label(terms.task_id, 0).raw
     info = b"shoal/v1/secagg/single\x00" + task_id + u32(0) + terms.analyzer_config.key_id.raw
     pads, adding = [0] * 5, SingleSum(terms, key_of(SINGLES))
     for device in SINGLES["devices"]:
         single = pairwise_pb2.Single.FromString(raw(device, "single"))
         assert single.seed == raw(device, "seed")
-        assert check_single(terms, single, raw(device, "sealed_vector"), SINGLES["now"]) == raw(device, "device_key")
+        assert check_single(terms, single, raw(device, "sealed_vector"), SINGLES["now"]) == raw(
+            device, "device_key"
+        )
         proof = pairwise_pb2.AdmissionProof.FromString(single.proof)
         statement = task_id + u32(0) + hashlib.sha256(raw(device, "sealed_vector")).digest()
         signed(raw(device, "device_key"), "admission", statement, proof.signature)
         own = pad(derived(task_id, single.seed, "single-pad", u32(0)), 5, 32)
         plain = [*(one % 2**32 for one in device["vector"]), *constants_of(label, 32)]
         assert numbers(raw(device, "masked"), 32) == added(plain, own, 1, 32)
-        assert open_sealed(key_of(SINGLES), raw(device, "sealed_vector"), info) == raw(device, "masked")
+        assert open_sealed(key_of(SINGLES), raw(device, "sealed_vector"), info) == raw(
+            device, "masked"
+        )
         pads = added(pads, own, 1, 32)
         adding.add([raw(device, "sealed_vector")])
     assert numbers(raw(SINGLES, "pads"), 32) == pads
-    assert sum_pads(terms, [raw(device, "seed") for device in SINGLES["devices"]]) == raw(SINGLES, "pads")
+    assert sum_pads(terms, [raw(device, "seed") for device in SINGLES["devices"]]) == raw(
+        SINGLES, "pads"
+    )
     assert adding.finish(raw(SINGLES, "pads"), 3).tolist() == SINGLES["sum"]
-    assert SINGLES["sum"] == np.sum([device["vector"] for device in SINGLES["devices"]], axis=0).tolist()
+    assert (
+        SINGLES["sum"]
+        == np.sum([device["vector"] for device in SINGLES["devices"]], axis=0).tolist()
+    )

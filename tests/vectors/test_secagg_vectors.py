@@ -1,7 +1,8 @@
-"""Replay shoal_secagg_v1.json: the program gives what is written there, and refuses what is to be refused, with its kind.
+"""Replay shoal_secagg_v1.json: the program gives what is written there, and refuses what is to be
+refused, with its kind.
 
-The expected values are computed a second time here, from the library's primitives and from textbook formulas, so that the
-file is right and not merely what the program said when it was made.
+The expected values are computed a second time here, from the library's primitives and from textbook
+formulas, so that the file is right and not merely what the program said when it was made.
 """
 
 from __future__ import annotations
@@ -34,13 +35,29 @@ from shoal.crypto.secagg.exchange import (
     single_info,
     vector_info,
 )
-from shoal.crypto.secagg.pads import WORD, agree, apply, pair_stream_key, self_stream_key, sign_of, single_stream_key
-from shoal.crypto.secagg.shamir import PRIME, combine, split
-from shoal.crypto.secagg.shares import SharePair, commitment, decode_bundle, encode_bundle, open_shares, seal_shares, share_key
+from shoal.crypto.secagg.pads import (
+    WORD,
+    agree,
+    apply,
+    pair_stream_key,
+    self_stream_key,
+    sign_of,
+    single_stream_key,
+)
+from shoal.crypto.secagg.primitives.shamir import PRIME, combine, split
+from shoal.crypto.secagg.shares import (
+    SharePair,
+    commitment,
+    decode_bundle,
+    encode_bundle,
+    open_shares,
+    seal_shares,
+    share_key,
+)
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
-from tests.tapes import Tape
+from tests.worlds.tapes import Tape
 
 ROOT = Path(__file__).resolve().parents[2]
 PATH = ROOT / "tests" / "vectors" / "shoal_secagg_v1.json"
@@ -64,19 +81,34 @@ def u32(number: int) -> bytes:
     return number.to_bytes(4, "big")
 
 
-# --- pads -------------------------------------------------------------------------------------------------------------
+# --- pads
+# --------------------------------------------------------------------------------------------------
 
 
 def check_words(entry: dict[str, Any]) -> None:
-    """Each list of words against AES-256-CTR by the library in one call, and against the program."""
+    """Each list of words against AES-256-CTR by the library in one call, and against the
+    program.
+    """
     key = raw(entry, "stream_key")
-    assert {(case["word_bits"], case["sign"]) for case in entry["words"]} == {(bits, sign) for bits in (16, 32, 64) for sign in (1, -1)}
+    assert {(case["word_bits"], case["sign"]) for case in entry["words"]} == {
+        (bits, sign) for bits in (16, 32, 64) for sign in (1, -1)
+    }
     for case in entry["words"]:
-        bits, before, after = case["word_bits"], [int(w) for w in case["before"]], [int(w) for w in case["after"]]
+        bits, before, after = (
+            case["word_bits"],
+            [int(w) for w in case["before"]],
+            [int(w) for w in case["after"]],
+        )
         width = bits // 8
-        pad = Cipher(algorithms.AES(key[:32]), modes.CTR(key[32:])).encryptor().update(bytes(width * len(before)))
+        pad = (
+            Cipher(algorithms.AES(key[:32]), modes.CTR(key[32:]))
+            .encryptor()
+            .update(bytes(width * len(before)))
+        )
         pads = [int.from_bytes(pad[i : i + width], "little") for i in range(0, len(pad), width)]
-        assert [(x + case["sign"] * y) % 2**bits for x, y in zip(before, pads, strict=True)] == after
+        assert [
+            (x + case["sign"] * y) % 2**bits for x, y in zip(before, pads, strict=True)
+        ] == after
         words = np.array(before, dtype=WORD[bits])
         apply(words, key, case["sign"])
         assert [int(w) for w in words] == after
@@ -92,19 +124,30 @@ def test_pair_pads(entry: dict[str, Any]) -> None:
     assert sign_of(own, other) == entry["sign"] == (1 if own < other else -1)
     info = b"shoal/v1/secagg/pad\x00" + min(own, other) + max(own, other)
     expected = derived(raw(entry, "round_id"), shared, info)
-    assert pair_stream_key(shared, Digest.parse(entry["round_id"]), own, other) == expected == raw(entry, "stream_key")
+    assert (
+        pair_stream_key(shared, Digest.parse(entry["round_id"]), own, other)
+        == expected
+        == raw(entry, "stream_key")
+    )
     check_words(entry)
 
 
 def test_both_ends_of_a_pad_are_there() -> None:
     one, other = VECTORS["pair_pads"][:2]
-    assert (one["public_key"], one["other_public_key"]) == (other["other_public_key"], other["public_key"])
+    assert (one["public_key"], one["other_public_key"]) == (
+        other["other_public_key"],
+        other["public_key"],
+    )
     assert (one["stream_key"], one["sign"]) == (other["stream_key"], -other["sign"])
 
 
 @pytest.mark.parametrize("entry", VECTORS["self_pads"])
 def test_self_pads(entry: dict[str, Any]) -> None:
-    seed, round_id, public = raw(entry, "seed"), Digest.parse(entry["round_id"]), raw(entry, "pad_key")
+    seed, round_id, public = (
+        raw(entry, "seed"),
+        Digest.parse(entry["round_id"]),
+        raw(entry, "pad_key"),
+    )
     expected = derived(round_id.raw, seed, b"shoal/v1/secagg/self-pad\x00" + public)
     assert self_stream_key(seed, round_id, public) == expected == raw(entry, "stream_key")
     committed = hashlib.sha256(b"shoal/v1/secagg/self\x00" + round_id.raw + public + seed).digest()
@@ -120,12 +163,15 @@ def test_single_pads(entry: dict[str, Any]) -> None:
     check_words(entry)
 
 
-# --- secret sharing ---------------------------------------------------------------------------------------------------
+# --- secret sharing
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("entry", VECTORS["shamir"], ids=lambda e: str(e["threshold"]))
 def test_shamir(entry: dict[str, Any]) -> None:
-    """Each share is the polynomial's value, summed power by power; the first and the last ``threshold`` of them give the secret."""
+    """Each share is the polynomial's value, summed power by power; the first and the last
+    ``threshold`` of them give the secret.
+    """
     assert int(VECTORS["prime"]) == PRIME == 2**256 + 297
     secret, threshold = raw(entry, "secret"), entry["threshold"]
     coefficients = [int.from_bytes(secret, "big"), *map(int, entry["coefficients"])]
@@ -133,44 +179,70 @@ def test_shamir(entry: dict[str, Any]) -> None:
     shares = {case["point"]: raw(case, "share") for case in entry["shares"]}
     values = {x: sum(c * x**power for power, c in enumerate(coefficients)) % PRIME for x in shares}
     assert {x: int.from_bytes(share, "big") for x, share in shares.items()} == values
-    script = Tape(b"".join(c.to_bytes(33, "big") for c in coefficients[:0:-1])) if threshold > 1 else Tape()
+    script = (
+        Tape(b"".join(c.to_bytes(33, "big") for c in coefficients[:0:-1]))
+        if threshold > 1
+        else Tape()
+    )
     assert split(secret, threshold, list(shares), script) == list(shares.values())
     points = list(shares)
     for chosen in (points[:threshold], points[-threshold:]):
         assert combine({x: shares[x] for x in chosen}) == secret
 
 
-# --- sealed shares, bundles -------------------------------------------------------------------------------------------
+# --- sealed shares, bundles
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("entry", VECTORS["sealed_shares"])
 def test_sealed_shares(entry: dict[str, Any]) -> None:
     private = X25519PrivateKey.from_private_bytes(raw(entry, "sender_private_key"))
-    own, other, round_id = raw(entry, "sender_share_key"), raw(entry, "receiver_share_key"), Digest.parse(entry["round_id"])
+    own, other, round_id = (
+        raw(entry, "sender_share_key"),
+        raw(entry, "receiver_share_key"),
+        Digest.parse(entry["round_id"]),
+    )
     assert private.public_key().public_bytes_raw() == own
     shared = private.exchange(X25519PublicKey.from_public_bytes(other))
     key = derived(round_id.raw, shared, b"shoal/v1/secagg/share\x00" + own + other, 32)
     assert share_key(agree(private, other), round_id, own, other) == key == raw(entry, "key")
-    pair, sender, receiver = SharePair(raw(entry, "b"), raw(entry, "s")), entry["sender"], entry["receiver"]
-    sealed = AESGCM(key).encrypt(bytes(12), pair.b + pair.s, round_id.raw + u32(sender) + u32(receiver))
+    pair, sender, receiver = (
+        SharePair(raw(entry, "b"), raw(entry, "s")),
+        entry["sender"],
+        entry["receiver"],
+    )
+    sealed = AESGCM(key).encrypt(
+        bytes(12), pair.b + pair.s, round_id.raw + u32(sender) + u32(receiver)
+    )
     assert seal_shares(key, pair, round_id, sender, receiver) == sealed == raw(entry, "sealed")
     assert open_shares(key, sealed, round_id, sender, receiver) == pair
 
 
 def proven(own: bytes, other: bytes, shared: bytes, context: bytes, proof: bytes) -> bool:
-    """From X25519 and SHA-256 alone, as docs/WIRE.md says; the keys of the vectors are on the curve."""
+    """From X25519 and SHA-256 alone, as docs/WIRE.md says; the keys of the vectors are on the
+    curve.
+    """
 
     def times(scalar: bytes, point: bytes) -> bytes:
-        return X25519PrivateKey.from_private_bytes(scalar).exchange(X25519PublicKey.from_public_bytes(point))
+        return X25519PrivateKey.from_private_bytes(scalar).exchange(
+            X25519PublicKey.from_public_bytes(point)
+        )
 
     order = 2**252 + 27742317777372353535851937790883648493
-    one = next(n for sign in (1, -1) for n in range(sign % order, 2**255, order) if n >= 2**254 and n % 8 == 0)
+    one = next(
+        n
+        for sign in (1, -1)
+        for n in range(sign % order, 2**255, order)
+        if n >= 2**254 and n % 8 == 0
+    )
     if len(proof) != 16 + 128 * 32 or times(one.to_bytes(32, "little"), shared) != shared:
         return False
     points = []
     for i in range(128):
         scalar = proof[16 + 32 * i : 48 + 32 * i]
-        first, second = (own, shared) if proof[i // 8] >> (i % 8) & 1 else (bytes([9]) + bytes(31), other)
+        first, second = (
+            (own, shared) if proof[i // 8] >> (i % 8) & 1 else (bytes([9]) + bytes(31), other)
+        )
         points += [times(scalar, first), times(scalar, second)]
     head = b"shoal/v1/secagg/agreement\x00" + u32(len(context)) + context + own + other + shared
     return hashlib.sha256(head + b"".join(points)).digest()[:16] == proof[:16]
@@ -179,36 +251,64 @@ def proven(own: bytes, other: bytes, shared: bytes, context: bytes, proof: bytes
 @pytest.mark.parametrize("entry", VECTORS["complaints"], ids=named)
 def test_complaints(entry: dict[str, Any]) -> None:
     round_id, dealer, complainer = raw(entry, "round_id"), entry["dealer"], entry["complainer"]
-    dealt_by, own, shared = raw(entry, "dealer_share_key"), raw(entry, "complainer_share_key"), raw(entry, "shared")
+    dealt_by, own, shared = (
+        raw(entry, "dealer_share_key"),
+        raw(entry, "complainer_share_key"),
+        raw(entry, "shared"),
+    )
     key = derived(round_id, shared, b"shoal/v1/secagg/share\x00" + dealt_by + own, 32)
     try:
-        plain = AESGCM(key).decrypt(bytes(12), raw(entry, "ciphertext"), round_id + u32(dealer) + u32(complainer))
+        plain = AESGCM(key).decrypt(
+            bytes(12), raw(entry, "ciphertext"), round_id + u32(dealer) + u32(complainer)
+        )
         opens = all(int.from_bytes(plain[at : at + 33], "big") < 2**256 + 297 for at in (0, 33))
     except InvalidTag:
         opens = False
-    guilty = not opens and proven(own, dealt_by, shared, round_id + u32(complainer) + u32(dealer), raw(entry, "proof"))
+    guilty = not opens and proven(
+        own, dealt_by, shared, round_id + u32(complainer) + u32(dealer), raw(entry, "proof")
+    )
     dispute = Dispute(Digest(round_id), dealer, dealt_by, complainer, own, raw(entry, "ciphertext"))
-    assert dispute.dealer_is_guilty(shared, raw(entry, "proof")) == guilty == entry["dealer_is_guilty"]
+    assert (
+        dispute.dealer_is_guilty(shared, raw(entry, "proof")) == guilty == entry["dealer_is_guilty"]
+    )
 
 
 @pytest.mark.parametrize("entry", VECTORS["bundles"], ids=lambda e: str(e["position"]))
 def test_bundles(entry: dict[str, Any]) -> None:
     items = [(item["kind"], raw(item, "share")) for item in entry["items"]]
-    written = u32(entry["position"]) + b"".join(bytes((kind,)) + (share or bytes(33)) for kind, share in items)
+    written = u32(entry["position"]) + b"".join(
+        bytes((kind,)) + (share or bytes(33)) for kind, share in items
+    )
     assert encode_bundle(entry["position"], items) == written == raw(entry, "bundle")
     bundle = decode_bundle(written, len(items))
-    assert (bundle.position, [(int(kind), share) for kind, share in bundle.items]) == (entry["position"], items)
+    assert (bundle.position, [(int(kind), share) for kind, share in bundle.items]) == (
+        entry["position"],
+        items,
+    )
 
 
-# --- exchange ---------------------------------------------------------------------------------------------------------
+# --- exchange
+# --------------------------------------------------------------------------------------------------
 
 
 def test_infos() -> None:
     entry = VECTORS["infos"]
-    round_id, task_id, key_id = Digest.parse(entry["round_id"]), TaskId.parse(entry["task_id"]), KeyId.parse(entry["key_id"])
+    round_id, task_id, key_id = (
+        Digest.parse(entry["round_id"]),
+        TaskId.parse(entry["task_id"]),
+        KeyId.parse(entry["key_id"]),
+    )
     prefix = b"shoal/v1/secagg/"
-    assert vector_info(round_id, key_id) == prefix + b"vector\x00" + round_id.raw + key_id.raw == raw(entry, "vector")
-    assert shares_info(round_id, key_id) == prefix + b"shares\x00" + round_id.raw + key_id.raw == raw(entry, "shares")
+    assert (
+        vector_info(round_id, key_id)
+        == prefix + b"vector\x00" + round_id.raw + key_id.raw
+        == raw(entry, "vector")
+    )
+    assert (
+        shares_info(round_id, key_id)
+        == prefix + b"shares\x00" + round_id.raw + key_id.raw
+        == raw(entry, "shares")
+    )
     single = prefix + b"single\x00" + task_id.raw + u32(entry["window"]) + key_id.raw
     assert single_info(task_id, entry["window"], key_id) == single == raw(entry, "single")
     assert exchange_info(key_id) == prefix + b"exchange\x00" + key_id.raw == raw(entry, "exchange")
@@ -230,7 +330,8 @@ def test_exchanges(entry: dict[str, Any]) -> None:
         assert seal_reply(reply_key, answer, Tape(reply[:12])) == reply
 
 
-# --- what must be refused ---------------------------------------------------------------------------------------------
+# --- what must be refused
+# ---------------------------------------------------------------------------------------------
 
 
 def refused(entry: dict[str, Any], act: Any, *args: Any) -> None:
@@ -241,7 +342,12 @@ def refused(entry: dict[str, Any], act: Any, *args: Any) -> None:
 
 @pytest.mark.parametrize("entry", REFUSE["keys"], ids=named)
 def test_refused_keys(entry: dict[str, Any]) -> None:
-    refused(entry, agree, X25519PrivateKey.from_private_bytes(bytes(range(32))), raw(entry, "public_key"))
+    refused(
+        entry,
+        agree,
+        X25519PrivateKey.from_private_bytes(bytes(range(32))),
+        raw(entry, "public_key"),
+    )
 
 
 @pytest.mark.parametrize("entry", REFUSE["shamir"], ids=named)
@@ -252,7 +358,15 @@ def test_refused_shamir(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize("entry", REFUSE["sealed_shares"], ids=named)
 def test_refused_sealed_shares(entry: dict[str, Any]) -> None:
     round_id = Digest.parse(entry["round_id"])
-    refused(entry, open_shares, raw(entry, "key"), raw(entry, "sealed"), round_id, entry["sender"], entry["receiver"])
+    refused(
+        entry,
+        open_shares,
+        raw(entry, "key"),
+        raw(entry, "sealed"),
+        round_id,
+        entry["sender"],
+        entry["receiver"],
+    )
 
 
 @pytest.mark.parametrize("entry", REFUSE["bundles"], ids=named)
@@ -273,7 +387,11 @@ def test_refused_replies(entry: dict[str, Any]) -> None:
 
 
 def test_the_tool_still_makes_these_vectors(tmp_path: Path) -> None:
-    """To the byte: nothing changes unnoticed, and no vector was edited by hand. Planted: one digit edited -> this fails."""
+    """To the byte: nothing changes unnoticed, and no vector was edited by hand. Planted: one digit
+    edited -> this fails.
+    """
     tool = str(ROOT / "tools" / "vectors_secagg.py")
-    subprocess.run([sys.executable, tool, str(tmp_path / "new.json")], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, tool, str(tmp_path / "new.json")], check=True, capture_output=True
+    )
     assert (tmp_path / "new.json").read_bytes() == PATH.read_bytes()

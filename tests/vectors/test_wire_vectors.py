@@ -1,4 +1,5 @@
-"""Replay shoal_wire_v1.json: what must open, opens to what is written there; what must be refused, is, with its kind.
+"""Replay shoal_wire_v1.json: what must open, opens to what is written there; what must be refused,
+is, with its kind.
 
 Any other implementation is shown to be compatible by the same replay (docs/WIRE.md, last section).
 """
@@ -21,8 +22,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal import codec
+from shoal.crypto.admission.enrolment import (
+    ADMISSION_SIZE,
+    Certificate,
+    DeviceIdentity,
+    issue,
+    prove,
+    verify_certificate,
+    verify_proof,
+)
 from shoal.crypto.brokered import read_reply, reply_name
-from shoal.crypto.enrolment import ADMISSION_SIZE, Certificate, DeviceIdentity, issue, prove, verify_certificate, verify_proof
 from shoal.crypto.envelope import (
     frame_header,
     frame_size,
@@ -49,7 +58,9 @@ from shoal.shuffler.core import check_size
 from shoal.task import MechanismSpec, Task
 
 ROOT = Path(__file__).resolve().parents[2]
-VECTORS: dict[str, Any] = json.loads((ROOT / "tests" / "vectors" / "shoal_wire_v1.json").read_text())
+VECTORS: dict[str, Any] = json.loads(
+    (ROOT / "tests" / "vectors" / "shoal_wire_v1.json").read_text()
+)
 REFUSE = VECTORS["refuse"]
 KEYS = {(entry["suite"], entry["role"]): entry for entry in VECTORS["keys"]}
 
@@ -71,8 +82,14 @@ def test_keys(entry: dict[str, Any]) -> None:
     config = private(entry["suite"], entry["role"]).config
     assert config.public_key == raw(entry, "public_key")
     assert config.raw == raw(entry, "configuration")
-    assert config.raw[:6] == b"".join(entry[name].to_bytes(2, "big") for name in ("kem", "kdf", "aead"))
-    assert config.key_id == KeyId.parse(entry["key_id"]) == KeyId(hashlib.sha256(config.raw).digest()[:8])
+    assert config.raw[:6] == b"".join(
+        entry[name].to_bytes(2, "big") for name in ("kem", "kdf", "aead")
+    )
+    assert (
+        config.key_id
+        == KeyId.parse(entry["key_id"])
+        == KeyId(hashlib.sha256(config.raw).digest()[:8])
+    )
     assert parse_config(config.raw) == config
 
 
@@ -81,23 +98,39 @@ def test_reports(entry: dict[str, Any]) -> None:
     key = private(entry["suite"], "analyzer")
     info = report_info(TaskId.parse(entry["task_id"]), entry["window"], key.config.key_id)
     assert info == raw(entry, "info")
-    assert open_report(key, info, raw(entry, "sealed")) == raw(entry, "nonce") + raw(entry, "report")
-    assert len(raw(entry, "sealed")) == sealed_size(SuiteId(entry["suite"]), len(raw(entry, "report")))
+    assert open_report(key, info, raw(entry, "sealed")) == raw(entry, "nonce") + raw(
+        entry, "report"
+    )
+    assert len(raw(entry, "sealed")) == sealed_size(
+        SuiteId(entry["suite"]), len(raw(entry, "report"))
+    )
 
 
 @pytest.mark.parametrize("entry", VECTORS["frames"] + VECTORS["borders"])
 def test_frames(entry: dict[str, Any]) -> None:
     key, frame = private(entry["suite"], "hop"), raw(entry, "frame")
     header = frame_header(frame)
-    assert (header.suite, header.hop, header.key_id) == (entry["suite"], entry["hop"], key.config.key_id)
+    assert (header.suite, header.hop, header.key_id) == (
+        entry["suite"],
+        entry["hop"],
+        key.config.key_id,
+    )
     assert hop_info(entry["hop"], key.config.key_id) == raw(entry, "info")
     content = open_frame(key, frame, entry["hop"])
     assert (content.task_id.hex, content.window) == (entry["task_id"], entry["window"])
-    assert (content.ack_key.hex(), content.analyzer_key_id.hex) == (entry["ack_key"], entry["analyzer_key_id"])
-    assert (content.admission.hex(), [message.hex() for message in content.sealed]) == (entry["admission"], entry["sealed"])
+    assert (content.ack_key.hex(), content.analyzer_key_id.hex) == (
+        entry["ack_key"],
+        entry["analyzer_key_id"],
+    )
+    assert (content.admission.hex(), [message.hex() for message in content.sealed]) == (
+        entry["admission"],
+        entry["sealed"],
+    )
     analyzer = private(entry["suite"], "analyzer")
     for message in content.sealed:
-        report = open_report(analyzer, report_info(content.task_id, content.window, analyzer.config.key_id), message)[16:]
+        report = open_report(
+            analyzer, report_info(content.task_id, content.window, analyzer.config.key_id), message
+        )[16:]
         assert report == b"\x01" * entry.get("report_size", 1)
     for receipt in entry["receipts"]:
         assert receipt_mac(content.ack_key, receipt["status"], frame).hex() == receipt["mac"]
@@ -107,14 +140,27 @@ def test_frames(entry: dict[str, Any]) -> None:
 def with_reports_of(report_size: int) -> Task:
     """The task of the documents, open to all, with a report of that size."""
     documents = VECTORS["documents"]
-    return replace(trust_task(raw(documents, "signed_task"), {raw(documents, "authority")}).task, report_size=report_size)
+    return replace(
+        trust_task(raw(documents, "signed_task"), {raw(documents, "authority")}).task,
+        report_size=report_size,
+    )
 
 
-@pytest.mark.parametrize("entry", VECTORS["borders"], ids=lambda e: f"{e['report_size']}-{e['window']}")
+@pytest.mark.parametrize(
+    "entry", VECTORS["borders"], ids=lambda e: f"{e['report_size']}-{e['window']}"
+)
 def test_borders(entry: dict[str, Any]) -> None:
-    """Planted: ``seal_frame`` without its look at window 0 -> a frame of another size than the task's, fails."""
+    """Planted: ``seal_frame`` without its look at window 0 -> a frame of another size than the
+    task's, fails.
+    """
     key, frame = private(entry["suite"], "hop"), raw(entry, "frame")
-    assert len(frame) == entry["size"] == frame_size(SuiteId(entry["suite"]), 1, sealed_size(SuiteId(entry["suite"]), entry["report_size"]))
+    assert (
+        len(frame)
+        == entry["size"]
+        == frame_size(
+            SuiteId(entry["suite"]), 1, sealed_size(SuiteId(entry["suite"]), entry["report_size"])
+        )
+    )
     assert len(seal_frame(key.config, open_frame(key, frame))) == entry["size"]
     check_size(with_reports_of(entry["report_size"]), len(frame))
 
@@ -125,7 +171,10 @@ def test_signatures(entry: dict[str, Any]) -> None:
     assert signed_input(context, data) == raw(entry, "input")
     verify(raw(entry, "public_key"), context, data, raw(entry, "signature"))
     key = SigningKey(Ed25519PrivateKey.from_private_bytes(raw(entry, "private_key")))
-    assert (key.public, key.sign(context, data)) == (raw(entry, "public_key"), raw(entry, "signature"))
+    assert (key.public, key.sign(context, data)) == (
+        raw(entry, "public_key"),
+        raw(entry, "signature"),
+    )
 
 
 def messages(entry: dict[str, Any]) -> tuple[bytes, ...]:
@@ -136,7 +185,8 @@ def messages(entry: dict[str, Any]) -> tuple[bytes, ...]:
 def test_admissions(entry: dict[str, Any]) -> None:
     """Both ways: the same certificate and the same proof are made, and both are accepted."""
     root, key = (
-        SigningKey(Ed25519PrivateKey.from_private_bytes(raw(entry, name))) for name in ("enrolment_private_key", "device_private_key")
+        SigningKey(Ed25519PrivateKey.from_private_bytes(raw(entry, name)))
+        for name in ("enrolment_private_key", "device_private_key")
     )
     assert (root.public, key.public) == (raw(entry, "enrolment_key"), raw(entry, "device_key"))
     certificate = Certificate(key.public, entry["not_before_s"], entry["not_after_s"])
@@ -152,9 +202,11 @@ def test_admissions(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", VECTORS["replies"], ids=["every status", "another frame"])
 def test_replies(entry: dict[str, Any]) -> None:
-    """Through a broker: made from hash and HMAC alone, as docs/WIRE.md says, by our shuffler's code, and read by our device's.
+    """Through a broker: made from hash and HMAC alone, as docs/WIRE.md says, by our shuffler's
+    code, and read by our device's.
 
-    Planted: another label, order, or half of the HMAC in ``crypto.brokered`` -> fails; a status that it does not try -> fails.
+    Planted: another label, order, or half of the HMAC in ``crypto.brokered`` -> fails; a status
+    that it does not try -> fails.
     """
     frame, ack_key = raw(entry, "frame"), raw(entry, "ack_key")
     digest = hashlib.sha256(frame).digest()
@@ -163,7 +215,10 @@ def test_replies(entry: dict[str, Any]) -> None:
         nonce, status = raw(one, "nonce"), one["status"]
         said = b"shoal/v1/reply\x00" + nonce + bytes([status]) + digest
         assert said == raw(one, "input")
-        assert raw(one, "reply") == digest[:16] + nonce + hmac.new(ack_key, said, "sha256").digest()[:16]
+        assert (
+            raw(one, "reply")
+            == digest[:16] + nonce + hmac.new(ack_key, said, "sha256").digest()[:16]
+        )
         assert read_reply(raw(one, "reply"), frame, ack_key) == status
         assert reply_name(frame) == raw(one, "reply")[:16]
 
@@ -192,7 +247,9 @@ def _domain(entry: dict[str, Any]) -> Domain:
 def test_domains(entry: dict[str, Any]) -> None:
     domain = _domain(entry)
     assert list(domain.labels) == entry["labels"]
-    assert [str(domain.encode(_value(case))) for case in entry["cells"]] == [case["cell"] for case in entry["cells"]]
+    assert [str(domain.encode(_value(case))) for case in entry["cells"]] == [
+        case["cell"] for case in entry["cells"]
+    ]
 
 
 def _value(case: dict[str, Any]) -> Value:
@@ -205,10 +262,17 @@ def _value(case: dict[str, Any]) -> Value:
     return value
 
 
-@pytest.mark.parametrize("entry", VECTORS["mechanisms"], ids=lambda e: f"{e['name']}-{len(e['reports'])}")
+@pytest.mark.parametrize(
+    "entry", VECTORS["mechanisms"], ids=lambda e: f"{e['name']}-{len(e['reports'])}"
+)
 def test_mechanisms(entry: dict[str, Any]) -> None:
     domain = _domain(entry)
-    mechanism = create(MechanismSpec.of(entry["name"], **{name: int(value) for name, value in entry["parameters"].items()}), domain)
+    mechanism = create(
+        MechanismSpec.of(
+            entry["name"], **{name: int(value) for name, value in entry["parameters"].items()}
+        ),
+        domain,
+    )
     assert (mechanism.report_size, mechanism.messages) == (entry["report_size"], entry["messages"])
     law, weights = mechanism.privacy(), entry["weights"]
     if "rows" in weights:
@@ -218,16 +282,22 @@ def test_mechanisms(entry: dict[str, Any]) -> None:
         assert law == KaryLaw(domain.size, same=int(weights["same"]), other=int(weights["other"]))
     reports = np.array([list(bytes.fromhex(report)) for report in entry["reports"]], dtype=np.uint8)
     assert mechanism.valid(reports).all()
-    assert np.flatnonzero(mechanism.tally(reports).counts).tolist() == sorted({0, 1, domain.size - 1})
+    assert np.flatnonzero(mechanism.tally(reports).counts).tolist() == sorted(
+        {0, 1, domain.size - 1}
+    )
 
 
 def _matrix(law: Any) -> list[list[Fraction]]:
     if isinstance(law, FiniteLaw):
         return [[Fraction(weight, law.total) for weight in row] for row in law.rows]
-    return [[Fraction(law.same if x == y else law.other, law.total) for y in range(law.k)] for x in range(law.k)]
+    return [
+        [Fraction(law.same if x == y else law.other, law.total) for y in range(law.k)]
+        for x in range(law.k)
+    ]
 
 
-# --- what must be refused -------------------------------------------------------------------------------------------------
+# --- what must be refused
+# -------------------------------------------------------------------------------------------------
 
 
 def kind_of(entry: dict[str, Any], error: ShoalError) -> None:
@@ -236,7 +306,9 @@ def kind_of(entry: dict[str, Any], error: ShoalError) -> None:
 
 @pytest.mark.parametrize("entry", REFUSE["configurations"], ids=named)
 def test_refused_configurations(entry: dict[str, Any]) -> None:
-    """Planted: the probe exchange removed -> the small-order points pass; the length check removed -> KeyError or worse."""
+    """Planted: the probe exchange removed -> the small-order points pass; the length check removed
+    -> KeyError or worse.
+    """
     with pytest.raises(ShoalError) as caught:
         parse_config(raw(entry, "configuration"))
     kind_of(entry, caught.value)
@@ -258,10 +330,14 @@ def test_refused_frames(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", REFUSE["borders"], ids=named)
 def test_refused_borders(entry: dict[str, Any]) -> None:
-    """They open: the size alone is another than the task's. Planted: ``check_size`` that takes any of the three -> fails."""
+    """They open: the size alone is another than the task's. Planted: ``check_size`` that takes any
+    of the three -> fails.
+    """
     frame = raw(entry, "frame")
     content = open_frame(private(entry["suite"], "hop"), frame)
-    assert [len(one) for one in content.sealed] == [sealed_size(SuiteId(entry["suite"]), entry["report_size"])]
+    assert [len(one) for one in content.sealed] == [
+        sealed_size(SuiteId(entry["suite"]), entry["report_size"])
+    ]
     with pytest.raises(ShoalError) as caught:
         check_size(with_reports_of(entry["report_size"]), len(frame))
     kind_of(entry, caught.value)
@@ -270,20 +346,29 @@ def test_refused_borders(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize("entry", REFUSE["receipts"], ids=named)
 def test_refused_receipts(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
-        verify_receipt(raw(entry, "ack_key"), entry["status"], raw(entry, "frame"), raw(entry, "mac"))
+        verify_receipt(
+            raw(entry, "ack_key"), entry["status"], raw(entry, "frame"), raw(entry, "mac")
+        )
     kind_of(entry, caught.value)
 
 
 @pytest.mark.parametrize("entry", REFUSE["signatures"], ids=named)
 def test_refused_signatures(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
-        verify(raw(entry, "public_key"), SigningContext(entry["context"]), raw(entry, "data"), raw(entry, "signature"))
+        verify(
+            raw(entry, "public_key"),
+            SigningContext(entry["context"]),
+            raw(entry, "data"),
+            raw(entry, "signature"),
+        )
     kind_of(entry, caught.value)
 
 
 @pytest.mark.parametrize("entry", REFUSE["admissions"], ids=named)
 def test_refused_admissions(entry: dict[str, Any]) -> None:
-    """Planted: each check of ``verify_proof`` and of what it calls taken away, one at a time -> one row or more fails."""
+    """Planted: each check of ``verify_proof`` and of what it calls taken away, one at a time -> one
+    row or more fails.
+    """
     with pytest.raises(ShoalError) as caught:
         verify_proof(
             raw(entry, "proof"),
@@ -298,8 +383,9 @@ def test_refused_admissions(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", REFUSE["replies"], ids=named)
 def test_refused_replies(entry: dict[str, Any]) -> None:
-    """No kind: to the device they are as if they had not come. Planted: the name not compared, all 256 statuses tried, a part of the MAC
-    compared -> one row or more fails each time."""
+    """No kind: to the device they are as if they had not come. Planted: the name not compared, all
+    256 statuses tried, a part of the MAC compared -> one row or more fails each time.
+    """
     assert hashlib.sha256(raw(entry, "frame")).digest() == raw(entry, "digest")
     assert read_reply(raw(entry, "reply"), raw(entry, "frame"), raw(entry, "ack_key")) is None
 
@@ -307,11 +393,15 @@ def test_refused_replies(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize("entry", REFUSE["documents"], ids=named)
 def test_refused_documents(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
-        trust_schedule(raw(entry, "signed_schedule"), trust_task(raw(entry, "signed_task"), {raw(entry, "authority")}))
+        trust_schedule(
+            raw(entry, "signed_schedule"),
+            trust_task(raw(entry, "signed_task"), {raw(entry, "authority")}),
+        )
     kind_of(entry, caught.value)
 
 
-# --- where they come from -------------------------------------------------------------------------------------------------
+# --- where they come from
+# -------------------------------------------------------------------------------------------------
 
 RANDOM = {"sealed", "frame", "mac"}  # fresh at every sealing
 
@@ -324,24 +414,34 @@ def _fixed(node: Any) -> Any:
 
 
 def _write(path: Path) -> bytes:
-    subprocess.run([sys.executable, str(ROOT / "tools" / "vectors.py"), str(path)], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "vectors.py"), str(path)],
+        check=True,
+        capture_output=True,
+    )
     return path.read_bytes()
 
 
 def test_the_tool_still_makes_these_vectors(tmp_path: Path) -> None:
-    """Names, keys, infos, documents, replies and signatures are those that tools/vectors.py makes today.
+    """Names, keys, infos, documents, replies and signatures are those that tools/vectors.py makes
+    today.
 
-    So a change of the wire can't go unnoticed, nor a hand-edited vector. Planted: a task field added to the tool -> this fails.
+    So a change of the wire can't go unnoticed, nor a hand-edited vector. Planted: a task field
+    added to the tool -> this fails.
     """
     assert _fixed(json.loads(_write(tmp_path / "new.json"))) == _fixed(VECTORS)
 
 
 def test_the_file_is_what_the_tool_writes(tmp_path: Path) -> None:
-    """Byte for byte, and nothing that was sealed once is sealed again. An entry that was changed by hand in anything else is made anew.
+    """Byte for byte, and nothing that was sealed once is sealed again. An entry that was changed by
+    hand in anything else is made anew.
 
     Planted: a part that the tool doesn't write; other indentation; sealed bytes not kept -> fails.
     """
-    shipped, copy = (ROOT / "tests" / "vectors" / "shoal_wire_v1.json").read_bytes(), tmp_path / "copy.json"
+    shipped, copy = (
+        (ROOT / "tests" / "vectors" / "shoal_wire_v1.json").read_bytes(),
+        tmp_path / "copy.json",
+    )
     copy.write_bytes(shipped)
     assert _write(copy) == shipped
     changed = json.loads(shipped)

@@ -6,7 +6,9 @@ from fractions import Fraction
 
 
 class Classes:
-    """Outputs gathered by the proportions of their weights under x, x' (and z), and within these by that of the least weight."""
+    """Outputs gathered by the proportions of their weights under x, x' (and z), and within these by
+    that of the least weight.
+    """
 
     def __init__(self) -> None:
         self._found: dict[tuple[Fraction, ...], dict[Fraction, Fraction]] = {}
@@ -22,10 +24,15 @@ class Classes:
         return {ratios: sum(found.values(), Fraction(0)) for ratios, found in self._found.items()}
 
     def claims_no_more_than(self, real: Classes) -> bool:
-        """Whether each output can be given a claimed least weight that is at most its real one: of those at or above any proportion there
-        are never more claimed than real."""
+        """Whether each output can be given a claimed least weight that is at most its real one: of
+        those at or above any proportion there are never more claimed than real.
+        """
 
         def beyond(found: dict[Fraction, Fraction], share: Fraction) -> Fraction:
             return sum((mass for at, mass in found.items() if at >= share), Fraction(0))
 
-        return all(beyond(found, share) <= beyond(real._found[ratios], share) for ratios, found in self._found.items() for share in found)
+        return all(
+            beyond(found, share) <= beyond(real._found[ratios], share)
+            for ratios, found in self._found.items()
+            for share in found
+        )

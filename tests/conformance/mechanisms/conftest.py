@@ -1,4 +1,6 @@
-"""Runs every test of a ``MechanismSuite`` class once per case of that class, or once per case that the registry makes for its name."""
+"""Runs every test of a ``MechanismSuite`` class once per case of that class, or once per case that
+the registry makes for its name.
+"""
 
 from __future__ import annotations
 
@@ -17,5 +19,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("case", cases, ids=[case.name for case in cases])
     if "measured" in metafunc.fixturenames:
         name: str = metafunc.cls.NAME
-        cases = tuple(Case(title, design(name, domain, epsilon0, setting), domain) for title, domain, epsilon0, setting in measured(name))
+        cases = tuple(
+            Case(title, design(name, domain, epsilon0, setting), domain)
+            for title, domain, epsilon0, setting in measured(name)
+        )
         metafunc.parametrize("measured", cases, ids=[case.name for case in cases])

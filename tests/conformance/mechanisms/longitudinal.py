@@ -1,4 +1,6 @@
-"""What every mechanism with a memory must keep besides: that a report is the chain of its parts, and what the permanent part gives away."""
+"""What every mechanism with a memory must keep besides: that a report is the chain of its parts,
+and what the permanent part gives away.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ import pytest
 from shoal.entropy import Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism
-from shoal.mechanisms.longitudinal import Longitudinal
+from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import FiniteLaw, SymmetricLaw
 from tests.conformance.mechanisms.classes import Classes
 from tests.conformance.mechanisms.suite import Case, Draw, MechanismSuite, Way, table
 from tests.sizes import size
-from tests.tapes import Tape
+from tests.worlds.tapes import Tape
 
 Law = dict[bytes, Fraction]
 _MOST_PLAYS = 6_000  # of whole reports, for one cell
@@ -38,7 +40,9 @@ def kept(mechanism: Longitudinal, cell: int, entropy: Entropy) -> tuple[bytes, b
 
 
 def enumerated(make: Callable[[Entropy], bytes], draws: tuple[Draw, ...]) -> Law:
-    """The exact law of ``make`` over all words of ``draws`` that it does not refuse, from the corners of every box of words."""
+    """The exact law of ``make`` over all words of ``draws`` that it does not refuse, from the
+    corners of every box of words.
+    """
     law: dict[bytes, Fraction] = defaultdict(Fraction)
     total = prod(sum(high - low for low, high in draw.kept()) for draw in draws)
     for box in itertools.product(*(draw.kept() for draw in draws)):
@@ -54,7 +58,9 @@ def enumerated(make: Callable[[Entropy], bytes], draws: tuple[Draw, ...]) -> Law
 
 
 class LongitudinalSuite(MechanismSuite):
-    """Subclass as Test<Name> in the place of ``MechanismSuite``, and state the draws of each part instead of ``draws``."""
+    """Subclass as Test<Name> in the place of ``MechanismSuite``, and state the draws of each part
+    instead of ``draws``.
+    """
 
     def choice_draws(self, case: Case) -> tuple[Draw, ...]:
         raise NotImplementedError
@@ -68,7 +74,8 @@ class LongitudinalSuite(MechanismSuite):
     def draws(self, case: Case) -> tuple[Draw, ...]:
         return (*self.choice_draws(case), *self.permanent_draws(case), *self.report_draws(case))
 
-    # --- laws --------------------------------------------------------------------------------------------------------
+    # --- laws
+    # ----------------------------------------------------------------------------------------------
 
     def kept_law(self, case: Case, cell: int) -> dict[tuple[bytes, bytes], Fraction]:
         """The exact law of (choice, permanent answer) of a device that holds ``cell``."""
@@ -85,16 +92,29 @@ class LongitudinalSuite(MechanismSuite):
     def report_law(self, case: Case, choice: bytes, remembered: bytes) -> Law:
         """The exact law of one window's report of a device that kept these."""
         mechanism = longitudinal(case)
-        return enumerated(lambda entropy: b"".join(mechanism.report_one(choice, remembered, entropy)), self.report_draws(case))
+        return enumerated(
+            lambda entropy: b"".join(mechanism.report_one(choice, remembered, entropy)),
+            self.report_draws(case),
+        )
 
     def _enumerate(
-        self, way: Way, mechanism: Mechanism, cell: int, draws: tuple[Draw, ...], index: dict[bytes, int]
+        self,
+        way: Way,
+        mechanism: Mechanism,
+        cell: int,
+        draws: tuple[Draw, ...],
+        index: dict[bytes, int],
     ) -> tuple[list[int], int]:
-        """Where there are too many words to play: the chain of the parts' laws, each enumerated. That both draws of a whole report are this
-        chain is shown by ``test_a_report_is_the_chain_of_its_parts``, and by their byte identity under the suite's scripts."""
+        """Where there are too many words to play: the chain of the parts' laws, each enumerated.
+        That both draws of a whole report are this chain is shown by
+        ``test_a_report_is_the_chain_of_its_parts``, and by their byte identity under the suite's
+        scripts.
+        """
         if prod(2 * len(draw.kept()) for draw in draws) <= _MOST_PLAYS:
             return super()._enumerate(way, mechanism, cell, draws, index)
-        case = Case("", mechanism.spec, next(one.domain for one in self.CASES if one.spec == mechanism.spec))
+        case = Case(
+            "", mechanism.spec, next(one.domain for one in self.CASES if one.spec == mechanism.spec)
+        )
         chances = [Fraction(0)] * len(index)
         for (choice, remembered), chance in self.kept_law(case, cell).items():
             for report, share in self.report_law(case, choice, remembered).items():
@@ -104,40 +124,53 @@ class LongitudinalSuite(MechanismSuite):
         assert all(weight.denominator == 1 for weight in weights)
         return [int(weight) for weight in weights], total
 
-    # --- promises ----------------------------------------------------------------------------------------------------
+    # --- promises
+    # ----------------------------------------------------------------------------------------------
 
     def test_a_report_is_the_chain_of_its_parts(self, case: Case) -> None:
-        """Choice, key, permanent answer, report, drawn in this order from the same words: byte for byte ``randomize_one``. Every window's
-        report of what was kept is one that the analyzer takes; kept bytes are of one length.
+        """Choice, key, permanent answer, report, drawn in this order from the same words: byte for
+        byte ``randomize_one``. Every window's report of what was kept is one that the analyzer
+        takes; kept bytes are of one length.
 
-        Planted: the report's words drawn before the permanent ones; the report's noise on the true cell's bits -> fails.
+        Planted: the report's words drawn before the permanent ones; the report's noise on the true
+        cell's bits -> fails.
         """
         mechanism, lengths = longitudinal(case), set()
         for cell, seed in itertools.product(case.cells, range(size(20, 200))):
             ours, theirs = (SeededEntropy(f"{case.name} {cell} {seed}") for _ in range(2))
             choice, remembered = kept(mechanism, cell, ours)
-            assert mechanism.report_one(choice, remembered, ours) == mechanism.randomize_one(cell, theirs)
+            assert mechanism.report_one(choice, remembered, ours) == mechanism.randomize_one(
+                cell, theirs
+            )
             assert ours.bytes(8) == theirs.bytes(8)
             again = mechanism.report_one(choice, remembered, ours)
-            assert mechanism.valid(np.frombuffer(b"".join(again), dtype=np.uint8).reshape(mechanism.messages, -1)).all()
+            assert mechanism.valid(
+                np.frombuffer(b"".join(again), dtype=np.uint8).reshape(mechanism.messages, -1)
+            ).all()
             lengths.add((len(choice), len(remembered)))
             assert 0 <= mechanism.key_of(choice, cell) < mechanism.keys
         assert len(lengths) == 1
 
     def test_choice_and_permanent_answer_have_the_law_that_is_stated(self, case: Case) -> None:
-        """Enumerated from the production code; every ordered pair of cells in the classes of ``permanent()``, or its table's largest ratio.
-        The choice is the same under every cell.
+        """Enumerated from the production code; every ordered pair of cells in the classes of
+        ``permanent()``, or its table's largest ratio. The choice is the same under every cell.
 
-        Planted: the permanent answer drawn with the report's probabilities; ``permanent`` stating the report's law -> fails. A choice that
-        always has the value's bucket -> fails.
+        Planted: the permanent answer drawn with the report's probabilities; ``permanent`` stating
+        the report's law -> fails. A choice that always has the value's bucket -> fails.
         """
         cells = range(case.domain.size)
         found = [self.kept_law(case, cell) for cell in cells]
-        choices = [{choice: sum(p for (c, _), p in one.items() if c == choice) for choice, _ in one} for one in found]
+        choices = [
+            {choice: sum(p for (c, _), p in one.items() if c == choice) for choice, _ in one}
+            for one in found
+        ]
         assert all(one == choices[0] for one in choices)
         law = longitudinal(case).permanent()
         pairs = list(itertools.permutations(cells, 2))
-        ratio = max(max(one[at] / two[at] for at in one) for one, two in ((found[a], found[b]) for a, b in pairs))
+        ratio = max(
+            max(one[at] / two[at] for at in one)
+            for one, two in ((found[a], found[b]) for a, b in pairs)
+        )
         assert ratio == law.max_ratio
         if isinstance(law, FiniteLaw):
             assert len(table(law)) == len(found)
@@ -158,11 +191,15 @@ class LongitudinalSuite(MechanismSuite):
     def test_one_report_alone_never_costs_more_than_what_is_kept(self, case: Case) -> None:
         assert case.mechanism.privacy().max_ratio <= longitudinal(case).permanent().max_ratio
 
-    def test_three_windows_of_an_unchanged_value_stay_within_the_permanent_law(self, case: Case) -> None:
-        """In rationals, for every pair of values and every triple of reports. (Cases of few outputs.)
+    def test_three_windows_of_an_unchanged_value_stay_within_the_permanent_law(
+        self, case: Case
+    ) -> None:
+        """In rationals, for every pair of values and every triple of reports. (Cases of few
+        outputs.)
 
-        Planted: each window's noise on the true cell's own permanent *probabilities*, which is a permanent answer drawn anew (the law of a
-        report, three times) -> more than ``permanent`` in every case in which a report has noise of its own, and this fails.
+        Planted: each window's noise on the true cell's own permanent *probabilities*, which is a
+        permanent answer drawn anew (the law of a report, three times) -> more than ``permanent`` in
+        every case in which a report has noise of its own, and this fails.
         """
         if len(self.stated(case)[0]) > 4:
             return
@@ -174,11 +211,19 @@ class LongitudinalSuite(MechanismSuite):
                 for three in itertools.product(one, repeat=3):
                     seen[three] += chance * prod(one[report] for report in three)
             laws.append(dict(seen))
-        worst = max(one[view] / two.get(view, Fraction(0)) for one, two in itertools.permutations(laws, 2) for view in one)
-        assert case.mechanism.privacy().max_ratio <= worst <= longitudinal(case).permanent().max_ratio
+        worst = max(
+            one[view] / two.get(view, Fraction(0))
+            for one, two in itertools.permutations(laws, 2)
+            for view in one
+        )
+        assert (
+            case.mechanism.privacy().max_ratio <= worst <= longitudinal(case).permanent().max_ratio
+        )
 
     def test_what_no_device_could_have_kept_is_refused(self, case: Case) -> None:
-        """A choice, a key and a permanent answer of other lengths or ranges, before anything is drawn."""
+        """A choice, a key and a permanent answer of other lengths or ranges, before anything is
+        drawn.
+        """
         mechanism = longitudinal(case)
         choice, remembered = kept(mechanism, 0, SeededEntropy(3))
         for bad in (choice + b"\0", b"\xff" * (len(choice) or 1)):

@@ -9,7 +9,9 @@ WORDS = 1 << 64
 
 
 def rounded(weights: Sequence[Fraction]) -> tuple[int, ...]:
-    """Shares of 2^64: rounded down, and the words that are left go one each to the largest remainders. All shares are 1 or more."""
+    """Shares of 2^64: rounded down, and the words that are left go one each to the largest
+    remainders. All shares are 1 or more.
+    """
     total = sum(weights, Fraction(0))
     exact = [weight * WORDS / total for weight in weights]
     down = [share.numerator // share.denominator for share in exact]

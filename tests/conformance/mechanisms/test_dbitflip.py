@@ -34,10 +34,12 @@ def outputs(case: Case) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 
 class TestDBitFlip(LongitudinalSuite):
-    """Planted: the first pick of Floyd's algorithm from 0..d - 1; buckets in the order in which they were drawn; the word of the bucket's
-    place in the domain; a value outside of the choice taken for the first chosen bucket -> the law fails. n k / d for n / m in the estimate
-    -> the errors fail. Least weights of all-ones outputs as under a chosen bucket when one is not chosen -> the law's classes fail. s
-    instead of s^2 for d = 4 -> the designs of test_registry.py fail."""
+    """Planted: the first pick of Floyd's algorithm from 0..d - 1; buckets in the order in which
+    they were drawn; the word of the bucket's place in the domain; a value outside of the choice
+    taken for the first chosen bucket -> the law fails. n k / d for n / m in the estimate -> the
+    errors fail. Least weights of all-ones outputs as under a chosen bucket when one is not chosen
+    -> the law's classes fail. s instead of s^2 for d = 4 -> the designs of test_registry.py fail.
+    """
 
     NAME = "dbitflip"
     CASES: ClassVar[tuple[Case, ...]] = (
@@ -71,16 +73,26 @@ class TestDBitFlip(LongitudinalSuite):
         flip = case.spec.get("flip")
 
         def weight(cell: int, buckets: tuple[int, ...], bits: tuple[int, ...]) -> int:
-            return math.prod(WORDS - flip if bit == (bucket == cell) else flip for bucket, bit in zip(buckets, bits, strict=True))
+            return math.prod(
+                WORDS - flip if bit == (bucket == cell) else flip
+                for bucket, bit in zip(buckets, bits, strict=True)
+            )
 
-        return tuple(tuple(weight(cell, *output) for output in outputs(case)) for cell in range(case.domain.size))
+        return tuple(
+            tuple(weight(cell, *output) for output in outputs(case))
+            for cell in range(case.domain.size)
+        )
 
     def output(self, case: Case, index: int) -> bytes:
         buckets, bits = outputs(case)[index]
         return bytes(buckets) + bytes([sum(bit << (7 - at) for at, bit in enumerate(bits))])
 
-    def outcomes(self, mechanism: Mechanism, reports: NDArray[np.uint8], one: int, two: int) -> NDArray[np.int64] | None:
-        """Whether each of the two cells was chosen, and its bit: the rest has one law under both."""
+    def outcomes(
+        self, mechanism: Mechanism, reports: NDArray[np.uint8], one: int, two: int
+    ) -> NDArray[np.int64] | None:
+        """Whether each of the two cells was chosen, and its bit: the rest has one law under
+        both.
+        """
         d = mechanism.spec.get("d")
         bits = np.unpackbits(reports[:, d:], axis=1, count=d).astype(np.int64)
         found = np.zeros(len(reports), dtype=np.int64)

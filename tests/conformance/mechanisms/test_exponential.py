@@ -1,4 +1,6 @@
-"""The exponential mechanism keeps the suite: the table in rationals, from distances that are written out."""
+"""The exponential mechanism keeps the suite: the table in rationals, from distances that are
+written out.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ def exponential(k: int, circle: int, decay: int) -> MechanismSpec:
 
 
 class TestExponential(AuditOfTheEnds, MechanismSuite):
-    """Planted: the distance on a circle as on a line, "no answer" one step from all -> the laws fail. The general theorem's decay (half the
-    epsilon0) -> the designs fail. The variances of cell 0 for all cells -> the statistics fail."""
+    """Planted: the distance on a circle as on a line, "no answer" one step from all -> the laws
+    fail. The general theorem's decay (half the epsilon0) -> the designs fail. The variances of cell
+    0 for all cells -> the statistics fail.
+    """
 
     NAME = "exponential"
     CASES: ClassVar[tuple[Case, ...]] = (
@@ -39,11 +43,16 @@ class TestExponential(AuditOfTheEnds, MechanismSuite):
         return (Draw(8, tuple(sum(row[:y]) for row in rows for y in range(1, len(row)))),)
 
     def stated(self, case: Case) -> Table:
-        """On a circle a category comes again after all others, on both sides. "No answer" is as far as two categories can be."""
+        """On a circle a category comes again after all others, on both sides. "No answer" is as far
+        as two categories can be.
+        """
         categories, circle = case.domain.size - 1, case.spec.get("circle")
         a = Fraction(case.spec.get("decay"), WORDS)
         others = (-categories, 0, categories) if circle else (0,)
-        steps = [[min(abs(y - x + other) for other in others) for y in range(categories)] for x in range(categories)]
+        steps = [
+            [min(abs(y - x + other) for other in others) for y in range(categories)]
+            for x in range(categories)
+        ]
         most = max(map(max, steps))
         rows = [[*row, most] for row in steps] + [[most] * categories + [0]]
         return tuple(rounded([a**step for step in row]) for row in rows)

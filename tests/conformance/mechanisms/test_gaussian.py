@@ -1,4 +1,6 @@
-"""Clamped discrete Gaussian noise keeps the suite: the table from sums over the integers, in 100 digits."""
+"""Clamped discrete Gaussian noise keeps the suite: the table from sums over the integers, in 100
+digits.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ def gaussian(k: int, margin: int, sigma: int) -> MechanismSpec:
 
 
 class TestGaussian(AuditOfTheEnds, MechanismSuite):
-    """Planted: the sum over all integers by the formula for sigma below 1, an end without its tail -> the laws fail. ``sigma`` one
-    step less than designed -> the designs fail."""
+    """Planted: the sum over all integers by the formula for sigma below 1, an end without its tail
+    -> the laws fail. ``sigma`` one step less than designed -> the designs fail.
+    """
 
     NAME = "gaussian"
     CASES: ClassVar[tuple[Case, ...]] = (
@@ -47,12 +50,17 @@ class TestGaussian(AuditOfTheEnds, MechanismSuite):
         return (Draw(8, tuple(sum(row[:y]) for row in rows for y in range(1, len(row)))),)
 
     def stated(self, case: Case) -> Table:
-        """Every output is the sum of the weights of all noise that leads to it, 24 sigma and 40 levels far."""
+        """Every output is the sum of the weights of all noise that leads to it, 24 sigma and 40
+        levels far.
+        """
         levels, margin = case.domain.size - 1, case.spec.get("margin")
         with mpmath.workdps(100):
             sigma = mpmath.mpf(case.spec.get("sigma")) / UNIT
             reach = int(24 * sigma) + 40
-            bell = [int(mpmath.exp(-(mpmath.mpf(z) ** 2) / (2 * sigma**2)) * mpmath.mpf(2) ** 300) for z in range(reach)]
+            bell = [
+                int(mpmath.exp(-(mpmath.mpf(z) ** 2) / (2 * sigma**2)) * mpmath.mpf(2) ** 300)
+                for z in range(reach)
+            ]
         rows = []
         for x in range(levels):
             found = [Fraction(0)] * (levels + 2 * margin)

@@ -1,12 +1,15 @@
-"""What the intervals of a release cover, added up exactly over the binomial law of a cell's count: no sampling.
+"""What the intervals of a release cover, added up exactly over the binomial law of a cell's count:
+no sampling.
 
-A cell that h of n devices hold is reported Bin(h, p) + Bin(n - h, q) times. Where chance alone reports it, and leaves it out, 150 times or
-more, 95 % are 94.8 % to 95.3 %, for empty and heavy cells alike. Where that is a few times, whole counts leave room for more than 95 %, and
-never much less: tests/unit/mechanisms/test_intervals.py goes through the grid. (Wald's intervals, which were here before, covered an empty
-cell in the cases below with 94.0, 91.9, 90.4, 92.7 and 86.6 %.)
+A cell that h of n devices hold is reported Bin(h, p) + Bin(n - h, q) times. Where chance alone
+reports it, and leaves it out, 150 times or more, 95 % are 94.8 % to 95.3 %, for empty and heavy
+cells alike. Where that is a few times, whole counts leave room for more than 95 %, and never much
+less: tests/unit/mechanisms/parts/test_intervals.py goes through the grid. (Wald's intervals, which
+were here before, covered an empty cell in the cases below with 94.0, 91.9, 90.4, 92.7 and 86.6 %.)
 
-Planted: Wald's intervals in ``cells.estimated`` -> all of k-ary responses fail. 1.9 for 1.96 -> all cases of enough reports fail
-(of few reports it shows only where it moves an end past a whole count).
+Planted: Wald's intervals in ``cells.estimated`` -> all of k-ary responses fail. 1.9 for 1.96 -> all
+cases of enough reports fail (of few reports it shows only where it moves an end past a whole
+count).
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.accounting.binomial import pmf
+from shoal.accounting.numerics.binomial import pmf
 from shoal.domain import Categories
 from shoal.mechanisms import create, design
 from shoal.mechanisms.base import Tally
-from shoal.mechanisms.krr import KaryResponse
-from shoal.mechanisms.unary import UnaryEncoding
+from shoal.mechanisms.categories.krr import KaryResponse
+from shoal.mechanisms.categories.unary import UnaryEncoding
 
 GROUPS = Categories(("a", "b", "c", "d", "e"))
 WORDS = 1 << 64
@@ -55,7 +58,9 @@ def coverage(name: str, setting: str, epsilon0: float, n: int, holders: int) -> 
         ("unary", "p=0.999", 4.0, 95.2, 95.0, 95.0),
     ],
 )
-def test_enough_reports(name: str, setting: str, epsilon0: float, empty: float, light: float, heavy: float) -> None:
+def test_enough_reports(
+    name: str, setting: str, epsilon0: float, empty: float, light: float, heavy: float
+) -> None:
     """9,000 devices: an empty cell, one of 74 and one of 5,400."""
     found = [coverage(name, setting, epsilon0, 9_000, holders)[0] for holders in (0, 74, 5_400)]
     assert found == pytest.approx([empty, light, heavy], abs=0.06)
@@ -71,6 +76,8 @@ def test_enough_reports(name: str, setting: str, epsilon0: float, empty: float, 
         ("unary", "p=0.999", 2.0, 300, 97.55, 0.0),  # twice
     ],
 )
-def test_few_reports(name: str, setting: str, epsilon0: float, n: int, covered: float, above: float) -> None:
+def test_few_reports(
+    name: str, setting: str, epsilon0: float, n: int, covered: float, above: float
+) -> None:
     """Of an empty cell: neither side is missed by much more than its half."""
     assert coverage(name, setting, epsilon0, n, 0) == pytest.approx((covered, above), abs=0.06)

@@ -1,5 +1,7 @@
-"""Every registered mechanism with a memory, at every setting: a report is the chain of its parts, and many windows give away no more than
-``permanent`` says. ``LongitudinalSuite`` shows both exactly for small cases of each member; this holds for what the registry designs."""
+"""Every registered mechanism with a memory, at every setting: a report is the chain of its parts,
+and many windows give away no more than ``permanent`` says. ``LongitudinalSuite`` shows both exactly
+for small cases of each member; this holds for what the registry designs.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.accounting.audit import AuditResult, audit
+from shoal.accounting.audit.audit import AuditResult, audit
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
 from shoal.entropy import Entropy, SeededEntropy
 from shoal.mechanisms import REGISTRY, create, design, serves
-from shoal.mechanisms.longitudinal import Longitudinal
+from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
 from tests.sizes import size
 
-DOMAINS: tuple[Domain, ...] = (YesNo(), Categories(("a", "b", "c", "d", "e")), Numeric(0, 4, 5), Words(("flu", "cold")))
+DOMAINS: tuple[Domain, ...] = (
+    YesNo(),
+    Categories(("a", "b", "c", "d", "e")),
+    Numeric(0, 4, 5),
+    Words(("flu", "cold")),
+)
 TOGETHER = {
     "l_unary": "",
     "dbitflip": "d=4",
@@ -34,8 +41,12 @@ def members() -> Iterator[tuple[str, Domain, str]]:
     """(name, domain, setting) of every mechanism with a memory that the registry designs."""
     for name in sorted(REGISTRY):
         for domain in DOMAINS:
-            if serves(name, domain) and isinstance(create(design(name, domain, 1.0), domain), Longitudinal):
-                yield from ((name, domain, setting.name) for setting in REGISTRY[name].settings(domain))
+            if serves(name, domain) and isinstance(
+                create(design(name, domain, 1.0), domain), Longitudinal
+            ):
+                yield from (
+                    (name, domain, setting.name) for setting in REGISTRY[name].settings(domain)
+                )
 
 
 def built(name: str, domain: Domain, setting: str, epsilon0: float) -> Longitudinal:
@@ -45,18 +56,23 @@ def built(name: str, domain: Domain, setting: str, epsilon0: float) -> Longitudi
 
 
 EVERY = pytest.mark.parametrize(
-    ("name", "domain", "setting"), list(members()), ids=lambda part: part if isinstance(part, str) else type(part).__name__
+    ("name", "domain", "setting"),
+    list(members()),
+    ids=lambda part: part if isinstance(part, str) else type(part).__name__,
 )
 
 
 def test_the_registry_has_mechanisms_with_a_memory() -> None:
-    """Nothing below passes by looking at none. Planted: a member without one of the protocol's methods -> it is missing here."""
+    """Nothing below passes by looking at none. Planted: a member without one of the protocol's
+    methods -> it is missing here.
+    """
     assert {name for name, _, _ in members()} >= set(TOGETHER)
 
 
 @EVERY
 def test_a_report_is_choice_key_memory_and_noise(name: str, domain: Domain, setting: str) -> None:
-    """Drawn in this order from the same stream: byte for byte ``randomize_one``; and the last words that either asks for are the same.
+    """Drawn in this order from the same stream: byte for byte ``randomize_one``; and the last words
+    that either asks for are the same.
 
     Planted: the noise drawn before what is remembered, a report of the cell itself -> fails.
     """
@@ -69,35 +85,53 @@ def test_a_report_is_choice_key_memory_and_noise(name: str, domain: Domain, sett
             report = mechanism.report_one(choice, remembered, ours)
             assert report == mechanism.randomize_one(cell, theirs)
             assert ours.bytes(8) == theirs.bytes(8)
-            assert [len(message) for message in report] == [mechanism.report_size] * mechanism.messages
+            assert [len(message) for message in report] == [
+                mechanism.report_size
+            ] * mechanism.messages
 
 
 @EVERY
-def test_one_report_costs_no_more_than_an_unchanged_value_for_life(name: str, domain: Domain, setting: str) -> None:
+def test_one_report_costs_no_more_than_an_unchanged_value_for_life(
+    name: str, domain: Domain, setting: str
+) -> None:
     """Planted: ``permanent`` and ``privacy`` exchanged -> fails."""
     for asked in (0.1, 1.0, 5.0):
         mechanism = built(name, domain, setting, asked)
-        assert epsilon0_upper(mechanism.privacy()) <= min(asked, epsilon0_upper(mechanism.permanent()))
+        assert epsilon0_upper(mechanism.privacy()) <= min(
+            asked, epsilon0_upper(mechanism.permanent())
+        )
 
 
-def as_kept(mechanism: Longitudinal, choice: bytes, remembered: bytes, _: int, entropy: Entropy) -> tuple[bytes, ...]:
+def as_kept(
+    mechanism: Longitudinal, choice: bytes, remembered: bytes, _: int, entropy: Entropy
+) -> tuple[bytes, ...]:
     return mechanism.report_one(choice, remembered, entropy)
 
 
-def anew(mechanism: Longitudinal, choice: bytes, _: bytes, cell: int, entropy: Entropy) -> tuple[bytes, ...]:
-    """The defect: a permanent answer that is drawn in every window, so that windows average towards the truth."""
-    return mechanism.report_one(choice, mechanism.remember_one(choice, mechanism.key_of(choice, cell), entropy), entropy)
+def anew(
+    mechanism: Longitudinal, choice: bytes, _: bytes, cell: int, entropy: Entropy
+) -> tuple[bytes, ...]:
+    """The defect: a permanent answer that is drawn in every window, so that windows average towards
+    the truth.
+    """
+    return mechanism.report_one(
+        choice, mechanism.remember_one(choice, mechanism.key_of(choice, cell), entropy), entropy
+    )
 
 
 def audited(mechanism: Longitudinal, domain: Domain, window: Window, trials: int) -> AuditResult:
-    """The audit of all of ``WINDOWS`` windows of an unchanged cell against the permanent epsilon. What is looked at: by how much the
-    windows speak for the first label rather than the second, by the mechanism's own estimates."""
+    """The audit of all of ``WINDOWS`` windows of an unchanged cell against the permanent epsilon.
+    What is looked at: by how much the windows speak for the first label rather than the second, by
+    the mechanism's own estimates.
+    """
     entropy = SeededEntropy(f"windows {mechanism.name}")
 
     def one(cell: int) -> float:
         choice = mechanism.choose_one(entropy)
         remembered = mechanism.remember_one(choice, mechanism.key_of(choice, cell), entropy)
-        reports = [b"".join(window(mechanism, choice, remembered, cell, entropy)) for _ in range(WINDOWS)]
+        reports = [
+            b"".join(window(mechanism, choice, remembered, cell, entropy)) for _ in range(WINDOWS)
+        ]
         rows = np.frombuffer(b"".join(reports), dtype=np.uint8).reshape(-1, mechanism.report_size)
         values = mechanism.estimate(mechanism.tally(rows)).values
         return float(np.round(values[0] - values[1], 6))
@@ -110,8 +144,9 @@ def audited(mechanism: Longitudinal, domain: Domain, window: Window, trials: int
 
 @pytest.mark.parametrize("name", sorted(TOGETHER))
 def test_many_windows_give_away_no_more_than_is_kept(name: str) -> None:
-    """Refuted with probability 1e-6 if all is well. The same audit of the planted defect, an answer that is not kept, finds more than
-    ``permanent``: that is what memory is for."""
+    """Refuted with probability 1e-6 if all is well. The same audit of the planted defect, an answer
+    that is not kept, finds more than ``permanent``: that is what memory is for.
+    """
     domain = Categories(("a", "b", "c", "d", "e"))
     mechanism = built(name, domain, TOGETHER[name], 0.7)
     assert not audited(mechanism, domain, as_kept, HONEST).refuted

@@ -8,7 +8,7 @@ import numpy as np
 
 from shoal.domain import Categories, Numeric, YesNo
 from shoal.mechanisms import design
-from shoal.mechanisms.binary_rr import two_coin
+from shoal.mechanisms.categories.binary_rr import two_coin
 from shoal.task import MechanismSpec
 from tests.conformance.mechanisms.suite import Case, Draw, MechanismSuite, uniform_draw
 
@@ -67,14 +67,25 @@ class TestKaryMean(TestKaryResponse):
     CASES: ClassVar[tuple[Case, ...]] = (
         Case("21 levels", design("kmean", LEVELS, 4.0), LEVELS, inputs=(0, 7, 20, 21)),
         Case("2 levels", design("kmean", Numeric(-1, 1, 2), 1.0), Numeric(-1, 1, 2)),
-        Case("huge unit", design("kmean", Numeric(-1e300, 1e300, 11), 3.0), Numeric(-1e300, 1e300, 11), inputs=(0, 11)),
+        Case(
+            "huge unit",
+            design("kmean", Numeric(-1e300, 1e300, 11), 3.0),
+            Numeric(-1e300, 1e300, 11),
+            inputs=(0, 11),
+        ),
         Case("almost the truth", MechanismSpec.of("kmean", k=6, uniform=1), Numeric(0, 1, 5)),
         Case("almost noise", MechanismSpec.of("kmean", k=6, uniform=WORDS - 1), Numeric(0, 1, 5)),
     )
 
     def truth(self, case: Case, values: np.ndarray) -> np.ndarray:
-        """The mean of the answering cells and the number of no answers. Under noise alone the mean isn't estimated."""
+        """The mean of the answering cells and the number of no answers. Under noise alone the mean
+        isn't estimated.
+        """
         assert isinstance(case.domain, Numeric)
         answered = values[values < case.domain.levels]
-        mean = case.domain.low + case.domain.step * answered.mean() if case.name != "almost noise" else np.nan
+        mean = (
+            case.domain.low + case.domain.step * answered.mean()
+            if case.name != "almost noise"
+            else np.nan
+        )
         return np.array([mean, float(len(values) - len(answered))])

@@ -1,4 +1,6 @@
-"""The piecewise mechanism keeps the suite: its table written out bin by bin, by how much of each bin the window covers, in fractions."""
+"""The piecewise mechanism keeps the suite: its table written out bin by bin, by how much of each
+bin the window covers, in fractions.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def bins(levels: int, outputs: int, window: int, gain: int) -> MechanismSpec:
 
 
 def covered(levels: int, outputs: int, window: int, gain: int, total: int) -> Table:
-    """Bin y is [y, y + 1). The window's left end goes from 0 to outputs - window; "no answer" is half way."""
+    """Bin y is [y, y + 1). The window's left end goes from 0 to outputs - window; "no answer" is
+    half way.
+    """
     reach = outputs - window
     lefts = [*(Fraction(reach * level, levels - 1) for level in range(levels)), Fraction(reach, 2)]
     lift = 2 * (levels - 1) * gain
@@ -43,11 +47,14 @@ def mean_of_all(domain: Numeric, values: np.ndarray) -> np.ndarray:
 
 
 class TestPiecewise(MechanismSuite):
-    """Not conservative in the measured cases: the rows of 5 levels are independent, so the reports tell any function of the level.
+    """Not conservative in the measured cases: the rows of 5 levels are independent, so the reports
+    tell any function of the level.
 
-    Planted: the window one bin to the right between anchors; what is left over given to the last bins; a bin's part taken from the bin that
-    is entered -> the law fails. The scores without the pull of the first bins: too small to be seen here, test_piecewise.py of the unit
-    tests has fractions. The sample variance for the fitted one -> the standard errors fail. One step more gain -> the designs fail.
+    Planted: the window one bin to the right between anchors; what is left over given to the last
+    bins; a bin's part taken from the bin that is entered -> the law fails. The scores without the
+    pull of the first bins: too small to be seen here, test_piecewise.py of the unit tests has
+    fractions. The sample variance for the fitted one -> the standard errors fail. One step more
+    gain -> the designs fail.
     """
 
     NAME = "piecewise"
@@ -55,24 +62,41 @@ class TestPiecewise(MechanismSuite):
         Case("21 levels", design("piecewise", LEVELS, 4.0), LEVELS, inputs=(0, 7, 20, 21)),
         Case("2 levels, even moves", bins(2, 6, 2, WORDS // 9), Numeric(-1, 1, 2)),
         Case("4 levels, odd moves", bins(4, 7, 2, WORDS // 40 + 5), Numeric(0, 9, 4)),
-        Case("huge unit", design("piecewise", Numeric(-1e300, 7e300, 4), 3.0, "m=8"), Numeric(-1e300, 7e300, 4)),
+        Case(
+            "huge unit",
+            design("piecewise", Numeric(-1e300, 7e300, 4), 3.0, "m=8"),
+            Numeric(-1e300, 7e300, 4),
+        ),
         Case("two outputs", bins(3, 2, 1, WORDS // 8), Numeric(0, 1, 3)),
         Case("almost the truth", bins(5, 9, 1, (WORDS - 9) // 8), Numeric(0, 1, 5)),
         Case("almost noise", bins(5, 9, 3, 1), Numeric(0, 1, 5)),
     )
 
     def draws(self, case: Case) -> tuple[Draw, ...]:
-        return (Draw(8, tuple(sum(row[:y]) for row in self.stated(case) for y in range(1, len(row)))),)
+        return (
+            Draw(8, tuple(sum(row[:y]) for row in self.stated(case) for y in range(1, len(row)))),
+        )
 
     def stated(self, case: Case) -> Table:
         get = case.spec.get
         return covered(case.domain.size - 1, get("outputs"), get("window"), get("gain"), WORDS)
 
     def less_noise(self, spec: MechanismSpec) -> MechanismSpec | None:
-        levels, outputs, window, gain = spec.get("k") - 1, spec.get("outputs"), spec.get("window"), spec.get("gain") + 1
-        return bins(levels, outputs, window, gain) if 2 * (levels - 1) * gain * window <= WORDS - outputs else None
+        levels, outputs, window, gain = (
+            spec.get("k") - 1,
+            spec.get("outputs"),
+            spec.get("window"),
+            spec.get("gain") + 1,
+        )
+        return (
+            bins(levels, outputs, window, gain)
+            if 2 * (levels - 1) * gain * window <= WORDS - outputs
+            else None
+        )
 
     def truth(self, case: Case, values: np.ndarray) -> np.ndarray:
         """Under noise alone the scores are beyond 10^18."""
         assert isinstance(case.domain, Numeric)
-        return mean_of_all(case.domain, values) if case.name != "almost noise" else np.array([np.nan])
+        return (
+            mean_of_all(case.domain, values) if case.name != "almost noise" else np.array([np.nan])
+        )

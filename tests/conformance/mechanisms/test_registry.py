@@ -31,7 +31,8 @@ def test_every_member_of_the_registry_keeps_the_suite() -> None:
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_every_setting_keeps_the_epsilon0_that_was_asked_for(name: str) -> None:
-    """Whatever setting, on every domain that the family serves; and the first is the one that nobody has to name.
+    """Whatever setting, on every domain that the family serves; and the first is the one that
+    nobody has to name.
 
     Planted: a setting that asks its law for twice the epsilon0 -> this fails.
     """
@@ -57,15 +58,25 @@ def test_an_unknown_setting_is_refused_with_the_known_ones(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_an_open_vocabulary_is_served_or_refused_before_its_cells_are_listed(name: str) -> None:
-    """Planted: a family's own code run first -> krr asks for memory for 2^62 names, and this fails."""
+    """Planted: a family's own code run first -> krr asks for memory for 2^62 names, and this
+    fails.
+    """
     words, family = Words(("flu", "cold")), REGISTRY[name]
     if family.words:
         assert name in SERVE_WORDS
         assert serves(name, words)
         return
     assert not serves(name, words)
-    integers = MechanismSpec.of(name, **{parameter.name: parameter.low for parameter in family.parameters})
-    for refused in (lambda: create(integers, words), lambda: design(name, words, 1.0), lambda: family.settings(words)):
-        with pytest.raises(ShoalError, match=f"{name} lists .* choose {' or '.join(SERVE_WORDS)}") as caught:
+    integers = MechanismSpec.of(
+        name, **{parameter.name: parameter.low for parameter in family.parameters}
+    )
+    for refused in (
+        lambda: create(integers, words),
+        lambda: design(name, words, 1.0),
+        lambda: family.settings(words),
+    ):
+        with pytest.raises(
+            ShoalError, match=f"{name} lists .* choose {' or '.join(SERVE_WORDS)}"
+        ) as caught:
             refused()
         assert caught.value.kind is Kind.INVALID

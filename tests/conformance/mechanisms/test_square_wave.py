@@ -20,14 +20,24 @@ def square_wave(k: int, half: int, low: int) -> MechanismSpec:
 
 
 class TestSquareWave(MechanismSuite):
-    """Planted: "no answer" of the weight of one place, the likely places one level to the right -> the laws and the estimates fail. ``low``
-    one less than designed -> the designs fail. The mean's error without the devices' own levels -> the statistics fail."""
+    """Planted: "no answer" of the weight of one place, the likely places one level to the right ->
+    the laws and the estimates fail. ``low`` one less than designed -> the designs fail. The mean's
+    error without the devices' own levels -> the statistics fail.
+    """
 
     NAME = "square_wave"
     CASES: ClassVar[tuple[Case, ...]] = (
         Case("11 levels", design("square_wave", LEVELS, 1.0), LEVELS, inputs=(0, 4, 10, 11)),
-        Case("4 levels, narrow", design("square_wave", Numeric(-1, 1, 4), 3.0, "half=1"), Numeric(-1, 1, 4)),
-        Case("2 levels, huge unit", design("square_wave", Numeric(-1e300, 7e300, 2), 2.0), Numeric(-1e300, 7e300, 2)),
+        Case(
+            "4 levels, narrow",
+            design("square_wave", Numeric(-1, 1, 4), 3.0, "half=1"),
+            Numeric(-1, 1, 4),
+        ),
+        Case(
+            "2 levels, huge unit",
+            design("square_wave", Numeric(-1e300, 7e300, 2), 2.0),
+            Numeric(-1e300, 7e300, 2),
+        ),
         Case("almost the truth", square_wave(5, 0, 1), Numeric(0, 1, 4)),
         Case("almost noise", square_wave(4, 1, WORDS // 8 - 5), Numeric(0, 1, 3)),
     )
@@ -37,12 +47,18 @@ class TestSquareWave(MechanismSuite):
         return (Draw(8, tuple(sum(row[:y]) for row in rows for y in range(1, len(row)))),)
 
     def stated(self, case: Case) -> Table:
-        """A level has 2 B + 1 places near it and shares what the others leave; "no answer" is 2 B + 1 places that are one output."""
+        """A level has 2 B + 1 places near it and shares what the others leave; "no answer" is 2 B +
+        1 places that are one output.
+        """
         levels, half, low = case.domain.size - 1, case.spec.get("half"), case.spec.get("low")
         places = [*range(-half, levels + half), *["silent"] * (2 * half + 1)]
         rows = []
         for x in [*range(levels), "silent"]:
-            near = [at for at, place in enumerate(places) if place == x or (x != "silent" != place and abs(place - x) <= half)]
+            near = [
+                at
+                for at, place in enumerate(places)
+                if place == x or (x != "silent" != place and abs(place - x) <= half)
+            ]
             left = WORDS - low * (len(places) - len(near))
             weights = [low] * len(places)
             for at, place in enumerate(near):
@@ -55,8 +71,14 @@ class TestSquareWave(MechanismSuite):
         return square_wave(spec.get("k"), spec.get("half"), low) if low else None
 
     def truth(self, case: Case, values: np.ndarray) -> np.ndarray:
-        """The mean of the answering cells and the number of no answers. Under noise alone the mean isn't estimated."""
+        """The mean of the answering cells and the number of no answers. Under noise alone the mean
+        isn't estimated.
+        """
         assert isinstance(case.domain, Numeric)
         answered = values[values < case.domain.levels]
-        mean = case.domain.low + case.domain.step * answered.mean() if case.name != "almost noise" else np.nan
+        mean = (
+            case.domain.low + case.domain.step * answered.mean()
+            if case.name != "almost noise"
+            else np.nan
+        )
         return np.array([mean, float(len(values) - len(answered))])

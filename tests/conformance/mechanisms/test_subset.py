@@ -27,7 +27,9 @@ def designed(name: str, k: int, epsilon0: float, setting: str = "") -> Case:
 
 
 class TestSubsetSelection(MechanismSuite):
-    """Planted: the last draw, not the first, left out beside the true cell -> the law of "2 of 4" fails."""
+    """Planted: the last draw, not the first, left out beside the true cell -> the law of "2 of 4"
+    fails.
+    """
 
     NAME = "subset"
     CASES: ClassVar[tuple[Case, ...]] = (
@@ -47,13 +49,20 @@ class TestSubsetSelection(MechanismSuite):
     def draws(self, case: Case) -> tuple[Draw, ...]:
         """The coin, and d cells: of one cell more each time, up to the k - 1 others."""
         k, d = case.spec.get("k"), case.spec.get("d")
-        return Draw(8, (case.spec.get("include"),)), *(uniform_draw(bound) for bound in range(k - d, k))
+        return Draw(8, (case.spec.get("include"),)), *(
+            uniform_draw(bound) for bound in range(k - d, k)
+        )
 
     def stated(self, case: Case) -> Table:
-        """I of 2^64 falls evenly on the C(k-1, d-1) sets with the true cell, the rest on the C(k-1, d) others."""
+        """I of 2^64 falls evenly on the C(k-1, d-1) sets with the true cell, the rest on the C(k-1,
+        d) others.
+        """
         k, d, include = case.spec.get("k"), case.spec.get("d"), case.spec.get("include")
         within, without = include * comb(k - 1, d), (WORDS - include) * comb(k - 1, d - 1)
-        return tuple(tuple(within if cell in chosen else without for chosen in combinations(range(k), d)) for cell in range(k))
+        return tuple(
+            tuple(within if cell in chosen else without for chosen in combinations(range(k), d))
+            for cell in range(k)
+        )
 
     def output(self, case: Case, index: int) -> bytes:
         k, d = case.spec.get("k"), case.spec.get("d")

@@ -1,4 +1,6 @@
-"""Unary encoding keeps the suite: small domains whose 2^k reports can all be written out, named and free settings, ends of the range."""
+"""Unary encoding keeps the suite: small domains whose 2^k reports can all be written out, named and
+free settings, ends of the range.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,13 @@ def unary(k: int, p: int, q: int) -> MechanismSpec:
 
 
 class TestUnaryEncoding(MechanismSuite):
-    """Planted: a padding bit set at random -> shape, law and hostile rows fail; the true cell's bit not set apart (compared with q) -> the
-    law fails; decided by the first device's word for all -> the estimates fail (by the neighbour's, which no law shows: tests/unit);
-    <= for < at either threshold, the scalar words read big-endian -> the byte-identity fails; bits in the order of
-    ``packbits(bitorder="little")`` -> the law fails; e^epsilon0 taken as P / Q alone (one bit's, not the report's) -> the designs fail."""
+    """Planted: a padding bit set at random -> shape, law and hostile rows fail; the true cell's bit
+    not set apart (compared with q) -> the law fails; decided by the first device's word for all ->
+    the estimates fail (by the neighbour's, which no law shows: tests/unit); <= for < at either
+    threshold, the scalar words read big-endian -> the byte-identity fails; bits in the order of
+    ``packbits(bitorder="little")`` -> the law fails; e^epsilon0 taken as P / Q alone (one bit's,
+    not the report's) -> the designs fail.
+    """
 
     NAME = "unary"
     CASES: ClassVar[tuple[Case, ...]] = (
@@ -42,21 +47,29 @@ class TestUnaryEncoding(MechanismSuite):
 
     def draws(self, case: Case) -> tuple[Draw, ...]:
         """One word per cell, for every device in the cells' order."""
-        return (Draw(8, (case.spec.get("one_if_zero"), case.spec.get("one_if_one"))),) * case.domain.size
+        return (
+            Draw(8, (case.spec.get("one_if_zero"), case.spec.get("one_if_one"))),
+        ) * case.domain.size
 
     def less_noise(self, spec: MechanismSpec) -> MechanismSpec | None:
         zero = spec.get("one_if_zero") - 1
         return unary(spec.get("k"), spec.get("one_if_one"), zero) if zero else None
 
     def stated(self, case: Case) -> Table:
-        """All 2^k bit vectors, cell 0 the first bit: the product of each bit's own probability, out of 2^(64 k)."""
+        """All 2^k bit vectors, cell 0 the first bit: the product of each bit's own probability, out
+        of 2^(64 k).
+        """
         one = [case.spec.get("one_if_zero"), case.spec.get("one_if_one")]
 
         def weight(cell: int, bits: tuple[int, ...]) -> int:
-            return math.prod(one[at == cell] if bit else WORDS - one[at == cell] for at, bit in enumerate(bits))
+            return math.prod(
+                one[at == cell] if bit else WORDS - one[at == cell] for at, bit in enumerate(bits)
+            )
 
         vectors = list(itertools.product((0, 1), repeat=case.domain.size))
-        return tuple(tuple(weight(cell, bits) for bits in vectors) for cell in range(case.domain.size))
+        return tuple(
+            tuple(weight(cell, bits) for bits in vectors) for cell in range(case.domain.size)
+        )
 
     def output(self, case: Case, index: int) -> bytes:
         """The bits of ``index`` from the top of the one byte."""

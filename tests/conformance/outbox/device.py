@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.book_sqlite import SqliteBook
 from shoal.clients.core import Prepared
-from shoal.clients.ledger import Event, LedgerEntry
-from shoal.clients.outbox_sqlite import SqliteOutbox
-from shoal.clients.store_sqlite import AgentStore
+from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.database import AgentStore
+from shoal.clients.memory.ledger import Event, LedgerEntry
+from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
@@ -23,7 +23,9 @@ def entry(window: int = 0) -> LedgerEntry:
 
 
 class Device:
-    """An agent's memory: one file, outbox and book. Its head is noted after every commit, unless a pause is named."""
+    """An agent's memory: one file, outbox and book. Its head is noted after every commit, unless a
+    pause is named.
+    """
 
     def __init__(self, path: Path, head_pause_s: float = 0.0) -> None:
         self.store = AgentStore(path, head_pause_s)
@@ -44,7 +46,12 @@ class Device:
     def standing(self) -> tuple[int, int, int, int]:
         """Reports, charges, permanent reports, entries: together or not at all."""
         remembered = len([1 for window in range(20) if self.book.permanent(TASK, window)])
-        return len(self.outbox.records()), len(self.book.charges()), remembered, self.book.verify().count
+        return (
+            len(self.outbox.records()),
+            len(self.book.charges()),
+            remembered,
+            self.book.verify().count,
+        )
 
 
 def error_of(kind: Kind, step: Callable[[], object]) -> str:

@@ -1,4 +1,6 @@
-"""What every book promises: charges, memoized reports, consents, the ledger, and that they commit together."""
+"""What every book promises: charges, memoized reports, consents, the ledger, and that they commit
+together.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients import book as book_module
-from shoal.clients import book_sqlite
-from shoal.clients.book import MOST_NANO, Book, Charge, Loss, MemoryBook, SeenTask, Tally
-from shoal.clients.book_sqlite import SqliteBook
-from shoal.clients.ledger import EMPTY, Event, LedgerEntry
-from shoal.clients.store_sqlite import AgentStore
+from shoal.clients.memory import commitments as book_module
+from shoal.clients.memory import commitments_sqlite as book_sqlite
+from shoal.clients.memory.commitments import (
+    MOST_NANO,
+    Book,
+    Charge,
+    Loss,
+    MemoryBook,
+    SeenTask,
+    Tally,
+)
+from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.database import AgentStore
+from shoal.clients.memory.ledger import EMPTY, Event, LedgerEntry
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -47,12 +57,17 @@ def refused(kind: Kind, step: object, *arguments: object) -> str:
 
 def everything(book: Book) -> object:
     """All that a book knows, to see that nothing changed."""
-    memo = [(book.permanent(task, cell), book.latest(task), book.choice(task)) for task in (TASK, OTHER) for cell in range(3)]
+    memo = [
+        (book.permanent(task, cell), book.latest(task), book.choice(task))
+        for task in (TASK, OTHER)
+        for cell in range(3)
+    ]
     known = (book.seen(TASK), book.consents(), book.accepted(TASK), book.tasks_of(SEEN.purpose))
     return book.spent(), book.charges(), book.tally(TASK), memo, known, book.entries()
 
 
-# --- budget -------------------------------------------------------------------------------------------------------------
+# --- budget
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_window_is_charged_once(book: Book) -> None:
@@ -64,12 +79,18 @@ def test_a_window_is_charged_once(book: Book) -> None:
     assert (book.spent(), book.charged(TASK, 0), book.tally(TASK)) == (5, 5, Tally(1, 5))
     book.charge(OTHER, 0, 2, None, permanent=True)
     book.charge(TASK, 1, 0, 10, permanent=True)
-    assert book.charges() == [Charge(TASK, 0, 5, False), Charge(OTHER, 0, 2, True), Charge(TASK, 1, 0, True)]
+    assert book.charges() == [
+        Charge(TASK, 0, 5, False),
+        Charge(OTHER, 0, 2, True),
+        Charge(TASK, 1, 0, True),
+    ]
     assert (book.spent(), book.tally(TASK), book.tally(OTHER)) == (7, Tally(2, 5), Tally(1, 2))
 
 
 def test_the_budget_is_never_exceeded(book: Book) -> None:
-    """To the last nano-epsilon. Planted: >= for > -> what just fits is refused; > limit + 1 -> one too many is taken."""
+    """To the last nano-epsilon. Planted: >= for > -> what just fits is refused; > limit + 1 -> one
+    too many is taken.
+    """
     book.charge(TASK, 0, 6, 10)
     before = everything(book)
     assert "budget" in refused(Kind.REFUSED, book.charge, TASK, 1, 5, 10)
@@ -86,7 +107,9 @@ def test_the_budget_is_never_exceeded(book: Book) -> None:
 
 
 def test_what_was_lost_is_spent(book: Book) -> None:
-    """All of it together, and nothing of it is given back. Planted: the last loss alone counts -> fails."""
+    """All of it together, and nothing of it is given back. Planted: the last loss alone counts ->
+    fails.
+    """
     assert book.lost() is None
     book.charge(TASK, 0, 5, None)
     book.lose(20.0, 3)
@@ -113,11 +136,14 @@ def test_forgetting_gives_nothing_back(book: Book) -> None:
     assert (book.spent(), book.charged(TASK, 0)) == (5, 5)
 
 
-# --- memo ---------------------------------------------------------------------------------------------------------------
+# --- memo
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_permanent_report_stays(book: Book) -> None:
-    """Planted: INSERT OR REPLACE -> the second draw replaces the first; ``latest`` by insertion -> b"two" at the end."""
+    """Planted: INSERT OR REPLACE -> the second draw replaces the first; ``latest`` by insertion ->
+    b"two" at the end.
+    """
     assert (book.permanent(TASK, 1), book.latest(TASK)) == (None, None)
     book.remember(TASK, 1, b"one")
     book.remember(TASK, 2, b"two")
@@ -129,7 +155,12 @@ def test_a_permanent_report_stays(book: Book) -> None:
     assert book.latest(TASK) == b"two"
     book.remember(TASK, 1, b"one")
     assert book.latest(TASK) == b"one"
-    for far in (1 << 31, 1 << 32, (1 << 32) + 1, (1 << 62) - 1):  # cells and keys are told apart in all their bits
+    for far in (
+        1 << 31,
+        1 << 32,
+        (1 << 32) + 1,
+        (1 << 62) - 1,
+    ):  # cells and keys are told apart in all their bits
         book.remember(TASK, far, str(far).encode())
         assert book.permanent(TASK, far) == str(far).encode()
     assert book.permanent(TASK, 0) is None
@@ -146,14 +177,20 @@ def test_what_is_forgotten_is_drawn_anew(book: Book) -> None:
     assert book.rounding(TASK) == point
     assert book.forget(TASK) == 2
     assert book.forget(TASK) == 0
-    assert (book.permanent(TASK, 1), book.latest(TASK), book.permanent(OTHER, 1)) == (None, None, b"other")
+    assert (book.permanent(TASK, 1), book.latest(TASK), book.permanent(OTHER, 1)) == (
+        None,
+        None,
+        b"other",
+    )
     assert book.rounding(TASK) != point
     book.remember(TASK, 1, b"another")
     assert book.permanent(TASK, 1) == b"another"
 
 
 def test_a_choice_is_made_once_and_goes_with_what_is_forgotten(book: Book) -> None:
-    """Planted: a choice that may be changed; ``forget`` that leaves it -> the device is known again by it after a withdrawal; fails."""
+    """Planted: a choice that may be changed; ``forget`` that leaves it -> the device is known again
+    by it after a withdrawal; fails.
+    """
     assert book.choice(TASK) is None
     book.choose(TASK, b"cohort")
     book.choose(TASK, b"cohort")
@@ -170,13 +207,16 @@ def test_a_choice_is_made_once_and_goes_with_what_is_forgotten(book: Book) -> No
     assert book.forget(TASK) == 0  # a choice alone is no answer
 
 
-# --- tasks and consent --------------------------------------------------------------------------------------------------
+# --- tasks and consent
+# --------------------------------------------------------------------------------------------------
 
 
 def test_tasks_are_remembered(book: Book) -> None:
     assert (book.seen(TASK), book.tasks_of(SEEN.purpose)) == (None, [])
     book.see(SEEN)
-    infinite = dataclasses.replace(SEEN, task_id=OTHER, epsilon0_nano=None, verdict="refused: too much")
+    infinite = dataclasses.replace(
+        SEEN, task_id=OTHER, epsilon0_nano=None, verdict="refused: too much"
+    )
     book.see(infinite)
     assert (book.seen(TASK), book.seen(OTHER)) == (SEEN, infinite)
     assert book.tasks_of(SEEN.purpose) == [OTHER, TASK]
@@ -206,7 +246,8 @@ def test_answers_of_the_owner_are_kept(book: Book) -> None:
     assert book.accepted(OTHER) is None
 
 
-# --- ledger -------------------------------------------------------------------------------------------------------------
+# --- ledger
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_ledger_grows_at_its_end(book: Book) -> None:
@@ -229,7 +270,10 @@ def test_strangers_can_not_fill_the_ledger(book: Book, monkeypatch: pytest.Monke
     monkeypatch.setattr(book_module, "LIMITS", few)
     monkeypatch.setattr(book_sqlite, "LIMITS", few)
     digests = [Digest.of(bytes([number])) for number in range(5)]
-    assert [book.problem(digest, entry()) for digest in (*digests[:2], digests[0], *digests[2:], digests[2])] == [
+    assert [
+        book.problem(digest, entry())
+        for digest in (*digests[:2], digests[0], *digests[2:], digests[2])
+    ] == [
         1,
         2,
         None,
@@ -242,7 +286,8 @@ def test_strangers_can_not_fill_the_ledger(book: Book, monkeypatch: pytest.Monke
     assert book.append(entry()) == 4  # what this device does itself is always entered
 
 
-# --- transactions -------------------------------------------------------------------------------------------------------
+# --- transactions
+# --------------------------------------------------------------------------------------------------
 
 
 def change(book: Book, window: int = 7) -> None:
@@ -271,7 +316,9 @@ def failing(book: Book, failure: BaseException, inner: bool = False) -> None:
         raise failure
 
 
-@pytest.mark.parametrize("failure", [ShoalError(Kind.REFUSED, "no"), RuntimeError(), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "failure", [ShoalError(Kind.REFUSED, "no"), RuntimeError(), KeyboardInterrupt()]
+)
 def test_a_transaction_is_all_or_nothing(book: Book, failure: BaseException) -> None:
     """Planted: no undo of one of them -> it stays."""
     book.see(SEEN)
@@ -289,13 +336,20 @@ def test_a_transaction_is_all_or_nothing(book: Book, failure: BaseException) -> 
 
 
 def test_an_inner_transaction_is_undone_alone(book: Book) -> None:
-    """And what the outer one does goes on. Planted: the inner commits -> it stays although the outer fails."""
+    """And what the outer one does goes on. Planted: the inner commits -> it stays although the
+    outer fails.
+    """
     with book.transaction():
         book.charge(TASK, 0, 1, None)
         with pytest.raises(RuntimeError):
             failing(book, RuntimeError())
         book.append(entry())
-    assert (book.spent(), len(book.entries()), book.seen(TASK), book.verify().count) == (1, 1, None, 1)
+    assert (book.spent(), len(book.entries()), book.seen(TASK), book.verify().count) == (
+        1,
+        1,
+        None,
+        1,
+    )
     before = everything(book)
     with pytest.raises(RuntimeError):
         failing(book, RuntimeError(), inner=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal import failpoints
-from shoal.clients.rounds_ledger import MemoryLedger, SqliteLedger, Standing
+from shoal.clients.memory.rounds_ledger import MemoryLedger, SqliteLedger, Standing
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 
@@ -35,7 +35,9 @@ def conflict(step: object, *arguments: object) -> None:
 
 
 def test_a_window_is_answered_once(ledger: Ledger) -> None:
-    """In whatever round, by whatever bytes. Planted: INSERT OR REPLACE -> the second answer stands."""
+    """In whatever round, by whatever bytes. Planted: INSERT OR REPLACE -> the second answer
+    stands.
+    """
     assert ledger.find(TASK, 0) is None
     ledger.masked(TASK, 0, ROUND, SEALED)
     for again in ((ROUND, SEALED), (ROUND, OTHER), (OTHER_ROUND, SEALED)):
@@ -43,12 +45,19 @@ def test_a_window_is_answered_once(ledger: Ledger) -> None:
     ledger.masked(TASK, 1, ROUND, SEALED)
     found = ledger.find(TASK, 0)
     assert found is not None
-    assert (found.round_id, found.standing, found.released, found.kind) == (ROUND, Standing.MASKED, False, None)
+    assert (found.round_id, found.standing, found.released, found.kind) == (
+        ROUND,
+        Standing.MASKED,
+        False,
+        None,
+    )
     assert [answer.window for answer in ledger.answers()] == [0, 1]
 
 
 def test_shares_are_given_for_one_commit_of_the_answered_round(ledger: Ledger) -> None:
-    """Planted: the round not compared, or a second commit let through -> shares of two survivor sets."""
+    """Planted: the round not compared, or a second commit let through -> shares of two survivor
+    sets.
+    """
     conflict(ledger.released, TASK, 0, ROUND, COMMIT)
     ledger.masked(TASK, 0, ROUND, SEALED)
     conflict(ledger.released, TASK, 0, OTHER_ROUND, COMMIT)
@@ -72,7 +81,9 @@ def test_only_an_open_answer_is_settled(ledger: Ledger) -> None:
 
 
 def test_what_was_written_survives_the_process(tmp_path: Path) -> None:
-    """Another connection sees it at once, and synchronous is FULL. Planted: a commit that is deferred -> nothing is seen."""
+    """Another connection sees it at once, and synchronous is FULL. Planted: a commit that is
+    deferred -> nothing is seen.
+    """
     first, second = SqliteLedger(tmp_path / "ledger"), SqliteLedger(tmp_path / "ledger")
     first.masked(TASK, 0, ROUND, SEALED)
     assert [answer.round_id for answer in second.answers()] == [ROUND]

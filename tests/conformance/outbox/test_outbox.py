@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.core import Prepared, State
-from shoal.clients.outbox import MemoryOutbox, Outbox
-from shoal.clients.outbox_sqlite import SqliteOutbox
+from shoal.clients.memory.outbox import MemoryOutbox, Outbox
+from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import arm
 from shoal.ids import Digest, TaskId
@@ -33,7 +33,11 @@ def never() -> Prepared:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outbox]:
-    made: Outbox = MemoryOutbox(MOST) if request.param == "memory" else SqliteOutbox(tmp_path / "outbox.db", MOST)
+    made: Outbox = (
+        MemoryOutbox(MOST)
+        if request.param == "memory"
+        else SqliteOutbox(tmp_path / "outbox.db", MOST)
+    )
     yield made
     made.close()
 
@@ -41,10 +45,20 @@ def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outbox]:
 def test_a_claimed_report_is_kept_as_it_is(outbox: Outbox) -> None:
     record, fresh = outbox.claim(TASK, 0, prepared)
     assert fresh
-    assert (record.state, record.attempts, record.doubtful, record.kind, record.expires_s) == (State.QUEUED, 0, False, None, 1_000)
+    assert (record.state, record.attempts, record.doubtful, record.kind, record.expires_s) == (
+        State.QUEUED,
+        0,
+        False,
+        None,
+        1_000,
+    )
     entry = outbox.load(TASK, 0)
     assert entry is not None
-    assert (entry.frame, entry.ack_key, entry.record) == (prepared().frame, prepared().ack_key, record)
+    assert (entry.frame, entry.ack_key, entry.record) == (
+        prepared().frame,
+        prepared().ack_key,
+        record,
+    )
     assert outbox.find(TASK, 0) == record
     assert outbox.find(TASK, 1) is None
     assert outbox.load(OTHER, 0) is None
@@ -52,7 +66,9 @@ def test_a_claimed_report_is_kept_as_it_is(outbox: Outbox) -> None:
 
 @pytest.mark.parametrize("state", list(State))
 def test_a_window_is_claimed_once_whatever_became_of_it(outbox: Outbox, state: State) -> None:
-    """The value is randomized once per window. Planted: forget finished rows -> ``never`` is called."""
+    """The value is randomized once per window. Planted: forget finished rows -> ``never`` is
+    called.
+    """
     outbox.claim(TASK, 0, prepared)
     if state is not State.QUEUED:
         outbox.finish(TASK, 0, state, Kind.WINDOW_FULL)
@@ -84,12 +100,19 @@ def test_an_attempt_is_doubtful_until_it_is_known_to_have_failed(outbox: Outbox)
     outbox.failed(TASK, 0, Kind.DEADLINE, True)
     found = outbox.find(TASK, 0)
     assert found is not None
-    assert (found.attempts, found.doubtful, found.kind, found.state) == (2, True, Kind.DEADLINE, State.QUEUED)
+    assert (found.attempts, found.doubtful, found.kind, found.state) == (
+        2,
+        True,
+        Kind.DEADLINE,
+        State.QUEUED,
+    )
 
 
 @pytest.mark.parametrize("state", [State.ACKED, State.REFUSED, State.UNKNOWN])
 def test_the_first_final_answer_counts_and_the_bytes_go(outbox: Outbox, state: State) -> None:
-    """Planted: let a second ``finish`` overwrite -> an acknowledged report would turn into a refused one."""
+    """Planted: let a second ``finish`` overwrite -> an acknowledged report would turn into a
+    refused one.
+    """
     outbox.claim(TASK, 0, prepared)
     outbox.finish(TASK, 0, state, None)
     outbox.finish(TASK, 0, State.REFUSED, Kind.INVALID)
@@ -105,7 +128,8 @@ def test_the_first_final_answer_counts_and_the_bytes_go(outbox: Outbox, state: S
 
 def test_records_come_by_expiry(outbox: Outbox) -> None:
     for window in (1, 0, 3, 2):
-        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc] # mypy knows no default there
+        # mypy knows no default there
+        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
     outbox.finish(TASK, 3, State.ACKED)
     assert [record.window for record in outbox.records()] == [3, 2, 1, 0]
     assert [record.window for record in outbox.records(queued=True)] == [2, 1, 0]
@@ -114,7 +138,8 @@ def test_records_come_by_expiry(outbox: Outbox) -> None:
 def test_a_full_outbox_says_so_before_anything_is_prepared(outbox: Outbox) -> None:
     """Planted: count all rows instead of the queued ones -> the last claim fails."""
     for window in range(MOST):
-        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc] # mypy knows no default there
+        # mypy knows no default there
+        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
     with pytest.raises(ShoalError) as caught:
         outbox.claim(TASK, MOST, never)
     assert caught.value.kind is Kind.OVERLOADED
@@ -125,9 +150,11 @@ def test_a_full_outbox_says_so_before_anything_is_prepared(outbox: Outbox) -> No
 
 
 def test_a_task_has_one_schedule(outbox: Outbox) -> None:
-    """After a second one nothing of the task goes on, the first one neither: which of them is the true one, this device can't know.
+    """After a second one nothing of the task goes on, the first one neither: which of them is the
+    true one, this device can't know.
 
-    Planted: overwrite the remembered digest -> no error at the second schedule; raise without ``strike`` -> the task goes on.
+    Planted: overwrite the remembered digest -> no error at the second schedule; raise without
+    ``strike`` -> the task goes on.
     """
     first, second = Digest(b"1" * 32), Digest(b"2" * 32)
     outbox.pin(TASK, first)
@@ -155,9 +182,12 @@ def test_a_task_has_one_schedule(outbox: Outbox) -> None:
 
 
 def test_withdrawn_reports_are_never_sent_again(outbox: Outbox) -> None:
-    """Of this task alone, and their windows stay answered. Planted: ``withdraw`` deletes the rows -> the window is answered again."""
+    """Of this task alone, and their windows stay answered. Planted: ``withdraw`` deletes the rows
+    -> the window is answered again.
+    """
     for window in range(3):
-        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc] # mypy knows no default there
+        # mypy knows no default there
+        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
     outbox.claim(OTHER, 0, lambda: prepared(0, 1, OTHER))
     outbox.finish(TASK, 0, State.ACKED)
     outbox.sending(TASK, 2)
@@ -171,7 +201,12 @@ def test_withdrawn_reports_are_never_sent_again(outbox: Outbox) -> None:
     assert [outbox.load(TASK, window) for window in range(3)] == [None] * 3
     outbox.finish(TASK, 2, State.ACKED)  # a receipt that came too late to matter
     assert outbox.withdraw(TASK) == []
-    assert [record.state for record in outbox.records()] == [State.WITHDRAWN, State.WITHDRAWN, State.QUEUED, State.ACKED]
+    assert [record.state for record in outbox.records()] == [
+        State.WITHDRAWN,
+        State.WITHDRAWN,
+        State.QUEUED,
+        State.ACKED,
+    ]
     assert not outbox.claim(TASK, 1, never)[1]
     assert [record.task_id for record in outbox.records(queued=True)] == [OTHER]
 
@@ -199,7 +234,8 @@ def test_of_many_threads_one_claims(outbox: Outbox) -> None:
     assert len(made) == 1
 
 
-# --- the durable one ----------------------------------------------------------------------------------------------------
+# --- the durable one
+# --------------------------------------------------------------------------------------------------
 
 
 def reopened(path: Path, use: Callable[[SqliteOutbox], object]) -> None:
@@ -223,7 +259,12 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
     def second(box: SqliteOutbox) -> None:
         entry = box.load(TASK, 0)
         assert entry is not None
-        assert (entry.frame, entry.ack_key, entry.record.attempts, entry.record.doubtful) == (prepared().frame, prepared().ack_key, 1, True)
+        assert (entry.frame, entry.ack_key, entry.record.attempts, entry.record.doubtful) == (
+            prepared().frame,
+            prepared().ack_key,
+            1,
+            True,
+        )
         assert not box.claim(TASK, 1, never)[1]
         with pytest.raises(ShoalError):
             box.pin(TASK, Digest(b"2" * 32))
@@ -233,23 +274,31 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_two_processes_claim_a_window_once(tmp_path: Path) -> None:
-    """Two at the same file, at once. Planted: BEGIN instead of BEGIN IMMEDIATE -> both prepare, one fails."""
+    """Two at the same file, at once. Planted: BEGIN instead of BEGIN IMMEDIATE -> both prepare, one
+    fails.
+    """
     path = tmp_path / "outbox.db"
     SqliteOutbox(path, MOST).close()
     code = (
         "import sys\n"
         "from pathlib import Path\n"
         "from shoal.clients.core import Prepared\n"
-        "from shoal.clients.outbox_sqlite import SqliteOutbox\n"
+        "from shoal.clients.memory.outbox_sqlite import SqliteOutbox\n"
         "from shoal.ids import TaskId\n"
         "box, task = SqliteOutbox(Path(sys.argv[1]), 1000), TaskId(b't' * 32)\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
-        "print([box.claim(task, w, lambda: Prepared(task, w, b'f' * 512, b'k' * 32, 1))[1] for w in range(300)].count(True))\n"
+        "print([box.claim(task, w, lambda: Prepared(task, w, b'f' * 512, b'k' * 32, 1))[1] for w "
+        "in range(300)].count(True))\n"
         "box.close()\n"
     )
     workers = [
-        subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for _ in range(2)
     ]
     for worker in workers:
@@ -286,12 +335,16 @@ def test_the_file_is_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["finish", "withdraw", "strike"])
 def test_finished_bytes_are_gone_from_the_disk(tmp_path: Path, end: str) -> None:
-    """The frame and its acknowledgement key. Planted: secure_delete off -> the bytes stay in a free page."""
+    """The frame and its acknowledgement key. Planted: secure_delete off -> the bytes stay in a free
+    page.
+    """
     path = tmp_path / "outbox.db"
     frame, key = os.urandom(512), os.urandom(32)
     box = SqliteOutbox(path)
     box.claim(TASK, 0, lambda: Prepared(TASK, 0, frame, key, 1))
-    pieces = [secret[start : start + 16] for secret in (frame, key) for start in range(0, len(secret), 16)]
+    pieces = [
+        secret[start : start + 16] for secret in (frame, key) for start in range(0, len(secret), 16)
+    ]
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert all(piece in held for piece in pieces)
     if end == "strike":

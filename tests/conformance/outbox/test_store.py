@@ -1,4 +1,6 @@
-"""What an agent's file promises beyond the rules of outbox and book: crashes, full disks, other processes, other hands."""
+"""What an agent's file promises beyond the rules of outbox and book: crashes, full disks, other
+processes, other hands.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients import store_sqlite
-from shoal.clients.book import tag
 from shoal.clients.core import Prepared, State
-from shoal.clients.ledger import EMPTY, Head, Noted
-from shoal.clients.outbox_sqlite import SqliteOutbox
-from shoal.clients.store_sqlite import AgentStore
+from shoal.clients.memory import database as store_sqlite
+from shoal.clients.memory.commitments import tag
+from shoal.clients.memory.database import AgentStore
+from shoal.clients.memory.ledger import EMPTY, Head, Noted
+from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import arm
 from shoal.ids import Digest
@@ -39,11 +41,14 @@ def device(path: Path) -> Iterator[Device]:
     made.store.close()
 
 
-# --- one transaction ----------------------------------------------------------------------------------------------------
+# --- one transaction
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_claim_and_all_that_it_writes_commit_together(device: Device) -> None:
-    """Planted: a book on a connection of its own -> it waits for the lock that its own thread holds, and fails."""
+    """Planted: a book on a connection of its own -> it waits for the lock that its own thread
+    holds, and fails.
+    """
     assert device.claim(0)
     assert device.standing() == (1, 1, 1, 1)
     arm("outbox.commit=eio")
@@ -62,7 +67,9 @@ def test_a_claim_and_all_that_it_writes_commit_together(device: Device) -> None:
 
 
 def test_a_disk_that_is_full_in_the_middle(device: Device, path: Path) -> None:
-    """A real SQLITE_FULL, in the last of the four writes. Nothing is charged, and it goes on when there is room."""
+    """A real SQLITE_FULL, in the last of the four writes. Nothing is charged, and it goes on when
+    there is room.
+    """
     device.claim(0)
     pages = device.store.read("PRAGMA page_count")[0][0]
     device.store.read(f"PRAGMA max_page_count = {pages + 3}")
@@ -101,7 +108,9 @@ def test_after_sqlite_gave_up_a_transaction_nothing_more_of_it_is_written(device
 
 
 def test_other_threads_wait_for_the_end_of_a_transaction(device: Device) -> None:
-    """They share the connection, which sees what is not committed. Planted: no lock around a read -> a charge that is undone is seen."""
+    """They share the connection, which sees what is not committed. Planted: no lock around a read
+    -> a charge that is undone is seen.
+    """
     seen: list[int] = []
     done = threading.Event()
 
@@ -121,7 +130,9 @@ def test_other_threads_wait_for_the_end_of_a_transaction(device: Device) -> None
 
 
 def test_claims_from_several_threads(device: Device) -> None:
-    """As asyncio.to_thread makes them. Planted: a depth that threads share without a lock -> one joins the other's transaction."""
+    """As asyncio.to_thread makes them. Planted: a depth that threads share without a lock -> one
+    joins the other's transaction.
+    """
     failures: list[ShoalError] = []
 
     def work(first: int) -> None:
@@ -137,11 +148,19 @@ def test_claims_from_several_threads(device: Device) -> None:
     for thread in workers:
         thread.join()
     assert not failures
-    assert (device.book.spent(), device.book.verify().count, len(device.outbox.records())) == (40, 40, 40)
+    assert (device.book.spent(), device.book.verify().count, len(device.outbox.records())) == (
+        40,
+        40,
+        40,
+    )
 
 
-def test_nobody_commits_while_a_head_is_noted(device: Device, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that of two processes none writes an older head over a newer one. Planted: no lock of the file around it -> the other gets it."""
+def test_nobody_commits_while_a_head_is_noted(
+    device: Device, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that of two processes none writes an older head over a newer one. Planted: no lock of the
+    file around it -> the other gets it.
+    """
     real, refused = store_sqlite._replace, []
 
     def replace(head: Path, data: bytes) -> None:
@@ -155,7 +174,10 @@ def test_nobody_commits_while_a_head_is_noted(device: Device, path: Path, monkey
     monkeypatch.setattr(store_sqlite, "_replace", replace)
     device.claim(0)
     # What is spent is noted before it is, and ahead; then the head is.
-    assert refused == [f"{Noted(EMPTY, 8)}\n".encode(), f"{Noted(device.book.verify(), 2)}\n".encode()]
+    assert refused == [
+        f"{Noted(EMPTY, 8)}\n".encode(),
+        f"{Noted(device.book.verify(), 2)}\n".encode(),
+    ]
 
 
 CHILD = """
@@ -180,14 +202,19 @@ print(refused)
 
 
 def child(path: Path, *arguments: str, failpoints: str = "") -> subprocess.Popen[str]:
-    path_of_imports = os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))))
+    path_of_imports = os.pathsep.join(
+        filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")))
+    )
     environment = {**os.environ, "SHOAL_FAILPOINTS": failpoints, "PYTHONPATH": path_of_imports}
     command = [sys.executable, "-c", CHILD, str(path), *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def test_two_processes_share_one_budget_and_one_chain(path: Path) -> None:
-    """Both open a new file at once, and answer overlapping windows: 360 in all, of which the budget pays 300.
+    """Both open a new file at once, and answer overlapping windows: 360 in all, of which the budget
+    pays 300.
 
     Planted: BEGIN instead of BEGIN IMMEDIATE -> one of them fails where it should wait.
     """
@@ -211,11 +238,18 @@ def test_two_processes_share_one_budget_and_one_chain(path: Path) -> None:
     device.store.close()
 
 
-@pytest.mark.parametrize(("point", "kept"), [("outbox.commit=exit@3", 2), ("outbox.head=exit@3", 3), ("outbox.head.rename=exit@4", 3)])
-def test_a_device_that_dies_has_all_of_a_claim_or_nothing(path: Path, point: str, kept: int) -> None:
-    """Killed before the commit, between commit and head, and in the middle of writing the head; then started again.
+@pytest.mark.parametrize(
+    ("point", "kept"),
+    [("outbox.commit=exit@3", 2), ("outbox.head=exit@3", 3), ("outbox.head.rename=exit@4", 3)],
+)
+def test_a_device_that_dies_has_all_of_a_claim_or_nothing(
+    path: Path, point: str, kept: int
+) -> None:
+    """Killed before the commit, between commit and head, and in the middle of writing the head;
+    then started again.
 
-    Planted: the head written before the commit -> it leads, and an honest crash looks like a ledger that was cut.
+    Planted: the head written before the commit -> it leads, and an honest crash looks like a ledger
+    that was cut.
     """
     Device(path).store.close()
     worker = child(path, "0", failpoints=point)
@@ -234,7 +268,9 @@ def test_a_device_that_dies_has_all_of_a_claim_or_nothing(path: Path, point: str
 
 
 def test_a_head_that_can_not_be_written_lags_behind(device: Device, path: Path) -> None:
-    """The report stands, the owner is not told of a failure, and the next commit, or the end, brings the head up."""
+    """The report stands, the owner is not told of a failure, and the next commit, or the end,
+    brings the head up.
+    """
     device.claim(0)
     first = device.store.noted_head()
     arm("outbox.head=enospc")
@@ -254,7 +290,9 @@ def test_a_head_that_can_not_be_written_lags_behind(device: Device, path: Path) 
 
 @pytest.mark.parametrize("last", ["settle", "close"])
 def test_a_head_is_noted_once_in_a_while_and_before_the_device_rests(path: Path, last: str) -> None:
-    """Two synced writes for each report would cost more than the report. Planted: ``settle`` without its call -> the head stays at 1."""
+    """Two synced writes for each report would cost more than the report. Planted: ``settle``
+    without its call -> the head stays at 1.
+    """
     device = Device(path, 3_600.0)
     for window in range(3):
         device.claim(window)
@@ -266,15 +304,21 @@ def test_a_head_is_noted_once_in_a_while_and_before_the_device_rests(path: Path,
     device.store.close()
 
 
-# --- older files --------------------------------------------------------------------------------------------------------
+# --- older files
+# --------------------------------------------------------------------------------------------------
 
 
 def old_file(path: Path) -> None:
     """As the first version wrote it."""
     path.touch(0o600)
     db = sqlite3.connect(path)
-    db.executescript(files("shoal.clients").joinpath("outbox_001.sql").read_text())
-    db.execute("INSERT INTO report VALUES (?, 0, 'queued', 7, 3, 1, 99, ?, ?)", (TASK.raw, b"f" * 512, b"k" * 32))
+    db.executescript(
+        files("shoal.clients.memory").joinpath("migrations", "outbox_001.sql").read_text()
+    )
+    db.execute(
+        "INSERT INTO report VALUES (?, 0, 'queued', 7, 3, 1, 99, ?, ?)",
+        (TASK.raw, b"f" * 512, b"k" * 32),
+    )
     db.execute("INSERT INTO report VALUES (?, 1, 'acked', NULL, 1, 0, 98, NULL, NULL)", (TASK.raw,))
     db.execute("INSERT INTO schedule VALUES (?, ?)", (TASK.raw, b"1" * 32))
     db.execute("PRAGMA user_version = 1")
@@ -288,7 +332,13 @@ def test_an_older_file_is_taken_over(path: Path) -> None:
     old_file(path)
     device = Device(path)
     first, second = device.outbox.records()
-    assert (second.window, second.state, second.kind, second.attempts, second.doubtful) == (0, State.QUEUED, Kind.OVERLOADED, 3, True)
+    assert (second.window, second.state, second.kind, second.attempts, second.doubtful) == (
+        0,
+        State.QUEUED,
+        Kind.OVERLOADED,
+        3,
+        True,
+    )
     assert (first.window, first.state) == (1, State.ACKED)
     held = device.outbox.load(TASK, 0)
     assert held is not None
@@ -298,18 +348,26 @@ def test_an_older_file_is_taken_over(path: Path) -> None:
     assert device.store.read("PRAGMA integrity_check") == [("ok",)]
     assert device.store.marked.damages() == []
     assert device.store.read("PRAGMA user_version") == [(6,)]
-    assert "queued" in str(device.store.read("EXPLAIN QUERY PLAN SELECT count(*) FROM report WHERE state = 'queued'"))
+    assert "queued" in str(
+        device.store.read("EXPLAIN QUERY PLAN SELECT count(*) FROM report WHERE state = 'queued'")
+    )
     assert [record.state for record in device.outbox.withdraw(TASK)] == [State.WITHDRAWN]
     assert (device.book.verify(), device.store.noted_head()) == (EMPTY, EMPTY)
     device.store.close()
 
 
 def test_a_file_of_the_second_version_keeps_what_it_memoized(path: Path) -> None:
-    """And gets room for choices. Planted: the third file left out of the list -> no table, and this fails."""
+    """And gets room for choices. Planted: the third file left out of the list -> no table, and this
+    fails.
+    """
     path.touch(0o600)
     db = sqlite3.connect(path)
     for number in (1, 2):
-        db.executescript(files("shoal.clients").joinpath(f"outbox_00{number}.sql").read_text())
+        db.executescript(
+            files("shoal.clients.memory")
+            .joinpath("migrations", f"outbox_00{number}.sql")
+            .read_text()
+        )
     secret = b"s" * 32
     db.execute("INSERT INTO memo_key VALUES (?, ?)", (TASK.raw, secret))
     db.execute("INSERT INTO memo VALUES (?, ?, ?, 1)", (TASK.raw, tag(secret, 4), b"kept"))
@@ -317,14 +375,20 @@ def test_a_file_of_the_second_version_keeps_what_it_memoized(path: Path) -> None
     db.commit()
     db.close()
     device = Device(path)
-    assert (device.book.permanent(TASK, 4), device.book.latest(TASK), device.book.choice(TASK)) == (b"kept", b"kept", None)
+    assert (device.book.permanent(TASK, 4), device.book.latest(TASK), device.book.choice(TASK)) == (
+        b"kept",
+        b"kept",
+        None,
+    )
     device.book.choose(TASK, b"chosen")
     assert device.book.choice(TASK) == b"chosen"
     device.store.close()
 
 
 def test_an_older_file_is_taken_over_by_one_of_many(path: Path) -> None:
-    """Planted: the version read outside of the lock alone -> the tables are made twice, and an agent can't start."""
+    """Planted: the version read outside of the lock alone -> the tables are made twice, and an
+    agent can't start.
+    """
     old_file(path)
     opened: list[AgentStore] = []
     failures: list[ShoalError] = []
@@ -362,7 +426,8 @@ def test_a_migration_that_is_interrupted_begins_anew(path: Path) -> None:
     device.store.close()
 
 
-# --- the disk -----------------------------------------------------------------------------------------------------------
+# --- the disk
+# --------------------------------------------------------------------------------------------------
 
 
 def test_forgotten_reports_are_gone_from_the_disk(device: Device, path: Path) -> None:
@@ -399,7 +464,7 @@ def test_an_outbox_closes_only_what_it_opened(path: Path) -> None:
 
 
 def test_a_file_in_use_for_too_long_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.clients.store_sqlite._BUSY_S", 0.05)
+    monkeypatch.setattr("shoal.clients.memory.database._BUSY_S", 0.05)
     device = Device(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,6 @@
-"""Other hands on an agent's file: what was altered, cut off or taken away is found, and stays found."""
+"""Other hands on an agent's file: what was altered, cut off or taken away is found, and stays
+found.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.ledger import EMPTY, Stored, chained
+from shoal.clients.memory.ledger import EMPTY, Stored, chained
 from shoal.errors import Kind, ShoalError
 from tests.conformance.outbox.device import Device, entry, error_of
 
@@ -63,7 +65,13 @@ TAMPERINGS = {
     "altered": (["UPDATE ledger SET body = replace(body, 'visits', 'other ') WHERE number = 3"], 3),
     "hash altered": (["UPDATE ledger SET hash = zeroblob(32) WHERE number = 2"], 2),
     "left out": (["DELETE FROM ledger WHERE number = 2"], 2),
-    "closed up": (["DELETE FROM ledger WHERE number = 2", "UPDATE ledger SET number = number - 1 WHERE number > 2"], 2),
+    "closed up": (
+        [
+            "DELETE FROM ledger WHERE number = 2",
+            "UPDATE ledger SET number = number - 1 WHERE number > 2",
+        ],
+        2,
+    ),
     "cut off": (["DELETE FROM ledger WHERE number > 3"], 4),
     "emptied": (["DELETE FROM ledger"], 1),
     "exchanged": (
@@ -79,13 +87,21 @@ TAMPERINGS = {
 
 @pytest.mark.parametrize("how", TAMPERINGS)
 def test_tampering_is_found_and_stays_found(path: Path, how: str) -> None:
-    """Also after the device has gone on. Planted: a head that is moved without a look at the old one -> "cut off" heals by itself."""
+    """Also after the device has gone on. Planted: a head that is moved without a look at the old
+    one -> "cut off" heals by itself.
+    """
     device = Device(path)
     for window in range(5):
         device.claim(window)
     device.store.close()
     statements, first = TAMPERINGS[how]
-    altered(path, *[statement.replace("replace(body, 'visits', 'other ')", "x'7b7d'") for statement in statements])
+    altered(
+        path,
+        *[
+            statement.replace("replace(body, 'visits', 'other ')", "x'7b7d'")
+            for statement in statements
+        ],
+    )
     device = Device(path)
     assert f"entry {first} " in error_of(Kind.MISMATCH, device.book.verify)
     if device.store.forgetful():  # what was cut is missed by the head: nothing is charged any more
@@ -111,7 +127,9 @@ def test_a_chain_that_was_made_anew_is_found_by_the_head(path: Path) -> None:
         before = chained(before, body)
         rows.append(Stored(number, body, before))
     db = sqlite3.connect(path)
-    db.executemany("INSERT INTO ledger VALUES (?, ?, ?)", [(row.number, row.body, row.digest) for row in rows])
+    db.executemany(
+        "INSERT INTO ledger VALUES (?, ?, ?)", [(row.number, row.body, row.digest) for row in rows]
+    )
     db.commit()
     db.close()
     device = Device(path)
@@ -125,7 +143,9 @@ def test_a_chain_that_was_made_anew_is_found_by_the_head(path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage", b"\xff\xfe", b"5:zz"])
 def test_a_head_that_was_taken_away_is_missed(path: Path, content: bytes | None) -> None:
-    """Planted: a missing head is written anew at the start -> cutting the ledger and its head off goes unseen."""
+    """Planted: a missing head is written anew at the start -> cutting the ledger and its head off
+    goes unseen.
+    """
     device = Device(path)
     device.claim(0)
     device.store.close()

@@ -1,4 +1,6 @@
-"""The suite that a store inherits: subclass ``StoreSuite``, give ``make``, ``fork`` and ``remains``, and name the class Test*."""
+"""The suite that a store inherits: subclass ``StoreSuite``, give ``make``, ``fork`` and
+``remains``, and name the class Test*.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.store import SealedRows, Store, Submission
+from shoal.shuffler.stores.store import SealedRows, Store, Submission
 from tests.sizes import size
 
 ROW = 60
@@ -61,7 +63,9 @@ class StoreSuite:
             store.close()
 
     def make(self, folder: Path) -> Store:
-        """The store in this folder, as a process finds it after a start (also after a crash: nothing was closed)."""
+        """The store in this folder, as a process finds it after a start (also after a crash:
+        nothing was closed).
+        """
         raise NotImplementedError
 
     def fork(self, folder: Path, copy: Path) -> None:
@@ -82,7 +86,8 @@ class StoreSuite:
         store.adopt(TASK, HASH, capacity, ROW)
         return store
 
-    # --- once -----------------------------------------------------------------------------------------------------
+    # --- once
+    # ----------------------------------------------------------------------------------------------
 
     def test_every_report_is_sealed_once_however_often_it_came(self, tmp_path: Path) -> None:
         """Planted: ``distinct_sorted`` yielding equal neighbours -> 110 rows, this fails."""
@@ -94,7 +99,9 @@ class StoreSuite:
         assert sorted(rows) == sorted(sent)
 
     def test_rows_of_another_size_are_never_cut_into_rows(self, tmp_path: Path) -> None:
-        """60 of 59 bytes have the length of 59 of 60. Planted: the length of all of them looked at alone -> sealed, fails."""
+        """60 of 59 bytes have the length of 59 of 60. Planted: the length of all of them looked at
+        alone -> sealed, fails.
+        """
         store, window = self.adopted(tmp_path), WindowId(TASK, 0)
         store.append([Submission(window, (secrets.token_bytes(ROW - 1),)) for _ in range(ROW)])
         store.close_intake(window)
@@ -120,13 +127,23 @@ class StoreSuite:
         store = self.adopted(tmp_path, Capacity(messages=3, distinct=2, rows=100))
         sent = [tuple(reports(3)) for _ in range(3)]
         one = WindowId(TASK, 0)
-        assert store.append([Submission(one, report) for report in [*sent, sent[0]]]) == [None, None, Kind.WINDOW_FULL, None]
+        assert store.append([Submission(one, report) for report in [*sent, sent[0]]]) == [
+            None,
+            None,
+            Kind.WINDOW_FULL,
+            None,
+        ]
         assert store.distinct(one) == 2
-        assert sorted(seal(store)[1]) == sorted(message for report in sent[:2] for message in report)
+        assert sorted(seal(store)[1]) == sorted(
+            message for report in sent[:2] for message in report
+        )
 
-    # --- durable --------------------------------------------------------------------------------------------------
+    # --- durable
+    # ----------------------------------------------------------------------------------------------
 
-    def test_what_was_acknowledged_is_there_after_a_start_without_a_close(self, tmp_path: Path) -> None:
+    def test_what_was_acknowledged_is_there_after_a_start_without_a_close(
+        self, tmp_path: Path
+    ) -> None:
         sent = reports(30)
         for one in sent:
             assert self.adopted(tmp_path).append(submissions([one])) == [None]
@@ -144,24 +161,38 @@ class StoreSuite:
             store = self.adopted(tmp_path)
             record = store.record(one)
             assert record is not None
-            assert (record.state, record.reports, record.rows, record.row_size, record.manifest) == (before, 4, 4, ROW, b"manifest")
+            assert (
+                record.state,
+                record.reports,
+                record.rows,
+                record.row_size,
+                record.manifest,
+            ) == (before, 4, 4, ROW, b"manifest")
             store.advance(one, before, after)
         store.shred(one)
         store.advance(one, WindowState.ACKNOWLEDGED, WindowState.SHREDDED)
         records = self.adopted(tmp_path).records()
-        assert {window.window: record.state for window, record in records.items()} == {0: WindowState.SHREDDED, 5: WindowState.SHREDDED}
+        assert {window.window: record.state for window, record in records.items()} == {
+            0: WindowState.SHREDDED,
+            5: WindowState.SHREDDED,
+        }
         assert (records[one].outcome, records[one].manifest) == (WindowState.ACKNOWLEDGED, b"")
 
     def test_sealing_again_after_a_crash_gives_the_same_bytes(self, tmp_path: Path) -> None:
         store, one = self.adopted(tmp_path), WindowId(TASK, 0)
         store.append(submissions(reports(30)))
         store.close_intake(one)
-        assert store.seal(one) == self.adopted(tmp_path).seal(one) == self.adopted(tmp_path).seal(one)
+        assert (
+            store.seal(one) == self.adopted(tmp_path).seal(one) == self.adopted(tmp_path).seal(one)
+        )
 
-    # --- closed is closed -----------------------------------------------------------------------------------------
+    # --- closed is closed
+    # -----------------------------------------------------------------------------------------
 
     def test_a_closing_window_takes_nothing(self, tmp_path: Path) -> None:
-        """Planted: ``append`` not looking at the state -> the late report is acknowledged and lost, this fails."""
+        """Planted: ``append`` not looking at the state -> the late report is acknowledged and lost,
+        this fails.
+        """
         store, sent, one = self.adopted(tmp_path), reports(5), WindowId(TASK, 0)
         store.append(submissions(sent))
         store.close_intake(one)
@@ -170,8 +201,12 @@ class StoreSuite:
         assert store.seal(one).rows == 5
 
     @pytest.mark.parametrize(("count", "kind"), [(3, Kind.WINDOW_FULL), (2, Kind.WINDOW_CLOSED)])
-    def test_a_decided_window_says_whether_it_was_full(self, tmp_path: Path, count: int, kind: Kind) -> None:
-        """From its closing on, and after a start. Planted: the count recorded at sealing alone -> CLOSED while it closes."""
+    def test_a_decided_window_says_whether_it_was_full(
+        self, tmp_path: Path, count: int, kind: Kind
+    ) -> None:
+        """From its closing on, and after a start. Planted: the count recorded at sealing alone ->
+        CLOSED while it closes.
+        """
         capacity = Capacity(messages=1, distinct=3, rows=100)
         store, one = self.adopted(tmp_path, capacity), WindowId(TASK, 0)
         store.append(submissions(reports(count)))
@@ -194,7 +229,9 @@ class StoreSuite:
             store.advance(WindowId(TASK, 1), WindowState.OPEN, WindowState.CLOSING)
         assert store.records().keys() == {one}
 
-    def test_a_lapsed_window_takes_nothing_and_an_open_one_cannot_lapse(self, tmp_path: Path) -> None:
+    def test_a_lapsed_window_takes_nothing_and_an_open_one_cannot_lapse(
+        self, tmp_path: Path
+    ) -> None:
         store = self.adopted(tmp_path)
         store.append(submissions(reports(2), 1))
         store.lapse([WindowId(TASK, 0), WindowId(TASK, 1)])
@@ -208,11 +245,16 @@ class StoreSuite:
             self.open(tmp_path).adopt(TASK, Digest(bytes([1] * 32)), OPEN_ENDED, ROW)
         assert refused.value.kind is Kind.CONFLICT
 
-    # --- max_batch ------------------------------------------------------------------------------------------------
+    # --- max_batch
+    # ----------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("restart", [False, True])
-    def test_max_batch_counts_distinct_reports_and_takes_retries_of_accepted_ones(self, tmp_path: Path, restart: bool) -> None:
-        """Boundary n-1, n, n+1, within one commit and across them. Planted: counting rows instead -> fails at the first retry."""
+    def test_max_batch_counts_distinct_reports_and_takes_retries_of_accepted_ones(
+        self, tmp_path: Path, restart: bool
+    ) -> None:
+        """Boundary n-1, n, n+1, within one commit and across them. Planted: counting rows instead
+        -> fails at the first retry.
+        """
         capacity = Capacity(messages=1, distinct=10, rows=40)
         store, sent, one = self.adopted(tmp_path, capacity), reports(12), WindowId(TASK, 0)
         assert store.append(submissions([*sent[:8], *sent[:8]])) == [None] * 16
@@ -233,9 +275,12 @@ class StoreSuite:
 
     @pytest.mark.parametrize("distinct", [0, 5])
     @pytest.mark.parametrize("restart", [False, True])
-    def test_repeats_take_no_room_and_are_acknowledged_for_ever(self, tmp_path: Path, restart: bool, distinct: int) -> None:
-        """Within a commit, across commits, after a start. Planted: repeats written again -> 405 rows; counted against the capacity ->
-        OVERLOADED; fewer than whole keys rebuilt after a start -> fails.
+    def test_repeats_take_no_room_and_are_acknowledged_for_ever(
+        self, tmp_path: Path, restart: bool, distinct: int
+    ) -> None:
+        """Within a commit, across commits, after a start. Planted: repeats written again -> 405
+        rows; counted against the capacity -> OVERLOADED; fewer than whole keys rebuilt after a
+        start -> fails.
         """
         capacity = Capacity(messages=1, distinct=distinct, rows=5)
         store, sent, one = self.adopted(tmp_path, capacity), reports(6), WindowId(TASK, 0)
@@ -252,41 +297,65 @@ class StoreSuite:
         assert store.held(one) == 5
         assert store.seal(one).rows == 5
 
-    # --- admitted devices -----------------------------------------------------------------------------------------
+    # --- admitted devices
+    # -----------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("restart", [False, True])
     def test_a_device_has_one_report_in_a_window(self, tmp_path: Path, restart: bool) -> None:
-        """A retry gets the reply of the first, another report is a conflict; in one commit, across commits, after a crash.
+        """A retry gets the reply of the first, another report is a conflict; in one commit, across
+        commits, after a crash.
 
-        Planted: the tag not written -> the conflict after the start is taken, fails. Planted: the tag written in a commit of its own
-        and that one lost -> tests/faults. Planted: the tags not kept in memory -> fails without a start.
+        Planted: the tag not written -> the conflict after the start is taken, fails. Planted: the
+        tag written in a commit of its own and that one lost -> tests/faults. Planted: the tags not
+        kept in memory -> fails without a start.
         """
         store, (first, second, third), (one, other) = self.adopted(tmp_path), reports(3), devices(2)
-        assert store.append([of(one, first), of(one, second), of(one, first)]) == [None, Kind.CONFLICT, None]
+        assert store.append([of(one, first), of(one, second), of(one, first)]) == [
+            None,
+            Kind.CONFLICT,
+            None,
+        ]
         if restart:
             store = self.adopted(tmp_path)
         assert store.append([of(one, second)]) == [Kind.CONFLICT]
-        assert store.append([of(one, first), of(other, third), of(one, third), of(other, second)]) == [None, None, None, Kind.CONFLICT]
+        assert store.append(
+            [of(one, first), of(other, third), of(one, third), of(other, second)]
+        ) == [None, None, None, Kind.CONFLICT]
         if restart:
             store = self.adopted(tmp_path)
-        assert store.append([of(one, second), of(other, first), of(other, third)]) == [Kind.CONFLICT, None, None]
+        assert store.append([of(one, second), of(other, first), of(other, third)]) == [
+            Kind.CONFLICT,
+            None,
+            None,
+        ]
         assert store.distinct(WindowId(TASK, 0)) == 2
         assert sorted(seal(store)[1]) == sorted([first, third])
 
     def test_a_device_is_admitted_in_every_window_anew(self, tmp_path: Path) -> None:
         store, sent, (one,) = self.adopted(tmp_path), reports(3), devices(1)
-        assert store.append([of(one, report, window) for window, report in enumerate(sent)]) == [None] * 3
+        assert (
+            store.append([of(one, report, window) for window, report in enumerate(sent)])
+            == [None] * 3
+        )
         assert [seal(store, window)[1] for window in range(3)] == [[report] for report in sent]
 
     @pytest.mark.parametrize("restart", [False, True])
     def test_a_report_that_finds_no_room_admits_nobody(self, tmp_path: Path, restart: bool) -> None:
-        """Room is there again in another process with a larger capacity: the same device, another report.
+        """Room is there again in another process with a larger capacity: the same device, another
+        report.
 
         Planted: the tag kept whatever became of the report -> fails.
         """
-        store, (first, second, third), (one, other) = self.adopted(tmp_path, Capacity(1, 0, 1)), reports(3), devices(2)
+        store, (first, second, third), (one, other) = (
+            self.adopted(tmp_path, Capacity(1, 0, 1)),
+            reports(3),
+            devices(2),
+        )
         assert store.append([of(one, first), of(other, second)]) == [None, Kind.OVERLOADED]
-        assert store.append([of(other, second), of(one, second)]) == [Kind.OVERLOADED, Kind.CONFLICT]
+        assert store.append([of(other, second), of(one, second)]) == [
+            Kind.OVERLOADED,
+            Kind.CONFLICT,
+        ]
         if restart:
             store = self.adopted(tmp_path)
         else:
@@ -295,24 +364,35 @@ class StoreSuite:
         assert sorted(seal(store)[1]) == sorted([first, third])
 
     def test_several_messages_of_one_device_are_one_admission(self, tmp_path: Path) -> None:
-        store, (one,) = self.adopted(tmp_path, Capacity(messages=3, distinct=0, rows=100)), devices(1)
+        store, (one,) = (
+            self.adopted(tmp_path, Capacity(messages=3, distinct=0, rows=100)),
+            devices(1),
+        )
         first, second = tuple(reports(3)), tuple(reports(2))
         window = WindowId(TASK, 0)
         assert store.append([Submission(window, first, one)]) == [None]
-        assert store.append([Submission(window, (*second, first[0]), one), Submission(window, first, one)]) == [Kind.CONFLICT, None]
+        assert store.append(
+            [Submission(window, (*second, first[0]), one), Submission(window, first, one)]
+        ) == [Kind.CONFLICT, None]
         assert sorted(seal(store)[1]) == sorted(first)
 
     def test_no_device_key_is_ever_on_disk(self, tmp_path: Path) -> None:
         """Planted: the tag table with the key beside the tag -> fails."""
         store, sent, who = self.adopted(tmp_path), reports(20), devices(20)
-        assert store.append([of(one, report) for one, report in zip(who, sent, strict=True)]) == [None] * 20
+        assert (
+            store.append([of(one, report) for one, report in zip(who, sent, strict=True)])
+            == [None] * 20
+        )
         remains = self.remains(tmp_path)
         assert not any(one in remains or one[:16] in remains for one in who)
 
-    # --- order ----------------------------------------------------------------------------------------------------
+    # --- order
+    # ----------------------------------------------------------------------------------------------
 
     def orders_for_two_arrivals(self, folder: Path, count: int) -> tuple[list[bytes], list[bytes]]:
-        """Delivered orders of the same reports under the same secret, which arrived in two orders and groupings."""
+        """Delivered orders of the same reports under the same secret, which arrived in two orders
+        and groupings.
+        """
         first, second = folder / "first", folder / "second"
         first.mkdir(parents=True)
         sent = reports(count)
@@ -332,7 +412,8 @@ class StoreSuite:
 
     @pytest.mark.timeout(1_800)
     def test_every_order_is_equally_likely(self, tmp_path: Path) -> None:
-        """Chi-square over the 4! orders of four reports, each window with its own secret; false alarm below 1e-5.
+        """Chi-square over the 4! orders of four reports, each window with its own secret; false
+        alarm below 1e-5.
 
         Planted: one secret for all windows of a store, or sorting by the sealed bytes, -> fails.
         """
@@ -343,12 +424,19 @@ class StoreSuite:
             store.append(submissions(sent, window))
             seen[tuple(sent.index(row) for row in seal(store, window)[1])] += 1
         expected = windows / 24
-        chi_square = sum((seen[order] - expected) ** 2 / expected for order in permutations(range(4)))
-        assert chi_square < 77.0  # 23 degrees of freedom: P(>= 77) < 1e-7 in the limit of many windows
+        chi_square = sum(
+            (seen[order] - expected) ** 2 / expected for order in permutations(range(4))
+        )
+        assert (
+            chi_square < 77.0
+        )  # 23 degrees of freedom: P(>= 77) < 1e-7 in the limit of many windows
 
-    # --- what is left ---------------------------------------------------------------------------------------------
+    # --- what is left
+    # ---------------------------------------------------------------------------------------------
 
-    def test_a_window_that_is_never_sealed_can_be_counted_and_destroyed(self, tmp_path: Path) -> None:
+    def test_a_window_that_is_never_sealed_can_be_counted_and_destroyed(
+        self, tmp_path: Path
+    ) -> None:
         """Planted: ``reports`` recorded only with ``sealed`` -> fails."""
         store, sent, one = self.adopted(tmp_path), reports(40), WindowId(TASK, 0)
         store.append(submissions(sent))
@@ -360,7 +448,12 @@ class StoreSuite:
         store.advance(one, WindowState.EXPIRED, WindowState.SHREDDED)
         record = self.adopted(tmp_path).record(one)
         assert record is not None
-        assert (record.state, record.outcome, record.reports, record.rows) == (WindowState.SHREDDED, WindowState.EXPIRED, 40, 0)
+        assert (record.state, record.outcome, record.reports, record.rows) == (
+            WindowState.SHREDDED,
+            WindowState.EXPIRED,
+            40,
+            0,
+        )
         remains = self.remains(tmp_path)
         assert not any(report[:16] in remains for report in sent)
 

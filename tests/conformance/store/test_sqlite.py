@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import Kind, ShoalError
-from shoal.shuffler import inbox, sorting
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.sqlite_store import SqliteStore
+from shoal.shuffler.stores.sqlite import inbox, sorting
+from shoal.shuffler.stores.sqlite.store import SqliteStore
 from tests.conformance.store.suite import TASK, StoreSuite, devices, of, reports, seal, submissions
 
 
@@ -34,10 +34,14 @@ class TestSqliteStore(StoreSuite):
     def remains(self, folder: Path) -> bytes:
         return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
 
-    def test_the_order_test_catches_a_store_that_is_read_in_insertion_order(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_order_test_catches_a_store_that_is_read_in_insertion_order(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The planted defect of ``test_delivered_order_does_not_depend_on_arrival_order``, kept."""
 
-        def by_insertion(path: Path, spill: Path, row_size: int, tally: inbox.Tally) -> Iterator[bytes]:
+        def by_insertion(
+            path: Path, spill: Path, row_size: int, tally: inbox.Tally
+        ) -> Iterator[bytes]:
             seen: set[bytes] = set()
             connection = sqlite3.connect(path)
             for (sealed,) in connection.execute("SELECT sealed FROM inbox ORDER BY rowid"):
@@ -52,8 +56,9 @@ class TestSqliteStore(StoreSuite):
         assert one != other
 
     def test_no_file_of_a_sealed_window_shows_arrival(self, tmp_path: Path) -> None:
-        """After SEALED only state.db and the batch are left (no inbox, no log of it), without keys, secret or row numbers. Also where
-        somebody else has the inbox open, so that SQLite leaves its log.
+        """After SEALED only state.db and the batch are left (no inbox, no log of it), without keys,
+        secret or row numbers. Also where somebody else has the inbox open, so that SQLite leaves
+        its log.
 
         Planted: leaving the -wal file, or writing keys into the batch -> fails.
         """
@@ -63,20 +68,32 @@ class TestSqliteStore(StoreSuite):
             store.append(submissions([report]))
         box = store._inbox(WindowId(TASK, 0))
         keys, secret = [box.key(report) for report in sent], box._secret
-        assert all(key in self.remains(tmp_path) for key in [*keys, secret])  # the scan finds what it looks for
+        assert all(
+            key in self.remains(tmp_path) for key in [*keys, secret]
+        )  # the scan finds what it looks for
         with closing(sqlite3.connect(tmp_path / f"inbox-{TASK.hex}-0.db")) as other:
             assert other.execute("SELECT count(*) FROM inbox").fetchone() == (50,)
             seal(store)
         remains = self.remains(tmp_path)
         assert not any(key in remains or key[:8] in remains for key in [*keys, secret])
         batch = f"batch-{TASK.hex}-0.rows"
-        assert {path.name for path in tmp_path.iterdir()} <= {"acknowledged", "state.db", "state.db-wal", "state.db-shm", batch}
+        assert {path.name for path in tmp_path.iterdir()} <= {
+            "acknowledged",
+            "state.db",
+            "state.db-wal",
+            "state.db-shm",
+            batch,
+        }
         data = store.read_rows(WindowId(TASK, 0), 0, 50)
         assert (tmp_path / batch).read_bytes().startswith(data)
-        assert [data[at : at + 60] for at in range(0, len(data), 60)] == sorted(sent, key=lambda report: keys[sent.index(report)])
+        assert [data[at : at + 60] for at in range(0, len(data), 60)] == sorted(
+            sent, key=lambda report: keys[sent.index(report)]
+        )
 
     def test_the_log_goes_with_its_file_even_while_somebody_reads_it(self, tmp_path: Path) -> None:
-        """An open reader keeps SQLite from removing its log. Planted: unlinking the .db alone -> fails."""
+        """An open reader keeps SQLite from removing its log. Planted: unlinking the .db alone ->
+        fails.
+        """
         store, sent = self.sqlite(tmp_path), reports(50)
         store.append(submissions(sent))
         with closing(sqlite3.connect(tmp_path / f"inbox-{TASK.hex}-0.db")) as reader:
@@ -87,14 +104,18 @@ class TestSqliteStore(StoreSuite):
             assert not list(tmp_path.glob("inbox-*"))
 
     def test_rows_of_one_commit_are_sorted_by_key(self, tmp_path: Path) -> None:
-        """Within a commit even an open window's file shows no order. Planted: no sort in ``Inbox.append`` -> fails."""
+        """Within a commit even an open window's file shows no order. Planted: no sort in
+        ``Inbox.append`` -> fails.
+        """
         store, sent = self.sqlite(tmp_path), reports(30)
         store.append(submissions(sent))
         box = store._inbox(WindowId(TASK, 0))
         found = [key for (key,) in box._connection.execute("SELECT key FROM inbox ORDER BY rowid")]
         assert found == sorted(box.key(report) for report in sent)
 
-    def test_a_sort_that_does_not_fit_memory_spills_into_the_data_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_sort_that_does_not_fit_memory_spills_into_the_data_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Planted: temporary files without the folder -> they are in /tmp, fails."""
         store = self.sqlite(tmp_path)
         monkeypatch.setattr(sorting, "RUN_BYTES", 1 << 18)
@@ -105,34 +126,50 @@ class TestSqliteStore(StoreSuite):
         next(rows)
         spilled = [name for name in _opened() - before if "/inbox-" not in name]
         assert len(spilled) == 1  # whatever the number of runs
-        assert all(name.startswith(str(tmp_path)) and name.endswith("(deleted)") for name in spilled)
+        assert all(
+            name.startswith(str(tmp_path)) and name.endswith("(deleted)") for name in spilled
+        )
         rows.close()  # type: ignore[attr-defined]  # a generator
 
-    # --- admitted devices -------------------------------------------------------------------------------------------
+    # --- admitted devices
+    # -------------------------------------------------------------------------------------------
 
     def test_tags_are_keyed_by_the_window_and_go_with_it(self, tmp_path: Path) -> None:
-        """A list of all devices finds nobody without the secret of the window; and after sealing neither is left.
+        """A list of all devices finds nobody without the secret of the window; and after sealing
+        neither is left.
 
-        Planted: SHA-256 of the key as the tag, or an HMAC under a key of the program's -> fails. Planted: tags in state.db -> fails.
+        Planted: SHA-256 of the key as the tag, or an HMAC under a key of the program's -> fails.
+        Planted: tags in state.db -> fails.
         """
         store, who = self.sqlite(tmp_path), devices(3)
         for window in (0, 1):
-            store.append([of(one, report, window) for one, report in zip(who, reports(3), strict=True)])
+            store.append(
+                [of(one, report, window) for one, report in zip(who, reports(3), strict=True)]
+            )
         boxes = [store._inbox(WindowId(TASK, window)) for window in (0, 1)]
         tags = [[box.tag(one) for one in who] for box in boxes]
         assert not set(tags[0]) & set(tags[1])
         for box, expected in zip(boxes, tags, strict=True):
-            assert [tag[:16] for (tag,) in box._connection.execute("SELECT tag FROM admitted")] == sorted(expected)
-            assert expected == [hmac.digest(box._secret, b"shoal/v1/admitted\x00" + one, "sha256")[:16] for one in who]
+            assert [
+                tag[:16] for (tag,) in box._connection.execute("SELECT tag FROM admitted")
+            ] == sorted(expected)
+            assert expected == [
+                hmac.digest(box._secret, b"shoal/v1/admitted\x00" + one, "sha256")[:16]
+                for one in who
+            ]
         secret = boxes[0]._secret
-        assert all(tag in self.remains(tmp_path) for tag in tags[0])  # the scan finds what it looks for
+        assert all(
+            tag in self.remains(tmp_path) for tag in tags[0]
+        )  # the scan finds what it looks for
         seal(store)
         remains = self.remains(tmp_path)
         assert not any(tag in remains or tag[:8] in remains for tag in [*tags[0], secret])
         assert all(tag in remains for tag in tags[1])
 
     def test_tags_are_kept_in_their_own_order(self, tmp_path: Path) -> None:
-        """No row number of the table pairs a device with a row of the inbox. Planted: a table with row numbers -> fails."""
+        """No row number of the table pairs a device with a row of the inbox. Planted: a table with
+        row numbers -> fails.
+        """
         store, who = self.sqlite(tmp_path), devices(30)
         for one, report in zip(who, reports(30), strict=True):
             store.append([of(one, report)])
@@ -144,7 +181,9 @@ class TestSqliteStore(StoreSuite):
         assert len(found) == 30
 
     def test_an_inbox_of_the_version_before_goes_on(self, tmp_path: Path) -> None:
-        """A window that was open when the program was replaced. Planted: the table made in inbox_0001.sql -> fails."""
+        """A window that was open when the program was replaced. Planted: the table made in
+        inbox_001.sql -> fails.
+        """
         store, sent = self.sqlite(tmp_path), reports(3)
         store.append(submissions(sent[:2]))
         store.close()
@@ -158,7 +197,8 @@ class TestSqliteStore(StoreSuite):
         with closing(sqlite3.connect(path)) as connection:
             assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
-    # --- folders that do not hold together --------------------------------------------------------------------------
+    # --- folders that do not hold together
+    # --------------------------------------------------------------------------
 
     def test_a_state_file_of_a_newer_version_refuses_to_start(self, tmp_path: Path) -> None:
         self.adopted(tmp_path).close()
@@ -178,11 +218,15 @@ class TestSqliteStore(StoreSuite):
         self.open(tmp_path)
         assert not any(path.exists() for path in left)
 
-    # --- a full disk ------------------------------------------------------------------------------------------------
+    # --- a full disk
+    # ----------------------------------------------------------------------------------------------
 
-    def test_a_full_disk_refuses_without_losing_and_recovers_by_itself(self, tmp_path: Path) -> None:
-        """SQLite's own "database or disk is full". Planted: acknowledging before the commit -> the refused are missing, fails. Planted:
-        keys remembered before the commit -> the second try is acknowledged, fails.
+    def test_a_full_disk_refuses_without_losing_and_recovers_by_itself(
+        self, tmp_path: Path
+    ) -> None:
+        """SQLite's own "database or disk is full". Planted: acknowledging before the commit -> the
+        refused are missing, fails. Planted: keys remembered before the commit -> the second try is
+        acknowledged, fails.
         """
         store = self.sqlite(tmp_path)
         kept = reports(200)
@@ -192,15 +236,20 @@ class TestSqliteStore(StoreSuite):
         connection.execute(f"PRAGMA max_page_count = {pages + 1}")
         refused = reports(1_000)
         assert store.append(submissions(refused)) == [Kind.OVERLOADED] * 1_000
-        assert store.append(submissions([*refused, *kept[:3]])) == [Kind.OVERLOADED] * 1_000 + [None] * 3  # a repeat needs no room
+        assert (
+            store.append(submissions([*refused, *kept[:3]]))
+            == [Kind.OVERLOADED] * 1_000 + [None] * 3
+        )  # a repeat needs no room
         connection.execute("PRAGMA max_page_count = 1073741823")
         assert store.append(submissions(refused)) == [None] * 1_000
         assert sorted(seal(store)[1]) == sorted([*kept, *refused])
 
     def test_a_full_disk_admits_nobody(self, tmp_path: Path) -> None:
-        """Who was refused for want of space may come with any report; and a second report in the refused commit is no conflict.
+        """Who was refused for want of space may come with any report; and a second report in the
+        refused commit is no conflict.
 
-        Planted: the tags remembered before the commit -> CONFLICT at the end, fails. Planted: CONFLICT left as it is -> fails.
+        Planted: the tags remembered before the commit -> CONFLICT at the end, fails. Planted:
+        CONFLICT left as it is -> fails.
         """
         store, sent, who = self.sqlite(tmp_path), reports(600), devices(300)
         one, first = devices(1)[0], reports(1)[0]
@@ -242,4 +291,8 @@ class TestSqliteStore(StoreSuite):
 def _opened() -> set[str]:
     """Files that this process has open."""
     here = "/proc/self/fd"
-    return {os.readlink(f"{here}/{number}") for number in os.listdir(here) if os.path.lexists(f"{here}/{number}")}
+    return {
+        os.readlink(f"{here}/{number}")
+        for number in os.listdir(here)
+        if os.path.lexists(f"{here}/{number}")
+    }

@@ -1,6 +1,8 @@
-"""What every transport promises: the frame arrives as it is, the reply comes back as it is, and failures are typed.
+"""What every transport promises: the frame arrives as it is, the reply comes back as it is, and
+failures are typed.
 
-A new transport is one more fixture parameter: a way to start a far end, and the transport that reaches it.
+A new transport is one more fixture parameter: a way to start a far end, and the transport that
+reaches it.
 """
 
 from __future__ import annotations
@@ -13,16 +15,16 @@ import grpc
 import pytest
 
 from shoal.clients.core import Action, State, Verdict, judge, prepare
-from shoal.clients.grpc_transport import GrpcTransport
-from shoal.clients.mqtt_transport import MqttTransport
-from shoal.clients.transport import BatchTransport, Undated
+from shoal.clients.transports.grpc_transport import GrpcTransport
+from shoal.clients.transports.mqtt_transport import MqttTransport
+from shoal.clients.transports.transport import BatchTransport, Undated
 from shoal.crypto.envelope import verify_receipt
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
-from tests.bridge import Bridge, honest
-from tests.broker import Broker, kinds
-from tests.clients_world import CA, TLS, DirectTransport, FarEnd, World, make_world
 from tests.unit.clients.test_core import assignment_of
+from tests.worlds.bridge import Bridge, honest
+from tests.worlds.broker import Broker, kinds
+from tests.worlds.clients import CA, TLS, DirectTransport, FarEnd, World, make_world
 
 Open = Callable[[FarEnd], Awaitable[BatchTransport]]
 
@@ -32,9 +34,13 @@ def world() -> World:
     return make_world()
 
 
-@pytest.fixture(scope="module", params=["direct", "grpc", *(f"mqtt over {kind}" for kind in kinds())])
+@pytest.fixture(
+    scope="module", params=["direct", "grpc", *(f"mqtt over {kind}" for kind in kinds())]
+)
 def way(request: pytest.FixtureRequest) -> Iterator[str | Broker]:
-    """How frames travel: by name, or the broker that carries them. A broker serves all tests: each has a shuffler of its own."""
+    """How frames travel: by name, or the broker that carries them. A broker serves all tests: each
+    has a shuffler of its own.
+    """
     if not request.param.startswith("mqtt"):
         yield request.param
         return
@@ -75,11 +81,16 @@ async def test_a_frame_and_its_receipt_arrive_as_they_are(connect: Open, world: 
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.INTERNAL])
-async def test_a_refusal_keeps_its_kind_and_words(connect: Open, world: World, kind: Kind, way: str | Broker) -> None:
-    """Every kind crosses, and its words where nobody in between may read them. Planted: lose the trailing metadata -> kinds that share a
-    status get mixed up. Planted for MQTT: a status that is not tried -> no reply verifies; a plain error -> this fails.
+async def test_a_refusal_keeps_its_kind_and_words(
+    connect: Open, world: World, kind: Kind, way: str | Broker
+) -> None:
+    """Every kind crosses, and its words where nobody in between may read them. Planted: lose the
+    trailing metadata -> kinds that share a status get mixed up. Planted for MQTT: a status that is
+    not tried -> no reply verifies; a plain error -> this fails.
     """
-    transport = await connect(FarEnd([world.hop], lambda _n, _f: ShoalError(kind, f"because {kind.name}")))
+    transport = await connect(
+        FarEnd([world.hop], lambda _n, _f: ShoalError(kind, f"because {kind.name}"))
+    )
     one = prepare(assignment_of(world), 0, 1)
     with pytest.raises(ShoalError) as caught:
         await transport.submit(one.frame, one.ack_key, 10.0)
@@ -93,10 +104,14 @@ async def test_a_refusal_keeps_its_kind_and_words(connect: Open, world: World, k
 
 async def test_a_batch_gets_one_receipt_per_frame_in_order(connect: Open, world: World) -> None:
     """One refused frame does not fail the others."""
-    far = FarEnd([world.hop], lambda n, _f: ShoalError(Kind.WINDOW_FULL, "full") if n % 3 == 1 else None)
+    far = FarEnd(
+        [world.hop], lambda n, _f: ShoalError(Kind.WINDOW_FULL, "full") if n % 3 == 1 else None
+    )
     transport = await connect(far)
     many = [prepare(assignment_of(world), 0, value) for value in range(7)]
-    receipts = await transport.submit_batch([one.frame for one in many], [one.ack_key for one in many], 10.0)
+    receipts = await transport.submit_batch(
+        [one.frame for one in many], [one.ack_key for one in many], 10.0
+    )
     assert far.frames == [one.frame for one in many]
     for index, (one, receipt) in enumerate(zip(many, receipts, strict=True)):
         assert receipt.status == (Kind.WINDOW_FULL.value if index % 3 == 1 else 0)
@@ -123,8 +138,12 @@ async def test_closing_twice_is_fine_and_then_nothing_is_sent(connect: Open, wor
     assert far.frames == []
 
 
-async def test_closing_ends_a_call_under_way_and_a_cancelled_caller_stays_cancelled(world: World) -> None:
-    """Planted: pass gRPC's own cancellation on -> a background sender would end silently when a channel closes."""
+async def test_closing_ends_a_call_under_way_and_a_cancelled_caller_stays_cancelled(
+    world: World,
+) -> None:
+    """Planted: pass gRPC's own cancellation on -> a background sender would end silently when a
+    channel closes.
+    """
     arrived, never = asyncio.Event(), asyncio.Event()
 
     async def slow(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
@@ -132,10 +151,14 @@ async def test_closing_ends_a_call_under_way_and_a_cancelled_caller_stays_cancel
         await never.wait()
         return b""
 
-    handler = grpc.method_handlers_generic_handler("shoal.v1.Ingress", {"Submit": grpc.unary_unary_rpc_method_handler(slow)})
+    handler = grpc.method_handlers_generic_handler(
+        "shoal.v1.Ingress", {"Submit": grpc.unary_unary_rpc_method_handler(slow)}
+    )
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((handler,))
-    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(TLS.key, TLS.certificate)]))
+    port = server.add_secure_port(
+        "127.0.0.1:0", grpc.ssl_server_credentials([(TLS.key, TLS.certificate)])
+    )
     await server.start()
     transport = GrpcTransport(f"localhost:{port}", CA, private_pool=True)
     try:
@@ -157,7 +180,8 @@ async def test_closing_ends_a_call_under_way_and_a_cancelled_caller_stays_cancel
         await server.stop(0.0)
 
 
-# --- gRPC ---------------------------------------------------------------------------------------------------------------
+# --- gRPC
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_nobody_there_is_unavailable(world: World) -> None:
@@ -172,7 +196,9 @@ async def test_nobody_there_is_unavailable(world: World) -> None:
     async with far.serving(port):  # the same transport, once the shuffler is there
         one = prepare(assignment_of(world), 0, 1)
         await transport._channel.grpc.channel_ready()
-        verify_receipt(one.ack_key, 0, one.frame, await transport.submit(one.frame, one.ack_key, 5.0))
+        verify_receipt(
+            one.ack_key, 0, one.frame, await transport.submit(one.frame, one.ack_key, 5.0)
+        )
         assert far.frames == [one.frame]
         await transport.close()
 
@@ -183,7 +209,9 @@ async def test_a_server_with_another_authority_is_not_spoken_to(world: World) ->
 
     far = FarEnd([world.hop])
     async with far.serving():
-        transport = GrpcTransport(f"localhost:{far.port}", make_authority("stranger").cert_pem, private_pool=True)
+        transport = GrpcTransport(
+            f"localhost:{far.port}", make_authority("stranger").cert_pem, private_pool=True
+        )
         with pytest.raises(ShoalError) as caught:
             await transport.submit(bytes(512), bytes(32), 5.0)
         assert caught.value.kind is Kind.UNAVAILABLE
@@ -192,20 +220,27 @@ async def test_a_server_with_another_authority_is_not_spoken_to(world: World) ->
 
 
 @pytest.mark.parametrize("status", list(grpc.StatusCode)[1:])
-async def test_somebody_in_between_cannot_end_a_report(world: World, status: grpc.StatusCode) -> None:
+async def test_somebody_in_between_cannot_end_a_report(
+    world: World, status: grpc.StatusCode
+) -> None:
     """A proxy's 403 or 404, or gRPC's own refusal, carries no kind: the report stays, in doubt.
 
-    Planted: take the status at its word -> final kinds, and kinds that promise that nothing was stored.
+    Planted: take the status at its word -> final kinds, and kinds that promise that nothing was
+    stored.
     """
 
     async def refuse(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         await context.abort(status, "proxy says no")
         return b""
 
-    handler = grpc.method_handlers_generic_handler("shoal.v1.Ingress", {"Submit": grpc.unary_unary_rpc_method_handler(refuse)})
+    handler = grpc.method_handlers_generic_handler(
+        "shoal.v1.Ingress", {"Submit": grpc.unary_unary_rpc_method_handler(refuse)}
+    )
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((handler,))
-    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(TLS.key, TLS.certificate)]))
+    port = server.add_secure_port(
+        "127.0.0.1:0", grpc.ssl_server_credentials([(TLS.key, TLS.certificate)])
+    )
     await server.start()
     transport = GrpcTransport(f"localhost:{port}", CA, private_pool=True)
     try:
@@ -228,11 +263,16 @@ async def test_a_garbled_reply_does_not_end_a_report(world: World) -> None:
     )
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((handler,))
-    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(TLS.key, TLS.certificate)]))
+    port = server.add_secure_port(
+        "127.0.0.1:0", grpc.ssl_server_credentials([(TLS.key, TLS.certificate)])
+    )
     await server.start()
     transport = GrpcTransport(f"localhost:{port}", CA, private_pool=True)
     try:
-        for sending in (transport.submit(bytes(512), bytes(32), 5.0), transport.submit_batch([bytes(512)], [bytes(32)], 5.0)):
+        for sending in (
+            transport.submit(bytes(512), bytes(32), 5.0),
+            transport.submit_batch([bytes(512)], [bytes(32)], 5.0),
+        ):
             with pytest.raises(ShoalError) as caught:
                 await sending
             assert caught.value.kind is Kind.INTERNAL
@@ -242,7 +282,11 @@ async def test_a_garbled_reply_does_not_end_a_report(world: World) -> None:
 
 
 def test_without_tls_only_loopback(world: World) -> None:
-    for address, insecure in (("192.0.2.1:7443", True), ("192.0.2.1:7443", False), ("nowhere", False)):
+    for address, insecure in (
+        ("192.0.2.1:7443", True),
+        ("192.0.2.1:7443", False),
+        ("nowhere", False),
+    ):
         with pytest.raises(ShoalError) as caught:
             GrpcTransport(address, b"", insecure=insecure)
         assert caught.value.kind is Kind.CONFIG

@@ -11,7 +11,9 @@ _WEIGHT = 1 << 60
 
 
 def kary(k: int, epsilon0: float) -> KaryLaw:
-    """k-ary randomized response with a ratio within 1e-16 of e^epsilon0 (up to epsilon0 = 50 and beyond)."""
+    """k-ary randomized response with a ratio within 1e-16 of e^epsilon0 (up to epsilon0 = 50 and
+    beyond).
+    """
     return KaryLaw(k, same=int(Fraction(math.exp(epsilon0)) * _WEIGHT), other=_WEIGHT)
 
 

@@ -1,4 +1,6 @@
-"""The noise of sums, computed another way than the accountant does: whole probability tables, and divergences of them."""
+"""The noise of sums, computed another way than the accountant does: whole probability tables, and
+divergences of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ Table = NDArray[np.float64]
 
 
 def skellam_log_pmf(variance: float, reach: int) -> Table:
-    """float64[2 reach + 1]: ln P(x) for x = -reach .. reach, by the downward recurrence of Bessel functions."""
+    """float64[2 reach + 1]: ln P(x) for x = -reach .. reach, by the downward recurrence of Bessel
+    functions.
+    """
     ratio, logs = 0.0, np.empty(reach)
     for x in range(reach + 200, -1, -1):
         ratio = 1.0 / (2.0 * (x + 1) / variance + ratio)  # I(x + 1) / I(x)
@@ -34,7 +38,9 @@ def skellam_renyi(alpha: int, variance: float, shift: int) -> float:
 
 
 def polya_pmf(scale: int, r: float, reach: int) -> Table:
-    """float64[2 reach + 1]: P(x) of the difference of two negative binomials of exponent r, by its series, for x = -reach .. reach."""
+    """float64[2 reach + 1]: P(x) of the difference of two negative binomials of exponent r, by its
+    series, for x = -reach .. reach.
+    """
     p = mpmath.exp(-mpmath.mpf(65536) / scale)
     right = []
     for x in range(reach + 1):
@@ -44,9 +50,16 @@ def polya_pmf(scale: int, r: float, reach: int) -> Table:
 
 
 def divergence(ours: Table, shift: tuple[int, ...], epsilon: float) -> float:
-    """sum of (P(x - shift) - e^epsilon P(x))_+ over a table P of as many dimensions as ``shift``; what lies outside is left out."""
+    """sum of (P(x - shift) - e^epsilon P(x))_+ over a table P of as many dimensions as ``shift``;
+    what lies outside is left out.
+    """
     moved, still = (
-        ours[tuple(slice(max(0, -s if away else s), ours.shape[i] + min(0, -s if away else s)) for i, s in enumerate(shift))]
+        ours[
+            tuple(
+                slice(max(0, -s if away else s), ours.shape[i] + min(0, -s if away else s))
+                for i, s in enumerate(shift)
+            )
+        ]
         for away in (True, False)
     )
     return float(np.maximum(moved - math.exp(epsilon) * still, 0.0).sum())

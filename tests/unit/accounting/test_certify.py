@@ -11,14 +11,21 @@ from itertools import pairwise
 import pytest
 
 from shoal.accounting import certify, routes
-from shoal.accounting.accountant import certify_approximate, compare, lower_bound, simplest, upper_bound, upper_curve
-from shoal.accounting.approximate import local_epsilon
+from shoal.accounting.accountant import (
+    certify_approximate,
+    compare,
+    lower_bound,
+    simplest,
+    upper_bound,
+    upper_curve,
+)
+from shoal.accounting.bounds.approximate import local_epsilon
 from shoal.accounting.certificate import Certificate
-from shoal.accounting.curve import DEFAULT_EFFORT, LARGEST_N
+from shoal.accounting.numerics.curve import DEFAULT_EFFORT, LARGEST_N
 from shoal.accounting.routes import Curves
 from shoal.approximate import ApproximateLaw, GaussianLaw
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms.laws import oue
+from shoal.mechanisms.parts.laws import oue
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 from tests.sizes import size
 from tests.unit.accounting.laws import kary, pure
@@ -31,13 +38,25 @@ LAWS: list[LocalPrivacy] = [
     FiniteLaw(((5, 3, 2), (1, 3, 6))),
     oue(Fraction(20)),
 ]
-KEYS = ["epsilon_upper", "epsilon_lower", "epsilon0", "delta", "n", "honest_fraction", "relation", "method", "assumptions"]
+KEYS = [
+    "epsilon_upper",
+    "epsilon_lower",
+    "epsilon0",
+    "delta",
+    "n",
+    "honest_fraction",
+    "relation",
+    "method",
+    "assumptions",
+]
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_json_has_the_stable_keys(law: LocalPrivacy) -> None:
     """Planted: one key renamed -> this fails."""
-    value = json.loads(json.dumps(certify(law, 1000, 1e-6, honest_fraction=Fraction(9, 10)).to_json()))
+    value = json.loads(
+        json.dumps(certify(law, 1000, 1e-6, honest_fraction=Fraction(9, 10)).to_json())
+    )
     assert list(value) == KEYS
     assert value["relation"] == "replace-one"
     assert value["honest_fraction"] == 0.9
@@ -47,26 +66,43 @@ def test_json_has_the_stable_keys(law: LocalPrivacy) -> None:
 
 @pytest.mark.parametrize("law", LAWS)
 def test_one_honest_report_is_alone(law: LocalPrivacy) -> None:
-    """n = 1, or one honest among many: epsilon0, never 0. Planted: an empty sum taken for delta = 0 -> this fails."""
-    for n, share in [(1, Fraction(1)), (10, Fraction(1, 10)), (10, Fraction(19, 100)), (1000, Fraction(1, 2000))]:
+    """n = 1, or one honest among many: epsilon0, never 0. Planted: an empty sum taken for delta = 0
+    -> this fails.
+    """
+    for n, share in [
+        (1, Fraction(1)),
+        (10, Fraction(1, 10)),
+        (10, Fraction(19, 100)),
+        (1000, Fraction(1, 2000)),
+    ]:
         found = certify(law, n, 1e-6, honest_fraction=share)
         assert found.n_honest <= 1
         assert found.epsilon_upper == found.epsilon0 == epsilon0_upper(law)
         assert found.method == "local"
-        # One report is known exactly: (E - e) / (E + 1) = delta for two answers, and larger where there are more outputs.
+        # One report is known exactly: (E - e) / (E + 1) = delta for two answers, and larger where
+        # there are more outputs.
         assert 0.999 * found.epsilon0 < found.epsilon_lower <= found.epsilon0
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_small_batches_are_not_free(law: LocalPrivacy) -> None:
-    """Small n, where published code returned 1e-6: the bound is close to epsilon0 there. Planted: see above."""
+    """Small n, where published code returned 1e-6: the bound is close to epsilon0 there. Planted:
+    see above.
+    """
     for n in (2, 3, 10, 50):
         assert certify(law, n, 1e-9).epsilon_upper > 0.5 * epsilon0_upper(law) / n**0.5
 
 
 def test_never_above_epsilon0() -> None:
-    """Near epsilon0, where an error upward would show. Planted: a bound 1 % larger, unclipped -> construction fails here."""
-    cases: list[tuple[LocalPrivacy, int]] = [(kary(2, 9.0), 10), (pure(6.0), 1000), (kary(1000, 12.0), 50), (pure(50.0), 10**6)]
+    """Near epsilon0, where an error upward would show. Planted: a bound 1 % larger, unclipped ->
+    construction fails here.
+    """
+    cases: list[tuple[LocalPrivacy, int]] = [
+        (kary(2, 9.0), 10),
+        (pure(6.0), 1000),
+        (kary(1000, 12.0), 50),
+        (pure(50.0), 10**6),
+    ]
     for law, n in [*cases, (kary(70_000, 50.0), 10**6)]:
         found = certify(law, n, 1e-8)
         assert 0.0 < found.epsilon_lower <= found.epsilon_upper <= found.epsilon0
@@ -74,13 +110,24 @@ def test_never_above_epsilon0() -> None:
 
 @pytest.mark.parametrize("law", LAWS)
 def test_monotone(law: LocalPrivacy) -> None:
-    """More reports, a larger delta, more honesty: never a larger epsilon. Planted: c and n - c exchanged -> this fails."""
-    counts = [1, 2, 3, 5, 31, 32, 1000, 1001, 300_000] if size(1, 2) == 1 else [*range(1, 40), 100, 1000, 1001, 10_000, 300_000]
+    """More reports, a larger delta, more honesty: never a larger epsilon. Planted: c and n - c
+    exchanged -> this fails.
+    """
+    counts = (
+        [1, 2, 3, 5, 31, 32, 1000, 1001, 300_000]
+        if size(1, 2) == 1
+        else [*range(1, 40), 100, 1000, 1001, 10_000, 300_000]
+    )
     by_n = [certify(law, n, 1e-6).epsilon_upper for n in counts]
     assert all(a >= b for a, b in pairwise(by_n))
-    by_delta = [certify(law, 1000, delta).epsilon_upper for delta in [1e-90, 1e-12, 1e-6, 1.1e-6, 1e-2, 0.5]]
+    by_delta = [
+        certify(law, 1000, delta).epsilon_upper for delta in [1e-90, 1e-12, 1e-6, 1.1e-6, 1e-2, 0.5]
+    ]
     assert all(a >= b for a, b in pairwise(by_delta))
-    by_share = [certify(law, 1000, 1e-6, honest_fraction=Fraction(i, 10)).epsilon_upper for i in range(1, 11, size(3, 1))]
+    by_share = [
+        certify(law, 1000, 1e-6, honest_fraction=Fraction(i, 10)).epsilon_upper
+        for i in range(1, 11, size(3, 1))
+    ]
     assert all(a >= b for a, b in pairwise(by_share))
 
 
@@ -88,29 +135,47 @@ def test_monotone(law: LocalPrivacy) -> None:
 def test_monotone_in_epsilon0(k: int) -> None:
     """k = 0 stands for an unknown randomizer."""
     for n in (100, 3000):
-        laws = [pure(e) if k == 0 else kary(k, e) for e in [1e-9, 1e-3, 0.1, 0.11, 0.5, 1.0, 2.0, 2.001, 4.0, 6.0, 8.0]]
+        laws = [
+            pure(e) if k == 0 else kary(k, e)
+            for e in [1e-9, 1e-3, 0.1, 0.11, 0.5, 1.0, 2.0, 2.001, 4.0, 6.0, 8.0]
+        ]
         values = [certify(law, n, 1e-8).epsilon_upper for law in laws]
         assert all(a <= b for a, b in pairwise(values))
 
 
 def test_honest_fraction_is_exact_and_rounds_down() -> None:
-    """The float 0.7 is below seven tenths, so 6 of 10. Planted: int(0.7 * 10) or round() -> this fails."""
+    """The float 0.7 is below seven tenths, so 6 of 10. Planted: int(0.7 * 10) or round() -> this
+    fails.
+    """
     law = kary(2, 1.0)
     assert certify(law, 10, 1e-3, honest_fraction=0.7).n_honest == 6
     assert certify(law, 10, 1e-3, honest_fraction=Fraction(7, 10)).n_honest == 7
-    assert certify(law, 1000, 1e-6, honest_fraction=Fraction(1, 2)).epsilon_upper == certify(law, 500, 1e-6).epsilon_upper
+    assert (
+        certify(law, 1000, 1e-6, honest_fraction=Fraction(1, 2)).epsilon_upper
+        == certify(law, 500, 1e-6).epsilon_upper
+    )
     assert certify(law, 3, 1e-3, honest_fraction=Fraction(2, 3)).n_honest == 2
-    assert certify(law, 10, 1e-3, honest_fraction=0.7).epsilon_upper == certify(law, 6, 1e-3).epsilon_upper
-    assert certify(law, 10, 1e-3, honest_fraction=Fraction(7, 10)).epsilon_upper == certify(law, 7, 1e-3).epsilon_upper
+    assert (
+        certify(law, 10, 1e-3, honest_fraction=0.7).epsilon_upper
+        == certify(law, 6, 1e-3).epsilon_upper
+    )
+    assert (
+        certify(law, 10, 1e-3, honest_fraction=Fraction(7, 10)).epsilon_upper
+        == certify(law, 7, 1e-3).epsilon_upper
+    )
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_comparison_contains_the_certificate(law: LocalPrivacy) -> None:
-    """The certificate is the smallest route that applies; the others say why not. Planted: the largest taken -> this fails."""
+    """The certificate is the smallest route that applies; the others say why not. Planted: the
+    largest taken -> this fails.
+    """
     found = certify(law, 1000, 1e-6, honest_fraction=Fraction(9, 10))
     values = compare(law, 1000, 1e-6, honest_fraction=Fraction(9, 10))
     assert [value.method for value in values] == list(routes.METHODS)
-    assert min(value.epsilon for value in values if value.epsilon is not None) == pytest.approx(found.epsilon_upper, rel=1e-6)
+    assert min(value.epsilon for value in values if value.epsilon is not None) == pytest.approx(
+        found.epsilon_upper, rel=1e-6
+    )
     assert {value.method for value in values if value.applies} >= {found.method, "local", "clones"}
     assert all((value.epsilon is not None) is value.applies and value.why for value in values)
     alone = compare(law, 1, 1e-6)
@@ -120,7 +185,8 @@ def test_comparison_contains_the_certificate(law: LocalPrivacy) -> None:
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("n", [1, 2, 300])
 def test_upper_curve_is_a_curve(law: LocalPrivacy, n: int) -> None:
-    """At the certified epsilon it is at most delta; it never rises, is at most the local curve, and 0 from epsilon0 on.
+    """At the certified epsilon it is at most delta; it never rises, is at most the local curve, and
+    0 from epsilon0 on.
 
     Planted: the local curve left out -> fails at n = 1.
     """
@@ -139,13 +205,17 @@ def test_no_privacy_spent_is_zero() -> None:
 
 
 def test_a_kary_table_is_recognised() -> None:
-    """Planted: ``simplest`` comparing one row only -> the second table is taken for k-ary, this fails."""
+    """Planted: ``simplest`` comparing one row only -> the second table is taken for k-ary, this
+    fails.
+    """
     assert simplest(FiniteLaw(((5, 1, 1), (1, 5, 1), (1, 1, 5)))) == KaryLaw(3, 5, 1)
     other = FiniteLaw(((5, 1, 1), (1, 5, 1), (1, 2, 4)))
     assert simplest(other) is other
     reverse = FiniteLaw(((1, 5), (5, 1)))
     assert simplest(reverse) is reverse
-    assert certify(reverse, 100, 1e-6).epsilon_upper == pytest.approx(certify(KaryLaw(2, 5, 1), 100, 1e-6).epsilon_upper, rel=1e-8)
+    assert certify(reverse, 100, 1e-6).epsilon_upper == pytest.approx(
+        certify(KaryLaw(2, 5, 1), 100, 1e-6).epsilon_upper, rel=1e-8
+    )
 
 
 def test_methods_are_named() -> None:
@@ -155,14 +225,17 @@ def test_methods_are_named() -> None:
     assert certify(kary(2, 1.0), 1000, 1e-6).method == "exact"
     assert certify(FiniteLaw(((5, 3, 2), (1, 3, 6))), 1000, 1e-6).method == "blanket"
     assert certify(oue(Fraction(20)), 1000, 1e-6).method == "blanket"
-    straight = FiniteLaw(tuple((30 + x, 30 - x, 40) for x in range(20)))  # mixtures of its first and last row
+    straight = FiniteLaw(
+        tuple((30 + x, 30 - x, 40) for x in range(20))
+    )  # mixtures of its first and last row
     assert certify(straight, 1000, 1e-6).method == "blanket"
     many = FiniteLaw(tuple((30 + x, 500 - x * x, 470 + x * x - x) for x in range(20)))
     assert certify(many, 1000, 1e-6).method == "table-clones"
 
 
 def test_approximate_certificates() -> None:
-    """A Gaussian has a local epsilon at each delta, and that is where it is clipped; the pure law of a ratio is its own limit.
+    """A Gaussian has a local epsilon at each delta, and that is where it is clipped; the pure law
+    of a ratio is its own limit.
 
     Planted: epsilon0 at delta / 2 -> the first fails; n for n_honest -> the second fails.
     """
@@ -177,43 +250,64 @@ def test_approximate_certificates() -> None:
     half = certify_approximate(gaussian, 100_000, 1e-8, honest_fraction=Fraction(1, 2))
     assert half.epsilon_upper == certify_approximate(gaussian, 50_000, 1e-8).epsilon_upper
     pure_one = certify_approximate(ApproximateLaw(Fraction(3), 0.0), 1000, 1e-8)
-    assert pure_one.epsilon_upper == pytest.approx(certify(PureLaw(Fraction(3)), 1000, 1e-8).epsilon_upper, rel=1e-3)
+    assert pure_one.epsilon_upper == pytest.approx(
+        certify(PureLaw(Fraction(3)), 1000, 1e-8).epsilon_upper, rel=1e-3
+    )
     with pytest.raises(ShoalError, match="delta"):
         certify_approximate(ApproximateLaw(Fraction(3), 1e-6), 1000, 1e-8)
 
 
 def test_more_is_known_the_tighter() -> None:
-    """Unknown randomizer >= binary of the same ratio >= 16-ary of the same ratio; lower bounds of the class >= its members'."""
+    """Unknown randomizer >= binary of the same ratio >= 16-ary of the same ratio; lower bounds of
+    the class >= its members'.
+    """
     for n in (1000, 100_000):
-        unknown, binary, sixteen = (certify(law, n, 1e-8) for law in (pure(2.0), kary(2, 2.0), kary(16, 2.0)))
+        unknown, binary, sixteen = (
+            certify(law, n, 1e-8) for law in (pure(2.0), kary(2, 2.0), kary(16, 2.0))
+        )
         assert unknown.epsilon_upper > binary.epsilon_upper > sixteen.epsilon_upper
         assert unknown.epsilon_lower >= binary.epsilon_lower
-    assert certify(pure(2.0), 1000, 1e-8).epsilon_lower == pytest.approx(certify(kary(3, 2.0), 1000, 1e-8).epsilon_lower, rel=1e-8)
+    assert certify(pure(2.0), 1000, 1e-8).epsilon_lower == pytest.approx(
+        certify(kary(3, 2.0), 1000, 1e-8).epsilon_lower, rel=1e-8
+    )
 
 
 def test_beyond_the_largest_n() -> None:
-    """More reports than the error budget covers: the bound of that many, and no claim from below."""
+    """More reports than the error budget covers: the bound of that many, and no claim from
+    below.
+    """
     law = kary(2, 1.0)
     assert upper_bound(law, 10 * LARGEST_N, 1e-6) == upper_bound(law, LARGEST_N, 1e-6)
     assert lower_bound(law, 10 * LARGEST_N, 1e-6, 1.0) == 0.0
 
 
 def test_extreme_laws_are_certified() -> None:
-    """Tiny and huge epsilon0, k from 2 to 70,000, n from 2, delta down to 1e-100: valid, and no warning (warnings are errors)."""
+    """Tiny and huge epsilon0, k from 2 to 70,000, n from 2, delta down to 1e-100: valid, and no
+    warning (warnings are errors).
+    """
     for epsilon0 in (1e-9, 1e-4, 0.5, 12.0, 39.0, 50.0)[:: size(2, 1)]:
         for k in (2, 70_000, 3)[: size(2, 3)]:
             for n in (2, 1000):
                 for delta in (0.4, 1e-100):
                     found = certify(kary(k, epsilon0), n, delta)
                     assert found.epsilon_lower <= found.epsilon_upper <= found.epsilon0
-    for law in (KaryLaw(2, 10**400, 1), PureLaw(Fraction(10**400)), FiniteLaw(((10**400, 1), (1, 10**400)))):
+    for law in (
+        KaryLaw(2, 10**400, 1),
+        PureLaw(Fraction(10**400)),
+        FiniteLaw(((10**400, 1), (1, 10**400))),
+    ):
         found = certify(law, 1000, 1e-6)
         assert found.epsilon_upper == epsilon0_upper(law)
         assert found.epsilon_lower > 15.9
     table = FiniteLaw(((1, 2, 10**30), (10**30, 2, 1), (1, 10**30, 2)))
     assert 15.9 < certify(table, 50, 1e-6).epsilon_lower < epsilon0_upper(table)
     hair = FiniteLaw(((2**64, 2**64 + 1), (2**64 + 1, 2**64)))
-    assert 0.0 < certify(hair, 1000, 1e-30).epsilon_lower <= certify(hair, 1000, 1e-30).epsilon_upper < 5.5e-20
+    assert (
+        0.0
+        < certify(hair, 1000, 1e-30).epsilon_lower
+        <= certify(hair, 1000, 1e-30).epsilon_upper
+        < 5.5e-20
+    )
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, 2.0, math.nan, math.inf, 1e-300])
@@ -271,14 +365,22 @@ def test_certificates_validate_and_do_not_change() -> None:
 
 
 def test_the_most_telling_view_is_found() -> None:
-    """Lower curves of so telling a table cross delta more than once. Planted: each searched from 0 up -> 14.79 and this fails."""
-    rows = ((142, 2, 1350, 28357, 19, 554006379), (7316692, 154, 1583, 546717567, 251, 2), (5908, 1477, 5, 28108, 554000158, 593))
+    """Lower curves of so telling a table cross delta more than once. Planted: each searched from 0
+    up -> 14.79 and this fails.
+    """
+    rows = (
+        (142, 2, 1350, 28357, 19, 554006379),
+        (7316692, 154, 1583, 546717567, 251, 2),
+        (5908, 1477, 5, 28108, 554000158, 593),
+    )
     law = FiniteLaw((*rows, (3, 269, 553921271, 114416, 278, 12)))
     assert 15.2 < certify(law, 2, 6.152321634256223e-08).epsilon_lower < 19.0
 
 
 def test_a_later_direction_never_undoes_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both directions must be proven, also if rounding made a curve cross the target twice. Planted: no max -> 0.3 and this fails."""
+    """Both directions must be proven, also if rounding made a curve cross the target twice.
+    Planted: no max -> 0.3 and this fails.
+    """
     found = iter([(0.5, 0.5), (0.3, 0.3)])
 
     class Steps:
@@ -286,4 +388,9 @@ def test_a_later_direction_never_undoes_an_earlier_one(monkeypatch: pytest.Monke
             return 1.0 if epsilon < 0.6 else 0.0
 
     monkeypatch.setattr(routes, "crossing", lambda *_: next(found))
-    assert Curves("either", (lambda *_: Steps(), lambda *_: Steps())).bound(1e-6, 1.0, DEFAULT_EFFORT).upper == 0.5
+    assert (
+        Curves("either", (lambda *_: Steps(), lambda *_: Steps()))
+        .bound(1e-6, 1.0, DEFAULT_EFFORT)
+        .upper
+        == 0.5
+    )

@@ -42,7 +42,9 @@ def exponential(epsilon: float) -> Fraction:
 
 
 def test_best_guess_with_an_even_prior() -> None:
-    """(e^eps + delta) / (1 + e^eps), from above. Planted: 1 + delta in the numerator -> this fails."""
+    """(e^eps + delta) / (1 + e^eps), from above. Planted: 1 + delta in the numerator -> this
+    fails.
+    """
     for epsilon, delta in product([0.0, 1e-6, 0.3, 1.0, 5.0], [0.0, 1e-8, 0.1]):
         expected = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
         assert expected <= best_guess(epsilon, delta) <= min(1.0, expected * (1 + 1e-13))
@@ -52,10 +54,14 @@ def test_best_guess_with_an_even_prior() -> None:
 
 
 def test_best_guess_is_the_linear_programme() -> None:
-    """Against a fine grid of all (P(S), Q(S)) that (epsilon, delta) allows. Planted: without the one-sided corners -> fails."""
+    """Against a fine grid of all (P(S), Q(S)) that (epsilon, delta) allows. Planted: without the
+    one-sided corners -> fails.
+    """
     grid = np.linspace(0.0, 1.0, 401)
     p, q = np.meshgrid(grid, grid)
-    for epsilon, delta, prior in product([0.0, 0.5, 2.0], [0.0, 0.05, 0.3], [0.0, 0.1, 0.5, 0.77, 1.0]):
+    for epsilon, delta, prior in product(
+        [0.0, 0.5, 2.0], [0.0, 0.05, 0.3], [0.0, 0.1, 0.5, 0.77, 1.0]
+    ):
         e = math.exp(epsilon)
         allowed = (p <= e * q + delta + 1e-12) & (q <= e * p + delta + 1e-12)
         allowed &= (1 - q <= e * (1 - p) + delta + 1e-12) & (1 - p <= e * (1 - q) + delta + 1e-12)
@@ -83,9 +89,12 @@ def test_posterior() -> None:
 def test_posterior_in_rationals() -> None:
     """For every prior, above the truth and within 1e-10 of it, also where floats run out.
 
-    Planted: neither e^-reach moved down nor the result up -> this fails (either margin covers a rounded ``reach``: 9e-15 at most).
+    Planted: neither e^-reach moved down nor the result up -> this fails (either margin covers a
+    rounded ``reach``: 9e-15 at most).
     """
-    for epsilon, prior in product([*EPSILONS, 601.1, 622.7, 650.0, 663.3], [0.0, 1e-300, 1e-9, 0.1, 0.5, 1 - 2**-53, 1.0]):
+    for epsilon, prior in product(
+        [*EPSILONS, 601.1, 622.7, 650.0, 663.3], [0.0, 1e-300, 1e-9, 0.1, 0.5, 1 - 2**-53, 1.0]
+    ):
         e, p = exponential(epsilon), Fraction(prior)
         truth = p * e / (p * e + 1 - p)
         shown = Fraction(posterior(epsilon, 0.0, prior).at_most)
@@ -94,18 +103,24 @@ def test_posterior_in_rationals() -> None:
         loose = posterior(epsilon, 1e-9, prior)
         wide = e * exponential(0.01)
         assert p * wide / (p * wide + 1 - p) <= Fraction(loose.at_most)
-        assert Fraction(1e-9) / (1 - 1 / exponential(0.01)) <= Fraction(loose.except_with) <= Fraction(1.01e-7)
+        assert (
+            Fraction(1e-9) / (1 - 1 / exponential(0.01))
+            <= Fraction(loose.except_with)
+            <= Fraction(1.01e-7)
+        )
 
 
 def test_posterior_on_the_worst_mechanism() -> None:
-    """The four-outcome mechanism that attains (epsilon, delta): only its telltale outcome, of probability delta, is convincing.
+    """The four-outcome mechanism that attains (epsilon, delta): only its telltale outcome, of
+    probability delta, is convincing.
 
     Planted: delta where delta / (1 - e^-0.01) belongs -> the second case below fails.
     """
     e, delta = exponential(1.0), Fraction(1, 1000)
     one = (delta, (1 - delta) * e / (1 + e), (1 - delta) / (1 + e), Fraction(0))
     two = (Fraction(0), one[2], one[1], delta)
-    # A mechanism whose ratio exceeds e^1.01 on an outcome of probability far above delta: a hair beyond the limit.
+    # A mechanism whose ratio exceeds e^1.01 on an outcome of probability far above delta: a hair
+    # beyond the limit.
     ratio = exponential(1.0101)
     mass = delta / (1 - e / ratio)
     others = ((mass, 1 - mass), (mass / ratio, 1 - mass / ratio))
@@ -114,14 +129,17 @@ def test_posterior_on_the_worst_mechanism() -> None:
         exceptions = [
             p
             for p, q in zip(*laws, strict=True)
-            if Fraction(3, 10) * p > Fraction(bound.at_most) * (Fraction(3, 10) * p + Fraction(7, 10) * q)
+            if Fraction(3, 10) * p
+            > Fraction(bound.at_most) * (Fraction(3, 10) * p + Fraction(7, 10) * q)
         ]
         assert exceptions
         assert sum(exceptions, Fraction(0)) <= Fraction(bound.except_with)
 
 
 def test_membership_in_rationals() -> None:
-    """Success, sum and advantage, each above the truth and within 1e-13 of it. Planted: e^eps - 1 - 2 delta -> this fails."""
+    """Success, sum and advantage, each above the truth and within 1e-13 of it. Planted: e^eps - 1 -
+    2 delta -> this fails.
+    """
     tight = 1 + Fraction(1, 10**13)
     for epsilon, delta in product(EPSILONS, DELTAS):
         e, d = exponential(epsilon), Fraction(delta)
@@ -136,7 +154,9 @@ def test_membership_in_rationals() -> None:
 
 
 def test_error_region_in_rationals() -> None:
-    """Below the truth, hardly. Planted: the flat line alone, or e^eps rounded down -> this fails."""
+    """Below the truth, hardly. Planted: the flat line alone, or e^eps rounded down -> this
+    fails.
+    """
     rates = [0.0, 1e-300, 1e-18, 0.001, 0.05, 0.25, 0.5, 0.9, 1.0]
     for epsilon, delta, false_alarm in product(EPSILONS, DELTAS, rates):
         e, d, p = exponential(epsilon), Fraction(delta), Fraction(false_alarm)
@@ -157,7 +177,8 @@ def test_error_region_in_rationals() -> None:
 
 
 def test_error_region_of_shuffled_responses() -> None:
-    """Every likelihood-ratio test on a small binary batch lies inside the region of its certificate; the certified test is near it.
+    """Every likelihood-ratio test on a small binary batch lies inside the region of its
+    certificate; the certified test is near it.
 
     Planted: the region of half the epsilon -> tests lie below it.
     """
@@ -170,28 +191,43 @@ def test_error_region_of_shuffled_responses() -> None:
         for i in range(n):
             up = 1 - f if i < ones else f
             probabilities = [
-                (probabilities[j - 1] if j else Fraction(0)) * up + (probabilities[j] if j < len(probabilities) else Fraction(0)) * (1 - up)
+                (probabilities[j - 1] if j else Fraction(0)) * up
+                + (probabilities[j] if j < len(probabilities) else Fraction(0)) * (1 - up)
                 for j in range(len(probabilities) + 1)
             ]
         return probabilities
 
     quiet, loud = counts(0), counts(1)
     for threshold in range(n + 2):
-        false_alarm, missed = sum(quiet[threshold:], Fraction(0)), sum(loud[:threshold], Fraction(0))
-        assert missed >= least_missed_detection(float(false_alarm), certificate.epsilon_upper, 0.01) - 1e-15
+        false_alarm, missed = (
+            sum(quiet[threshold:], Fraction(0)),
+            sum(loud[:threshold], Fraction(0)),
+        )
+        assert (
+            missed
+            >= least_missed_detection(float(false_alarm), certificate.epsilon_upper, 0.01) - 1e-15
+        )
     assert least_missed_detection(0.05, certificate.epsilon_upper, 0.01) < 0.95
 
 
 def test_percentages_are_printed_on_their_side() -> None:
     """Planted: round() instead of ceil or floor -> this fails."""
     assert (percent_text(0.53341), percent_text(0.53341, up=False)) == ("53.4 %", "53.3 %")
-    assert (percent_text(0.5), percent_text(1.0), percent_text(0.0)) == ("50.0 %", "100.0 %", "0.0 %")
+    assert (percent_text(0.5), percent_text(1.0), percent_text(0.0)) == (
+        "50.0 %",
+        "100.0 %",
+        "0.0 %",
+    )
     assert (percent_text(0.99999), percent_text(1 - 1e-12)) == ("99.9990 %", "almost 100 %")
-    assert (percent_text(0.00012, up=False), percent_text(1e-12, up=False)) == ("0.01 %", "hardly any")
+    assert (percent_text(0.00012, up=False), percent_text(1e-12, up=False)) == (
+        "0.01 %",
+        "hardly any",
+    )
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "prior"), [(-1.0, 0.0, 0.5), (math.nan, 0.0, 0.5), (1.0, 1.0, 0.5), (1.0, -0.1, 0.5), (1.0, 0.0, 1.5)]
+    ("epsilon", "delta", "prior"),
+    [(-1.0, 0.0, 0.5), (math.nan, 0.0, 0.5), (1.0, 1.0, 0.5), (1.0, -0.1, 0.5), (1.0, 0.0, 1.5)],
 )
 def test_bad_numbers(epsilon: float, delta: float, prior: float) -> None:
     for function in (best_guess, posterior, lambda e, d, p: least_missed_detection(p, e, d)):

@@ -1,4 +1,6 @@
-"""Certificates against independently measured values (tests/vectors/accounting/reference.json holds their provenance)."""
+"""Certificates against independently measured values (tests/vectors/accounting/reference.json holds
+their provenance).
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,24 @@ from shoal.accounting import routes
 from shoal.accounting.accountant import certify, compare
 from tests.unit.accounting.laws import named
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "accounting" / "reference.json").read_text())
+VECTORS = json.loads(
+    (Path(__file__).parents[2] / "vectors" / "accounting" / "reference.json").read_text()
+)
 
 
 def blanket(law: str, n: int, epsilon0: float, delta: float) -> float | None:
     """The blanket's value alone: for two outputs the certificate is below it."""
-    return {value.method: value.epsilon for value in compare(named(law, epsilon0), n, delta)}[routes.BLANKET]
+    return {value.method: value.epsilon for value in compare(named(law, epsilon0), n, delta)}[
+        routes.BLANKET
+    ]
 
 
 @pytest.mark.parametrize(("law", "quantity", "n", "epsilon0", "delta", "epsilon"), VECTORS["rows"])
-def test_measured_values(law: str, quantity: str, n: int, epsilon0: float, delta: float, epsilon: float) -> None:
-    """Each to 1e-5, but for the reference's coarser k-RR blanket (it may be larger) and projection (it may be smaller).
+def test_measured_values(
+    law: str, quantity: str, n: int, epsilon0: float, delta: float, epsilon: float
+) -> None:
+    """Each to 1e-5, but for the reference's coarser k-RR blanket (it may be larger) and projection
+    (it may be smaller).
 
     Planted: clone probability 2/(e^epsilon0 + 1) for unknown randomizers -> the "clones" rows fail.
     Planted: only the case "others answer x" in ``kary_datasets`` -> the "projection" rows fail.
@@ -42,23 +51,41 @@ def test_measured_values(law: str, quantity: str, n: int, epsilon0: float, delta
 
 
 @pytest.mark.parametrize(("law", "quantity", "n", "epsilon0", "delta", "epsilon"), VECTORS["large"])
-def test_measured_values_at_a_million_and_more(law: str, quantity: str, n: int, epsilon0: float, delta: float, epsilon: float) -> None:
-    """To the four digits recorded. Planted: clone probability 2/(e^epsilon0 + 1) -> the "clones" rows fail."""
+def test_measured_values_at_a_million_and_more(
+    law: str, quantity: str, n: int, epsilon0: float, delta: float, epsilon: float
+) -> None:
+    """To the four digits recorded. Planted: clone probability 2/(e^epsilon0 + 1) -> the "clones"
+    rows fail.
+    """
     found = certify(named(law, epsilon0), n, delta)
     if quantity == "blanket":
         assert blanket(law, n, epsilon0, delta) == pytest.approx(epsilon, rel=1e-3)
     else:
-        assert (found.epsilon_upper if quantity == "clones" else found.epsilon_lower) == pytest.approx(epsilon, rel=1e-3)
+        assert (
+            found.epsilon_upper if quantity == "clones" else found.epsilon_lower
+        ) == pytest.approx(epsilon, rel=1e-3)
 
 
-@pytest.mark.parametrize(("law", "quantity", "n", "epsilon0", "delta", "low", "high"), VECTORS["bracket"])
-def test_published_bracket(law: str, quantity: str, n: int, epsilon0: float, delta: float, low: float, high: float) -> None:
+@pytest.mark.parametrize(
+    ("law", "quantity", "n", "epsilon0", "delta", "low", "high"), VECTORS["bracket"]
+)
+def test_published_bracket(
+    law: str, quantity: str, n: int, epsilon0: float, delta: float, low: float, high: float
+) -> None:
     """The numerical bound published with the clones theorem brackets ours."""
     assert low <= certify(named(law, epsilon0), n, delta).epsilon_upper <= high
 
 
 def test_both_ends_meet_for_kary_responses() -> None:
-    """The interval is nearly a point: below 1.002 from n = 1000 on. Planted: lower bounds from x2 = x alone -> this fails."""
-    for k, epsilon0, n in [(3, 0.5, 1000), (16, 4.0, 1000), (1024, 1.0, 10_000), (7, 2.0, 100_000), (16, 4.0, 1_000_000)]:
+    """The interval is nearly a point: below 1.002 from n = 1000 on. Planted: lower bounds from x2 =
+    x alone -> this fails.
+    """
+    for k, epsilon0, n in [
+        (3, 0.5, 1000),
+        (16, 4.0, 1000),
+        (1024, 1.0, 10_000),
+        (7, 2.0, 100_000),
+        (16, 4.0, 1_000_000),
+    ]:
         found = certify(named(f"krr{k}", epsilon0), n, 1e-8)
         assert found.epsilon_upper <= 1.002 * found.epsilon_lower

@@ -9,8 +9,8 @@ import pytest
 
 from shoal.analyzer.config import AnalyzerConfig, Tls
 from shoal.errors import Kind, ShoalError
-from shoal.settings import AdminSection, load_settings
-from tests.analyzer_world import make_world
+from shoal.services.settings import AdminSection, load_settings
+from tests.worlds.analyzer import make_world
 
 WORLD = make_world()
 SAMPLE = Path(__file__).parents[3] / "deploy" / "analyzer.toml"
@@ -42,7 +42,16 @@ def test_the_sample_loads_and_comments_every_key() -> None:
             assert "Required" in found or "Optional" in found, key
 
 
-REQUIRED = ["listen", "admin_listen", "data_dir", "tasks_dir", "keys_dir", "signing_key", "authorities", "allowed_shufflers"]
+REQUIRED = [
+    "listen",
+    "admin_listen",
+    "data_dir",
+    "tasks_dir",
+    "keys_dir",
+    "signing_key",
+    "authorities",
+    "allowed_shufflers",
+]
 
 
 @pytest.mark.parametrize("key", REQUIRED)

@@ -1,4 +1,6 @@
-"""The rules of a batch: every field of a manifest, every way in which a chunk may be wrong, both ends of every threshold."""
+"""The rules of a batch: every field of a manifest, every way in which a chunk may be wrong, both
+ends of every threshold.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from shoal.analyzer.core import Batch, BatchState, check_chunk, check_manifest, 
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
-from tests.analyzer_world import LENGTH, START, make_world
+from tests.worlds.analyzer import LENGTH, START, make_world
 
 WORLD = make_world(min_batch=20)
 ROWS = [bytes(WORLD.row_size())] * 20
@@ -62,8 +64,12 @@ def test_every_field_of_a_manifest_is_compared(field: str, value: Any, kind: Kin
         (30, 29, START + LENGTH - 60, True),
     ],
 )
-def test_a_batch_comes_after_its_window_or_full(max_batch: int, rows: int, now: float, taken: bool) -> None:
-    """Planted: the comparison with max_batch left out -> a single report's arrival would set the time of a release, and this fails."""
+def test_a_batch_comes_after_its_window_or_full(
+    max_batch: int, rows: int, now: float, taken: bool
+) -> None:
+    """Planted: the comparison with max_batch left out -> a single report's arrival would set the
+    time of a release, and this fails.
+    """
     world = make_world(min_batch=20, max_batch=max_batch)
     manifest = world.batch([bytes(world.row_size())] * rows).manifest
     if taken:
@@ -108,7 +114,9 @@ def test_one_window_has_one_batch() -> None:
         (0, 0, LIMITS.chunk_bytes + 1, Kind.OVERSIZE),
     ],
 )
-def test_chunks_that_do_not_fit_are_refused(received: int, first: int, size: int, kind: Kind) -> None:
+def test_chunks_that_do_not_fit_are_refused(
+    received: int, first: int, size: int, kind: Kind
+) -> None:
     manifest = replace(WORLD.batch(ROWS).manifest, row_size=80, rows=20)
     with pytest.raises(ShoalError) as error:
         check_chunk(manifest, received, first, size)

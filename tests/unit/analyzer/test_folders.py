@@ -1,4 +1,6 @@
-"""The folders that an operator fills: tasks (read again when something new is asked for) and keys (read when needed, deleted after)."""
+"""The folders that an operator fills: tasks (read again when something new is asked for) and keys
+(read when needed, deleted after).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from shoal.analyzer.keys import KeyFolder
-from shoal.analyzer.missing import MissingKeys
+from shoal.analyzer.missing_keys import MissingKeys
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.analyzer.tasks import TaskFolder
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.crypto import keyfiles
 from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningKey
@@ -20,7 +22,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
-from tests.analyzer_world import World, make_task, make_world
+from tests.worlds.analyzer import World, make_task, make_world
 
 WORLD = make_world()
 
@@ -63,8 +65,12 @@ def test_a_new_task_is_found_when_it_is_asked_for(tmp_path: Path) -> None:
     assert tasks.get(WORLD.task_id).task == WORLD.task
 
 
-def test_a_broken_folder_leaves_what_was_served(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A bad file costs its own task alone, at a start too. Planted: reload() raising, the first bad file raised at the start -> fails."""
+def test_a_broken_folder_leaves_what_was_served(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A bad file costs its own task alone, at a start too. Planted: reload() raising, the first bad
+    file raised at the start -> fails.
+    """
     WORLD.write(tmp_path)
     tasks = tasks_of(tmp_path)
     (tmp_path / "tasks" / "bad.task").write_bytes(b"no task")
@@ -72,15 +78,19 @@ def test_a_broken_folder_leaves_what_was_served(tmp_path: Path, capfd: pytest.Ca
         tasks.get(TaskId(bytes(32)))
     assert error.value.kind is Kind.UNKNOWN_TASK
     assert [served.task_id for served in tasks.all()] == [WORLD.task_id]
-    assert [(one.code, one.subject, one.stops) for one in tasks.conditions()] == [("task", "bad.task", True)]
+    assert [(one.code, one.subject, one.stops) for one in tasks.conditions()] == [
+        ("task", "bad.task", True)
+    ]
     again = tasks_of(tmp_path)
     assert [served.task_id for served in again.all()] == [WORLD.task_id]
     assert list(again.conditions()) == list(tasks.conditions())
 
 
-def test_a_folder_that_stays_broken_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service looks every few seconds: one line per mistake, another one for another mistake or the same after it was mended; nothing
-    that a reader raises comes through.
+def test_a_folder_that_stays_broken_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service looks every few seconds: one line per mistake, another one for another mistake or
+    the same after it was mended; nothing that a reader raises comes through.
 
     Planted: a line at every look -> ten of them; OSError not caught -> it raises. Both fail.
     """
@@ -121,7 +131,12 @@ def test_a_second_schedule_for_a_task_is_not_taken(tmp_path: Path) -> None:
     tasks = tasks_of(tmp_path)
     before = tasks.get(WORLD.task_id).keys.digest
     other = World(
-        WORLD.task, WORLD.authority, WORLD.shuffler, WORLD.analyzer, [generate(SuiteId.X25519_AES128) for _ in range(2)], WORLD.hop
+        WORLD.task,
+        WORLD.authority,
+        WORLD.shuffler,
+        WORLD.analyzer,
+        [generate(SuiteId.X25519_AES128) for _ in range(2)],
+        WORLD.hop,
     )
     (tmp_path / "tasks" / "visits.keys").write_bytes(other.signed_schedule)
     tasks.reload()
@@ -136,16 +151,25 @@ def test_another_analyzers_task_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_report_size_that_is_not_the_mechanisms_is_refused(tmp_path: Path) -> None:
-    World(replace(WORLD.task, report_size=2), WORLD.authority, analyzer=WORLD.analyzer).write(tmp_path)
+    World(replace(WORLD.task, report_size=2), WORLD.authority, analyzer=WORLD.analyzer).write(
+        tmp_path
+    )
     tasks = tasks_of(tmp_path)
     assert not tasks.all()
     assert ["report_size" in one.message for one in tasks.conditions()] == [True]
 
 
 def test_a_key_that_a_refused_task_names_is_in_use(tmp_path: Path) -> None:
-    """It may be mended. Planted: served tasks alone looked at -> its key could go with another task's window, fails."""
+    """It may be mended. Planted: served tasks alone looked at -> its key could go with another
+    task's window, fails.
+    """
     WORLD.write(tmp_path)
-    other = World(replace(make_task(name="second"), report_size=2), WORLD.authority, analyzer=WORLD.analyzer, keys=WORLD.keys)
+    other = World(
+        replace(make_task(name="second"), report_size=2),
+        WORLD.authority,
+        analyzer=WORLD.analyzer,
+        keys=WORLD.keys,
+    )
     other.write(tmp_path)
     tasks = tasks_of(tmp_path)
     assert not tasks.serves(other.task_id)
@@ -154,8 +178,9 @@ def test_a_key_that_a_refused_task_names_is_in_use(tmp_path: Path) -> None:
 
 
 def test_windows_without_a_key_are_named_as_long_as_they_need_one(tmp_path: Path) -> None:
-    """At a start, later, and until it is back; of a window that is over, none. Planted: no look at what a file holds -> the second case
-    fails. Planted: windows that are over not left out -> the last one fails.
+    """At a start, later, and until it is back; of a window that is over, none. Planted: no look at
+    what a file holds -> the second case fails. Planted: windows that are over not left out -> the
+    last one fails.
     """
     WORLD.write(tmp_path)
     store, clock = Store(tmp_path / FILE_NAME), FakeClock(WORLD.after)
@@ -185,7 +210,12 @@ def test_windows_without_a_key_are_named_as_long_as_they_need_one(tmp_path: Path
 
 def test_who_uses_a_key(tmp_path: Path) -> None:
     WORLD.write(tmp_path)
-    other = World(make_task(name="second", windows=1), WORLD.authority, analyzer=WORLD.analyzer, keys=WORLD.keys[:1])
+    other = World(
+        make_task(name="second", windows=1),
+        WORLD.authority,
+        analyzer=WORLD.analyzer,
+        keys=WORLD.keys[:1],
+    )
     other.write(tmp_path)
     tasks = tasks_of(tmp_path)
     assert tasks.users_of(WORLD.keys[0].config.key_id) == {(WORLD.task_id, 0), (other.task_id, 0)}

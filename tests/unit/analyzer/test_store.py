@@ -1,4 +1,6 @@
-"""The analyzer's memory: one batch per window, everything of a batch in one transaction, releases that never change."""
+"""The analyzer's memory: one batch per window, everything of a batch in one transaction, releases
+that never change.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,24 @@ from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
-from tests.analyzer_world import make_world
+from tests.worlds.analyzer import make_world
 
 WORLD = make_world(windows=3)
 ROWS = [bytes(WORLD.row_size())] * 20
-FIRST, OTHER, SECOND = WORLD.batch(ROWS), WORLD.batch(ROWS, rows_hash=Digest(bytes(32))), WORLD.batch(ROWS, window=1)
-OUTCOME = Outcome(b"release", bytes(64), b"ack", bytes(range(64)), b"tally", Spending(WORLD.task_id, 0.25, 1e-6))
-POINTS = ("analyzer.store.release", "analyzer.store.ack", "analyzer.store.tally", "analyzer.store.commit")
+FIRST, OTHER, SECOND = (
+    WORLD.batch(ROWS),
+    WORLD.batch(ROWS, rows_hash=Digest(bytes(32))),
+    WORLD.batch(ROWS, window=1),
+)
+OUTCOME = Outcome(
+    b"release", bytes(64), b"ack", bytes(range(64)), b"tally", Spending(WORLD.task_id, 0.25, 1e-6)
+)
+POINTS = (
+    "analyzer.store.release",
+    "analyzer.store.ack",
+    "analyzer.store.tally",
+    "analyzer.store.commit",
+)
 
 
 def always(_: list[Spending]) -> Outcome:
@@ -46,7 +59,11 @@ def processing(store: Store) -> Batch:
 
 def test_a_manifest_is_accepted_once_however_often_it_comes(store: Store) -> None:
     batch = store.accept(FIRST.manifest_bytes)
-    assert (batch.manifest, batch.manifest_hash, batch.state) == (FIRST.manifest, FIRST.manifest_hash, BatchState.RECEIVING)
+    assert (batch.manifest, batch.manifest_hash, batch.state) == (
+        FIRST.manifest,
+        FIRST.manifest_hash,
+        BatchState.RECEIVING,
+    )
     before = dump(store)
     assert store.accept(FIRST.manifest_bytes) == batch
     assert store.batch(FIRST.manifest_hash) == store.batch_of(WORLD.task_id, 0) == batch
@@ -72,7 +89,9 @@ def test_states_move_only_from_where_they_are(store: Store) -> None:
 
 
 def test_finish_writes_everything_once(store: Store) -> None:
-    """Planted: finish() without the look at the state -> the second call raises or counts twice, and this fails."""
+    """Planted: finish() without the look at the state -> the second call raises or counts twice,
+    and this fails.
+    """
     batch = processing(store)
     assert store.finish(batch, always)
     before = dump(store)
@@ -96,13 +115,18 @@ def test_finish_needs_a_batch_that_is_processing(store: Store) -> None:
 
 
 def test_the_tally_of_a_withheld_release_is_not_kept(store: Store) -> None:
-    store.finish(processing(store), lambda _: Outcome(b"r", bytes(64), b"a", bytes(64), None, OUTCOME.spending))
+    store.finish(
+        processing(store),
+        lambda _: Outcome(b"r", bytes(64), b"a", bytes(64), None, OUTCOME.spending),
+    )
     assert store.tally(WORLD.task_id, 0) is None
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_finish_is_all_or_nothing(store: Store, point: str) -> None:
-    """Planted: a COMMIT between release and acknowledgement -> half a batch stays, and this fails."""
+    """Planted: a COMMIT between release and acknowledgement -> half a batch stays, and this
+    fails.
+    """
     batch = processing(store)
     before = dump(store)
     failpoints.arm(f"{point}=eio@1")
@@ -152,7 +176,7 @@ def test_every_batch_sees_what_the_ones_before_it_cost(store: Store) -> None:
     ],
 )
 def test_what_is_done_never_changes(store: Store, statement: str) -> None:
-    """Planted: a trigger left out of 001_first.sql -> its case fails."""
+    """Planted: a trigger left out of analyzer_001.sql -> its case fails."""
     store.finish(processing(store), always)
     before = dump(store)
     with pytest.raises(sqlite3.IntegrityError):
@@ -161,7 +185,9 @@ def test_what_is_done_never_changes(store: Store, statement: str) -> None:
 
 
 def test_commits_are_synced(store: Store) -> None:
-    """A commit that returned survives a power cut (WAL, synchronous = FULL = 2). Planted: NORMAL -> this fails."""
+    """A commit that returned survives a power cut (WAL, synchronous = FULL = 2). Planted: NORMAL ->
+    this fails.
+    """
     assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)
     assert store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 

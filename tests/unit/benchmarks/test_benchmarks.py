@@ -1,4 +1,6 @@
-"""Each benchmark runs at a tiny size, against the real services, and prints its ratios. Nothing here looks at a figure's size."""
+"""Each benchmark runs at a tiny size, against the real services, and prints its ratios. Nothing
+here looks at a figure's size.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 @pytest.mark.parametrize("name", runner.NAMES)
 def test_runs_and_prints_its_ratio(name: str, bench: Bench) -> None:
-    """Planted: a benchmark that leaves its service running -> the count of processes fails; one without a ratio -> the unit fails."""
+    """Planted: a benchmark that leaves its service running -> the count of processes fails; one
+    without a ratio -> the unit fails.
+    """
     before = set(machine.tree(os.getpid())) if bench.pool else set()
     title, outcome = runner.run_one(name, bench)
     assert outcome.figures[0].unit == "x" or name == "memory"
-    assert all(math.isfinite(value) and value >= 0 for figure in outcome.figures for value in figure.values)
+    assert all(
+        math.isfinite(value) and value >= 0 for figure in outcome.figures for value in figure.values
+    )
     assert any(figure.unit == "x" and figure.median > 0 for figure in outcome.figures)
     assert f"{name}: {title}" in show(name, title, outcome)
     json.dumps(outcome.to_json(), allow_nan=False)
@@ -37,7 +43,9 @@ def test_runs_and_prints_its_ratio(name: str, bench: Bench) -> None:
 
 
 def test_every_goal_of_the_project_is_held_by_some_benchmark(bench: Bench) -> None:
-    """The names and the files belong together: a benchmark that is not in the list is never run. Planted: a name dropped -> this fails."""
+    """The names and the files belong together: a benchmark that is not in the list is never run.
+    Planted: a name dropped -> this fails.
+    """
     helpers = {
         "__init__",
         "__main__",
@@ -69,7 +77,9 @@ def _fake(name: str, bench: Bench) -> tuple[str, Outcome]:
 def test_a_missed_goal_is_no_failure_and_a_failure_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Planted: the exit status taken from missed goals, or no ``except`` around a benchmark -> this fails."""
+    """Planted: the exit status taken from missed goals, or no ``except`` around a benchmark -> this
+    fails.
+    """
     monkeypatch.setattr(runner, "run_one", _fake)
     written, work = tmp_path / "out.json", tmp_path / "work"
     work.mkdir()
@@ -78,7 +88,9 @@ def test_a_missed_goal_is_no_failure_and_a_failure_stops_nothing(
     assert found["missed"] == ["unary: rate"]
     assert found["scale"] == "quick"
     assert list(work.iterdir()) == []
-    assert runner.main(["unary", "batch", "sealing", "--dir", str(work), "--json", str(written)]) == 1
+    assert (
+        runner.main(["unary", "batch", "sealing", "--dir", str(work), "--json", str(written)]) == 1
+    )
     found = json.loads(written.read_text())
     assert found["failed"] == {"batch": "RuntimeError: it broke"}
     assert list(found["benchmarks"]) == ["unary", "sealing"]

@@ -11,10 +11,18 @@ from benchmarks import bounds
 from benchmarks.bench import Bench, Scale
 from benchmarks.bounds import Case
 from shoal.accounting import certify
-from shoal.accounting.published import published
+from shoal.accounting.reference.published import published
 
 
-def case(upper: float, lower: float, best: float, *, n: int = 1000, epsilon0: float = 2.0, law: str = "binary") -> Case:
+def case(
+    upper: float,
+    lower: float,
+    best: float,
+    *,
+    n: int = 1000,
+    epsilon0: float = 2.0,
+    law: str = "binary",
+) -> Case:
     return Case(law, epsilon0, n, 1e-8, upper, lower, best, "clones")
 
 
@@ -31,19 +39,29 @@ def test_what_is_judged() -> None:
 
 
 def test_what_is_a_violation() -> None:
-    """Above the published by more than two searches may differ. Planted: the comparison turned round -> fails."""
+    """Above the published by more than two searches may differ. Planted: the comparison turned
+    round -> fails.
+    """
     assert case(1.001, 1.0, 1.0).violates
     assert not case(1.0 + 1e-9, 1.0, 1.0).violates
     assert not case(0.9, 0.9, 1.0).violates
 
 
-def test_a_case_is_measured_with_the_accountant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a violation reaches the figure and the notes. Planted: unsound published values among those compared -> fails for 3 cells."""
+def test_a_case_is_measured_with_the_accountant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a violation reaches the figure and the notes. Planted: unsound published values among
+    those compared -> fails for 3 cells.
+    """
     found = bounds.measure("krr, 3 cells", 3.0, 300, 1e-6)
     law = bounds.law_of("krr, 3 cells", 3.0)
     certificate = certify(law, 300, 1e-6)
     assert (found.upper, found.lower) == (certificate.epsilon_upper, certificate.epsilon_lower)
-    assert found.best == min(bound.epsilon for bound in published(law, 300, 1e-6) if bound.applies and bound.epsilon is not None)
+    assert found.best == min(
+        bound.epsilon
+        for bound in published(law, 300, 1e-6)
+        if bound.applies and bound.epsilon is not None
+    )
     assert not found.violates
     monkeypatch.setattr(bounds, "measure", lambda law, *_: case(1.5, 1.0, 1.2, law=law))
     bench = Bench(Scale.TINY, tmp_path)
@@ -54,5 +72,7 @@ def test_a_case_is_measured_with_the_accountant(tmp_path: Path, monkeypatch: pyt
     assert outcome.figures[-1].values == (2.0,)
     assert outcome.figures[-1].met is False
     assert sum(note.startswith("above the published") for note in outcome.notes) == 2
-    widest = next(figure for figure in outcome.figures if "binary" in figure.what and "widest" in figure.what)
+    widest = next(
+        figure for figure in outcome.figures if "binary" in figure.what and "widest" in figure.what
+    )
     assert widest.met is False

@@ -50,10 +50,29 @@ def test_quantiles(share: float, expected: float) -> None:
 
 def test_the_table_shows_median_spread_and_whether_a_goal_is_met() -> None:
     """Planted: the mean instead of the median -> this fails."""
-    outcome = Outcome((Figure("rate", (0.5, 0.6, 0.9), goal=Goal(at_least=0.65)), Figure("echo: rate", (1234.5,), "/s")), ("a note",))
+    outcome = Outcome(
+        (
+            Figure("rate", (0.5, 0.6, 0.9), goal=Goal(at_least=0.65)),
+            Figure("echo: rate", (1234.5,), "/s"),
+        ),
+        ("a note",),
+    )
     lines = show("unary", "a title", outcome).splitlines()
     assert lines[0] == "unary: a title"
-    assert lines[1].split() == ["rate", "0.60", "x", "(0.50", "to", "0.90,", "3", "runs)", "goal", ">=", "0.65:", "MISSED"]
+    assert lines[1].split() == [
+        "rate",
+        "0.60",
+        "x",
+        "(0.50",
+        "to",
+        "0.90,",
+        "3",
+        "runs)",
+        "goal",
+        ">=",
+        "0.65:",
+        "MISSED",
+    ]
     assert lines[2].split() == ["echo:", "rate", "1,234", "/s", "(1", "run)"]
     assert lines[3] == "  note: a note"
     shown = outcome.to_json()["figures"][0]

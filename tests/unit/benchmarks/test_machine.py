@@ -13,7 +13,9 @@ _BUSY = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush
 
 
 def test_the_cpu_of_a_process_counts_its_descendants() -> None:
-    """Planted: only the process itself counted -> this fails (the shell between us and the busy one uses nothing)."""
+    """Planted: only the process itself counted -> this fails (the shell between us and the busy one
+    uses nothing).
+    """
     command = ["sh", "-c", f'"{sys.executable}" -c "{_BUSY}"; true']
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

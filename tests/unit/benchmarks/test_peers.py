@@ -1,4 +1,6 @@
-"""The benchmark beside other libraries, without them: a process in their place answers what a test says. Nothing is installed."""
+"""The benchmark beside other libraries, without them: a process in their place answers what a test
+says. Nothing is installed.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ for line in sys.stdin:
 
 
 def test_what_is_said_of_both(tmp_path: Path) -> None:
-    """Their rates and errors are those that their process told; a library that failed is a note, and the others are measured.
+    """Their rates and errors are those that their process told; a library that failed is a note,
+    and the others are measured.
 
     Planted: their sides exchanged, or reports left out of the error per report -> this fails.
     """
@@ -70,14 +73,18 @@ def test_a_process_that_ends_is_an_error_that_says_what_to_do(tmp_path: Path) ->
         other.close()
 
 
-def test_without_their_environment_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_their_environment_one_line_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And ours are measured. Planted: the note left out -> this fails."""
     monkeypatch.setenv("SHOAL_PEERS_PYTHON", str(tmp_path / "none"))
     monkeypatch.setattr(peers, "PROTOCOLS", (PROTOCOL,))
     outcome = peers.run(Bench(Scale.QUICK, tmp_path))
     assert outcome.notes[-1] == peers.INSTALL
     assert "make peers" in peers.INSTALL
-    assert [figure.what for figure in outcome.figures if figure.unit == "x"] == ["k-ary, 4 cells: squared error / its formula"]
+    assert [figure.what for figure in outcome.figures if figure.unit == "x"] == [
+        "k-ary, 4 cells: squared error / its formula"
+    ]
 
 
 def test_every_run_of_ours_stands_between_two_of_theirs() -> None:
@@ -106,11 +113,14 @@ def test_the_devices_cells_are_the_same_in_every_run() -> None:
     assert held.sum() == 10_000
     assert held[0] == pytest.approx(2 * held[1], abs=2)
     assert held[0] == pytest.approx(16 * held[15], abs=16)
-    assert not np.array_equal(values[:100], np.sort(values[:100])), "a warm-up sees all kinds of cells"
+    assert not np.array_equal(values[:100], np.sort(values[:100])), (
+        "a warm-up sees all kinds of cells"
+    )
 
 
 def test_the_other_libraries_side() -> None:
-    """Reports are drawn of every value after a warm-up, and collected once; what fails is told, and ends nothing.
+    """Reports are drawn of every value after a warm-up, and collected once; what fails is told, and
+    ends nothing.
 
     Planted: the warm-up's reports collected too -> this fails.
     """
@@ -120,7 +130,9 @@ def test_the_other_libraries_side() -> None:
         drawn.append(cell)
         return cell
 
-    told = peers_child.measure(peers_child.Pair(draw, lambda reports: [float(len(reports))]), list(range(30)))
+    told = peers_child.measure(
+        peers_child.Pair(draw, lambda reports: [float(len(reports))]), list(range(30))
+    )
     assert told["counts"] == [30.0]
     assert drawn == [*range(peers_child.WARM), *range(30)]
     assert min(told["randomize_s"], told["aggregate_s"]) >= 0.0

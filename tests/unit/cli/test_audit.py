@@ -15,8 +15,8 @@ from shoal.cli.main import main
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import Entropy
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
-from shoal.mechanisms.thresholds import WORDS
-from shoal.mechanisms.unary import UnaryEncoding, law, least_one_if_zero
+from shoal.mechanisms.categories.unary import UnaryEncoding, law, least_one_if_zero
+from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import LocalPrivacy, SymmetricLaw
 from shoal.task import MechanismSpec
 
@@ -31,9 +31,17 @@ def run(capsys: Capture, *arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "extra", "k"), [("binary_rr", (), 2), ("krr", ("--k", "2"), 2), ("krr", ("--k", "16"), 16), ("kmean", ("--k", "6"), 6)]
+    ("name", "extra", "k"),
+    [
+        ("binary_rr", (), 2),
+        ("krr", ("--k", "2"), 2),
+        ("krr", ("--k", "16"), 16),
+        ("kmean", ("--k", "6"), 6),
+    ],
 )
-def test_honest_randomizers_pass(name: str, extra: tuple[str, ...], k: int, capsys: Capture) -> None:
+def test_honest_randomizers_pass(
+    name: str, extra: tuple[str, ...], k: int, capsys: Capture
+) -> None:
     status, out, _ = run(capsys, "--mechanism", name, "--epsilon0", "2", *extra, *COMMON, "--json")
     value = json.loads(out)
     assert status == 0
@@ -48,27 +56,48 @@ def test_honest_randomizers_pass(name: str, extra: tuple[str, ...], k: int, caps
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_every_registered_randomizer_is_attacked(name: str, capsys: Capture) -> None:
-    """By its name alone, with the number of cells where it has one; the attack comes near what is claimed of one report.
+    """By its name alone, with the number of cells where it has one; the attack comes near what is
+    claimed of one report.
 
-    Planted: statistics of views that are all one number; the first two cells attacked where the last is the furthest -> fails.
+    Planted: statistics of views that are all one number; the first two cells attacked where the
+    last is the furthest -> fails.
     """
-    only_yes_no = not any(serves(name, domain) for domain in (Categories(("a", "b")), Numeric(0, 1, 2)))
+    only_yes_no = not any(
+        serves(name, domain) for domain in (Categories(("a", "b")), Numeric(0, 1, 2))
+    )
     # Of more buckets a device that speaks of one of them hardly ever speaks of the victim's two.
     cells = 3 if name == "dbitflip" else 9
-    status, out, _ = run(capsys, name, "--epsilon0", "2", *(() if only_yes_no else ("--k", str(cells))), *COMMON, "--json")
+    status, out, _ = run(
+        capsys,
+        name,
+        "--epsilon0",
+        "2",
+        *(() if only_yes_no else ("--k", str(cells))),
+        *COMMON,
+        "--json",
+    )
     value = json.loads(out)
     assert status == 0
     assert (value["mechanism"], value["k"]) == (name, 2 if only_yes_no else cells)
     # So few trials do not see all of these two: the ratio is reached by rare reports alone.
     least = {"exponential": 0.6, "gaussian": 1.0}.get(name, 1.2)
-    assert least < value["local"]["epsilon_measured_lower"] < value["local"]["epsilon_claimed"] <= 2.0
+    assert (
+        least < value["local"]["epsilon_measured_lower"] < value["local"]["epsilon_claimed"] <= 2.0
+    )
 
 
-@pytest.mark.parametrize(("k", "name"), [(k, name) for k in (2, 40) for name in ("unary", "hadamard_response", "local_hash")])
+@pytest.mark.parametrize(
+    ("k", "name"),
+    [(k, name) for k in (2, 40) for name in ("unary", "hadamard_response", "local_hash")],
+)
 def test_other_numbers_of_cells(k: int, name: str, capsys: Capture) -> None:
-    """Two cells, and more than are listed as a table. And a setting is taken: its integers are in the result."""
+    """Two cells, and more than are listed as a table. And a setting is taken: its integers are in
+    the result.
+    """
     setting = {"unary": "p=0.9", "hadamard_response": "B=2", "local_hash": "blh"}[name]
-    status, out, _ = run(capsys, name, "--setting", setting, "--k", str(k), "--epsilon0", "1.5", *COMMON, "--json")
+    status, out, _ = run(
+        capsys, name, "--setting", setting, "--k", str(k), "--epsilon0", "1.5", *COMMON, "--json"
+    )
     domain = YesNo() if k == 2 else Categories(tuple(f"c{i}" for i in range(k - 1)))
     value = json.loads(out)
     assert status == 0
@@ -87,7 +116,11 @@ class Leaky:
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
         plain = entropy.words(values.size) % np.uint64(3) == 0
-        return np.where(plain[:, None, None], values.astype(np.uint8)[:, None, None], self.honest.randomize(values, entropy))
+        return np.where(
+            plain[:, None, None],
+            values.astype(np.uint8)[:, None, None],
+            self.honest.randomize(values, entropy),
+        )
 
 
 def test_a_broken_one_exits_with_1(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +134,9 @@ def test_a_broken_one_exits_with_1(capsys: Capture, monkeypatch: pytest.MonkeyPa
     assert status == 1
     assert "REFUTED" in out
     assert "more was measured than is claimed" in err
-    status, out, _ = run(capsys, "--mechanism", "krr", "--k", "4", "--epsilon0", "1", *COMMON, "--json")
+    status, out, _ = run(
+        capsys, "--mechanism", "krr", "--k", "4", "--epsilon0", "1", *COMMON, "--json"
+    )
     assert status == 1
     value = json.loads(out)
     assert value["passed"] is False
@@ -109,14 +144,18 @@ def test_a_broken_one_exits_with_1(capsys: Capture, monkeypatch: pytest.MonkeyPa
 
 
 class Twice(UnaryEncoding):
-    """The true cell's bit is set by another randomizer: epsilon for each bit instead of for the report."""
+    """The true cell's bit is set by another randomizer: epsilon for each bit instead of for the
+    report.
+    """
 
     def privacy(self) -> SymmetricLaw:
         return law(self.k, WORDS // 2, least_one_if_zero(WORDS // 2, 1.0))
 
 
 def test_a_broken_bitmap_exits_with_1(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It claims epsilon0 = 1 and is built for 2. Planted: the supports of a cell always those of the first -> passes, and this fails."""
+    """It claims epsilon0 = 1 and is built for 2. Planted: the supports of a cell always those of
+    the first -> passes, and this fails.
+    """
 
     def broken(spec: MechanismSpec, domain: Domain) -> Twice:
         return Twice(domain.labels, WORDS // 2, least_one_if_zero(WORDS // 2, 2.0))
@@ -129,7 +168,19 @@ def test_a_broken_bitmap_exits_with_1(capsys: Capture, monkeypatch: pytest.Monke
 
 def test_a_seed_repeats_a_run_and_no_seed_does_not(capsys: Capture) -> None:
     """Planted: the seed ignored -> fails."""
-    arguments = ("--mechanism", "krr", "--k", "5", "--epsilon0", "2", "--n", "10", "--trials", "2000", "--json")
+    arguments = (
+        "--mechanism",
+        "krr",
+        "--k",
+        "5",
+        "--epsilon0",
+        "2",
+        "--n",
+        "10",
+        "--trials",
+        "2000",
+        "--json",
+    )
     one, two = (run(capsys, *arguments, "--seed", "9")[1] for _ in range(2))
     assert one == two
     assert run(capsys, *arguments)[1] != run(capsys, *arguments)[1]
@@ -143,7 +194,9 @@ def test_table_and_progress(capsys: Capture) -> None:
     assert "The randomizer holds" in out
     assert "event chosen beforehand" in out
     assert "shuffled, n = 20" in err
-    claimed = certify(create(design("binary_rr", YesNo(), 1.0), YesNo()).privacy(), 20, 0.05).epsilon_upper
+    claimed = certify(
+        create(design("binary_rr", YesNo(), 1.0), YesNo()).privacy(), 20, 0.05
+    ).epsilon_upper
     assert f"{claimed:.3f}"[:4] in out
 
 
@@ -174,8 +227,23 @@ def test_help_has_an_example(capsys: Capture) -> None:
     ],
 )
 def test_bad_arguments(change: dict[str, str | None], word: str, capsys: Capture) -> None:
-    good: dict[str, str | None] = {"--mechanism": "krr", "--epsilon0": "1", "--k": "5", "--n": "10", "--delta": "0.1", "--trials": "200"}
-    status, out, err = run(capsys, *[part for name, value in (good | change).items() if value is not None for part in (name, value)])
+    good: dict[str, str | None] = {
+        "--mechanism": "krr",
+        "--epsilon0": "1",
+        "--k": "5",
+        "--n": "10",
+        "--delta": "0.1",
+        "--trials": "200",
+    }
+    status, out, err = run(
+        capsys,
+        *[
+            part
+            for name, value in (good | change).items()
+            if value is not None
+            for part in (name, value)
+        ],
+    )
     assert status == 2
     assert out == ""
     assert word in err

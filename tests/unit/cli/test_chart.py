@@ -1,4 +1,6 @@
-"""The chart's geometry, and that what it draws is a sound picture whatever the numbers and texts are."""
+"""The chart's geometry, and that what it draws is a sound picture whatever the numbers and texts
+are.
+"""
 
 from __future__ import annotations
 
@@ -50,15 +52,28 @@ def test_ticks(low: float, high: float, texts: list[str]) -> None:
     ],
 )
 def test_everything_lies_in_the_picture(points: tuple[tuple[float, float], ...]) -> None:
-    """Also for one point, for equal heights and for absurd ones. Planted: no least width of an axis -> a division by zero."""
-    root = parse(draw("t", "s", "x", "y", [Series("a", "upper", points), Series("none", "lower", ())], Mark("here", *points[0])))
+    """Also for one point, for equal heights and for absurd ones. Planted: no least width of an axis
+    -> a division by zero.
+    """
+    root = parse(
+        draw(
+            "t",
+            "s",
+            "x",
+            "y",
+            [Series("a", "upper", points), Series("none", "lower", ())],
+            Mark("here", *points[0]),
+        )
+    )
     lines = list(root.iter(f"{SVG}polyline"))
     assert len(lines) == 1  # an empty series is not drawn
     for vertex in lines[0].attrib["points"].split():
         x, y = map(float, vertex.split(","))
         assert 0.0 <= x <= WIDTH
         assert 0.0 <= y <= HEIGHT
-    box = next(element for element in root.iter(f"{SVG}rect") if element.attrib.get("class") == "box")
+    box = next(
+        element for element in root.iter(f"{SVG}rect") if element.attrib.get("class") == "box"
+    )
     assert float(box.attrib["x"]) + float(box.attrib["width"]) <= WIDTH
     assert float(box.attrib["y"]) + float(box.attrib["height"]) <= HEIGHT
     assert any(tick.text for tick in root.iter(f"{SVG}text"))
@@ -66,7 +81,9 @@ def test_everything_lies_in_the_picture(points: tuple[tuple[float, float], ...])
 
 def test_text_is_escaped() -> None:
     """Planted: autoescape off -> not well-formed."""
-    text = draw("<a & b>", '"s"', "x < 1", "y", [Series("l > 0", "upper", ((1.0, 1.0), (2.0, 2.0)))])
+    text = draw(
+        "<a & b>", '"s"', "x < 1", "y", [Series("l > 0", "upper", ((1.0, 1.0), (2.0, 2.0)))]
+    )
     assert next(parse(text).iter(f"{SVG}title")).text == "<a & b>"
     assert "<script" not in draw("<script>", "", "", "", [Series("a", "upper", ((1.0, 1.0),))])
 
@@ -78,7 +95,9 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_the_legend_avoids_the_lines() -> None:
-    """A falling line leaves the lower left corner free, a rising one the upper left. Planted: always the same corner -> this fails."""
+    """A falling line leaves the lower left corner free, a rising one the upper left. Planted:
+    always the same corner -> this fails.
+    """
     falling = Series("a", "upper", tuple((10.0**k, 10.0**-k) for k in range(7)))
     rising = Series("a", "upper", tuple((10.0**k, 10.0**k) for k in range(7)))
 

@@ -1,4 +1,6 @@
-"""``shoal shuffler clock`` and ``shoal analyzer clock``: what an operator reads, and what a confirmation does."""
+"""``shoal shuffler clock`` and ``shoal analyzer clock``: what an operator reads, and what a
+confirmation does.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal import timekeeper
 from shoal.cli.main import main
-from shoal.timekeeper import CONFIRM_NAME
-from tests import analyzer_world, shuffler_world
-from tests.clock_world import DAY, Machine, keeper
+from shoal.clocks import timekeeper
+from shoal.clocks.timekeeper import CONFIRM_NAME
+from tests.worlds import analyzer as analyzer_world
+from tests.worlds import shuffler as shuffler_world
+from tests.worlds.clock import DAY, Machine, keeper
 
 Capture = pytest.CaptureFixture[str]
 NOW = 1_800_000_000.0
@@ -32,7 +35,9 @@ def _config(folder: Path, service: str) -> Path:
 
 
 @pytest.mark.parametrize("service", ["shuffler", "analyzer"])
-def test_a_dispute_is_shown_and_confirmed_once(tmp_path: Path, machine: Machine, capsys: Capture, service: str) -> None:
+def test_a_dispute_is_shown_and_confirmed_once(
+    tmp_path: Path, machine: Machine, capsys: Capture, service: str
+) -> None:
     config = ["--config", str(_config(tmp_path, service))]
     assert main([service, "clock", *config]) == 2
     assert "start the service once" in capsys.readouterr().err
@@ -61,6 +66,11 @@ def test_json_for_programs(tmp_path: Path, machine: Machine, capsys: Capture) ->
     one.keep()
     assert main(["shuffler", "clock", *config, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["believed"], found["trouble"], found["same_boot"], found["confirmed"]) == (False, "off", False, False)
+    assert (found["believed"], found["trouble"], found["same_boot"], found["confirmed"]) == (
+        False,
+        "off",
+        False,
+        False,
+    )
     assert found["ahead"] == pytest.approx(DAY)
     assert found["peers"] == {"abcd1234": pytest.approx(-7_200)}

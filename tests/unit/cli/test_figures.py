@@ -9,7 +9,16 @@ from shoal.cli.figures import duration, figure, volume
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0"), (0.01, "0.01"), (0.01234, "0.0123"), (1.0, "1"), (9.999, "10"), (99.94, "99.9"), (99.95, "100"), (1_234.5, "1,234")],
+    [
+        (0.0, "0"),
+        (0.01, "0.01"),
+        (0.01234, "0.0123"),
+        (1.0, "1"),
+        (9.999, "10"),
+        (99.94, "99.9"),
+        (99.95, "100"),
+        (1_234.5, "1,234"),
+    ],
 )
 def test_a_figure_has_the_digits_that_count(value: float, text: str) -> None:
     """Planted: ``:.3g`` for all -> 1.23e+03."""
@@ -17,7 +26,14 @@ def test_a_figure_has_the_digits_that_count(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0, "under 1 s"), (0.99, "under 1 s"), (1.0, "1.0 s"), (12.34, "12.3 s"), (1_234.5, "1,234.5 s")]
+    ("seconds", "text"),
+    [
+        (0.0, "under 1 s"),
+        (0.99, "under 1 s"),
+        (1.0, "1.0 s"),
+        (12.34, "12.3 s"),
+        (1_234.5, "1,234.5 s"),
+    ],
 )
 def test_a_duration_is_never_nothing(seconds: float, text: str) -> None:
     assert duration(seconds) == text

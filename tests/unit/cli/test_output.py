@@ -1,4 +1,6 @@
-"""What commands print where there is little room: tables on narrow terminals, and a disk that is full."""
+"""What commands print where there is little room: tables on narrow terminals, and a disk that is
+full.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def table_of(*, no_wrap: bool) -> Table:
 @pytest.mark.parametrize("no_wrap", [False, True])
 @pytest.mark.parametrize("width", [20, 40, 60, 80])
 def test_a_table_cuts_no_figure_short(width: int, no_wrap: bool) -> None:
-    """Whatever the terminal: a cut figure is a wrong one. Planted: the table printed by rich alone -> "0.0…", and this fails below 80."""
+    """Whatever the terminal: a cut figure is a wrong one. Planted: the table printed by rich alone
+    -> "0.0…", and this fails below 80.
+    """
     text = printed(table_of(no_wrap=no_wrap), width)
     assert "…" not in text
     for word in ("hadamard_response", "standard", "0.02536", "0.02535", "1,234,567"):
@@ -49,14 +53,18 @@ def test_a_table_that_fits_is_left_as_it_is() -> None:
 
 
 def test_where_nobody_looks_a_name_is_on_one_line() -> None:
-    """grep finds a name of two words, and one with a hyphen, in what is piped on. Planted: the table as wide as 80 columns -> fails."""
+    """grep finds a name of two words, and one with a hyphen, in what is piped on. Planted: the
+    table as wide as 80 columns -> fails.
+    """
     table = Table("task", "what it asks")
     name = "outpatient-visits of the year"
     table.add_row(name, "how often did you visit " * 5)
     assert name in printed(table, 40)
 
 
-def test_a_dash_is_stdout_or_refused(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dash_is_stdout_or_refused(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Planted: ``named`` not called by ``write_new`` -> a file called "-", and this fails."""
     monkeypatch.chdir(tmp_path)
     assert entry.main(["task", "new", "--out", "-"]) == 0
@@ -65,12 +73,25 @@ def test_a_dash_is_stdout_or_refused(tmp_path: Path, capsys: Capture, monkeypatc
     for command in (
         ["keys", "signing", "--out", "-"],
         ["keys", "ca", "--out", "-"],
-        ["keys", "hpke", "--role", "shuffler", "--key", "signing.key", "--out", "keys", "--public", "-"],
+        [
+            "keys",
+            "hpke",
+            "--role",
+            "shuffler",
+            "--key",
+            "signing.key",
+            "--out",
+            "keys",
+            "--public",
+            "-",
+        ],
         ["plan", "yes_no", "--n", "2000", "--epsilon", "0.5", "--emit", "-"],
     ):
         assert entry.main(command) == 2, command
         assert "not to stdout" in capsys.readouterr().err
-    with pytest.raises(ShoalError, match="not to stdout"):  # for a command that does not look before
+    with pytest.raises(
+        ShoalError, match="not to stdout"
+    ):  # for a command that does not look before
         write_new(Path("-"), b"")
     assert not (tmp_path / "-").exists()
 
@@ -84,11 +105,16 @@ def test_a_full_disk_is_no_bug(capsys: Capture, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(entry, "_run", run)
     monkeypatch.setattr(entry, "_drop_output", lambda: None)
     assert entry.main(["plan"]) == 1
-    assert capsys.readouterr().err == "shoal: cannot write: No space left on device: make room there, or write elsewhere\n"
+    assert (
+        capsys.readouterr().err
+        == "shoal: cannot write: No space left on device: make room there, or write elsewhere\n"
+    )
 
 
 def test_another_oserror_is_one(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody foresaw is not blamed on the disk. Planted: every OSError taken for a full disk -> this fails."""
+    """What nobody foresaw is not blamed on the disk. Planted: every OSError taken for a full disk
+    -> this fails.
+    """
 
     def run(_: list[str]) -> int:
         raise OSError(errno.EBADF, "Bad file descriptor")
@@ -99,8 +125,12 @@ def test_another_oserror_is_one(capsys: Capture, monkeypatch: pytest.MonkeyPatch
     assert "unexpected OSError: a bug" in capsys.readouterr().err
 
 
-def test_output_that_fits_the_buffer_is_written_before_the_end(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short answer reaches the disk only when it is flushed: there its failure must still be seen. Planted: no flush -> this fails."""
+def test_output_that_fits_the_buffer_is_written_before_the_end(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short answer reaches the disk only when it is flushed: there its failure must still be
+    seen. Planted: no flush -> this fails.
+    """
 
     class Full(io.StringIO):
         def flush(self) -> None:

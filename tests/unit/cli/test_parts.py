@@ -1,4 +1,6 @@
-"""A command loads its own module and no other's; help and mistakes are answered as if all were there."""
+"""A command loads its own module and no other's; help and mistakes are answered as if all were
+there.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_every_part_registers_the_command_that_it_is_named_after(part: str) -> N
     assert parts_for([name, "--help"]) == (part,)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("--version",), ("key",), ("demo.command",)])
+@pytest.mark.parametrize(
+    "arguments", [(), ("--help",), ("--version",), ("key",), ("demo.command",)]
+)
 def test_anything_else_is_answered_by_all(arguments: tuple[str, ...]) -> None:
     assert parts_for(arguments) == PARTS
 
@@ -43,14 +47,25 @@ def test_help_names_every_command_and_a_wrong_one_is_an_error(capsys: Capture) -
 
 
 def test_a_shufflers_process_holds_nothing_that_understands_a_report() -> None:
-    """The import law in the running service. Planted: every part loaded for every command -> accountant and mechanisms are there."""
-    done = subprocess.run([sys.executable, "-c", _SERVED], capture_output=True, text=True, check=False)
+    """The import law in the running service. Planted: every part loaded for every command ->
+    accountant and mechanisms are there.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _SERVED], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1  # the file that there is not
 
 
-def test_a_command_whose_output_is_closed_does_its_work_all_the_same(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    """``shoal ... >&-``: there is no sys.stdout then. Planted: flushed unasked -> a service that stopped cleanly says that it has a bug."""
+def test_a_command_whose_output_is_closed_does_its_work_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """``shoal ... >&-``: there is no sys.stdout then. Planted: flushed unasked -> a service that
+    stopped cleanly says that it has a bug.
+    """
     monkeypatch.setattr(sys, "stdout", None)
-    assert main(["epsilon", "--mechanism", "rr", "--epsilon0", "1", "--n", "100", "--delta", "1e-6"]) == 0
+    assert (
+        main(["epsilon", "--mechanism", "rr", "--epsilon0", "1", "--n", "100", "--delta", "1e-6"])
+        == 0
+    )
     assert capsys.readouterr().err == ""

@@ -41,8 +41,12 @@ def address() -> Iterator[str]:
 
 @pytest.mark.parametrize("service", ["shuffler", "analyzer"])
 @pytest.mark.parametrize("trouble", [None, "the store is not open yet"])
-def test_ready_is_true_or_false(address: str, capsys: pytest.CaptureFixture[str], service: str, trouble: str | None) -> None:
-    """Planted: the page's null for "ready" passed on, which reads as if nobody knew -> this fails."""
+def test_ready_is_true_or_false(
+    address: str, capsys: pytest.CaptureFixture[str], service: str, trouble: str | None
+) -> None:
+    """Planted: the page's null for "ready" passed on, which reads as if nobody knew -> this
+    fails.
+    """
     Page.said = {"service": service, **STATUS, "ready": trouble}
     status = 0 if trouble is None else 1
     assert main([service, "status", "--admin", address, "--json"]) == status
@@ -54,8 +58,12 @@ def test_ready_is_true_or_false(address: str, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("service", ["shuffler", "analyzer"])
-def test_everything_that_is_wrong_is_told(address: str, capsys: pytest.CaptureFixture[str], service: str) -> None:
-    """The one that stops it first, once; the others too. Planted: ``ready`` alone printed -> fails."""
+def test_everything_that_is_wrong_is_told(
+    address: str, capsys: pytest.CaptureFixture[str], service: str
+) -> None:
+    """The one that stops it first, once; the others too. Planted: ``ready`` alone printed ->
+    fails.
+    """
     full = {"code": "disk_full", "subject": "data_dir", "message": "make room", "stops": True}
     away = {"code": "broker", "subject": "", "message": "start the broker", "stops": False}
     Page.said = {"service": service, **STATUS, "ready": "make room", "conditions": [full, away]}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner_world import Place, lines, place_at, quicken
+from tests.worlds.runner import Place, lines, place_at, quicken
 
 
 @pytest.fixture
@@ -24,7 +24,9 @@ def place(tmp_path: Path, quick: None) -> Place:
 
 
 @pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
+def logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], list[dict[str, Any]]]:
     """What was logged so far, however an earlier test configured the logs."""
     caplog.set_level(logging.INFO, "shoal")
     monkeypatch.setattr(logging.getLogger("shoal"), "propagate", True)

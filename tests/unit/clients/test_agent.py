@@ -1,4 +1,6 @@
-"""The agent over its seams: real outbox on disk, real cryptography, a far end without a network, a clock set by hand."""
+"""The agent over its seams: real outbox on disk, real cryptography, a far end without a network, a
+clock set by hand.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,31 @@ from shoal.clients.agent import Agent, Outcome
 from shoal.clients.answering import answer
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import State
-from shoal.clients.outbox_sqlite import SqliteOutbox
-from shoal.clients.policy import Policy
-from shoal.clock import DeviceClock, FakeClock
+from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.clients.owner.policy import Policy
+from shoal.clocks.clock import DeviceClock, FakeClock
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
 from shoal.domain import Numeric
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
-from tests.clients_world import START, WEEK, DirectTransport, FarEnd, Script, World, accept, make_world
+from tests.worlds.clients import (
+    START,
+    WEEK,
+    DirectTransport,
+    FarEnd,
+    Script,
+    World,
+    accept,
+    make_world,
+)
 
 
 @dataclass
 class Device:
-    """A folder with tasks and outbox, the far end behind it, and agents made one after another on it: restarts."""
+    """A folder with tasks and outbox, the far end behind it, and agents made one after another on
+    it: restarts.
+    """
 
     folder: Path
     world: World
@@ -45,7 +58,12 @@ class Device:
 
     def agent(self, *, background: bool = False, clock: DeviceClock | None = None) -> Agent:
         config = AgentConfig(
-            self.folder / "tasks", self.folder / "outbox.db", self.policy, retry_first_s=0.01, retry_most_s=0.01, outbox_rows=self.rows
+            self.folder / "tasks",
+            self.folder / "outbox.db",
+            self.policy,
+            retry_first_s=0.01,
+            retry_most_s=0.01,
+            outbox_rows=self.rows,
         )
         self.transport.closed = False
         return Agent(config, background=background, clock=clock or self.clock, transports=self._way)
@@ -67,15 +85,23 @@ async def test_a_report_is_acknowledged(device: Device) -> None:
     async with device.agent() as agent:
         outcome = await agent.report("visits", 3)
         assert standing(outcome) == (State.ACKED, True, None)
-        assert (outcome.task, outcome.task_id, outcome.window, outcome.attempts) == ("visits", device.world.task_id, 0, 1)
+        assert (outcome.task, outcome.task_id, outcome.window, outcome.attempts) == (
+            "visits",
+            device.world.task_id,
+            0,
+            1,
+        )
         assert await agent.flush() == []
     assert len(device.far.frames) == 1
     assert device.transport.closed
 
 
-async def test_a_window_is_answered_once_even_over_restarts(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The randomizer runs once per window. Planted: ask ``find`` in one transaction and insert in another -> see the outbox suite;
-    forget finished windows -> the calls below are four."""
+async def test_a_window_is_answered_once_even_over_restarts(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The randomizer runs once per window. Planted: ask ``find`` in one transaction and insert in
+    another -> see the outbox suite; forget finished windows -> the calls below are four.
+    """
     calls: list[int] = []
 
     def counting(assignment: core.Assignment, window: int, *rest: Any) -> core.Prepared:
@@ -98,7 +124,9 @@ async def test_a_window_is_answered_once_even_over_restarts(device: Device, monk
 
 async def test_every_attempt_sends_the_same_bytes_also_after_a_restart(device: Device) -> None:
     """Planted: prepare again for each attempt -> two different frames."""
-    device.far.script = lambda number, _: ShoalError(Kind.OVERLOADED, "busy") if number < 4 else None
+    device.far.script = lambda number, _: (
+        ShoalError(Kind.OVERLOADED, "busy") if number < 4 else None
+    )
     async with device.agent() as agent:
         await agent.report("visits", 3)
         await agent.flush()
@@ -122,7 +150,9 @@ async def test_offline_then_online(device: Device) -> None:
         assert {outcome.state for outcome in await agent.flush()} == {State.QUEUED}
     device.transport.down = False
     async with device.agent() as agent:
-        assert [standing(outcome) for outcome in await agent.flush()] == [(State.ACKED, False, None)] * 3
+        assert [standing(outcome) for outcome in await agent.flush()] == [
+            (State.ACKED, False, None)
+        ] * 3
     assert sorted(content.window for content in device.far.contents.values()) == [0, 1, 2]
     assert len(device.far.frames) == 3
 
@@ -170,8 +200,12 @@ async def test_a_receipt_of_another_frame_is_not_believed(device: Device) -> Non
         ([Kind.INTERNAL, Kind.INVALID], State.UNKNOWN),
     ],
 )
-async def test_final_refusals_end_a_report_and_say_what_is_known(device: Device, script: list[Kind], state: State) -> None:
-    """Across restarts too. Planted: keep ``doubtful`` in memory alone -> UNKNOWN becomes REFUSED."""
+async def test_final_refusals_end_a_report_and_say_what_is_known(
+    device: Device, script: list[Kind], state: State
+) -> None:
+    """Across restarts too. Planted: keep ``doubtful`` in memory alone -> UNKNOWN becomes
+    REFUSED.
+    """
     device.far.script = lambda number, _: ShoalError(script[number], "no")
     async with device.agent() as agent:
         await agent.report("visits", 3)
@@ -186,8 +220,12 @@ async def test_final_refusals_end_a_report_and_say_what_is_known(device: Device,
 
 
 async def test_an_unknown_task_makes_the_agent_read_its_tasks_again(device: Device) -> None:
-    """And the report goes on, with the same bytes, to the address that the refreshed folder names."""
-    device.far.script = lambda number, _: ShoalError(Kind.UNKNOWN_TASK, "not here") if number == 0 else None
+    """And the report goes on, with the same bytes, to the address that the refreshed folder
+    names.
+    """
+    device.far.script = lambda number, _: (
+        ShoalError(Kind.UNKNOWN_TASK, "not here") if number == 0 else None
+    )
     async with device.agent() as agent:
         other = make_world(name="other", authority=device.world.authority)
         other.write(device.folder / "tasks")
@@ -212,8 +250,15 @@ async def test_a_second_schedule_is_refused_and_nothing_is_sent(device: Device) 
 
 
 @pytest.mark.parametrize("answer", ["denied", None])
-async def test_without_consent_nothing_is_randomized_stored_or_sent(device: Device, answer: str | None) -> None:
-    device.policy = Policy(device.world.authorities, 4.0, 2, {} if answer is None else {device.world.task.purpose: "denied"})
+async def test_without_consent_nothing_is_randomized_stored_or_sent(
+    device: Device, answer: str | None
+) -> None:
+    device.policy = Policy(
+        device.world.authorities,
+        4.0,
+        2,
+        {} if answer is None else {device.world.task.purpose: "denied"},
+    )
     async with device.agent() as agent:
         with pytest.raises(ShoalError) as caught:
             await agent.report("visits", 3)
@@ -279,7 +324,9 @@ async def test_outside_the_plan_nothing_is_randomized(device: Device) -> None:
 
 
 async def test_an_expired_report_gets_one_more_attempt_and_then_ends(device: Device) -> None:
-    """The device's clock alone never ends a report: only an attempt that fails after the expiry does."""
+    """The device's clock alone never ends a report: only an attempt that fails after the expiry
+    does.
+    """
     device.transport.down = True
     async with device.agent() as agent:
         await agent.report("visits", 3, send=False)
@@ -321,7 +368,12 @@ async def test_the_true_value_is_never_on_disk_nor_in_any_representation(tmp_pat
     ]
     async with device.agent() as agent:
         outcome = await agent.report("visits", canary)
-        texts = [repr(outcome), repr(agent.status()), repr(await agent.outcomes()), repr(vars(agent))]
+        texts = [
+            repr(outcome),
+            repr(agent.status()),
+            repr(await agent.outcomes()),
+            repr(vars(agent)),
+        ]
         held = files(tmp_path) + "".join(texts).encode()
         assert not [form for form in forms if form in held]
         device.transport.down = False
@@ -333,7 +385,8 @@ async def test_the_true_value_is_never_on_disk_nor_in_any_representation(tmp_pat
     assert forms[0] in held  # the search can find
 
 
-# --- the background sender --------------------------------------------------------------------------------------------
+# --- the background sender
+# --------------------------------------------------------------------------------------------
 
 
 async def until(agent: Agent, wanted: Callable[[list[Outcome]], bool]) -> list[Outcome]:
@@ -361,21 +414,32 @@ async def test_the_background_sender_delivers_what_waits(device: Device) -> None
     assert len(device.far.frames) == 2
 
 
-async def test_the_background_sender_goes_on_after_failures_with_the_same_bytes(device: Device, caplog: pytest.LogCaptureFixture) -> None:
-    """And says so once, and once that it is over. Planted: no second attempt -> this hangs until the time limit; a line per try -> 4."""
+async def test_the_background_sender_goes_on_after_failures_with_the_same_bytes(
+    device: Device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And says so once, and once that it is over. Planted: no second attempt -> this hangs until
+    the time limit; a line per try -> 4.
+    """
     caplog.set_level("INFO")
     kinds = [Kind.UNAVAILABLE, Kind.OVERLOADED, Kind.INTERNAL, Kind.UNKNOWN_TASK]
-    device.far.script = lambda number, _: ShoalError(kinds[number], "no") if number < len(kinds) else None
+    device.far.script = lambda number, _: (
+        ShoalError(kinds[number], "no") if number < len(kinds) else None
+    )
     async with device.agent(background=True) as agent:
         await agent.report("visits", 3)
         (outcome,) = await until(agent, acked)
         assert outcome.attempts == len(kinds) + 1
         await until(agent, lambda _: "delivered again" in caplog.text)
     assert len(set(device.far.frames)) == 1
-    assert (caplog.text.count("reports are not delivered"), caplog.text.count("reports are delivered again")) == (1, 1)
+    assert (
+        caplog.text.count("reports are not delivered"),
+        caplog.text.count("reports are delivered again"),
+    ) == (1, 1)
 
 
-async def test_a_failing_outbox_does_not_end_the_background_sender(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_outbox_does_not_end_the_background_sender(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, failed = SqliteOutbox.records, asyncio.Event()
     failures: list[int] = []
     loop = asyncio.get_running_loop()
@@ -395,7 +459,9 @@ async def test_a_failing_outbox_does_not_end_the_background_sender(device: Devic
         await until(agent, acked)
 
 
-async def test_leaving_while_an_attempt_is_under_way_keeps_the_report_doubtful(device: Device) -> None:
+async def test_leaving_while_an_attempt_is_under_way_keeps_the_report_doubtful(
+    device: Device,
+) -> None:
     """Planted: mark the attempt only when it ends -> the later refusal would read as REFUSED."""
     arrived, never = asyncio.Event(), asyncio.Event()
 
@@ -422,8 +488,12 @@ async def test_used_without_entering_it_says_how(device: Device) -> None:
     assert "async with" in caught.value.message
 
 
-async def test_a_memory_that_is_an_older_copy_is_not_taken_in_silence(device: Device, caplog: pytest.LogCaptureFixture) -> None:
-    """It knows too little of what was spent and answered. Planted: no look at the noted head -> no line."""
+async def test_a_memory_that_is_an_older_copy_is_not_taken_in_silence(
+    device: Device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It knows too little of what was spent and answered. Planted: no look at the noted head -> no
+    line.
+    """
     said = "this memory was set back: nothing is answered"
     path = device.folder / "outbox.db"
     async with device.agent() as agent:

@@ -1,4 +1,6 @@
-"""What a report costs in commits and in turns of the store's thread, and what is on disk at each moment between them."""
+"""What a report costs in commits and in turns of the store's thread, and what is on disk at each
+moment between them.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,16 @@ import pytest
 
 from shoal.clients.agent import Agent
 from shoal.clients.core import State
-from shoal.clients.gate import Gates
-from shoal.clients.ledger import Event
-from shoal.clients.memory import Memory
-from shoal.clients.outbox_sqlite import SqliteOutbox
+from shoal.clients.memory.database_thread import StoreThread
+from shoal.clients.memory.device_memory import Memory
+from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.clients.owner.gate import Gates
 from shoal.clients.sending import Sender
-from shoal.clients.store_thread import StoreThread
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
-from tests.clients_world import START, WEEK, DirectTransport, FarEnd, make_world
-from tests.unit.clients.test_agent_consent import PURPOSE, Device, Hanging, quick
+from tests.unit.clients.owner.test_agent_consent import PURPOSE, Device, Hanging, quick
+from tests.worlds.clients import START, WEEK, DirectTransport, FarEnd, make_world
 
 __all__ = ["quick"]  # a fixture of every test here too
 
@@ -36,7 +38,9 @@ def device(tmp_path: Path) -> Device:
 
 
 class Looking(DirectTransport):
-    """Looks at the device's disk, as another program does, at the moment at which the frame would leave."""
+    """Looks at the device's disk, as another program does, at the moment at which the frame would
+    leave.
+    """
 
     def __init__(self, far: FarEnd, path: Path) -> None:
         super().__init__(far)
@@ -44,10 +48,16 @@ class Looking(DirectTransport):
 
     async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
         disk = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
-        newest = "SELECT window, state, attempts, doubtful, frame = ? FROM report ORDER BY window DESC LIMIT 1"
+        newest = (
+            "SELECT window, state, attempts, doubtful, frame = ? FROM report ORDER BY window DESC "
+            "LIMIT 1"
+        )
         (charges,) = disk.execute("SELECT count(*) FROM charge").fetchone()
         bodies = [str(body) for (body,) in disk.execute("SELECT body FROM ledger")]
-        entries = [sum(f'"{event.value}"' in body for body in bodies) for event in (Event.REPORTED, Event.OUTCOME)]
+        entries = [
+            sum(f'"{event.value}"' in body for body in bodies)
+            for event in (Event.REPORTED, Event.OUTCOME)
+        ]
         self.found = [*disk.execute(newest, (frame,)).fetchone(), charges, *entries]
         disk.close()
         return await super().submit(frame, ack_key, deadline_s)
@@ -55,7 +65,12 @@ class Looking(DirectTransport):
 
 def counted(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[object]]:
     """The commits and the turns from here on; and no statement in the event loop's own thread."""
-    commits, turns, loop, real = list[str](), list[object](), threading.current_thread(), StoreThread.run
+    commits, turns, loop, real = (
+        list[str](),
+        list[object](),
+        threading.current_thread(),
+        StoreThread.run,
+    )
 
     def statement(text: str) -> None:
         commits.extend([text] if text in {"COMMIT", "ROLLBACK"} else [])
@@ -67,7 +82,9 @@ def counted(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], l
 
     agent._guarantees._known[agent.tasks.find("visits").task_id] = 0.25
     store = agent.memory._store
-    store._again = float("inf")  # the head's own transaction, once a second at most, would be one more
+    store._again = float(
+        "inf"
+    )  # the head's own transaction, once a second at most, would be one more
     store._db.set_trace_callback(statement)
     monkeypatch.setattr(StoreThread, "run", run)
     return commits, turns
@@ -76,8 +93,10 @@ def counted(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], l
 async def test_a_report_takes_two_commits_and_all_of_it_is_on_disk_before_a_byte_leaves(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: the beginning of the attempt in a commit of its own -> three; the charge after the claim -> 0 of it when the frame leaves;
-    ``deliver`` before ``_begin`` has committed -> no row; a read in the event loop -> a turn that is none."""
+    """Planted: the beginning of the attempt in a commit of its own -> three; the charge after the
+    claim -> 0 of it when the frame leaves; ``deliver`` before ``_begin`` has committed -> no row; a
+    read in the event loop -> a turn that is none.
+    """
     looking = Looking(device.far, device.folder / "outbox.db")
     async with device.agent(looking) as agent:
         await agent.report("visits", 3)  # the certificate is looked up
@@ -89,7 +108,9 @@ async def test_a_report_takes_two_commits_and_all_of_it_is_on_disk_before_a_byte
     assert looking.found == [1, "queued", 1, 1, 1, 2, 2, 1]
 
 
-async def test_what_waits_is_sent_in_two_commits_and_queued_in_one(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_is_sent_in_two_commits_and_queued_in_one(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with device.agent() as agent:
         await agent.report("visits", 3)
         device.clock.advance(WEEK)
@@ -101,8 +122,12 @@ async def test_what_waits_is_sent_in_two_commits_and_queued_in_one(device: Devic
         assert (commits, len(turns)) == (["COMMIT"] * 3, 4)
 
 
-async def test_an_acknowledgement_that_could_not_be_kept_is_not_told(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next attempt sends the same bytes. Planted: the standing named before the commit of the outcome -> ACKED is returned."""
+async def test_an_acknowledgement_that_could_not_be_kept_is_not_told(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt sends the same bytes. Planted: the standing named before the commit of the
+    outcome -> ACKED is returned.
+    """
 
     def full(*_: object) -> None:
         raise ShoalError(Kind.OVERLOADED, "disk full")
@@ -111,7 +136,11 @@ async def test_an_acknowledgement_that_could_not_be_kept_is_not_told(device: Dev
         with monkeypatch.context() as patch:
             patch.setattr(SqliteOutbox, "finish", full)
             outcome = await agent.report("visits", 3)
-            assert (outcome.state, outcome.attempts, outcome.kind) == (State.QUEUED, 1, Kind.OVERLOADED)
+            assert (outcome.state, outcome.attempts, outcome.kind) == (
+                State.QUEUED,
+                1,
+                Kind.OVERLOADED,
+            )
         (again,) = await agent.flush()
         assert (again.state, again.attempts) == (State.ACKED, 2)
     assert len(device.far.frames) == 2
@@ -119,8 +148,12 @@ async def test_an_acknowledgement_that_could_not_be_kept_is_not_told(device: Dev
 
 
 async def test_a_report_waits_as_long_as_a_shuffler_without_room_asks(device: Device) -> None:
-    """Its own pause would be ten milliseconds. Planted: the failure's wish left out -> due at once, and this fails."""
-    device.far.script = lambda number, _: ShoalError(Kind.OVERLOADED, "busy", retry_after_s=30.0) if number == 0 else None
+    """Its own pause would be ten milliseconds. Planted: the failure's wish left out -> due at once,
+    and this fails.
+    """
+    device.far.script = lambda number, _: (
+        ShoalError(Kind.OVERLOADED, "busy", retry_after_s=30.0) if number == 0 else None
+    )
     async with device.agent() as agent:
         outcome = await agent.report("visits", 3)
         assert (outcome.state, outcome.kind) == (State.QUEUED, Kind.OVERLOADED)
@@ -129,12 +162,19 @@ async def test_a_report_waits_as_long_as_a_shuffler_without_room_asks(device: De
 
 
 async def test_a_report_that_can_not_be_sent_is_kept(device: Device) -> None:
-    """No attempt was made, and it is not in doubt. Planted: the gate's failure raised before the claim -> nothing is queued."""
+    """No attempt was made, and it is not in doubt. Planted: the gate's failure raised before the
+    claim -> nothing is queued.
+    """
     gates = device.folder / "outbox.db.gates"
     async with device.agent() as agent:
         gates.rmdir()
         outcome = await agent.report("visits", 3)
-        assert (outcome.state, outcome.fresh, outcome.attempts, outcome.kind) == (State.QUEUED, True, 0, Kind.CONFIG)
+        assert (outcome.state, outcome.fresh, outcome.attempts, outcome.kind) == (
+            State.QUEUED,
+            True,
+            0,
+            Kind.CONFIG,
+        )
         again = await agent.report("visits", 3)
         assert (again.state, again.fresh, again.attempts) == (State.QUEUED, False, 0)
         gates.mkdir(0o700)
@@ -146,23 +186,36 @@ async def test_a_report_that_can_not_be_sent_is_kept(device: Device) -> None:
     assert len(device.far.frames) == 1
 
 
-async def test_a_disk_without_locks_keeps_a_report_too(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As some that are shared over a network. Planted: the system's own error let through -> nothing is kept, the background ends."""
+async def test_a_disk_without_locks_keeps_a_report_too(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some that are shared over a network. Planted: the system's own error let through ->
+    nothing is kept, the background ends.
+    """
 
     def none(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     async with device.agent() as agent:
         with monkeypatch.context() as patch:
-            patch.setattr("shoal.clients.gate.fcntl.flock", none)
+            patch.setattr("shoal.clients.owner.gate.fcntl.flock", none)
             outcome = await agent.report("visits", 3)
-            assert (outcome.state, outcome.fresh, outcome.attempts, outcome.kind) == (State.QUEUED, True, 0, Kind.OVERLOADED)
+            assert (outcome.state, outcome.fresh, outcome.attempts, outcome.kind) == (
+                State.QUEUED,
+                True,
+                0,
+                Kind.OVERLOADED,
+            )
         (sent,) = await agent.flush()
         assert (sent.state, sent.attempts) == (State.ACKED, 1)
 
 
-async def test_an_attempt_that_has_ended_holds_no_gate_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that the host's program forked meanwhile. Planted: closed alone -> a withdrawal waits for that process, in vain."""
+async def test_an_attempt_that_has_ended_holds_no_gate_in_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process that the host's program forked meanwhile. Planted: closed alone -> a
+    withdrawal waits for that process, in vain.
+    """
     copies, real, gates = list[int](), os.open, Gates(tmp_path / "gates")
 
     def copied(*arguments: Any) -> int:
@@ -179,8 +232,12 @@ async def test_an_attempt_that_has_ended_holds_no_gate_in_a_copy(tmp_path: Path,
         os.close(copy)
 
 
-async def test_of_one_report_there_is_one_attempt_at_a_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many ask for it, and when. Planted: the turn dropped by who had it, though others wait -> two at once."""
+async def test_of_one_report_there_is_one_attempt_at_a_time(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many ask for it, and when. Planted: the turn dropped by who had it, though others
+    wait -> two at once.
+    """
     device.far.script = lambda *_: ShoalError(Kind.OVERLOADED, "again")
     under_way, most, real = 0, 0, Sender._attempt
 
@@ -196,16 +253,25 @@ async def test_of_one_report_there_is_one_attempt_at_a_time(device: Device, monk
     monkeypatch.setattr(Sender, "_attempt", attempt)
     async with device.agent() as agent:
         asking = [asyncio.create_task(agent.report("visits", 3)) for _ in range(3)]
-        asking[0].add_done_callback(lambda _: asking.append(asyncio.create_task(agent.report("visits", 3))))
+        asking[0].add_done_callback(
+            lambda _: asking.append(asyncio.create_task(agent.report("visits", 3)))
+        )
         outcomes = [await one for one in asking]  # the last one joins on the way
-        assert [(one.state, one.fresh) for one in outcomes] == [(State.QUEUED, True), *[(State.QUEUED, False)] * 3]
+        assert [(one.state, one.fresh) for one in outcomes] == [
+            (State.QUEUED, True),
+            *[(State.QUEUED, False)] * 3,
+        ]
         assert agent._sender._turns == {}
     assert most == 1
     assert (len(device.far.frames), len(set(device.far.frames))) == (4, 1)
 
 
-async def test_a_consent_taken_back_in_another_program_ends_it_though_the_certificate_is_known(device: Device) -> None:
-    """Nothing is looked up then but the owner's answers. Planted: no look at them in ``_begin``, or in ``_report`` -> sent, or queued."""
+async def test_a_consent_taken_back_in_another_program_ends_it_though_the_certificate_is_known(
+    device: Device,
+) -> None:
+    """Nothing is looked up then but the owner's answers. Planted: no look at them in ``_begin``, or
+    in ``_report`` -> sent, or queued.
+    """
     async with device.agent() as agent, device.agent() as other:
         agent._guarantees._known[agent.tasks.find("visits").task_id] = 0.25
         await agent.report("visits", 3)
@@ -220,7 +286,9 @@ async def test_a_consent_taken_back_in_another_program_ends_it_though_the_certif
 
 
 async def test_a_caller_that_gave_up_leaves_its_report_to_the_background(device: Device) -> None:
-    """Planted: no word to the background when a call is cancelled -> this hangs until the time limit."""
+    """Planted: no word to the background when a call is cancelled -> this hangs until the time
+    limit.
+    """
     hanging = Hanging(device.far)
     async with device.agent(hanging, background=True) as agent:
         asking = asyncio.create_task(agent.report("visits", 3))
@@ -233,9 +301,19 @@ async def test_a_caller_that_gave_up_leaves_its_report_to_the_background(device:
     assert len(device.far.frames) == 1
 
 
-async def test_what_a_caller_queued_and_gave_up_is_sent_in_the_background(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: no word to the background when the call is cancelled -> it sleeps on with nothing else to wait for, until the time limit."""
-    arrived, go, asleep, real, wait = threading.Event(), threading.Event(), asyncio.Event(), SqliteOutbox.claim, asyncio.Event.wait
+async def test_what_a_caller_queued_and_gave_up_is_sent_in_the_background(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: no word to the background when the call is cancelled -> it sleeps on with nothing
+    else to wait for, until the time limit.
+    """
+    arrived, go, asleep, real, wait = (
+        threading.Event(),
+        threading.Event(),
+        asyncio.Event(),
+        SqliteOutbox.claim,
+        asyncio.Event.wait,
+    )
 
     def claim(*arguments: Any) -> Any:
         arrived.set()
@@ -248,7 +326,9 @@ async def test_what_a_caller_queued_and_gave_up_is_sent_in_the_background(device
 
     monkeypatch.setattr(SqliteOutbox, "claim", claim)
     async with device.agent(background=True) as agent:
-        monkeypatch.setattr(agent._sender._wake, "wait", lambda: waiting(agent._sender._wake), raising=False)
+        monkeypatch.setattr(
+            agent._sender._wake, "wait", lambda: waiting(agent._sender._wake), raising=False
+        )
         await asleep.wait()
         asking = asyncio.create_task(agent.report("visits", 3, send=False))
         await asyncio.to_thread(arrived.wait, 60.0)
@@ -259,8 +339,12 @@ async def test_what_a_caller_queued_and_gave_up_is_sent_in_the_background(device
             pass  # each look is a turn of the store's thread: no busy loop
 
 
-async def test_a_consent_taken_back_under_another_name_of_the_outbox_ends_attempts_too(device: Device) -> None:
-    """The gates are beside the file, not beside a link to it. Planted: links kept in the configuration -> it returns while one is sent."""
+async def test_a_consent_taken_back_under_another_name_of_the_outbox_ends_attempts_too(
+    device: Device,
+) -> None:
+    """The gates are beside the file, not beside a link to it. Planted: links kept in the
+    configuration -> it returns while one is sent.
+    """
     hanging = Hanging(device.far)
     (device.folder / "elsewhere").mkdir()
     link = device.folder / "elsewhere" / "link.db"
@@ -279,8 +363,12 @@ async def test_a_consent_taken_back_under_another_name_of_the_outbox_ends_attemp
     assert list(link.parent.iterdir()) == [link]
 
 
-@pytest.mark.parametrize(("now", "value"), [(START - 1.0, 3), (START + 100.0 * WEEK, 3), (START + 1.0, [1.0, 2.0])])
-async def test_the_owner_s_refusal_is_named_before_any_other(device: Device, now: float, value: Any) -> None:
+@pytest.mark.parametrize(
+    ("now", "value"), [(START - 1.0, 3), (START + 100.0 * WEEK, 3), (START + 1.0, [1.0, 2.0])]
+)
+async def test_the_owner_s_refusal_is_named_before_any_other(
+    device: Device, now: float, value: Any
+) -> None:
     """Planted: the clock and the value looked at alone -> TOO_EARLY, WINDOW_CLOSED, INVALID."""
     device.policy = {"purposes": {PURPOSE: "denied"}}
     device.clock.time = now
@@ -299,7 +387,9 @@ async def test_steps_run_in_one_thread_one_after_the_other() -> None:
         order.append(number)
         return number
 
-    assert await asyncio.gather(*(thread.run(lambda number=number: step(number)) for number in range(50))) == list(range(50))  # type: ignore[misc] # mypy knows no default there
+    assert await asyncio.gather(
+        *(thread.run(lambda number=number: step(number)) for number in range(50))  # type: ignore[misc]
+    ) == list(range(50))  # mypy knows no default there
     assert (len(names), order) == (1, list(range(50)))
     thread.close()
     with pytest.raises(ShoalError) as caught:

@@ -1,4 +1,6 @@
-"""From a value to a report: what is charged, what is remembered, what the ledger says, and what nobody keeps."""
+"""From a value to a report: what is charged, what is remembered, what the ledger says, and what
+nobody keeps.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +18,30 @@ import numpy as np
 import pytest
 
 from shoal.clients.answering import SamePoint, Terms, answer, charge_sum
-from shoal.clients.book import NANO, Book, MemoryBook, Tally, nano_down
-from shoal.clients.book_sqlite import SqliteBook
 from shoal.clients.core import Assignment, Prepared, assign, draw
-from shoal.clients.ledger import Event
-from shoal.clients.outbox_sqlite import SqliteOutbox
-from shoal.clients.policy import Policy, check
-from shoal.clients.store_sqlite import AgentStore
+from shoal.clients.memory.commitments import NANO, Book, MemoryBook, Tally, nano_down
+from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.database import AgentStore
+from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.clients.owner.policy import Policy, check
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories, Numeric, Value, YesNo
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
-from tests.clients_world import START, VISITS, World, make_world
+from tests.worlds.clients import START, VISITS, World, make_world
 
 FREE = Terms(None)
 LEVELS = Numeric(0, 10, 11)
 
 
-def made(memoized: bool = False, stated: float | None = None, **changes: object) -> tuple[World, Assignment]:
-    """A task as an agent holds it. ``stated``: its epsilon0, said otherwise than it is, as for tasks that are hard to make."""
+def made(
+    memoized: bool = False, stated: float | None = None, **changes: object
+) -> tuple[World, Assignment]:
+    """A task as an agent holds it. ``stated``: its epsilon0, said otherwise than it is, as for
+    tasks that are hard to make.
+    """
     world = make_world(**changes)  # type: ignore[arg-type]
     world.task = replace(world.task, memoized=memoized)
     world.sign()
@@ -45,7 +51,13 @@ def made(memoized: bool = False, stated: float | None = None, **changes: object)
 
 
 def given(
-    assignment: Assignment, window: int, value: Value, book: Book, terms: Terms = FREE, entropy: Entropy = SYSTEM, now: float = START
+    assignment: Assignment,
+    window: int,
+    value: Value,
+    book: Book,
+    terms: Terms = FREE,
+    entropy: Entropy = SYSTEM,
+    now: float = START,
 ) -> Prepared:
     return answer(assignment, window, value, book, entropy, None, terms, now)
 
@@ -79,14 +91,24 @@ def store(tmp_path: Path) -> Iterator[AgentStore]:
     opened.close()
 
 
-# --- fresh tasks --------------------------------------------------------------------------------------------------------
+# --- fresh tasks
+# --------------------------------------------------------------------------------------------------
 
 
 def test_every_window_of_a_fresh_task_is_charged_and_entered(book: MemoryBook) -> None:
-    """Planted: no charge; the charge of the first window alone; the entry before the charge -> figures differ."""
+    """Planted: no charge; the charge of the first window alone; the entry before the charge ->
+    figures differ.
+    """
     world, assignment = made(stated=1.5)
     for window in range(2):
-        prepared = given(assignment, window, 3, book, Terms(4 * NANO, source="file", central=lambda: 0.25), now=START + window)
+        prepared = given(
+            assignment,
+            window,
+            3,
+            book,
+            Terms(4 * NANO, source="file", central=lambda: 0.25),
+            now=START + window,
+        )
         stored = book.entries()[-1].entry
         assert (stored.event, stored.at_s, stored.task_id, stored.task, stored.window) == (
             Event.REPORTED,
@@ -110,7 +132,11 @@ def test_every_window_of_a_fresh_task_is_charged_and_entered(book: MemoryBook) -
             "frame_bytes": 512,
         }
     assert "budget" in refusal(lambda: given(assignment, 2, 3, book, Terms(4 * NANO)))
-    assert (book.spent(), len(book.entries()), book.tally(assignment.task_id)) == (3 * NANO, 2, Tally(2, 3 * NANO))
+    assert (book.spent(), len(book.entries()), book.tally(assignment.task_id)) == (
+        3 * NANO,
+        2,
+        Tally(2, 3 * NANO),
+    )
 
 
 def test_a_fresh_task_draws_anew(book: MemoryBook) -> None:
@@ -155,17 +181,22 @@ def test_central_guarantees_that_can_not_be_computed_are_null(book: MemoryBook) 
         assert told(book)["epsilon_central"] is None
 
 
-# --- memoized tasks -----------------------------------------------------------------------------------------------------
+# --- memoized tasks
+# --------------------------------------------------------------------------------------------------
 
 
 def test_an_unchanged_value_costs_epsilon0_once(book: MemoryBook) -> None:
-    """The same report in every window, in another frame each time. Planted: a fresh draw; the same nonce; a charge per window."""
+    """The same report in every window, in another frame each time. Planted: a fresh draw; the same
+    nonce; a charge per window.
+    """
     world, assignment = made(memoized=True, count=30, stated=2.0)
     frames = [given(assignment, window, 3, book).frame for window in range(30)]
     reports = {world.reports(frame)[0] for frame in frames}
     assert len(reports) == 1
     assert len(set(frames)) == 30
-    assert len({plaintext for frame in frames for plaintext in world.opened(frame)}) == 30  # nonces differ
+    assert (
+        len({plaintext for frame in frames for plaintext in world.opened(frame)}) == 30
+    )  # nonces differ
     assert book.spent() == 2 * NANO
     details = [entry.entry.details for entry in book.entries()]
     assert [one["memoized"] for one in details] == ["new"] + ["again"] * 29
@@ -176,7 +207,9 @@ def test_an_unchanged_value_costs_epsilon0_once(book: MemoryBook) -> None:
 
 @pytest.mark.parametrize("kept", [b"", b"\0\1"])
 def test_a_remembered_report_of_another_length_is_not_sent(book: MemoryBook, kept: bytes) -> None:
-    """Nothing is charged or entered then. Planted: no check -> a report without messages, or with two."""
+    """Nothing is charged or entered then. Planted: no check -> a report without messages, or with
+    two.
+    """
     _, assignment = made(memoized=True)
     cell = assignment.task.domain.encode(3)
     book.remember(assignment.task_id, cell, kept)
@@ -186,27 +219,76 @@ def test_a_remembered_report_of_another_length_is_not_sent(book: MemoryBook, kep
 
 def test_each_further_distinct_value_costs_epsilon0_again(book: MemoryBook) -> None:
     world, assignment = made(memoized=True, count=9, stated=2.0)
-    values: list[Value] = [0, 1, 0, 1, None, "unreadable", 3, 4, 0]  # None and "unreadable" are one cell, 3 and 4 are one
-    reports = [world.reports(given(assignment, window, value, book).frame)[0] for window, value in enumerate(values)]
+    values: list[Value] = [
+        0,
+        1,
+        0,
+        1,
+        None,
+        "unreadable",
+        3,
+        4,
+        0,
+    ]  # None and "unreadable" are one cell, 3 and 4 are one
+    reports = [
+        world.reports(given(assignment, window, value, book).frame)[0]
+        for window, value in enumerate(values)
+    ]
     details = [entry.entry.details for entry in book.entries()]
-    assert [one["memoized"] for one in details] == ["new", "new", "again", "again", "new", "again", "new", "again", "again"]
-    assert (reports[0], reports[1], reports[4], reports[6]) == (reports[2], reports[3], reports[5], reports[7])
+    assert [one["memoized"] for one in details] == [
+        "new",
+        "new",
+        "again",
+        "again",
+        "new",
+        "again",
+        "new",
+        "again",
+        "again",
+    ]
+    assert (reports[0], reports[1], reports[4], reports[6]) == (
+        reports[2],
+        reports[3],
+        reports[5],
+        reports[7],
+    )
     assert reports[8] == reports[0]
     assert book.spent() == 8 * NANO
     assert told(book)["lifetime"] == 8.0
 
 
 def test_a_device_without_budget_takes_part_all_the_same(book: MemoryBook) -> None:
-    """With the report that it sent last, so that nobody sees it stay away. Planted: raise -> windows without a report tell of a change.
+    """With the report that it sent last, so that nobody sees it stay away. Planted: raise ->
+    windows without a report tell of a change.
 
-    Planted too: the report that was *drawn* last -> window 3 would send b's report, and show a change where the budget hides one.
+    Planted too: the report that was *drawn* last -> window 3 would send b's report, and show a
+    change where the budget hides one.
     """
     world, assignment = made(memoized=True, count=9, stated=2.0)
     terms = Terms(5 * NANO)
     values = [0, 1, 0, 2, 5, 1, 10]
-    reports = [world.reports(given(assignment, window, value, book, terms).frame)[0] for window, value in enumerate(values)]
-    assert [entry.entry.details["memoized"] for entry in book.entries()] == ["new", "new", "again", "kept", "kept", "again", "kept"]
-    assert reports == [reports[0], reports[1], reports[0], reports[0], reports[0], reports[1], reports[1]]
+    reports = [
+        world.reports(given(assignment, window, value, book, terms).frame)[0]
+        for window, value in enumerate(values)
+    ]
+    assert [entry.entry.details["memoized"] for entry in book.entries()] == [
+        "new",
+        "new",
+        "again",
+        "kept",
+        "kept",
+        "again",
+        "kept",
+    ]
+    assert reports == [
+        reports[0],
+        reports[1],
+        reports[0],
+        reports[0],
+        reports[0],
+        reports[1],
+        reports[1],
+    ]
     assert (book.spent(), book.tally(assignment.task_id).windows) == (4 * NANO, 7)
     assert told(book)["epsilon_charged"] == 0.0
 
@@ -219,8 +301,12 @@ def test_a_device_that_never_had_the_budget_sends_nothing(book: MemoryBook) -> N
     assert nothing(book)
 
 
-def test_another_failure_than_the_budget_is_no_reason_to_send_an_old_report(book: MemoryBook, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: any error is taken for a lack of budget -> the last report goes out, unentered troubles and all."""
+def test_another_failure_than_the_budget_is_no_reason_to_send_an_old_report(
+    book: MemoryBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: any error is taken for a lack of budget -> the last report goes out, unentered
+    troubles and all.
+    """
     _, assignment = made(memoized=True)
     given(assignment, 0, 0, book)
 
@@ -234,7 +320,9 @@ def test_another_failure_than_the_budget_is_no_reason_to_send_an_old_report(book
 
 
 def test_a_value_between_two_cells_stays_in_one(book: MemoryBook) -> None:
-    """60 windows of 3.5, which a fresh task rounds up and down. Planted: rounding by ``entropy`` -> two cells, 2 epsilon0."""
+    """60 windows of 3.5, which a fresh task rounds up and down. Planted: rounding by ``entropy`` ->
+    two cells, 2 epsilon0.
+    """
     world, assignment = made(memoized=True, domain=LEVELS, mechanism="krr", count=60, stated=2.0)
     reports = {world.reports(given(assignment, window, 3.5, book).frame)[0] for window in range(60)}
     assert len(reports) == 1
@@ -242,7 +330,8 @@ def test_a_value_between_two_cells_stays_in_one(book: MemoryBook) -> None:
 
 
 def test_over_a_fleet_rounding_keeps_the_mean() -> None:
-    """4,000 devices of value 3.3: 0.3 of them in cell 4. False alarm below 1e-9 (Hoeffding: 2 exp(-2 * 4000 * 0.055^2)), seed fixed.
+    """4,000 devices of value 3.3: 0.3 of them in cell 4. False alarm below 1e-9 (Hoeffding: 2
+    exp(-2 * 4000 * 0.055^2)), seed fixed.
 
     Planted: a point of 0 for every device -> all in one cell.
     """
@@ -259,40 +348,56 @@ def test_over_a_fleet_rounding_keeps_the_mean() -> None:
 
 
 def test_every_device_rounds_at_a_point_of_its_own() -> None:
-    """120 devices answer 3.3, by a mechanism that next to never changes the cell (epsilon0 30): about 36 of
-    them send cell 4. Seed fixed; outside of 12 to 66 by chance: below 1e-7.
+    """120 devices answer 3.3, by a mechanism that next to never changes the cell (epsilon0 30):
+    about 36 of them send cell 4. Seed fixed; outside of 12 to 66 by chance: below 1e-7.
 
-    Planted in ``SamePoint``: it draws nothing (empty bytes, or a constant) -> every device rounds the same
-    way, and nobody sends the other cell; ``_remembered`` rounds by ``entropy`` -> two cells of one device.
+    Planted in ``SamePoint``: it draws nothing (empty bytes, or a constant) -> every device rounds
+    the same way, and nobody sends the other cell; ``_remembered`` rounds by ``entropy`` -> two
+    cells of one device.
     """
     world, assignment = made(memoized=True, domain=LEVELS, mechanism="krr", epsilon0=30.0)
     above = 0
     for device in range(120):
         book = MemoryBook(SeededEntropy(f"point of {device}"))
         entropy = SeededEntropy(f"draws of {device}")
-        (report,) = {world.reports(given(assignment, w, 3.3, book, entropy=entropy).frame)[0] for w in range(2)}
+        (report,) = {
+            world.reports(given(assignment, w, 3.3, book, entropy=entropy).frame)[0]
+            for w in range(2)
+        }
         above += report == draw(assignment, 4)[0]
     assert 12 <= above <= 66
 
 
 @pytest.mark.parametrize("domain", [YesNo(), VISITS, LEVELS, Categories(("a", "b"))])
-@pytest.mark.parametrize("value", [True, 3, 3.5, "a", None, math.nan, math.inf, 10**400, -1e300, "\ud800"])
+@pytest.mark.parametrize(
+    "value", [True, 3, 3.5, "a", None, math.nan, math.inf, 10**400, -1e300, "\ud800"]
+)
 def test_every_value_is_memoized(domain: YesNo | Categories | Numeric, value: Value) -> None:
-    """Whatever a source gives: the same cell each time, and the value's canonical form in the ledger if the owner wants it."""
+    """Whatever a source gives: the same cell each time, and the value's canonical form in the
+    ledger if the owner wants it.
+    """
     book = MemoryBook()
     mechanism = "binary_rr" if isinstance(domain, YesNo) else "krr"
     world, assignment = made(memoized=True, domain=domain, mechanism=mechanism)
-    reports = {world.reports(given(assignment, window, value, book, Terms(None, keep_values=True)).frame)[0] for window in range(4)}
+    reports = {
+        world.reports(given(assignment, window, value, book, Terms(None, keep_values=True)).frame)[
+            0
+        ]
+        for window in range(4)
+    }
     assert len(reports) == 1
     assert len([charge for charge in book.charges() if charge.nano]) == 1
     assert book.verify().count == 4
 
 
-# --- above the cap ------------------------------------------------------------------------------------------------------
+# --- above the cap
+# --------------------------------------------------------------------------------------------------
 
 
 def test_an_epsilon_above_the_cap_wants_the_owners_yes(book: MemoryBook) -> None:
-    """And is charged what the certificate guarantees. Planted: no look at the acceptance; ``accepted`` below epsilon0 enough."""
+    """And is charged what the certificate guarantees. Planted: no look at the acceptance;
+    ``accepted`` below epsilon0 enough.
+    """
     _, assignment = made(stated=12.0)
     terms = Terms(None, central=lambda: 0.5, max_epsilon0=8.0)
     for accepted in (None, 11.9):
@@ -302,11 +407,19 @@ def test_an_epsilon_above_the_cap_wants_the_owners_yes(book: MemoryBook) -> None
     book.accept(assignment.task_id, 12.0)
     given(assignment, 0, 3, book, terms)
     details = told(book)
-    assert (details["basis"], details["epsilon_charged"], details["epsilon_local"]) == ("central", 0.5, 12.0)
-    assert details["delta_charged"] == assignment.task.delta > 0  # it holds but for that; planted: 0 for every basis
+    assert (details["basis"], details["epsilon_charged"], details["epsilon_local"]) == (
+        "central",
+        0.5,
+        12.0,
+    )
+    assert (
+        details["delta_charged"] == assignment.task.delta > 0
+    )  # it holds but for that; planted: 0 for every basis
     given(assignment, 1, 3, book, replace(terms, central=None))  # nothing better is known
     assert (told(book)["basis"], told(book)["epsilon_charged"]) == ("local", 12.0)
-    given(assignment, 2, 3, book, replace(terms, max_epsilon0=12.0))  # below the cap there is no discount
+    given(
+        assignment, 2, 3, book, replace(terms, max_epsilon0=12.0)
+    )  # below the cap there is no discount
     assert (told(book)["basis"], told(book)["epsilon_charged"]) == ("local", 12.0)
 
 
@@ -315,15 +428,25 @@ def test_an_infinite_epsilon_is_charged_what_is_guaranteed_or_refused(book: Memo
     refusal(lambda: given(assignment, 0, 3, book, Terms(None, central=lambda: 0.5)))
     book.accept(assignment.task_id, math.inf)
     for central in (None, lambda: math.inf):
-        assert "no finite epsilon" in refusal(partial(given, assignment, 0, 3, book, Terms(None, central=central)))
+        assert "no finite epsilon" in refusal(
+            partial(given, assignment, 0, 3, book, Terms(None, central=central))
+        )
     assert nothing(book)
     given(assignment, 0, 3, book, Terms(None, central=lambda: 0.5))
-    assert (told(book)["epsilon_local"], told(book)["epsilon_charged"], told(book)["basis"]) == ("infinite", 0.5, "central")
-    assert "budget" in refusal(lambda: given(assignment, 1, 3, book, Terms(nano_down(0.9), central=lambda: 0.5)))
+    assert (told(book)["epsilon_local"], told(book)["epsilon_charged"], told(book)["basis"]) == (
+        "infinite",
+        0.5,
+        "central",
+    )
+    assert "budget" in refusal(
+        lambda: given(assignment, 1, 3, book, Terms(nano_down(0.9), central=lambda: 0.5))
+    )
 
 
 def test_memoized_windows_get_no_central_discount(book: MemoryBook) -> None:
-    """They are no independent draws: what holds over windows is epsilon0. Planted: central charged -> 0.5 per distinct value."""
+    """They are no independent draws: what holds over windows is epsilon0. Planted: central charged
+    -> 0.5 per distinct value.
+    """
     _, assignment = made(memoized=True, stated=12.0)
     book.accept(assignment.task_id, math.inf)
     given(assignment, 0, 3, book, Terms(None, central=lambda: 0.5, max_epsilon0=8.0))
@@ -333,7 +456,8 @@ def test_memoized_windows_get_no_central_discount(book: MemoryBook) -> None:
     refusal(lambda: given(endless, 1, 3, book, Terms(None, central=lambda: 0.5)))
 
 
-# --- sums ---------------------------------------------------------------------------------------------------------------
+# --- sums
+# --------------------------------------------------------------------------------------------------
 
 
 def summed(together: float, apart: float) -> Assignment:
@@ -352,14 +476,21 @@ def summed(together: float, apart: float) -> Assignment:
 def test_sums_are_charged_what_the_owner_relies_on(
     book: MemoryBook, together: float, apart: float, if_apart: bool, charged: float, basis: str
 ) -> None:
-    """Once per window, before anything leaves. Planted: the smaller one always -> who trusts nobody is charged too little."""
+    """Once per window, before anything leaves. Planted: the smaller one always -> who trusts nobody
+    is charged too little.
+    """
     assignment = summed(together, apart)
     terms = Terms(10 * NANO, source="call", sums_if_apart=if_apart)
     assert charge_sum(assignment, 0, book, terms, START) == charged * NANO
     assert charge_sum(assignment, 0, book, Terms(0), START) == charged * NANO  # again: no-op
     assert (book.spent(), len(book.entries())) == (charged * NANO, 1)
     stored = book.entries()[0].entry
-    assert (stored.event, stored.window, stored.details["basis"], stored.details["source"]) == (Event.REPORTED, 0, basis, "call")
+    assert (stored.event, stored.window, stored.details["basis"], stored.details["source"]) == (
+        Event.REPORTED,
+        0,
+        basis,
+        "call",
+    )
     assert not {"report", "value", "frame_sha256"} & set(stored.details)
     charge_sum(assignment, 1, book, terms, START)
     assert told(book)["first_report"] is False
@@ -370,14 +501,27 @@ def test_sums_beyond_budget_or_guarantee_are_refused(book: MemoryBook) -> None:
     refusal(lambda: charge_sum(summed(math.inf, 0.5), 0, book, FREE, START))
     endless = summed(math.inf, math.inf)
     book.accept(endless.task_id, math.inf)
-    refusal(lambda: charge_sum(endless, 0, book, Terms(None, central=lambda: 0.1, sums_if_apart=True), START))
+    refusal(
+        lambda: charge_sum(
+            endless, 0, book, Terms(None, central=lambda: 0.1, sums_if_apart=True), START
+        )
+    )
     assert nothing(book)
 
 
-def test_sums_are_answered_under_whatever_the_policy_lets_the_owner_accept(book: MemoryBook) -> None:
-    """Planted: the acceptance held against what holds together -> a sum that the policy allows is refused when it is charged."""
-    assignment, policy = summed(math.inf, 6.0), Policy(frozenset({bytes(32)}), 4.0, 2, {"p": "allowed"}, sums_if_apart=True)
-    trusted = replace(assignment.trusted, authority=bytes(32), task=replace(assignment.task, purpose="p"))
+def test_sums_are_answered_under_whatever_the_policy_lets_the_owner_accept(
+    book: MemoryBook,
+) -> None:
+    """Planted: the acceptance held against what holds together -> a sum that the policy allows is
+    refused when it is charged.
+    """
+    assignment, policy = (
+        summed(math.inf, 6.0),
+        Policy(frozenset({bytes(32)}), 4.0, 2, {"p": "allowed"}, sums_if_apart=True),
+    )
+    trusted = replace(
+        assignment.trusted, authority=bytes(32), task=replace(assignment.task, purpose="p")
+    )
     for accepted in (None, 5.9, 6.0, math.inf):
         book.accept(assignment.task_id, accepted)
         terms = Terms(None, max_epsilon0=4.0, sums_if_apart=True)
@@ -388,11 +532,16 @@ def test_sums_are_answered_under_whatever_the_policy_lets_the_owner_accept(book:
         else:
             check(policy, trusted, math.inf, 6.0, accepted=accepted)
             assert charge_sum(assignment, int(accepted == math.inf), book, terms, START) == 6 * NANO
-            assert (told(book)["basis"], told(book)["delta_charged"]) == ("apart", assignment.task.delta)
+            assert (told(book)["basis"], told(book)["delta_charged"]) == (
+                "apart",
+                assignment.task.delta,
+            )
 
 
 def test_one_budget_couples_tasks_as_the_documentation_says(book: MemoryBook) -> None:
-    """What is NOT promised: whether a fresh task is still answered tells here that the memoized task's value changed."""
+    """What is NOT promised: whether a fresh task is still answered tells here that the memoized
+    task's value changed.
+    """
     _, memoized = made(memoized=True)
     _, fresh = made(name="fresh")
     terms = Terms(nano_down(4.5 * fresh.epsilon0))
@@ -406,11 +555,14 @@ def test_one_budget_couples_tasks_as_the_documentation_says(book: MemoryBook) ->
             paid.append(book.charged(fresh.task_id, window) is not None)
         return paid
 
-    assert answered((1, 1, 1)) == answered((5, 5, 5)) == [True, True, True]  # which value it is does not show
+    assert (
+        answered((1, 1, 1)) == answered((5, 5, 5)) == [True, True, True]
+    )  # which value it is does not show
     assert answered((1, 5, 1)) == [True, True, False]
 
 
-# --- what nobody keeps --------------------------------------------------------------------------------------------------
+# --- what nobody keeps
+# --------------------------------------------------------------------------------------------------
 
 CANARY = "canary-7f3e9a52c1"
 NUMBER = 8_675_309.123456789
@@ -424,12 +576,15 @@ def answered(store: AgentStore, memoized: bool, keep: bool) -> None:
     _, numbers = made(memoized, domain=Numeric(0, 1e7, 101), mechanism="krr", name="steps", count=6)
     for assignment, value in ((words, CANARY), (numbers, NUMBER)):
         for window in range(6):
-            outbox.claim(assignment.task_id, window, partial(given, assignment, window, value, book, terms))
+            outbox.claim(
+                assignment.task_id, window, partial(given, assignment, window, value, book, terms)
+            )
 
 
 @pytest.mark.parametrize("memoized", [False, True])
 def test_the_true_value_is_in_no_file(tmp_path: Path, memoized: bool) -> None:
-    """Neither the owner's text nor number, in any byte of the store, while it is open and after; unless the owner asks for it.
+    """Neither the owner's text nor number, in any byte of the store, while it is open and after;
+    unless the owner asks for it.
 
     Planted: the value in the entry's details; the cell in place of its tag -> found.
     """
@@ -449,9 +604,11 @@ def test_the_true_value_is_in_no_file(tmp_path: Path, memoized: bool) -> None:
 
 
 def test_the_store_does_not_name_cells(store: AgentStore) -> None:
-    """A row of the memo is a task, a tag, the report and the order of use. Planted: the cell as a column -> this fails.
+    """A row of the memo is a task, a tag, the report and the order of use. Planted: the cell as a
+    column -> this fails.
 
-    A device that wanted to know could still try all cells, as this test does: the file must be as private as the value.
+    A device that wanted to know could still try all cells, as this test does: the file must be as
+    private as the value.
     """
     book = SqliteBook(store)
     _, assignment = made(memoized=True)
@@ -472,7 +629,8 @@ def test_values_are_kept_if_the_owner_asks(book: MemoryBook) -> None:
     assert kept[5:] == ["inf", "an integer of 71 bits", "x" * 2_000]
 
 
-# --- with the outbox ----------------------------------------------------------------------------------------------------
+# --- with the outbox
+# --------------------------------------------------------------------------------------------------
 
 
 def test_an_answer_survives_as_a_whole(store: AgentStore, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Devices of a task for enrolled devices alone: what a frame carries, and what a device without an identity does: nothing."""
+"""Devices of a task for enrolled devices alone: what a frame carries, and what a device without an
+identity does: nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ from shoal.clients.core import State, identity_for, prepare
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.share import ACKED, Share, SimulatedTask
 from shoal.clients.fleet.simulated import Simulation
-from shoal.clients.policy import Policy
-from shoal.clock import FakeClock
-from shoal.crypto.enrolment import ADMISSION_SIZE, DeviceIdentity, enrol, verify_proof
+from shoal.clients.owner.policy import Policy
+from shoal.clocks.clock import FakeClock
+from shoal.crypto.admission.enrolment import ADMISSION_SIZE, DeviceIdentity, enrol, verify_proof
 from shoal.crypto.envelope import HopContent, open_frame
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.task import Admission, Task
-from tests.clients_world import START, WEEK, DirectTransport, FarEnd, World, make_world
 from tests.unit.clients.test_core import assignment_of
+from tests.worlds.clients import START, WEEK, DirectTransport, FarEnd, World, make_world
 
 ROOT = SigningKey.generate()
 
@@ -34,19 +36,33 @@ def enrolled_world(name: str = "visits", like: World | None = None) -> World:
     return World(task, world.authority, world.analyzer, world.hop, world.services)
 
 
-def identity(first: int = START - 100, last: int = START + 4 * WEEK, root: SigningKey = ROOT) -> DeviceIdentity:
+def identity(
+    first: int = START - 100, last: int = START + 4 * WEEK, root: SigningKey = ROOT
+) -> DeviceIdentity:
     return enrol(root, first, last)
 
 
 def who(world: World, content: HopContent, now: float = START) -> bytes:
     """As the shuffler sees it."""
-    return verify_proof(content.admission, world.task.enrolment_key, now, content.task_id, content.window, content.sealed)
+    return verify_proof(
+        content.admission,
+        world.task.enrolment_key,
+        now,
+        content.task_id,
+        content.window,
+        content.sealed,
+    )
 
 
 def test_a_frame_carries_the_proof_and_no_length_changes() -> None:
-    """The proof is for the very bytes that the frame holds. Planted: the proof made over the report before sealing -> fails."""
+    """The proof is for the very bytes that the frame holds. Planted: the proof made over the report
+    before sealing -> fails.
+    """
     world, me = enrolled_world(), identity()
-    frames = [prepare(assignment_of(world), window, value, identity=me).frame for window, value in ((0, 3), (1, None), (2, "junk"))]
+    frames = [
+        prepare(assignment_of(world), window, value, identity=me).frame
+        for window, value in ((0, 3), (1, None), (2, "junk"))
+    ]
     assert {len(frame) for frame in frames} == {512}
     contents = [open_frame(world.hop, frame) for frame in frames]
     assert [who(world, content) for content in contents] == [me.key.public] * 3
@@ -55,7 +71,9 @@ def test_a_frame_carries_the_proof_and_no_length_changes() -> None:
 
 
 def test_who_a_device_is_to_a_task() -> None:
-    """Nobody to a task for anybody, whoever it is. Planted: the identity sent to every task -> fails; dates not looked at -> fails."""
+    """Nobody to a task for anybody, whoever it is. Planted: the identity sent to every task ->
+    fails; dates not looked at -> fails.
+    """
     task, me = enrolled_world().task, identity()
     assert identity_for(make_world().task, me, START) is None
     assert identity_for(make_world().task, None, START) is None
@@ -75,12 +93,25 @@ def test_who_a_device_is_to_a_task() -> None:
 
 
 class Device:
-    """A folder with one task for enrolled devices and one for anybody; agents on it, with or without an identity."""
+    """A folder with one task for enrolled devices and one for anybody; agents on it, with or
+    without an identity.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.world = folder, enrolled_world("certified")
-        anybody = replace(self.world.task, name="anybody", admission=Admission.OPEN, enrolment_key=b"")
-        for world in (self.world, World(anybody, self.world.authority, self.world.analyzer, self.world.hop, self.world.services)):
+        anybody = replace(
+            self.world.task, name="anybody", admission=Admission.OPEN, enrolment_key=b""
+        )
+        for world in (
+            self.world,
+            World(
+                anybody,
+                self.world.authority,
+                self.world.analyzer,
+                self.world.hop,
+                self.world.services,
+            ),
+        ):
             world.write(folder / "tasks")
         self.far = FarEnd([self.world.hop])
         self.clock = FakeClock(START + 100)
@@ -93,7 +124,9 @@ class Device:
                 save_signing_key(files.key, me.key)
                 files.certificate.write_bytes(me.certificate)
         policy = Policy(self.world.authorities, 4.0, 2, {self.world.task.purpose: "allowed"})
-        config = AgentConfig(self.folder / "tasks", self.folder / "outbox.db", policy, enrolment=files)
+        config = AgentConfig(
+            self.folder / "tasks", self.folder / "outbox.db", policy, enrolment=files
+        )
         return Agent(config, background=False, clock=self.clock, transports=self._way)
 
     def _way(self, task: Task, insecure: bool) -> DirectTransport:
@@ -101,9 +134,11 @@ class Device:
 
 
 async def test_a_device_without_an_identity_sends_nothing_and_says_why(tmp_path: Path) -> None:
-    """And draws nothing: the window is still unanswered when the device has been enrolled. Other tasks are answered as ever.
+    """And draws nothing: the window is still unanswered when the device has been enrolled. Other
+    tasks are answered as ever.
 
-    Planted: the identity asked for inside ``claim`` alone, or not at all -> a frame without a proof is sent, fails.
+    Planted: the identity asked for inside ``claim`` alone, or not at all -> a frame without a proof
+    is sent, fails.
     """
     device, me = Device(tmp_path), identity()
     async with device.agent(None) as agent:
@@ -111,7 +146,10 @@ async def test_a_device_without_an_identity_sends_nothing_and_says_why(tmp_path:
             await agent.report("certified", 3)
         assert refused.value.kind is Kind.CONFIG
         assert (await agent.report("anybody", 3)).state is State.ACKED
-        assert {status.assignment.task.name: bool(status.refusal) for status in agent.status()} == {"anybody": False, "certified": True}
+        assert {status.assignment.task.name: bool(status.refusal) for status in agent.status()} == {
+            "anybody": False,
+            "certified": True,
+        }
     assert len(device.far.frames) == 1
     async with device.agent(me) as agent:
         assert not any(status.refusal for status in agent.status())
@@ -121,12 +159,16 @@ async def test_a_device_without_an_identity_sends_nothing_and_says_why(tmp_path:
         assert (await agent.report("anybody", 3)).state is State.ACKED
     contents = {content.task_id: content for content in device.far.contents.values()}
     assert who(device.world, contents[device.world.task_id]) == me.key.public
-    assert [content.admission for content in device.far.contents.values()].count(b"") == 2  # a task for anybody learns nobody
+    assert [content.admission for content in device.far.contents.values()].count(
+        b""
+    ) == 2  # a task for anybody learns nobody
 
 
 async def test_a_retry_after_a_restart_carries_the_same_proof(tmp_path: Path) -> None:
     device, me = Device(tmp_path), identity()
-    device.far.script = lambda number, _: ShoalError(Kind.OVERLOADED, "busy") if number == 0 else None
+    device.far.script = lambda number, _: (
+        ShoalError(Kind.OVERLOADED, "busy") if number == 0 else None
+    )
     async with device.agent(me) as agent:
         assert (await agent.report("certified", 3)).state is State.QUEUED
     async with device.agent(None) as agent:  # whatever became of the files: the frame was made
@@ -144,23 +186,47 @@ async def test_an_agent_with_unreadable_files_does_not_start(tmp_path: Path) -> 
     assert refused.value.kind is Kind.KEY_FILE
 
 
-# --- simulated devices ----------------------------------------------------------------------------------------------------
+# --- simulated devices
+# --------------------------------------------------------------------------------------------------
 
 
-def share_of(worlds: list[World], roots: tuple[bytes, ...], devices: int = 6, relay: bool = False) -> Share:
-    tasks = tuple(SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(devices)), 0) for world in worlds)
-    return Share(tasks, worlds[0].authorities, 0, 1, 2, Way.RELAY if relay else Way.GRPC, None, 0.0, 5.0, roots)
+def share_of(
+    worlds: list[World], roots: tuple[bytes, ...], devices: int = 6, relay: bool = False
+) -> Share:
+    tasks = tuple(
+        SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(devices)), 0)
+        for world in worlds
+    )
+    return Share(
+        tasks,
+        worlds[0].authorities,
+        0,
+        1,
+        2,
+        Way.RELAY if relay else Way.GRPC,
+        None,
+        0.0,
+        5.0,
+        roots,
+    )
 
 
 @pytest.mark.parametrize("relay", [False, True])
 async def test_simulated_devices_are_enrolled_each_for_itself(relay: bool) -> None:
-    """Six devices, two tasks of one authority: six keys, each in both tasks. Planted: one identity for all -> fails."""
+    """Six devices, two tasks of one authority: six keys, each in both tasks. Planted: one identity
+    for all -> fails.
+    """
     first = enrolled_world("one")
     worlds = [first, enrolled_world("two", first)]
     far = FarEnd([first.hop])
-    result = await Simulation(share_of(worlds, (ROOT.to_pem(),), relay=relay), [DirectTransport(far)]).run()
+    result = await Simulation(
+        share_of(worlds, (ROOT.to_pem(),), relay=relay), [DirectTransport(far)]
+    ).run()
     assert [set(codes) for codes in result.codes] == [{ACKED}, {ACKED}]
-    keys = {world.task_id: [who(world, c) for c in far.contents.values() if c.task_id == world.task_id] for world in worlds}
+    keys = {
+        world.task_id: [who(world, c) for c in far.contents.values() if c.task_id == world.task_id]
+        for world in worlds
+    }
     assert [len(set(one)) for one in keys.values()] == [6, 6]
     assert set(keys[worlds[0].task_id]) == set(keys[worlds[1].task_id])
 
@@ -168,13 +234,18 @@ async def test_simulated_devices_are_enrolled_each_for_itself(relay: bool) -> No
 async def test_simulated_devices_without_their_authority_send_nothing() -> None:
     world = enrolled_world()
     far = FarEnd([world.hop])
-    result = await Simulation(share_of([world], (SigningKey.generate().to_pem(),)), [DirectTransport(far)]).run()
+    result = await Simulation(
+        share_of([world], (SigningKey.generate().to_pem(),)), [DirectTransport(far)]
+    ).run()
     assert [list(codes) for codes in result.codes] == [[Kind.CONFIG.value] * 6]
     assert not far.frames
 
 
 def test_the_authority_of_a_simulation_does_not_print() -> None:
-    """It does travel to the simulation's own processes. Planted: ``repr=False`` taken away -> fails."""
+    """It does travel to the simulation's own processes. Planted: ``repr=False`` taken away ->
+    fails.
+    """
     share = share_of([enrolled_world()], (ROOT.to_pem(),))
     assert "PRIVATE" not in repr(share)
-    assert pickle.loads(pickle.dumps(share)).enrolment_roots == (ROOT.to_pem(),)  # noqa: S301 - our own bytes
+    # our own bytes
+    assert pickle.loads(pickle.dumps(share)).enrolment_roots == (ROOT.to_pem(),)  # noqa: S301

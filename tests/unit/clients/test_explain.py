@@ -1,4 +1,6 @@
-"""What an owner reads about a task: every fact in it is the task's, the certificate's, the configuration's or the book's."""
+"""What an owner reads about a task: every fact in it is the task's, the certificate's, the
+configuration's or the book's.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from shoal.accounting.composition.memoized import ALONE, PROMISE
 from shoal.accounting.guarantee import compose_basic, guaranteed
 from shoal.accounting.meaning import bound_text, percent_text, sentences
-from shoal.accounting.memoized import ALONE, PROMISE
-from shoal.accounting.sum_task import check_sum, design_sum
+from shoal.accounting.sums.sum_task import check_sum, design_sum
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, assign
 from shoal.clients.explain import _ANY, explain, guaranteed_epsilon
-from shoal.clients.fleet_policy import FleetPolicy
-from shoal.clients.policy import Policy
-from shoal.clients.rules import Rule
+from shoal.clients.owner.fleet_policy import FleetPolicy
+from shoal.clients.owner.policy import Policy
+from shoal.clients.owner.rules import Rule
 from shoal.clients.sources.spec import SourceSpec
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories, Domain, Norm, Numeric, YesNo
@@ -28,7 +30,7 @@ from shoal.mechanisms import REGISTRY, create, serves
 from shoal.privacy import KaryLaw
 from shoal.secagg import Mode
 from shoal.task import Admission, Aggregator
-from tests.clients_world import VISITS, World, make_world
+from tests.worlds.clients import VISITS, World, make_world
 
 
 def small_world(**changes: Any) -> World:
@@ -42,7 +44,9 @@ def assignment_of(world: World) -> Assignment:
 
 
 def config_of(world: World, **changes: Any) -> AgentConfig:
-    policy = changes.pop("policy", None) or Policy(world.authorities, 4.0, 100, {world.task.purpose: "allowed"}, lifetime_epsilon=10.0)
+    policy = changes.pop("policy", None) or Policy(
+        world.authorities, 4.0, 100, {world.task.purpose: "allowed"}, lifetime_epsilon=10.0
+    )
     return AgentConfig(Path("/t"), Path("/o"), policy, **changes)
 
 
@@ -52,40 +56,74 @@ def text_of(lines: list[str]) -> str:
 
 
 def test_all_facts_of_a_plain_task() -> None:
-    """Every number is recomputed here from its source. Planted: epsilon at min_batch instead of its honest share, ``round`` for rounding
-    up, the owner's max for the task's epsilon0 -> fails."""
+    """Every number is recomputed here from its source. Planted: epsilon at min_batch instead of its
+    honest share, ``round`` for rounding up, the owner's max for the task's epsilon0 -> fails.
+    """
     world = make_world()
     task, one = world.task, assignment_of(world)
     lines = explain(one, config_of(world), spent=6_500_000_000, charged=2_999_999_999, answered=1)
     text = text_of(lines)
-    certificate = guaranteed(create(task.mechanism, task.domain).privacy(), 1_000, task.honest_fraction, task.delta)
+    certificate = guaranteed(
+        create(task.mechanism, task.domain).privacy(), 1_000, task.honest_fraction, task.delta
+    )
     assert guaranteed_epsilon(one) == certificate.epsilon_upper
     for fact in (
-        *('asks: "How many visits?"', world.authority.public.hex(), '"to plan clinics". You allowed this purpose.', one.task_id.short),
-        *("no source is configured", '"3-4"', '"no answer"', "randomized (krr)", "at least 1,000 reports", "counts on 900 of them"),
-        *("4 windows of 7 days", "until 2027-02-12 08:00 UTC", "anybody may take part", "a share of 0.9 of the reports"),
+        *(
+            'asks: "How many visits?"',
+            world.authority.public.hex(),
+            '"to plan clinics". You allowed this purpose.',
+            one.task_id.short,
+        ),
+        *(
+            "no source is configured",
+            '"3-4"',
+            '"no answer"',
+            "randomized (krr)",
+            "at least 1,000 reports",
+            "counts on 900 of them",
+        ),
+        *(
+            "4 windows of 7 days",
+            "until 2027-02-12 08:00 UTC",
+            "anybody may take part",
+            "a share of 0.9 of the reports",
+        ),
         *(f"  - {sentence}" for sentence in sentences(certificate)),
-        *("Not promised: that nobody sees that this device takes part", f"epsilon0 = {bound_text(one.epsilon0)}."),
-        f"each window costs epsilon {bound_text(one.epsilon0)}, whether or not the window is ever published",
+        *(
+            "Not promised: that nobody sees that this device takes part",
+            f"epsilon0 = {bound_text(one.epsilon0)}.",
+        ),
+        f"each window costs epsilon {bound_text(one.epsilon0)}, whether or not the window is ever "
+        "published",
         *("1 window was answered, which cost epsilon 3.", "cost epsilon 6.5 of 10; 3.5 are left"),
     ):
         assert fact in text, fact
     assert lines[-1] == "As things are, this device would answer it."
     together = compose_basic([certificate] * 4)
-    assert f"all 4 windows together: epsilon <= {bound_text(together.epsilon_upper)} at delta = 4e-08" in text
+    assert (
+        f"all 4 windows together: epsilon <= {bound_text(together.epsilon_upper)} at delta = 4e-08"
+        in text
+    )
     assert "memoized" not in text
 
 
 def test_a_bound_is_rounded_up_and_said_to_be() -> None:
-    """Two coins, whose exact share stands beside the bound: 75.1 % is no contradiction, and the owner is told so, once.
+    """Two coins, whose exact share stands beside the bound: 75.1 % is no contradiction, and the
+    owner is told so, once.
 
-    Planted: the bound rounded to the nearest digit, or the comparison as a rounded bound without a word about rounding -> this fails.
+    Planted: the bound rounded to the nearest digit, or the comparison as a rounded bound without a
+    word about rounding -> this fails.
     """
     lines = explain(
-        one := assignment_of(small_world(domain=YesNo(), mechanism="binary_rr", epsilon0=math.log(3))), config_of(small_world())
+        one := assignment_of(
+            small_world(domain=YesNo(), mechanism="binary_rr", epsilon0=math.log(3))
+        ),
+        config_of(small_world()),
     )
     text = text_of(lines)
-    assert f"epsilon0 = {bound_text(one.epsilon0)} would remain: at most 75.1 % right guesses." in text
+    assert (
+        f"epsilon0 = {bound_text(one.epsilon0)} would remain: at most 75.1 % right guesses." in text
+    )
     assert "epsilon0 = ln 3 and 75 % right guesses." in text
     assert text.count("rounded up in its last digit") == 1
     assert "75.0 % right guesses" not in text
@@ -94,13 +132,25 @@ def test_a_bound_is_rounded_up_and_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("policy", "stored", "agreed", "verdict"),
     [
-        ({"purposes": {}}, {}, "You were not asked", "would send nothing: task visits: its purpose was never agreed to"),
-        ({"purposes": {}}, {"to plan clinics": "allowed"}, "You allowed this purpose", "would answer it"),
+        (
+            {"purposes": {}},
+            {},
+            "You were not asked",
+            "would send nothing: task visits: its purpose was never agreed to",
+        ),
+        (
+            {"purposes": {}},
+            {"to plan clinics": "allowed"},
+            "You allowed this purpose",
+            "would answer it",
+        ),
         ({}, {"to plan clinics": "denied"}, "This purpose is denied", "would send nothing"),
         ({"max_epsilon0": 2.0}, {}, "You allowed this purpose", "--accept-epsilon0"),
     ],
 )
-def test_consent_and_verdict_are_those_of_the_policy(policy: dict[str, Any], stored: dict[str, str], agreed: str, verdict: str) -> None:
+def test_consent_and_verdict_are_those_of_the_policy(
+    policy: dict[str, Any], stored: dict[str, str], agreed: str, verdict: str
+) -> None:
     """Planted: stored consents not passed on -> the second fails."""
     world = small_world()
     config = config_of(world)
@@ -121,16 +171,31 @@ def test_a_fleets_denial_is_told() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (SourceSpec("json", file=Path("/d/x.json"), pointer="/a/0"), "the JSON file /d/x.json, at /a/0 is read, for at most 5 seconds"),
-        (SourceSpec("sqlite", file=Path("/d/x.db"), query="SELECT 1"), "the SQLite file /d/x.db, by the query 'SELECT 1' is read"),
-        (SourceSpec("command", argv=("/bin/n", "-x y")), "the output of the command `/bin/n '-x y'` is read"),
-        (SourceSpec("http", 2.0, url="http://127.0.0.1:1/n"), "http://127.0.0.1:1/n is read, for at most 2 seconds"),
+        (
+            SourceSpec("json", file=Path("/d/x.json"), pointer="/a/0"),
+            "the JSON file /d/x.json, at /a/0 is read, for at most 5 seconds",
+        ),
+        (
+            SourceSpec("sqlite", file=Path("/d/x.db"), query="SELECT 1"),
+            "the SQLite file /d/x.db, by the query 'SELECT 1' is read",
+        ),
+        (
+            SourceSpec("command", argv=("/bin/n", "-x y")),
+            "the output of the command `/bin/n '-x y'` is read",
+        ),
+        (
+            SourceSpec("http", 2.0, url="http://127.0.0.1:1/n"),
+            "http://127.0.0.1:1/n is read, for at most 2 seconds",
+        ),
     ],
 )
 def test_where_the_value_comes_from(spec: SourceSpec, words: str) -> None:
     world = small_world()
     assert words in text_of(
-        explain(assignment_of(world), config_of(world, sources={"visits": spec, "other": SourceSpec("command", argv=("x",))}))
+        explain(
+            assignment_of(world),
+            config_of(world, sources={"visits": spec, "other": SourceSpec("command", argv=("x",))}),
+        )
     )
 
 
@@ -188,19 +253,33 @@ def test_one_window_is_not_added_up() -> None:
 
 
 def test_many_windows_fall_back_to_what_the_reports_promise_by_themselves() -> None:
-    """n_certified = 1 hides nobody: central and local are the same. Planted: the central sum shown all the same -> fails."""
+    """n_certified = 1 hides nobody: central and local are the same. Planted: the central sum shown
+    all the same -> fails.
+    """
     world = make_world(min_batch=2)
     one = assignment_of(world)
     text = text_of(explain(one, config_of(world)))
-    assert f"all 4 windows together: epsilon <= {bound_text(math.nextafter(4 * one.epsilon0, math.inf))}." in text
+    assert (
+        "all 4 windows together: epsilon <= "
+        f"{bound_text(math.nextafter(4 * one.epsilon0, math.inf))}." in text
+    )
 
 
 @pytest.mark.parametrize(
     ("memoized", "spent", "words"),
     [
-        (False, 0, "The whole budget pays for 2 of 52 windows of this task; what is left, for 2 more."),
+        (
+            False,
+            0,
+            "The whole budget pays for 2 of 52 windows of this task; what is left, for 2 more.",
+        ),
         (False, 1_500_000_000, "pays for 2 of 52 windows of this task; what is left, for 1 more."),
-        (True, 0, "pays for 2 distinct values of this task, over all of its 52 windows; what is left, for 2 more."),
+        (
+            True,
+            0,
+            "pays for 2 distinct values of this task, over all of its 52 windows; what is left, "
+            "for 2 more.",
+        ),
     ],
 )
 def test_how_far_a_budget_goes(memoized: bool, spent: int, words: str) -> None:
@@ -208,14 +287,22 @@ def test_how_far_a_budget_goes(memoized: bool, spent: int, words: str) -> None:
     world = small_world(count=52, epsilon0=1.3)
     world.task = replace(world.task, memoized=memoized)
     world.sign()
-    policy = Policy(world.authorities, 4.0, 100, {world.task.purpose: "allowed"}, lifetime_epsilon=3.0)
-    assert words in text_of(explain(assignment_of(world), config_of(world, policy=policy), spent=spent))
+    policy = Policy(
+        world.authorities, 4.0, 100, {world.task.purpose: "allowed"}, lifetime_epsilon=3.0
+    )
+    assert words in text_of(
+        explain(assignment_of(world), config_of(world, policy=policy), spent=spent)
+    )
 
 
 def test_a_budget_that_pays_for_all_and_one_for_nothing() -> None:
     """Never more windows than there are. Planted: no ``min`` -> 66 of 4."""
     world = small_world(epsilon0=1.5)
-    for limit, words in ((100.0, "pays for 4 of 4 windows"), (0.1, "pays for 0 of 4 windows"), (math.inf, "")):
+    for limit, words in (
+        (100.0, "pays for 4 of 4 windows"),
+        (0.1, "pays for 0 of 4 windows"),
+        (math.inf, ""),
+    ):
         policy = Policy(world.authorities, 4.0, 100, {}, lifetime_epsilon=limit)
         text = text_of(explain(assignment_of(world), config_of(world, policy=policy)))
         assert words in text
@@ -225,20 +312,31 @@ def test_a_budget_that_pays_for_all_and_one_for_nothing() -> None:
 def test_without_a_budget_what_was_spent_is_told() -> None:
     world = small_world()
     policy = Policy(world.authorities, 4.0, 100, {"to plan clinics": "allowed"})
-    text = text_of(explain(assignment_of(world), config_of(world, policy=policy), spent=1_234_567_890))
+    text = text_of(
+        explain(assignment_of(world), config_of(world, policy=policy), spent=1_234_567_890)
+    )
     assert "none is set (lifetime_epsilon); all tasks together cost epsilon 1.235 so far" in text
     assert "was answered" not in text
 
 
 @pytest.mark.parametrize(
     ("memoized", "kept", "left", "answers"),
-    [(False, False, 3.0, True), (False, True, 2.999999999, False), (True, False, 2.9, False), (True, True, 2.9, True)],
+    [
+        (False, False, 3.0, True),
+        (False, True, 2.999999999, False),
+        (True, False, 2.9, False),
+        (True, True, 2.9, True),
+    ],
 )
-def test_a_budget_that_is_used_up_is_in_the_verdict(memoized: bool, kept: bool, left: float, answers: bool) -> None:
-    """A memoized answer that is remembered costs nothing; windows that were answered before it was forgotten are none of it.
+def test_a_budget_that_is_used_up_is_in_the_verdict(
+    memoized: bool, kept: bool, left: float, answers: bool
+) -> None:
+    """A memoized answer that is remembered costs nothing; windows that were answered before it was
+    forgotten are none of it.
 
-    Planted: the verdict of the policy alone -> a task that would be refused "would be answered". The number of answered windows in the
-    place of what is remembered -> the same, after consent was taken back and given again.
+    Planted: the verdict of the policy alone -> a task that would be refused "would be answered".
+    The number of answered windows in the place of what is remembered -> the same, after consent was
+    taken back and given again.
     """
     world = small_world()
     world.task = replace(world.task, memoized=memoized)
@@ -257,7 +355,10 @@ def test_an_accepted_epsilon_is_charged_what_the_certificate_guarantees() -> Non
     config = replace(config, policy=replace(config.policy, max_epsilon0=2.0))
     one = assignment_of(world)
     lines = explain(one, config, accepted=one.epsilon0)
-    assert f"each window costs epsilon {bound_text(guaranteed_epsilon(one))} (what the certificate guarantees" in text_of(lines)
+    assert (
+        f"each window costs epsilon {bound_text(guaranteed_epsilon(one))} (what the certificate "
+        "guarantees" in text_of(lines)
+    )
     assert lines[-1] == "As things are, this device would answer it."
     assert "which is above your limit" in text_of(explain(one, config))
 
@@ -295,7 +396,9 @@ def sum_world(mode: Mode) -> World:
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
 @pytest.mark.parametrize("trusts", [False, True])
 def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
-    """What is charged is what its owner counts on. Planted: ``apart`` charged whoever trusts whom -> fails in the default mode."""
+    """What is charged is what its owner counts on. Planted: ``apart`` charged whoever trusts whom
+    -> fails in the default mode.
+    """
     world = sum_world(mode)
     one = assignment_of(world)
     assert one.apart is not None
@@ -311,17 +414,24 @@ def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
     assert ("could read each device's vector" in text) == (mode is Mode.DEFAULT)
     counted = min(one.apart, one.epsilon0) if trusts else one.epsilon0
     fine = counted <= 4.0
-    assert f"each window costs epsilon {bound_text(counted)}{'' if fine else ', which is above your limit'}" in text
+    assert (
+        "each window costs epsilon "
+        f"{bound_text(counted)}{'' if fine else ', which is above your limit'}" in text
+    )
     assert (lines[-1] == "As things are, this device would answer it.") == fine
     together = compose_basic([check_sum(world.task)] * 4)
-    assert f"all 4 windows together: epsilon <= {bound_text(together.epsilon_upper)} at delta = 4e-08" in text
+    assert (
+        f"all 4 windows together: epsilon <= {bound_text(together.epsilon_upper)} at delta = 4e-08"
+        in text
+    )
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_every_mechanism_is_told_in_words_of_its_own(name: str) -> None:
     """What is drawn, and how much likelier it is under one answer than under another, rounded up.
 
-    Planted: a mechanism registered without its words; e^epsilon0 rounded down; "nearly as likely" for a factor of 12 -> fails.
+    Planted: a mechanism registered without its words; e^epsilon0 rounded down; "nearly as likely"
+    for a factor of 12 -> fails.
     """
     domain = next(domain for domain in (VISITS, YesNo(), Numeric(0, 4, 5)) if serves(name, domain))
     one = assignment_of(small_world(domain=domain, mechanism=name, epsilon0=2.5))
@@ -339,28 +449,40 @@ def test_every_mechanism_is_told_in_words_of_its_own(name: str) -> None:
 
 def test_an_unknown_draw_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.clients.explain._DRAWN", {})
-    assert _ANY in text_of(explain(assignment_of(small_world(mechanism="unary")), config_of(small_world())))
+    assert _ANY in text_of(
+        explain(assignment_of(small_world(mechanism="unary")), config_of(small_world()))
+    )
 
 
-@pytest.mark.parametrize(("name", "linked"), [("local_hash", True), ("unary", True), ("krr", False)])
+@pytest.mark.parametrize(
+    ("name", "linked"), [("local_hash", True), ("unary", True), ("krr", False)]
+)
 def test_memoized_reports_that_may_be_unique_are_told(name: str, linked: bool) -> None:
-    """Planted: silence -> fails for a permanent report with a seed of its own, which names its device."""
+    """Planted: silence -> fails for a permanent report with a seed of its own, which names its
+    device.
+    """
     one = assignment_of(small_world(mechanism=name))
-    plain, memoized = (text_of(explain(_memoized(one, flag), config_of(small_world()))) for flag in (False, True))
+    plain, memoized = (
+        text_of(explain(_memoized(one, flag), config_of(small_world()))) for flag in (False, True)
+    )
     assert "can't be linked" not in plain
     assert ("can't be linked" in memoized) is linked
 
 
 def test_a_mechanism_with_a_memory_is_told_with_both_epsilons() -> None:
-    """Planted: the lifetime epsilon alone, or the epsilon of one report alone; "the report is the same"; the lifetime epsilon as "what one
-    report promises by itself" -> fails."""
+    """Planted: the lifetime epsilon alone, or the epsilon of one report alone; "the report is the
+    same"; the lifetime epsilon as "what one report promises by itself" -> fails.
+    """
     world = small_world(mechanism="l_unary", epsilon0=1.0)
     world.task = replace(world.task, memoized=True)
     world.sign()
     one = assignment_of(world)
     assert one.first is not None
     text = text_of(explain(one, config_of(world)))
-    assert f"(lifetime epsilon = {bound_text(one.epsilon0)}; one report by itself: {bound_text(one.first)})" in text
+    assert (
+        f"(lifetime epsilon = {bound_text(one.epsilon0)}; one report by itself: "
+        f"{bound_text(one.first)})" in text
+    )
     assert f"each permanent answer that is drawn costs epsilon {bound_text(one.epsilon0)}" in text
     assert "What the reports are drawn from is the same in every window" in text
     assert "can't be linked" in text
@@ -379,7 +501,9 @@ def test_a_memory_without_noise_of_its_own_in_reports_has_one_epsilon() -> None:
     assert one.first is None
     text = text_of(explain(one, config_of(world)))
     assert f"(lifetime epsilon, and that of one report, = {bound_text(one.epsilon0)})" in text
-    assert f"what one report promises by itself is left: epsilon0 = {bound_text(one.epsilon0)}" in text
+    assert (
+        f"what one report promises by itself is left: epsilon0 = {bound_text(one.epsilon0)}" in text
+    )
 
 
 def _memoized(one: Assignment, flag: bool) -> Assignment:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker, free_port
-from tests.clients_world import make_world
+from tests.worlds.broker import Broker, free_port
+from tests.worlds.clients import make_world
 
 SERVICES = {
     "typer",
@@ -32,12 +32,28 @@ SERVICES = {
 LATE = {"grpc"}  # loaded with the first report that is sent
 FILE = {"sqlite3"}  # loaded with the agent, which opens its file whatever it does
 MQTT = {"aiomqtt", "paho"}
-# In an agent's process: neither arrays nor the accountant. What a task may be memoized for is a rule without arithmetic.
-HEAVY = {"numpy", "mpmath", "importlib.resources", "tempfile", "zipfile", "email", "cryptography.x509"}
+# In an agent's process: neither arrays nor the accountant. What a task may be memoized for is a
+# rule without arithmetic.
+HEAVY = {
+    "numpy",
+    "mpmath",
+    "importlib.resources",
+    "tempfile",
+    "zipfile",
+    "email",
+    "cryptography.x509",
+}
 TLS = {"ssl", "_ssl", "hashlib", "hmac", "_hashlib"}  # of Python: a second OpenSSL
-ACCOUNTING = {"shoal.accounting", "shoal.accounting.memoized"}
+ACCOUNTING = {
+    "shoal.accounting",
+    "shoal.accounting.composition",
+    "shoal.accounting.composition.memoized",
+}
 SIMULATION = {"shoal.clients.fleet", "shoal.crypto.prepared", "shoal.analyzer", "shoal.shuffler"}
-_REPORT = "import json, sys; print(json.dumps([part for name in sys.modules for part in (name, name.partition('.')[0])]))"
+_REPORT = (
+    "import json, sys; print(json.dumps([part for name in sys.modules for part in (name, "
+    "name.partition('.')[0])]))"
+)
 HOUR = 3_600
 
 # `shoal agent run` up to its first attempt to send, after which it waits for the next window.
@@ -46,7 +62,7 @@ import asyncio, sqlite3, sys
 from pathlib import Path
 
 async def main(config):
-    from shoal.clients.runner import run
+    from shoal.clients.service.runner import run
     stop = asyncio.Event()
     running = asyncio.create_task(run(Path(config), stop))
     while not running.done() and not attempts(Path(config).with_name("outbox.db")):
@@ -99,11 +115,21 @@ def loaded(code: str, *arguments: str) -> set[str]:
         ("import shoal.clients", set()),
         ("from shoal.clients import AgentConfig, Policy", set()),
         ("from shoal.clients import Agent, AgentConfig, Policy", FILE),
-        ("from shoal.cli.main import main\ntry: main(['agent', 'forget'])\nexcept SystemExit: pass", set()),
-        ("from shoal.cli.main import main\ntry: main(['agent', 'report', '--config', 'none'])\nexcept SystemExit: pass", set()),
+        (
+            "from shoal.cli.main import main\ntry: main(['agent', 'forget'])\nexcept SystemExit: "
+            "pass",
+            set(),
+        ),
+        (
+            "from shoal.cli.main import main\ntry: main(['agent', 'report', '--config', "
+            "'none'])\nexcept SystemExit: pass",
+            set(),
+        ),
     ],
 )
-def test_a_device_loads_neither_service_libraries_nor_what_it_does_not_need_yet(code: str, allowed: set[str]) -> None:
+def test_a_device_loads_neither_service_libraries_nor_what_it_does_not_need_yet(
+    code: str, allowed: set[str]
+) -> None:
     """Planted: `import numpy` at the top of clients/core.py -> fails."""
     names = loaded(code)
     assert "shoal" in names
@@ -111,13 +137,20 @@ def test_a_device_loads_neither_service_libraries_nor_what_it_does_not_need_yet(
 
 
 def test_the_way_over_a_broker_loads_no_grpc_and_no_library_before_it_connects() -> None:
-    """Planted: `import shoal.rpc.channel` in common/mqtt/settings.py; `import aiomqtt` at the top of common/mqtt/link.py -> fails."""
-    names = loaded("import shoal.mqtt.link, shoal.mqtt.settings, shoal.mqtt.topics, shoal.clients.feeds.mqtt_feed")
+    """Planted: `import shoal.rpc.channel` in common/mqtt/settings.py; `import aiomqtt` at the top
+    of common/mqtt/link.py -> fails.
+    """
+    names = loaded(
+        "import shoal.mqtt.link, shoal.mqtt.settings, shoal.mqtt.topics, "
+        "shoal.clients.feeds.mqtt_feed"
+    )
     assert names & (SERVICES | HEAVY | MQTT | SIMULATION | {"grpc"}) == set()
 
 
 def device(folder: Path, tables: str = "", memoized: bool = False) -> Path:
-    """agent.toml of a device with one task, a source for it, and a shuffler that listens nowhere."""
+    """agent.toml of a device with one task, a source for it, and a shuffler that listens
+    nowhere.
+    """
     world = make_world(f"localhost:{free_port()}", start=int(time.time()) - HOUR // 2, length=HOUR)
     if memoized:
         world.task = replace(world.task, memoized=True)
@@ -126,9 +159,12 @@ def device(folder: Path, tables: str = "", memoized: bool = False) -> Path:
     (folder / "visits.json").write_text("3")
     config = folder / "agent.toml"
     config.write_text(
-        f'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = ["{world.authority.public.hex()}"]\nmax_epsilon0 = 4.0\n'
-        f'min_batch_floor = 100\n[policy.purposes]\n"{world.task.purpose}" = "allowed"\n[send]\ndeadline_s = 1.0\ngap_s = 0.0\n'
-        f'[measure]\nmean_s = 0.001\n[sources.visits]\nkind = "json"\nfile = "visits.json"\n{tables}'
+        'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = '
+        f'["{world.authority.public.hex()}"]\nmax_epsilon0 = 4.0\n'
+        f'min_batch_floor = 100\n[policy.purposes]\n"{world.task.purpose}" = '
+        '"allowed"\n[send]\ndeadline_s = 1.0\ngap_s = 0.0\n'
+        '[measure]\nmean_s = 0.001\n[sources.visits]\nkind = "json"\nfile = '
+        f'"visits.json"\n{tables}'
     )
     return config
 
@@ -137,25 +173,36 @@ def over(broker: Broker, folder: Path) -> str:
     """[mqtt] for reports through that broker. Nobody answers there."""
     (folder / "broker.pem").write_bytes(broker.settings.ca or b"")
     protocol = broker.settings.protocol
-    return f'[mqtt]\nbroker = "127.0.0.1:{broker.port}"\nca = "broker.pem"\nprotocol = "{protocol}"\nuplink = true\n'
+    return (
+        f'[mqtt]\nbroker = "127.0.0.1:{broker.port}"\nca = "broker.pem"\nprotocol = '
+        f'"{protocol}"\nuplink = true\n'
+    )
 
 
 @pytest.mark.parametrize("memoized", [False, True], ids=["plain", "memoized"])
 @pytest.mark.parametrize("code", [_ANSWER, _RUN], ids=["report", "run"])
-def test_an_agent_that_sends_over_grpc_stays_small(code: str, memoized: bool, tmp_path: Path) -> None:
+def test_an_agent_that_sends_over_grpc_stays_small(
+    code: str, memoized: bool, tmp_path: Path
+) -> None:
     """After a report, its certificate and an attempt to send it: no arrays, no accountant, no MQTT.
 
-    Planted: `import shoal.clients.mqtt_transport` at the top of clients/agent.py; `import numpy` at the top of mechanisms/cells.py;
-    ``randomize`` for ``randomize_one`` in ``core.draw``; no child for the certificate -> each fails.
+    Planted: `import shoal.clients.transports.mqtt_transport` at the top of clients/agent.py;
+    `import numpy` at the top of mechanisms/parts/cells.py; ``randomize`` for ``randomize_one`` in
+    ``core.draw``; no child for the certificate -> each fails.
     """
     names = loaded(code, str(device(tmp_path, memoized=memoized)))
     assert names >= LATE | FILE
-    assert names & (SERVICES | HEAVY | MQTT | SIMULATION | {"shoal.clients.mqtt_transport"}) == set()
+    assert (
+        names & (SERVICES | HEAVY | MQTT | SIMULATION | {"shoal.clients.transports.mqtt_transport"})
+        == set()
+    )
     assert {name for name in names if name.startswith("shoal.accounting")} <= ACCOUNTING
 
 
 def test_the_command_loads_no_second_openssl(tmp_path: Path) -> None:
-    """Nor what the library's agent does without. Planted: ``import asyncio`` at the top of cli/main.py -> fails."""
+    """Nor what the library's agent does without. Planted: ``import asyncio`` at the top of
+    cli/main.py -> fails.
+    """
     names = loaded(_COMMAND, str(device(tmp_path)))
     assert names >= LATE | FILE
     assert names & (SERVICES | HEAVY | TLS | MQTT | SIMULATION) == set()
@@ -164,9 +211,15 @@ def test_the_command_loads_no_second_openssl(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [_ANSWER, _RUN], ids=["report", "run"])
 def test_an_agent_that_sends_over_a_broker_never_loads_grpc(code: str, tmp_path: Path) -> None:
-    """Nor any of gRPC's threads. Planted: `import shoal.clients.grpc_transport` at the top of clients/agent.py -> fails."""
+    """Nor any of gRPC's threads. Planted: `import shoal.clients.transports.grpc_transport` at the
+    top of clients/agent.py -> fails.
+    """
     with Broker() as broker:
         names = loaded(code, str(device(tmp_path, over(broker, tmp_path))))
-    assert names >= {"paho", "sqlite3", "shoal.clients.mqtt_transport"}
-    assert names & (SERVICES | SIMULATION | {"numpy", "grpc", "shoal.clients.grpc_transport"}) == set()
+    assert names >= {"paho", "sqlite3", "shoal.clients.transports.mqtt_transport"}
+    assert (
+        names
+        & (SERVICES | SIMULATION | {"numpy", "grpc", "shoal.clients.transports.grpc_transport"})
+        == set()
+    )
     assert {name for name in names if name.startswith("shoal.accounting")} <= ACCOUNTING

@@ -1,4 +1,6 @@
-"""Memoized tasks of mechanisms with a memory: what is kept, what is drawn in each window, what it is charged, and what is forgotten."""
+"""Memoized tasks of mechanisms with a memory: what is kept, what is drawn in each window, what it
+is charged, and what is forgotten.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ import pytest
 
 from shoal.clients import answering
 from shoal.clients.answering import KEPT, Terms
-from shoal.clients.book import Book, MemoryBook, nano_up
-from shoal.clients.book_sqlite import SqliteBook
 from shoal.clients.core import Assignment, draw
-from shoal.clients.policy import Policy, check
-from shoal.clients.store_sqlite import AgentStore
+from shoal.clients.memory.commitments import Book, MemoryBook, nano_up
+from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.database import AgentStore
+from shoal.clients.owner.policy import Policy, check
 from shoal.domain import Categories
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind
-from shoal.mechanisms.longitudinal import Longitudinal
+from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
 from tests.statistical.test_memoized import unsealed
 from tests.unit.clients.test_answering import FREE, given, made, refusal, told
@@ -43,19 +45,25 @@ def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
     store.close()
 
 
-def task(name: str, memoized: bool = True, epsilon0: float = 1.0) -> tuple[Assignment, Longitudinal]:
-    assignment = made(memoized, domain=SIX, mechanism=name, epsilon0=epsilon0, count=60, length=86_400)[1]
+def task(
+    name: str, memoized: bool = True, epsilon0: float = 1.0
+) -> tuple[Assignment, Longitudinal]:
+    assignment = made(
+        memoized, domain=SIX, mechanism=name, epsilon0=epsilon0, count=60, length=86_400
+    )[1]
     assert isinstance(assignment.mechanism, Longitudinal)
     return assignment, assignment.mechanism
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_window_is_a_fresh_report_of_what_was_kept_once(name: str, book: Book) -> None:
-    """Byte for byte: choice and permanent answer of the first window, and each window's noise, from one stream of randomness. The lifetime
-    epsilon is charged with the first window, and nothing after it.
+    """Byte for byte: choice and permanent answer of the first window, and each window's noise, from
+    one stream of randomness. The lifetime epsilon is charged with the first window, and nothing
+    after it.
 
-    Planted: the choice drawn in every window; the report drawn from the value's cell (``draw``) instead of what was kept -> the bytes
-    differ; ``privacy()`` charged instead of ``permanent()`` -> too little is spent.
+    Planted: the choice drawn in every window; the report drawn from the value's cell (``draw``)
+    instead of what was kept -> the bytes differ; ``privacy()`` charged instead of ``permanent()``
+    -> too little is spent.
     """
     assignment, mechanism = task(name)
     lifetime, one = epsilon0_upper(mechanism.permanent()), epsilon0_upper(mechanism.privacy())
@@ -65,7 +73,10 @@ def test_every_window_is_a_fresh_report_of_what_was_kept_once(name: str, book: B
     choice = mechanism.choose_one(theirs)
     remembered = mechanism.remember_one(choice, mechanism.key_of(choice, 2), theirs)
     assert frames == [b"".join(mechanism.report_one(choice, remembered, theirs)) for _ in range(8)]
-    assert (book.choice(assignment.task_id), book.latest(assignment.task_id)) == (choice, remembered)
+    assert (book.choice(assignment.task_id), book.latest(assignment.task_id)) == (
+        choice,
+        remembered,
+    )
     assert book.spent() == nano_up(lifetime)
     assert [charge.nano for charge in book.charges()] == [nano_up(lifetime), *[0] * 7]
     assert all(charge.permanent for charge in book.charges())
@@ -74,9 +85,12 @@ def test_every_window_is_a_fresh_report_of_what_was_kept_once(name: str, book: B
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_further_key_costs_the_lifetime_epsilon_again_and_no_more_than_all_keys(name: str, book: Book) -> None:
-    """Values that share a key under the device's choice share its answer. Planted: answers kept per cell -> dBitFlip is charged for
-    cells that it does not tell apart, and this fails."""
+def test_each_further_key_costs_the_lifetime_epsilon_again_and_no_more_than_all_keys(
+    name: str, book: Book
+) -> None:
+    """Values that share a key under the device's choice share its answer. Planted: answers kept per
+    cell -> dBitFlip is charged for cells that it does not tell apart, and this fails.
+    """
     assignment, mechanism = task(name)
     entropy, keys = SeededEntropy(f"keys {name}"), set()
     for window in range(24):
@@ -92,8 +106,9 @@ def test_each_further_key_costs_the_lifetime_epsilon_again_and_no_more_than_all_
 
 
 def test_without_budget_the_last_permanent_answer_is_used_for_a_fresh_report(book: Book) -> None:
-    """Planted: the last *report* sent again -> all reports after the first are one; the new key's answer kept without a charge -> more is
-    remembered than was paid."""
+    """Planted: the last *report* sent again -> all reports after the first are one; the new key's
+    answer kept without a charge -> more is remembered than was paid.
+    """
     assignment, _ = task("l_unary")
     terms, entropy = Terms(nano_up(assignment.epsilon0)), SeededEntropy("poor")
     given(assignment, 0, "a", book, terms, entropy)
@@ -109,7 +124,11 @@ def test_a_device_that_never_had_the_budget_keeps_nothing(book: Book) -> None:
     """Planted: the choice kept outside of the transaction -> it stays."""
     assignment, _ = task("dbitflip")
     refusal(lambda: given(assignment, 0, "a", book, Terms(nano_up(assignment.epsilon0) - 1)))
-    assert (book.choice(assignment.task_id), book.latest(assignment.task_id), book.charges()) == (None, None, [])
+    assert (book.choice(assignment.task_id), book.latest(assignment.task_id), book.charges()) == (
+        None,
+        None,
+        [],
+    )
 
 
 def test_after_a_withdrawal_everything_is_drawn_anew_and_paid_again(book: Book) -> None:
@@ -129,7 +148,9 @@ def test_a_task_that_is_not_memoized_draws_all_of_it_in_each_window(name: str, b
     assert (assignment.epsilon0, assignment.first) == (epsilon0_upper(mechanism.privacy()), None)
     ours, theirs = SeededEntropy("fresh"), SeededEntropy("fresh")
     for window in range(3):
-        assert given(assignment, window, "d", book, entropy=ours).frame == b"".join(draw(assignment, 3, theirs))
+        assert given(assignment, window, "d", book, entropy=ours).frame == b"".join(
+            draw(assignment, 3, theirs)
+        )
     assert (book.choice(assignment.task_id), book.latest(assignment.task_id)) == (None, None)
     assert book.spent() == 3 * nano_up(assignment.epsilon0)
 
@@ -149,13 +170,17 @@ def test_what_the_mechanism_could_not_have_made_is_not_sent(what: str, book: Boo
 
 
 def test_the_policy_looks_at_the_lifetime_epsilon() -> None:
-    """An owner who takes 1.5 at most answers l_unary at epsilon0 1 in fresh windows, and not memoized, where a value costs 2.
+    """An owner who takes 1.5 at most answers l_unary at epsilon0 1 in fresh windows, and not
+    memoized, where a value costs 2.
 
-    Planted: the epsilon of one report in ``Assignment`` -> accepted, and this fails."""
+    Planted: the epsilon of one report in ``Assignment`` -> accepted, and this fails.
+    """
     for memoized in (False, True):
         world, assignment = made(memoized, domain=SIX, mechanism="l_unary", epsilon0=1.0)
         policy = Policy(world.authorities, 1.5, 2, {assignment.task.purpose: "allowed"})
         if memoized:
-            assert "epsilon" in refusal(partial(check, policy, assignment.trusted, assignment.epsilon0))
+            assert "epsilon" in refusal(
+                partial(check, policy, assignment.trusted, assignment.epsilon0)
+            )
         else:
             check(policy, assignment.trusted, assignment.epsilon0)

@@ -12,10 +12,12 @@ from shoal.clients.core import assign
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import registry
-from tests.clients_world import World, make_world
+from tests.worlds.clients import World, make_world
 
 BASE = make_world()
-WORLD = World(replace(BASE.task, memoized=True), BASE.authority, BASE.analyzer, BASE.hop, BASE.services)
+WORLD = World(
+    replace(BASE.task, memoized=True), BASE.authority, BASE.analyzer, BASE.hop, BASE.services
+)
 
 
 def assigned(world: World) -> Any:
@@ -29,24 +31,51 @@ def test_a_memoized_task_with_a_finite_epsilon0_and_one_message_is_answered() ->
 
 
 class Broken:
-    """The real mechanism but for what a task of several messages, or without epsilon0, would have."""
+    """The real mechanism but for what a task of several messages, or without epsilon0, would
+    have.
+    """
 
     def __init__(self, real: Any, messages: int, law: Any) -> None:
-        self.messages, self.report_size, self.name, self._law = messages, real.report_size, "broken", law
+        self.messages, self.report_size, self.name, self._law = (
+            messages,
+            real.report_size,
+            "broken",
+            law,
+        )
 
     def privacy(self) -> Any:
         return self._law
 
 
-@pytest.mark.parametrize(("messages", "pure", "words"), [(2, True, "2 messages"), (1, False, "no finite epsilon0")])
-def test_others_are_refused_before_anything_is_randomized(monkeypatch: pytest.MonkeyPatch, messages: int, pure: bool, words: str) -> None:
-    """Planted: the check left out of ``assign`` -> the task of two messages is taken, and this fails."""
+@pytest.mark.parametrize(
+    ("messages", "pure", "words"), [(2, True, "2 messages"), (1, False, "no finite epsilon0")]
+)
+def test_others_are_refused_before_anything_is_randomized(
+    monkeypatch: pytest.MonkeyPatch, messages: int, pure: bool, words: str
+) -> None:
+    """Planted: the check left out of ``assign`` -> the task of two messages is taken, and this
+    fails.
+    """
     made = registry.create(WORLD.task.mechanism, WORLD.task.domain)
     law = made.privacy() if pure else GaussianLaw(1.0, 1.0)
     monkeypatch.setattr(registry, "create", lambda *_: Broken(made, messages, law))
-    world = World(replace(WORLD.task, messages=messages), BASE.authority, BASE.analyzer, BASE.hop, BASE.services)
+    world = World(
+        replace(WORLD.task, messages=messages),
+        BASE.authority,
+        BASE.analyzer,
+        BASE.hop,
+        BASE.services,
+    )
     with pytest.raises(ShoalError, match=words) as error:
         assigned(world)
     assert error.value.kind is Kind.INVALID
     if pure:
-        assigned(World(replace(world.task, memoized=False), BASE.authority, BASE.analyzer, BASE.hop, BASE.services))
+        assigned(
+            World(
+                replace(world.task, memoized=False),
+                BASE.authority,
+                BASE.analyzer,
+                BASE.hop,
+                BASE.services,
+            )
+        )

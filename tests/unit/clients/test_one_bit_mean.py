@@ -1,10 +1,12 @@
-"""One bit per device in a memoized task: a report and a charge per value, and the fleet's mean as it was."""
+"""One bit per device in a memoized task: a report and a charge per value, and the fleet's mean as
+it was.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from shoal.clients.book import MemoryBook
+from shoal.clients.memory.commitments import MemoryBook
 from shoal.domain import Numeric
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms import create
@@ -14,7 +16,9 @@ LEVELS = Numeric(0, 10, 3)
 
 
 def test_an_unchanged_value_between_two_levels_is_one_report_in_all_windows() -> None:
-    """24 windows, three devices. Planted: a fresh point for every rounding -> a second cell is drawn and charged, this fails."""
+    """24 windows, three devices. Planted: a fresh point for every rounding -> a second cell is
+    drawn and charged, this fails.
+    """
     _, assignment = made(memoized=True, domain=LEVELS, mechanism="one_bit_mean", count=24)
     for device in range(3):
         book, sent = MemoryBook(SeededEntropy(f"book {device}")), set()
@@ -26,8 +30,9 @@ def test_an_unchanged_value_between_two_levels_is_one_report_in_all_windows() ->
 
 
 def test_over_a_fleet_the_mean_is_kept() -> None:
-    """300 devices hold 3.7, which each rounds to 0 or 5 for good, and 60 hold nothing: the middle, 5. Within 5 standard errors, of the
-    coins and of the rounding (a false alarm in 1.7 million seeds, this one is fixed).
+    """300 devices hold 3.7, which each rounds to 0 or 5 for good, and 60 hold nothing: the middle,
+    5. Within 5 standard errors, of the coins and of the rounding (a false alarm in 1.7 million
+    seeds, this one is fixed).
 
     Planted: rounding always down -> 3.1 too low, this fails.
     """
@@ -41,4 +46,6 @@ def test_over_a_fleet_the_mean_is_kept() -> None:
     rows = np.frombuffer(b"".join(reports), dtype=np.uint8).reshape(360, 1)
     (mean,) = mechanism.estimate(mechanism.tally(rows)).values
     coins = float(mechanism.expected_stderr(np.array([78, 222, 0, 60]))[0])
-    assert abs(mean - (300 * 3.7 + 60 * 5) / 360) < 5 * np.hypot(coins, np.sqrt(300 * 3.7 * 1.3) / 360)
+    assert abs(mean - (300 * 3.7 + 60 * 5) / 360) < 5 * np.hypot(
+        coins, np.sqrt(300 * 3.7 * 1.3) / 360
+    )

@@ -33,17 +33,21 @@ def never(_: int) -> bool:
 
 
 def distance(draws: list[float], law: list[float]) -> float:
-    """Kolmogorov's: the largest gap between the empirical distribution function and the law at the draws (sorted together)."""
+    """Kolmogorov's: the largest gap between the empirical distribution function and the law at the
+    draws (sorted together).
+    """
     n = len(draws)
     return max(max(abs(i / n - p), abs((i + 1) / n - p)) for i, p in enumerate(law))
 
 
 @pytest.mark.parametrize(("mean", "limit"), [(10.0, 1e9), (10.0, 10.0), (1_000.0, 1.0), (1.0, 2.5)])
 def test_waits_follow_the_truncated_exponential_law(mean: float, limit: float) -> None:
-    """Kolmogorov-Smirnov against 1 - e^(-t/m) over its mass below the limit; false alarm 1e-6 per case (2 e^(-2 n d^2), fixed seed).
+    """Kolmogorov-Smirnov against 1 - e^(-t/m) over its mass below the limit; false alarm 1e-6 per
+    case (2 e^(-2 n d^2), fixed seed).
 
-    Planted: min(wait, limit) instead of conditioning -> the mass beyond the limit sits on it, and the second and fourth case fail.
-    Planted: uniform on [0, limit) -> all but the third fail (there the law is uniform to within 1/2000).
+    Planted: min(wait, limit) instead of conditioning -> the mass beyond the limit sits on it, and
+    the second and fourth case fail. Planted: uniform on [0, limit) -> all but the third fail (there
+    the law is uniform to within 1/2000).
     """
     n = size(2_000, 200_000)
     entropy = SeededEntropy(f"truncated {mean} {limit}")
@@ -54,12 +58,18 @@ def test_waits_follow_the_truncated_exponential_law(mean: float, limit: float) -
 
 
 @pytest.mark.parametrize("word", [0, (1 << 64) - 1])
-@pytest.mark.parametrize(("mean", "limit"), [(0.0, 5.0), (1e-12, 1e12), (1e12, 1e-12), (5e-324, 1.0), (1e308, 1e-308), (3.0, 3.0)])
+@pytest.mark.parametrize(
+    ("mean", "limit"),
+    [(0.0, 5.0), (1e-12, 1e12), (1e12, 1e-12), (5e-324, 1.0), (1e308, 1e-308), (3.0, 3.0)],
+)
 def test_the_largest_and_smallest_draws_stay_inside(word: int, mean: float, limit: float) -> None:
     assert 0.0 <= exponential_before(mean, limit, Bits(word)) < limit
 
 
-@pytest.mark.parametrize(("mean", "limit"), [(-1.0, 1.0), (math.inf, 1.0), (math.nan, 1.0), (1.0, 0.0), (1.0, math.inf), (1.0, math.nan)])
+@pytest.mark.parametrize(
+    ("mean", "limit"),
+    [(-1.0, 1.0), (math.inf, 1.0), (math.nan, 1.0), (1.0, 0.0), (1.0, math.inf), (1.0, math.nan)],
+)
 def test_senseless_waits_are_refused(mean: float, limit: float) -> None:
     with pytest.raises(ShoalError) as caught:
         exponential_before(mean, limit, SeededEntropy(1))
@@ -67,10 +77,11 @@ def test_senseless_waits_are_refused(mean: float, limit: float) -> None:
 
 
 def test_a_restart_in_the_wait_changes_nothing_about_the_law() -> None:
-    """Half of the devices restart in the middle of their wait and draw anew: the moments still follow the one law.
+    """Half of the devices restart in the middle of their wait and draw anew: the moments still
+    follow the one law.
 
-    Kolmogorov-Smirnov, false alarm 1e-6, fixed seed. Planted: a restart waits from the window's start again, or keeps the mean of what
-    remains (a quarter of the rest) -> fails.
+    Kolmogorov-Smirnov, false alarm 1e-6, fixed seed. Planted: a restart waits from the window's
+    start again, or keeps the mean of what remains (a quarter of the rest) -> fails.
     """
     n, entropy, mean = size(3_000, 100_000), SeededEntropy("restart"), 300.0
     room = 1_000.0 - 50.0
@@ -88,13 +99,21 @@ def test_a_restart_in_the_wait_changes_nothing_about_the_law() -> None:
     assert distance(found, law) < math.sqrt(math.log(2 / 1e-6) / (2 * n))
 
 
-def moment_at(now: float, word: int = 0, margin_s: float = 50.0, answered: tuple[int, ...] = (), mean: float | None = None):  # type: ignore[no-untyped-def]
+def moment_at(  # type: ignore[no-untyped-def]
+    now: float,
+    word: int = 0,
+    margin_s: float = 50.0,
+    answered: tuple[int, ...] = (),
+    mean: float | None = None,
+):
     found = next_moment(PLAN, now, mean, margin_s, lambda window: window in answered, Bits(word))
     return None if found is None else (found.window, found.at_s - PLAN.start_s)
 
 
 def test_which_window_a_moment_is_in() -> None:
-    """Planted: room counted to the window's end without the margin -> the third line fails; answered windows not skipped -> the fifth."""
+    """Planted: room counted to the window's end without the margin -> the third line fails;
+    answered windows not skipped -> the fifth.
+    """
     assert moment_at(999_000.0) == (0, 0.0)  # before the plan: from its start
     assert moment_at(1_000_400.0) == (0, 400.0)  # under way: from now
     assert moment_at(1_000_950.0) == (1, 1_000.0)  # too little left: skipped
@@ -121,20 +140,26 @@ def test_the_margin_leaves_room_for_reading_but_never_takes_the_window() -> None
 
 
 def test_first_sends_are_exponential_gaps_apart() -> None:
-    """Planted: each from ``now`` instead of from the send before -> the spread of a queue of 50 is one gap, not fifty."""
+    """Planted: each from ``now`` instead of from the send before -> the spread of a queue of 50 is
+    one gap, not fifty.
+    """
     entropy, last, gaps = SeededEntropy("gaps"), 0.0, []
     for _ in range(50):
         at = first_send(100.0, last, 30.0, 1e9, 40.0, entropy)
         gaps.append(at - max(last, 100.0))
         last = at
     assert all(gap >= 0.0 for gap in gaps)
-    assert 50 * 30 * 0.4 < last - 100.0 < 50 * 30 * 2.0  # a sum of 50 exponentials leaves this with probability < 1e-5; fixed seed
+    assert (
+        50 * 30 * 0.4 < last - 100.0 < 50 * 30 * 2.0
+    )  # a sum of 50 exponentials leaves this with probability < 1e-5; fixed seed
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_first_send_comes_before_its_deadline_however_long_the_queue(seed: int) -> None:
-    """And they don't pile up. Planted: no cut -> with a mean of an hour most of these come after the window; every gap cut after the
-    one before -> nearly all of them within a second of the limit."""
+    """And they don't pile up. Planted: no cut -> with a mean of an hour most of these come after
+    the window; every gap cut after the one before -> nearly all of them within a second of the
+    limit.
+    """
     entropy, sends = SeededEntropy(seed), [0.0]
     for _ in range(100):
         sends.append(first_send(100.0, sends[-1], 3_600.0, 700.0, 40.0, entropy))
@@ -144,6 +169,10 @@ def test_every_first_send_comes_before_its_deadline_however_long_the_queue(seed:
 
 def test_first_send_at_the_edges() -> None:
     assert first_send(100.0, 0.0, 0.0, 700.0, 40.0, SeededEntropy(1)) == 100.0  # no gap wanted
-    assert first_send(700.0, 0.0, 30.0, 700.0, 40.0, SeededEntropy(1)) == 700.0  # over by this clock: try at once
+    assert (
+        first_send(700.0, 0.0, 30.0, 700.0, 40.0, SeededEntropy(1)) == 700.0
+    )  # over by this clock: try at once
     assert first_send(900.0, 0.0, 30.0, 700.0, 40.0, SeededEntropy(1)) == 900.0
-    assert 690.0 <= first_send(690.0, 0.0, 1e6, 700.0, 40.0, SeededEntropy(1)) < 695.0  # little is left: half of it
+    assert (
+        690.0 <= first_send(690.0, 0.0, 1e6, 700.0, 40.0, SeededEntropy(1)) < 695.0
+    )  # little is left: half of it

@@ -1,4 +1,6 @@
-"""The grammar of answers: the same texts and numbers in every language. Expected values are others', or written by hand."""
+"""The grammar of answers: the same texts and numbers in every language. Expected values are
+others', or written by hand.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ import pytest
 from shoal.answers import MOST_CHARS, Value, number_of, text_of, yes_or_no
 from shoal.entropy import SeededEntropy
 
-# RFC 8785, appendix B: IEEE 754 doubles (hexadecimal, big-endian) and the JSON that ECMAScript writes of them.
+# RFC 8785, appendix B: IEEE 754 doubles (hexadecimal, big-endian) and the JSON that ECMAScript
+# writes of them.
 RFC_8785 = """
 0000000000000000 0
 8000000000000000 0
@@ -41,7 +44,9 @@ becbf647612f3696 -0.0000033333333333333333
 
 @pytest.mark.parametrize("line", RFC_8785.split("\n")[1:-1])
 def test_the_text_of_a_double_is_ecmascripts(line: str) -> None:
-    """Planted: Python's repr -> 0, 9007199254740992, 1e-7 and most others are written otherwise, and this fails."""
+    """Planted: Python's repr -> 0, 9007199254740992, 1e-7 and most others are written otherwise,
+    and this fails.
+    """
     bits, text = line.split()
     assert text_of(struct.unpack(">d", bytes.fromhex(bits))[0]) == text
 
@@ -49,9 +54,24 @@ def test_the_text_of_a_double_is_ecmascripts(line: str) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        *((4.0, "4"), (0.1, "0.1"), (1e-7, "1e-7"), (-1.5e-9, "-1.5e-9"), (100.0, "100"), (123456.789, "123456.789"), (1e-6, "0.000001")),
+        *(
+            (4.0, "4"),
+            (0.1, "0.1"),
+            (1e-7, "1e-7"),
+            (-1.5e-9, "-1.5e-9"),
+            (100.0, "100"),
+            (123456.789, "123456.789"),
+            (1e-6, "0.000001"),
+        ),
         *((True, "true"), (False, "false"), (0, "0"), (-12, "-12"), (10**30, "1" + "0" * 30)),
-        *((" a b ", "a b"), ("\t\n\v\f\r x", "x"), ("\u00a0x", "\u00a0x"), ("\u2003x", "\u2003x"), ("", ""), ("1_0", "1_0")),
+        *(
+            (" a b ", "a b"),
+            ("\t\n\v\f\r x", "x"),
+            ("\u00a0x", "\u00a0x"),
+            ("\u2003x", "\u2003x"),
+            ("", ""),
+            ("1_0", "1_0"),
+        ),
         *((None, None), (math.nan, None), (math.inf, None), (-math.inf, None)),
         pytest.param(1 << 40_000, None, id="long"),
     ],
@@ -86,7 +106,15 @@ def test_texts_of_doubles_read_back() -> None:
             ("9007199254740993", 2**53 + 1),
             ("1" + "0" * 400, 10**400),
         ),
-        *(("2.5", 2.5), ("-0.5", -0.5), ("1e3", 1000.0), ("1E-3", 0.001), ("1.5e+2", 150.0), ("0.1", 0.1), ("1e-400", 0.0)),
+        *(
+            ("2.5", 2.5),
+            ("-0.5", -0.5),
+            ("1e3", 1000.0),
+            ("1E-3", 0.001),
+            ("1.5e+2", 150.0),
+            ("0.1", 0.1),
+            ("1e-400", 0.0),
+        ),
         ("9007199254740993.0", 2.0**53),
     ],
 )
@@ -100,16 +128,40 @@ def test_numbers_in_texts(text: str, number: float) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", " ", "1_0", "1,5", ".5", "5.", "0x10", "1e", "e3", "--1", "+-1", "1 2", "inf", "-inf", "nan", "Infinity", "1e999", "thirty"),
+        *(
+            "",
+            " ",
+            "1_0",
+            "1,5",
+            ".5",
+            "5.",
+            "0x10",
+            "1e",
+            "e3",
+            "--1",
+            "+-1",
+            "1 2",
+            "inf",
+            "-inf",
+            "nan",
+            "Infinity",
+            "1e999",
+            "thirty",
+        ),
         *("\u0663", "\uff11", "1\u00a0", "1.2.3", "1e1.5", "1" * (MOST_CHARS + 1), "true"),
     ],
 )
 def test_texts_that_are_no_numbers(text: str) -> None:
-    """Planted: int() and float() as they read -> "1_0", "inf" and other scripts' digits are numbers, and this fails."""
+    """Planted: int() and float() as they read -> "1_0", "inf" and other scripts' digits are
+    numbers, and this fails.
+    """
     assert number_of(text) is None
 
 
-@pytest.mark.parametrize(("value", "said"), [("Yes", True), (" TRUE\n", True), (1.0, True), ("no", False), (0, False), ("FALSE", False)])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("Yes", True), (" TRUE\n", True), (1.0, True), ("no", False), (0, False), ("FALSE", False)],
+)
 def test_yes_and_no(value: Value, said: bool) -> None:
     assert yes_or_no(value) is said
 

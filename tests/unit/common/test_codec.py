@@ -1,4 +1,6 @@
-"""Bytes to objects and back: what a peer sends gives an object or one typed error, whatever it is, and never anything else."""
+"""Bytes to objects and back: what a peer sends gives an object or one typed error, whatever it is,
+and never anything else.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,21 @@ from shoal.protos import delivery_pb2, keys_pb2, task_pb2
 from shoal.secagg import Mode, PairwisePlan
 from shoal.task import Admission, KeySchedule, MechanismSpec, Task, WindowKeys
 from tests.sizes import size
-from tests.tasks import DOMAINS, PAIRWISE, TASK, pairwise, task
+from tests.worlds.tasks import DOMAINS, PAIRWISE, TASK, pairwise, task
 
-SCHEDULE = KeySchedule(bytes(range(32)), tuple(WindowKeys(w, bytes([w]) * 38, b"hop" * 12) for w in range(4)))
-MANIFEST = Manifest(TaskId(bytes(32)), 3, 20_190, 80, KeyId(bytes(8)), KeyId(bytes(8)), Digest(bytes(32)), Digest(bytes([7]) * 32))
+SCHEDULE = KeySchedule(
+    bytes(range(32)), tuple(WindowKeys(w, bytes([w]) * 38, b"hop" * 12) for w in range(4))
+)
+MANIFEST = Manifest(
+    TaskId(bytes(32)),
+    3,
+    20_190,
+    80,
+    KeyId(bytes(8)),
+    KeyId(bytes(8)),
+    Digest(bytes(32)),
+    Digest(bytes([7]) * 32),
+)
 SIGNED = Signed(b"data", bytes(32), bytes(64))
 DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "task": (codec.decode_task, codec.encode_task(TASK)),
@@ -68,10 +81,17 @@ def test_tasks_round_trip(domain: Domain) -> None:
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("norm", Norm)
 def test_tasks_of_sums_round_trip(mode: Mode, norm: Norm) -> None:
-    """Every field of domain and rounds has a value of its own here. Planted: two of the seconds exchanged in decode_pairwise -> fails."""
+    """Every field of domain and rounds has a value of its own here. Planted: two of the seconds
+    exchanged in decode_pairwise -> fails.
+    """
     plan = PairwisePlan(mode, 103, 121, 87, 150_001, 64, 31, 62, 123, 64)
     domain = Vector(2, norm, 1 / 3, (1 << 48) - 1, ("first", "Größe"), "m")
-    one = pairwise(domain=domain, pairwise=plan, report_size=plan.vector_bytes(2), enrolment_key=bytes(range(32)))
+    one = pairwise(
+        domain=domain,
+        pairwise=plan,
+        report_size=plan.vector_bytes(2),
+        enrolment_key=bytes(range(32)),
+    )
     data = codec.encode_task(one)
     made = codec.decode_task(data)
     assert made == one
@@ -81,10 +101,16 @@ def test_tasks_of_sums_round_trip(mode: Mode, norm: Norm) -> None:
 
 
 def test_ids_tell_settings_of_rounds_apart() -> None:
-    """The id is the hash of the bytes: no two tasks that differ share one. Planted: dropout left out of encode_pairwise -> fails."""
+    """The id is the hash of the bytes: no two tasks that differ share one. Planted: dropout left
+    out of encode_pairwise -> fails.
+    """
     plan = PAIRWISE.pairwise
     assert plan is not None
-    plans = [replace(plan, **{f.name: getattr(plan, f.name) + 1}) for f in fields(plan) if f.name not in {"mode", "word_bits"}]
+    plans = [
+        replace(plan, **{f.name: getattr(plan, f.name) + 1})
+        for f in fields(plan)
+        if f.name not in {"mode", "word_bits"}
+    ]
     plans += [replace(plan, mode=Mode.STRICT)]
     ids = {TaskId.of(codec.encode_task(pairwise(pairwise=one))) for one in [plan, *plans]}
     assert len(ids) == 10
@@ -99,10 +125,16 @@ def test_every_field_of_the_wire_is_carried() -> None:
     names = {field.name for field in task_pb2.Task.DESCRIPTOR.fields}
     ours = set(Task.__dataclass_fields__) | {"version"}
     assert names == ours
-    assert {f.name for f in task_pb2.Pairwise.DESCRIPTOR.fields} == {f.name for f in fields(PairwisePlan)}
+    assert {f.name for f in task_pb2.Pairwise.DESCRIPTOR.fields} == {
+        f.name for f in fields(PairwisePlan)
+    }
     assert {f.name for f in task_pb2.Vector.DESCRIPTOR.fields} == {f.name for f in fields(Vector)}
-    assert {f.name for f in delivery_pb2.Manifest.DESCRIPTOR.fields} == set(Manifest.__dataclass_fields__) | {"version"}
-    assert {f.name for f in keys_pb2.KeySchedule.DESCRIPTOR.fields} == set(KeySchedule.__dataclass_fields__) | {"version"}
+    assert {f.name for f in delivery_pb2.Manifest.DESCRIPTOR.fields} == set(
+        Manifest.__dataclass_fields__
+    ) | {"version"}
+    assert {f.name for f in keys_pb2.KeySchedule.DESCRIPTOR.fields} == set(
+        KeySchedule.__dataclass_fields__
+    ) | {"version"}
 
 
 def test_the_others_round_trip() -> None:
@@ -120,7 +152,9 @@ def test_any_bytes(name: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_mutations_of_valid_bytes(name: str) -> None:
-    """Flip, cut, double and splice: near misses reach further than noise. Planted: letting DecodeError pass -> this fails."""
+    """Flip, cut, double and splice: near misses reach further than noise. Planted: letting
+    DecodeError pass -> this fails.
+    """
     valid = DECODERS[name][1]
     entropy = SeededEntropy(f"mutations of {name}")
     refused = 0
@@ -174,7 +208,9 @@ def test_versions() -> None:
 
 @pytest.mark.parametrize("version", [0, 2, 2**32 - 1])
 def test_versions_of_the_others(version: int) -> None:
-    """Planted: ``_version`` left out of ``decode_schedule``, and of ``decode_manifest`` -> its line fails."""
+    """Planted: ``_version`` left out of ``decode_schedule``, and of ``decode_manifest`` -> its line
+    fails.
+    """
     schedule = keys_pb2.KeySchedule.FromString(codec.encode_schedule(SCHEDULE))
     manifest = delivery_pb2.Manifest.FromString(codec.encode_manifest(MANIFEST))
     schedule.version = manifest.version = version
@@ -200,7 +236,9 @@ def test_unknown_enumerations_and_domains() -> None:
 
 
 def test_unknown_norms_and_modes() -> None:
-    """Of a newer version, or none: refused, never taken for a known one. Planted: ``default`` for an unknown number -> this fails."""
+    """Of a newer version, or none: refused, never taken for a known one. Planted: ``default`` for
+    an unknown number -> this fails.
+    """
     for number in (0, 4, -1):
         message = wire_task(PAIRWISE)
         message.domain.vector.norm = task_pb2.Norm.ValueType(number)
@@ -212,7 +250,9 @@ def test_unknown_norms_and_modes() -> None:
     message.ClearField("pairwise")
     assert "settings of its rounds" in refusal(message)
     message = wire_task()
-    message.pairwise.CopyFrom(wire_task(PAIRWISE).pairwise)  # a shuffled task with rounds is neither
+    message.pairwise.CopyFrom(
+        wire_task(PAIRWISE).pairwise
+    )  # a shuffled task with rounds is neither
     assert "pairwise alone" in refusal(message)
 
 
@@ -231,7 +271,10 @@ def test_numbers_that_are_none(field: str, value: float) -> None:
     assert refusal(message)
 
 
-@pytest.mark.parametrize(("low", "high"), [(math.nan, 1.0), (0.0, math.nan), (-math.inf, 1.0), (0.0, math.inf), (1.0, 1.0), (2.0, 1.0)])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(math.nan, 1.0), (0.0, math.nan), (-math.inf, 1.0), (0.0, math.inf), (1.0, 1.0), (2.0, 1.0)],
+)
 def test_numeric_domains_that_are_none(low: float, high: float) -> None:
     message = wire_task()
     message.domain.numeric.CopyFrom(task_pb2.Numeric(low=low, high=high, levels=5))
@@ -247,7 +290,9 @@ def test_text_that_is_not_utf8() -> None:
 
 
 def test_oversize_is_refused_before_parsing() -> None:
-    """A length, not a parse: megabytes of nested messages cost nothing. Planted: parsing first -> INVALID instead, and this fails."""
+    """A length, not a parse: megabytes of nested messages cost nothing. Planted: parsing first ->
+    INVALID instead, and this fails.
+    """
     for name, most in (
         ("task", LIMITS.task_bytes),
         ("schedule", LIMITS.schedule_bytes),
@@ -269,7 +314,9 @@ NEWER = b"\xfa\x3f\x03new"  # field 1023, three bytes
 
 
 def nested(outer: int, inner: bytes) -> bytes:
-    """A part of a message, as field ``outer`` below 16, with one field more than this version knows."""
+    """A part of a message, as field ``outer`` below 16, with one field more than this version
+    knows.
+    """
     return bytes([outer << 3 | 2, len(inner) + len(NEWER)]) + inner + NEWER
 
 
@@ -286,7 +333,9 @@ def nested(outer: int, inner: bytes) -> bytes:
     ],
 )
 def test_fields_of_a_newer_version_are_refused(name: str, more: bytes) -> None:
-    """At any depth: an authority's newer task is not half obeyed. Planted: _known() left out, or looking at the top alone -> this fails."""
+    """At any depth: an authority's newer task is not half obeyed. Planted: _known() left out, or
+    looking at the top alone -> this fails.
+    """
     decoder, valid = DECODERS[name]
     with pytest.raises(ShoalError, match="made by a newer version") as caught:
         decoder(valid + more)

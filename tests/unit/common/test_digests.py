@@ -17,7 +17,10 @@ LENGTHS = (0, 1, 31, 32, 55, 56, 63, 64, 65, 127, 1_000, 70_001)
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_digests_are_those_of_the_standard_library(length: int) -> None:
-    data, key = SeededEntropy(length).bytes(length), SeededEntropy(f"key {length}").bytes(length % 131)
+    data, key = (
+        SeededEntropy(length).bytes(length),
+        SeededEntropy(f"key {length}").bytes(length % 131),
+    )
     assert sha256(data) == hashlib.sha256(data).digest()
     mac = hmac_sha256(key, data)
     assert mac == hmac.digest(key, data, "sha256")
@@ -25,7 +28,9 @@ def test_digests_are_those_of_the_standard_library(length: int) -> None:
 
 
 def test_a_mac_that_differs_anywhere_is_none() -> None:
-    """Each bit of it, its length, the message and the key. Planted: only the first 16 bytes compared -> fails."""
+    """Each bit of it, its length, the message and the key. Planted: only the first 16 bytes
+    compared -> fails.
+    """
     key, data = bytes(32), b"frame"
     mac = hmac_sha256(key, data)
     for bit in range(8 * len(mac)):

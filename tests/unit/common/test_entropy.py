@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from shoal.entropy import SYSTEM, Entropy, SeededEntropy, SystemEntropy, bernoulli, uniform_below, word_blocks
+from shoal.entropy import (
+    SYSTEM,
+    Entropy,
+    SeededEntropy,
+    SystemEntropy,
+    bernoulli,
+    uniform_below,
+    word_blocks,
+)
 from shoal.errors import Kind, ShoalError
-from tests.tapes import DryError, Tape
+from tests.worlds.tapes import DryError, Tape
 
 
 def word(value: int) -> bytes:
@@ -31,16 +39,20 @@ def test_words_are_unsigned_64_bit(source: Entropy, count: int) -> None:
 
 @pytest.mark.parametrize("count", [32, 8192])
 def test_no_two_draws_are_alike(count: int) -> None:
-    """Small draws come from the system, large ones from a cipher. Planted: a key kept between draws with the same counter
-    start -> the large draws repeat and this fails (a chance collision: below 2^-200)."""
+    """Small draws come from the system, large ones from a cipher. Planted: a key kept between draws
+    with the same counter start -> the large draws repeat and this fails (a chance collision: below
+    2^-200).
+    """
     assert len({SYSTEM.bytes(count) for _ in range(50)}) == 50
     stream = SYSTEM.bytes(1 << 16)
     assert len({stream[i : i + 16] for i in range(0, len(stream), 16)}) == len(stream) // 16
 
 
 def test_system_bits_are_balanced() -> None:
-    """Each of 64 bit positions over 65,536 words is one half within 6 standard errors: false alarm 64 * 2e-9 = 1.3e-7.
-    Planted: words() through a float64 (53 bits) -> the low positions are all 0 and this fails."""
+    """Each of 64 bit positions over 65,536 words is one half within 6 standard errors: false alarm
+    64 * 2e-9 = 1.3e-7. Planted: words() through a float64 (53 bits) -> the low positions are all 0
+    and this fails.
+    """
     words = SYSTEM.words(65_536)
     for bit in range(64):
         ones = int(((words >> np.uint64(bit)) & np.uint64(1)).sum())
@@ -48,13 +60,18 @@ def test_system_bits_are_balanced() -> None:
 
 
 def test_blocks_of_system_words_are_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of AES-256-CTR with a fresh key and counter. Planted: a cipher begun anew for each block with the same key; the last block's
-    length for all -> fails."""
+    """Those of AES-256-CTR with a fresh key and counter. Planted: a cipher begun anew for each
+    block with the same key; the last block's length for all -> fails.
+    """
     draws = iter([bytes(range(32)), bytes(16)])
     monkeypatch.setattr("os.urandom", lambda count: next(draws)[:count])
     found = [block.copy() for block in word_blocks(SYSTEM, 2_500, 1_000)]
     assert [block.size for block in found] == [1_000, 1_000, 500]
-    stream = Cipher(algorithms.AES(bytes(range(32))), modes.CTR(bytes(16))).encryptor().update(bytes(8 * 2_500))
+    stream = (
+        Cipher(algorithms.AES(bytes(range(32))), modes.CTR(bytes(16)))
+        .encryptor()
+        .update(bytes(8 * 2_500))
+    )
     assert np.concatenate(found).astype("<u8").tobytes() == stream
     assert next(draws, None) is None
 
@@ -69,7 +86,12 @@ def test_blocks_of_another_source_are_its_words() -> None:
 
 def test_two_calls_for_blocks_are_not_alike() -> None:
     """60,000 words: a chance collision below 2^-33. Planted: a constant key -> fails."""
-    words = [word for _ in range(20) for block in word_blocks(SYSTEM, 3_000, 1_000) for word in block.tolist()]
+    words = [
+        word
+        for _ in range(20)
+        for block in word_blocks(SYSTEM, 3_000, 1_000)
+        for word in block.tolist()
+    ]
     assert len(set(words)) == len(words)
 
 
@@ -81,7 +103,9 @@ def test_a_seeded_stream_repeats_by_seed_and_by_order_of_draws() -> None:
 
 
 def test_seeded_draws_do_not_overlap() -> None:
-    """Planted: the counter advanced by one block per draw, not by 2^64 -> the second draw repeats the first's tail."""
+    """Planted: the counter advanced by one block per draw, not by 2^64 -> the second draw repeats
+    the first's tail.
+    """
     entropy = SeededEntropy(3)
     stream = b"".join(entropy.bytes(160) for _ in range(100))
     assert len({stream[i : i + 16] for i in range(0, len(stream), 16)}) == 1000
@@ -89,7 +113,9 @@ def test_seeded_draws_do_not_overlap() -> None:
 
 @pytest.mark.parametrize("threshold", [1, 2**63, 2**64 - 1])
 def test_bernoulli_decides_at_the_threshold(threshold: int) -> None:
-    """Exactly ``threshold`` words of 2^64 say True. Planted: <= for < -> word == threshold fails."""
+    """Exactly ``threshold`` words of 2^64 say True. Planted: <= for < -> word == threshold
+    fails.
+    """
     assert bernoulli(threshold, Tape(word(0)))
     assert bernoulli(threshold, Tape(word(threshold - 1)))
     assert not bernoulli(threshold, Tape(word(threshold)))
@@ -102,8 +128,10 @@ def test_bernoulli_ends() -> None:
 
 @pytest.mark.parametrize("bound", [2, 3, 7, 10, 2**32 + 1, 2**63 + 1, 2**64 - 1, 2**64])
 def test_uniform_below_has_no_modulo_bias(bound: int) -> None:
-    """Words from the largest multiple of the bound upwards are refused, so every residue keeps as many words.
-    Planted: plain word % bound -> the refused word returns instead of asking again and this fails."""
+    """Words from the largest multiple of the bound upwards are refused, so every residue keeps as
+    many words. Planted: plain word % bound -> the refused word returns instead of asking again and
+    this fails.
+    """
     limit = 2**64 // bound * bound
     assert uniform_below(bound, Tape(word(0))) == 0
     assert uniform_below(bound, Tape(word(limit - 1))) == bound - 1

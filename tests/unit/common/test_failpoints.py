@@ -59,9 +59,16 @@ def test_recording_counts_passings() -> None:
 
 
 def test_a_child_process_dies_where_the_environment_says() -> None:
-    code = "from shoal import failpoints\nfor i in range(5):\n    print(i, flush=True)\n    failpoints.hit('loop')"
+    code = (
+        "from shoal import failpoints\nfor i in range(5):\n    print(i, flush=True)\n    "
+        "failpoints.hit('loop')"
+    )
     child = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"SHOAL_FAILPOINTS": "loop=exit@3"}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env=os.environ | {"SHOAL_FAILPOINTS": "loop=exit@3"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert child.returncode == -signal.SIGKILL
     assert child.stdout.split() == ["0", "1", "2"]

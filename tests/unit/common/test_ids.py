@@ -56,7 +56,9 @@ def test_types_are_not_interchangeable() -> None:
 
 
 def test_definitions() -> None:
-    """The labels and lengths of docs/WIRE.md. Planted: leaving the zero byte out of the task label -> this fails."""
+    """The labels and lengths of docs/WIRE.md. Planted: leaving the zero byte out of the task label
+    -> this fails.
+    """
     assert TaskId.of(b"abc").raw == hashlib.sha256(b"shoal/v1/task" + b"\0" + b"abc").digest()
     assert KeyId.of(b"abc").raw == hashlib.sha256(b"abc").digest()[:8]
     assert Digest.of(b"abc").raw == hashlib.sha256(b"abc").digest()

@@ -56,10 +56,12 @@ assert [type(one) for one in logging.getLogger().handlers] == {handlers}
         (
             "logging.basicConfig()",
             "[logging.StreamHandler]",
-            'WARNING:shoal.mqtt:broker not reached reason="nobody listens: check\\nhost and port" attempt=2\n',
+            'WARNING:shoal.mqtt:broker not reached reason="nobody listens: check\\nhost and port" '
+            "attempt=2\n",
         ),
         (
-            "logging.basicConfig(level='INFO', format='%(message)s'); logging.getLogger('shoal').setLevel('ERROR')",
+            "logging.basicConfig(level='INFO', format='%(message)s'); "
+            "logging.getLogger('shoal').setLevel('ERROR')",
             "[logging.StreamHandler]",
             "",
         ),
@@ -73,10 +75,16 @@ assert [type(one) for one in logging.getLogger().handlers] == {handlers}
     ],
     ids=["no configuration", "basicConfig", "a level for shoal", "fields"],
 )
-def test_in_a_host_program_its_own_configuration_decides(setup: str, handlers: str, expected: str) -> None:
-    """Planted: no NullHandler (Python itself writes warnings of loggers without any), or JSON as the message -> this fails."""
+def test_in_a_host_program_its_own_configuration_decides(
+    setup: str, handlers: str, expected: str
+) -> None:
+    """Planted: no NullHandler (Python itself writes warnings of loggers without any), or JSON as
+    the message -> this fails.
+    """
     script = HOST.format(setup=setup, handlers=handlers)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
     assert (done.stdout, done.stderr) == ("", expected)
 
 
@@ -101,7 +109,9 @@ def far_east() -> Iterator[None]:
 
 @pytest.mark.usefixtures("far_east")
 def test_the_time_is_that_of_the_record() -> None:
-    """In UTC, in whole seconds, wherever that is. Planted: the time of formatting, or local time -> this fails."""
+    """In UTC, in whole seconds, wherever that is. Planted: the time of formatting, or local time ->
+    this fails.
+    """
     record = logging.LogRecord("shoal.shuffler", logging.INFO, "", 0, "sealed", (), None)
     record.created, record.shoal = 1_800_000_000.9, {"event": "sealed"}
     shown = json.loads(logs._Lines().format(record))
@@ -114,14 +124,41 @@ def test_one_json_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     log = logs.get_log("shuffler")
     task = TaskId(bytes(range(32)))
     log.info("window sealed", task=task, window=3, n=20_190)
-    log.warning("delivery failed", kind=Kind.UNAVAILABLE, attempt=2, cause=ShoalError(Kind.UNAVAILABLE, "the analyzer can't be reached"))
+    log.warning(
+        "delivery failed",
+        kind=Kind.UNAVAILABLE,
+        attempt=2,
+        cause=ShoalError(Kind.UNAVAILABLE, "the analyzer can't be reached"),
+    )
     shown = lines(capsys.readouterr().err)
-    assert shown[0] == {"level": "info", "service": "shuffler", "event": "window sealed", "task": task.short, "window": 3, "n": 20_190}
+    assert shown[0] == {
+        "level": "info",
+        "service": "shuffler",
+        "event": "window sealed",
+        "task": task.short,
+        "window": 3,
+        "n": 20_190,
+    }
     assert shown[1]["kind"] == "UNAVAILABLE"
     assert shown[1]["cause"] == "UNAVAILABLE: the analyzer can't be reached"
 
 
-@pytest.mark.parametrize("name", ["address", "peer", "ip", "value", "report", "key", "nonce", "user_agent", "token", "message", "sealed"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "address",
+        "peer",
+        "ip",
+        "value",
+        "report",
+        "key",
+        "nonce",
+        "user_agent",
+        "token",
+        "message",
+        "sealed",
+    ],
+)
 def test_other_fields_are_a_programming_error(name: str) -> None:
     """Whatever the level. Planted: a FIELDS check after the level check -> this fails."""
     with pytest.raises(ValueError, match=name):
@@ -129,7 +166,9 @@ def test_other_fields_are_a_programming_error(name: str) -> None:
 
 
 @pytest.mark.usefixtures("configured")
-@pytest.mark.parametrize("value", [b"bytes", [1], {"a": 1}, StorageKey(bytes(16)), object(), ("a",)])
+@pytest.mark.parametrize(
+    "value", [b"bytes", [1], {"a": 1}, StorageKey(bytes(16)), object(), ("a",)]
+)
 def test_other_values_are_a_programming_error(value: object) -> None:
     """Bytes, containers and storage keys have no form in a log."""
     logs.configure("debug")
@@ -141,7 +180,9 @@ def test_other_values_are_a_programming_error(value: object) -> None:
 def test_a_foreign_exception_is_only_named(capsys: pytest.CaptureFixture[str]) -> None:
     """Its text may quote what a peer sent. Planted: logging str(error) -> this fails."""
     logs.configure("info")
-    logs.get_log("x").error("unexpected failure", error=ValueError(f"could not parse {CANARY}"), incident="ab12")
+    logs.get_log("x").error(
+        "unexpected failure", error=ValueError(f"could not parse {CANARY}"), incident="ab12"
+    )
     shown = capsys.readouterr().err
     assert CANARY not in shown
     assert lines(shown)[0]["error"] == "ValueError"
@@ -152,7 +193,13 @@ def test_values_stay_json_and_short(capsys: pytest.CaptureFixture[str]) -> None:
     """Planted: passing an infinite epsilon on as it is -> the line is no JSON and this fails."""
     logs.configure("info")
     log = logs.get_log("x")
-    log.info("event", epsilon_upper=math.inf, reason="line one\nline two " + "x" * 1000, key_id=KeyId(bytes(8)), manifest=Digest(bytes(32)))
+    log.info(
+        "event",
+        epsilon_upper=math.inf,
+        reason="line one\nline two " + "x" * 1000,
+        key_id=KeyId(bytes(8)),
+        manifest=Digest(bytes(32)),
+    )
     text = capsys.readouterr().err
     assert text.count("\n") == 1
     shown = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -185,13 +232,16 @@ def test_configuring_twice_prints_once(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.usefixtures("configured")
 def test_no_record_keeps_an_error_object(caplog: pytest.LogCaptureFixture) -> None:
-    """gRPC's errors belong to the event loop's thread: a record that outlives the call must not hold one.
+    """gRPC's errors belong to the event loop's thread: a record that outlives the call must not
+    hold one.
 
     Planted: exc_info, or the line's fields as arguments of the record -> this fails.
     """
     logs.configure("debug")
     logging.getLogger("shoal").addHandler(caplog.handler)
-    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details=CANARY)
+    error = grpc.aio.AioRpcError(
+        grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details=CANARY
+    )
     try:
         raise ShoalError(Kind.UNAVAILABLE, "gone") from error
     except ShoalError as wrapped:
@@ -207,9 +257,21 @@ def test_no_record_keeps_an_error_object(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.usefixtures("configured")
-@pytest.mark.parametrize("library", ["grpc", "grpc._cython.cygrpc", "grpc.aio._server", "asyncio", "uvicorn.error", "anything.else"])
+@pytest.mark.parametrize(
+    "library",
+    [
+        "grpc",
+        "grpc._cython.cygrpc",
+        "grpc.aio._server",
+        "asyncio",
+        "uvicorn.error",
+        "anything.else",
+    ],
+)
 def test_libraries_make_no_record_of_their_debugging(library: str) -> None:
-    """Such records hold live objects of theirs, at any level of ours. Planted: their level left alone under a debugging root -> fails."""
+    """Such records hold live objects of theirs, at any level of ours. Planted: their level left
+    alone under a debugging root -> fails.
+    """
     root, level = logging.getLogger(), logging.getLogger().level
     try:
         root.setLevel(logging.DEBUG)

@@ -20,8 +20,20 @@ def exact_log(ratio: Fraction) -> mpmath.mpf:
 
 def ratios() -> list[Fraction]:
     entropy = SeededEntropy("ratios")
-    found = [Fraction(2), Fraction(3), Fraction(2**64 - 1, 2**64 - 2), 1 + Fraction(1, 2**200), 1 + Fraction(1, 10**400), Fraction(10**400)]
-    found += [2 - Fraction(1, 2**64), 2 + Fraction(1, 2**64), Fraction(2**64 * 65_536), Fraction(7**500, 3**200)]
+    found = [
+        Fraction(2),
+        Fraction(3),
+        Fraction(2**64 - 1, 2**64 - 2),
+        1 + Fraction(1, 2**200),
+        1 + Fraction(1, 10**400),
+        Fraction(10**400),
+    ]
+    found += [
+        2 - Fraction(1, 2**64),
+        2 + Fraction(1, 2**64),
+        Fraction(2**64 * 65_536),
+        Fraction(7**500, 3**200),
+    ]
     for bits in (2, 8, 32, 63, 64):
         for _ in range(100):
             other = 1 + uniform_below(1 << bits, entropy)
@@ -31,8 +43,9 @@ def ratios() -> list[Fraction]:
 
 
 def test_log_upper_is_above_and_close() -> None:
-    """Above ln(ratio) (computed with 800 digits), by at most 3e-15 of it (or by the smallest floats).
-    Planted: no ulps added -> about half of the ratios come out below and this fails."""
+    """Above ln(ratio) (computed with 800 digits), by at most 3e-15 of it (or by the smallest
+    floats). Planted: no ulps added -> about half of the ratios come out below and this fails.
+    """
     for ratio in ratios():
         value, exact = log_upper(ratio), exact_log(ratio)
         assert mpmath.mpf(value) >= exact
@@ -67,7 +80,9 @@ def test_the_ratio_of_a_table_is_taken_per_output() -> None:
     assert FiniteLaw(((98, 1, 1), (90, 9, 1))).max_ratio == 9
 
 
-@pytest.mark.parametrize("law", [KaryLaw(2, 3, 1), FiniteLaw(((1, 2), (2, 1))), PureLaw(Fraction(5, 2))])
+@pytest.mark.parametrize(
+    "law", [KaryLaw(2, 3, 1), FiniteLaw(((1, 2), (2, 1))), PureLaw(Fraction(5, 2))]
+)
 def test_every_law_is_a_local_privacy(law: LocalPrivacy) -> None:
     assert isinstance(law, LocalPrivacy)
     assert law.max_ratio >= 1
@@ -88,7 +103,9 @@ def test_every_law_is_a_local_privacy(law: LocalPrivacy) -> None:
     ],
 )
 def test_impossible_laws_are_refused(make: object) -> None:
-    """Planted: a zero weight let through -> the ratio would divide by zero (no finite epsilon0) and this fails."""
+    """Planted: a zero weight let through -> the ratio would divide by zero (no finite epsilon0) and
+    this fails.
+    """
     assert callable(make)
     with pytest.raises(ShoalError) as caught:
         make()

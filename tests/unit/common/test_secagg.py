@@ -1,4 +1,6 @@
-"""Settings of rounds: what cannot hold is not made, each with its one line; boundaries are exact; sizes of vectors."""
+"""Settings of rounds: what cannot hold is not made, each with its one line; boundaries are exact;
+sizes of vectors.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,26 @@ def plan(**changes: Any) -> PairwisePlan:
         ({"cohort_min": 121}, "cohort_max"),
         ({"cohort_max": LIMITS.cohort + 1}, f"{LIMITS.cohort} devices"),
         ({"mode": Mode.STRICT, "cohort_max": LIMITS.cohort + 1}, f"{LIMITS.cohort} devices"),
-        ({"mode": Mode.HELPER, "cohort_max": LIMITS.helper_cohort + 1}, f"{LIMITS.helper_cohort} devices"),
+        (
+            {"mode": Mode.HELPER, "cohort_max": LIMITS.helper_cohort + 1},
+            f"{LIMITS.helper_cohort} devices",
+        ),
         ({"dropout_ppm": -1}, "dropout"),
         ({"dropout_ppm": 1_000_000}, "dropout"),
         ({"word_bits": 0}, "word_bits"),
         ({"word_bits": 8}, "word_bits"),
         ({"word_bits": 33}, "word_bits"),
-        *(({name: bad}, name) for name in ("join_s", "share_s", "mask_s", "unmask_s") for bad in (0, -1, LIMITS.phase_s + 1)),
+        *(
+            ({name: bad}, name)
+            for name in ("join_s", "share_s", "mask_s", "unmask_s")
+            for bad in (0, -1, LIMITS.phase_s + 1)
+        ),
     ],
 )
 def test_bad_settings_are_refused_by_name(changes: dict[str, Any], named: str) -> None:
-    """Planted: any one check of ``PairwisePlan`` removed, or the cap of helper mode given to all -> a line fails."""
+    """Planted: any one check of ``PairwisePlan`` removed, or the cap of helper mode given to all ->
+    a line fails.
+    """
     with pytest.raises(ShoalError) as caught:
         plan(**changes)
     assert caught.value.kind is Kind.INVALID
@@ -55,24 +66,37 @@ def test_bad_settings_are_refused_by_name(changes: dict[str, Any], named: str) -
 
 def test_the_last_good_settings_are_taken() -> None:
     assert plan(survivors_min=2, cohort_min=2, cohort_max=2, dropout_ppm=0).dropout == 0
-    assert plan(cohort_max=LIMITS.cohort, dropout_ppm=999_999).dropout == Fraction(999_999, 1_000_000)
-    assert plan(mode=Mode.HELPER, cohort_max=LIMITS.helper_cohort).cohort_max == LIMITS.helper_cohort
+    assert plan(cohort_max=LIMITS.cohort, dropout_ppm=999_999).dropout == Fraction(
+        999_999, 1_000_000
+    )
+    assert (
+        plan(mode=Mode.HELPER, cohort_max=LIMITS.helper_cohort).cohort_max == LIMITS.helper_cohort
+    )
     assert plan(join_s=1, share_s=LIMITS.phase_s).seconds == 1 + 2 * LIMITS.phase_s + 120 + 60
 
 
 def test_check_words_are_64_bits_or_more() -> None:
-    """A wrong sum passes with 2^-64 at most, in every width. Planted: 2 check words at 16 bits -> this fails."""
+    """A wrong sum passes with 2^-64 at most, in every width. Planted: 2 check words at 16 bits ->
+    this fails.
+    """
     for bits in WORD_BITS:
         assert CHECK_WORDS[bits] * bits >= 64
         assert plan(word_bits=bits).vector_bytes(10) == (10 + CHECK_WORDS[bits]) * bits // 8
 
 
 def test_honest_survivors_are_there_whoever_is_lost() -> None:
-    """Corrupt devices stay, honest ones are lost: counted for every size of a round. Exact at the smallest where nothing is rounded.
+    """Corrupt devices stay, honest ones are lost: counted for every size of a round. Exact at the
+    smallest where nothing is rounded.
 
-    Planted: floor(honest fraction * survivors_min), 72 of 80 -> fails: of 100 devices 20 honest ones are lost, 10 corrupt ones stay.
+    Planted: floor(honest fraction * survivors_min), 72 of 80 -> fails: of 100 devices 20 honest
+    ones are lost, 10 corrupt ones stay.
     """
-    made = [(100, 80, 200_000, 900_000), (96, 77, 200_000, 900_000), (30, 24, 200_000, 660_000), (100, 100, 300_000, 950_000)]
+    made = [
+        (100, 80, 200_000, 900_000),
+        (96, 77, 200_000, 900_000),
+        (30, 24, 200_000, 660_000),
+        (100, 100, 300_000, 950_000),
+    ]
     for least, survivors, dropout, honest in made:
         one = PairwisePlan(Mode.DEFAULT, least, 1_000, survivors, dropout, 32)
         sure = one.honest_survivors(honest)

@@ -1,4 +1,6 @@
-"""A task that is wrong can't be made: each bad field has its one line, and the boundaries are exact."""
+"""A task that is wrong can't be made: each bad field has its one line, and the boundaries are
+exact.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,25 @@ import pytest
 from shoal.domain import Categories, Norm, Numeric, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from shoal.task import Admission, Aggregator, KeySchedule, MechanismSpec, WindowKeys, honest, split_address
-from tests.tasks import PAIRWISE, PLAN, TASK, WINDOWS, pairwise, pairwise_plan, task, window_plan
+from shoal.task import (
+    Admission,
+    Aggregator,
+    KeySchedule,
+    MechanismSpec,
+    WindowKeys,
+    honest,
+    split_address,
+)
+from tests.worlds.tasks import (
+    PAIRWISE,
+    PLAN,
+    TASK,
+    WINDOWS,
+    pairwise,
+    pairwise_plan,
+    task,
+    window_plan,
+)
 
 WIDE = "x" * 2_001
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -73,7 +92,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "named"), BAD, ids=lambda part: next(iter(part)) if isinstance(part, dict) else None)
+@pytest.mark.parametrize(
+    ("changes", "named"), BAD, ids=lambda part: next(iter(part)) if isinstance(part, dict) else None
+)
 def test_each_bad_field_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
     """Planted: removing any one ``_require`` of Task -> its line of the table fails."""
     with pytest.raises(ShoalError) as caught:
@@ -132,7 +153,9 @@ def test_bad_windows(changes: dict[str, int]) -> None:
 
 
 def test_window_arithmetic() -> None:
-    """Windows are half-open: the first second of window 1 is not in window 0. Planted: round for floor in ``current`` -> this fails."""
+    """Windows are half-open: the first second of window 1 is not in window 0. Planted: round for
+    floor in ``current`` -> this fails.
+    """
     start, length = WINDOWS.start_s, WINDOWS.length_s
     assert WINDOWS.start_of(2) == start + 2 * length
     assert WINDOWS.end_of(2) == WINDOWS.start_of(3)
@@ -146,7 +169,9 @@ def test_window_arithmetic() -> None:
 
 
 def test_the_certified_n_is_floored_in_integers() -> None:
-    """floor(0.29 * 100) is 29 in exact arithmetic and 28 in floats. Planted: int(fraction * n) with a float -> this fails."""
+    """floor(0.29 * 100) is 29 in exact arithmetic and 28 in floats. Planted: int(fraction * n) with
+    a float -> this fails.
+    """
     assert int(0.29 * 100) == 28
     assert honest(100, 290_000) == 29
     assert honest(999, 999_999) == 998
@@ -201,7 +226,9 @@ def test_addresses(address: str, parts: tuple[str, int]) -> None:
      "::1:7443", "[::1]", "[::1:7443", "dns:///host:1", "unix:/run/x:1", "ipv4:10.0.0.1:1", "host/path:1", "a@b:1", "x" * 300 + ":1"],
 )  # fmt: skip
 def test_anything_else_is_no_address(address: str) -> None:
-    """gRPC would take schemes, socket files and resolver plug-ins: a task must not choose those. Planted: no host check -> this fails."""
+    """gRPC would take schemes, socket files and resolver plug-ins: a task must not choose those.
+    Planted: no host check -> this fails.
+    """
     assert split_address(address) is None
 
 
@@ -209,7 +236,10 @@ def test_no_key_serves_both_roles() -> None:
     """Not even in different windows. Planted: comparing keys within a window only -> this fails."""
     for pairs in ([(b"k", b"k")], [(b"a", b"h"), (b"h", b"i")]):
         with pytest.raises(ShoalError, match="one key to shuffler and analyzer") as caught:
-            KeySchedule(bytes(32), tuple(WindowKeys(w, analyzer, hop) for w, (analyzer, hop) in enumerate(pairs)))
+            KeySchedule(
+                bytes(32),
+                tuple(WindowKeys(w, analyzer, hop) for w, (analyzer, hop) in enumerate(pairs)),
+            )
         assert caught.value.kind is Kind.INVALID
 
 
@@ -230,7 +260,8 @@ def test_a_task_never_changes() -> None:
     assert hash(TASK) == hash(task())
 
 
-# --- tasks that are summed ------------------------------------------------------------------------------------------------
+# --- tasks that are summed
+# ------------------------------------------------------------------------------------------------
 
 HUGE = Vector(LIMITS.vector_words, Norm.L2, 1.0, 1_000)
 BAD_SUMS: list[tuple[dict[str, Any], str]] = [
@@ -254,9 +285,15 @@ BAD_SUMS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "named"), BAD_SUMS, ids=lambda part: next(iter(part)) if isinstance(part, dict) else None)
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    BAD_SUMS,
+    ids=lambda part: next(iter(part)) if isinstance(part, dict) else None,
+)
 def test_each_bad_field_of_a_sum_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
-    """Planted: removing any one ``_require`` of ``_check_aggregator``, or the names from the texts that are shown -> its line fails."""
+    """Planted: removing any one ``_require`` of ``_check_aggregator``, or the names from the texts
+    that are shown -> its line fails.
+    """
     with pytest.raises(ShoalError) as caught:
         pairwise(**changes)
     assert caught.value.kind is Kind.INVALID
@@ -265,18 +302,30 @@ def test_each_bad_field_of_a_sum_is_refused_by_name(changes: dict[str, Any], nam
 
 
 def test_the_last_good_sums_are_taken() -> None:
-    """A round that just fits its window, the smallest min_batch, the widest vector that fits a report."""
+    """A round that just fits its window, the smallest min_batch, the widest vector that fits a
+    report.
+    """
     pairwise(windows=window_plan(length_s=200, grace_s=130, skew_s=0))
     pairwise(min_batch=80)
     for dimension in (1, LIMITS.vector_words):
         size = PLAN.vector_bytes(dimension)
-        assert pairwise(domain=Vector(dimension, Norm.L1, 1.0, 1_000), report_size=size).report_size == size
+        assert (
+            pairwise(domain=Vector(dimension, Norm.L1, 1.0, 1_000), report_size=size).report_size
+            == size
+        )
     widest = dataclasses.replace(PLAN, word_bits=64)
-    assert pairwise(domain=HUGE, pairwise=widest, report_size=widest.vector_bytes(HUGE.dimension)).domain.size == LIMITS.vector_words
+    assert (
+        pairwise(
+            domain=HUGE, pairwise=widest, report_size=widest.vector_bytes(HUGE.dimension)
+        ).domain.size
+        == LIMITS.vector_words
+    )
 
 
 def test_settings_of_rounds_change_the_task() -> None:
-    """Every setting is part of equality, and so of what is remembered by task. Planted: ``compare=False`` on a field -> this fails."""
+    """Every setting is part of equality, and so of what is remembered by task. Planted:
+    ``compare=False`` on a field -> this fails.
+    """
     others = [
         pairwise_plan(**{name: value})
         for name, value in {

@@ -1,4 +1,6 @@
-"""The open vocabulary: any text has a cell, none of them is that of no answer, and words to look for are told apart."""
+"""The open vocabulary: any text has a cell, none of them is that of no answer, and words to look
+for are told apart.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,43 @@ def first_62(data: bytes) -> int:
 
 def test_the_cell_is_what_is_written() -> None:
     """Planted: the first 64 bits; the last 62 -> this fails."""
-    assert FLU.label_cells == (first_62(b"shoal word 1flu"), first_62(b"shoal word 1caf\xc3\xa9"), first_62(b"shoal no word 1"))
+    assert FLU.label_cells == (
+        first_62(b"shoal word 1flu"),
+        first_62(b"shoal word 1caf\xc3\xa9"),
+        first_62(b"shoal no word 1"),
+    )
     assert FLU.labels == ("flu", "caf\u00e9", NO_ANSWER)
     assert FLU.size == 1 << 62
-    for text in ("flu", "influenza", "a b", "a" * 1_000_000, "no answer", "\U0001f637", "0", "\x00"):
+    for text in (
+        "flu",
+        "influenza",
+        "a b",
+        "a" * 1_000_000,
+        "no answer",
+        "\U0001f637",
+        "0",
+        "\x00",
+    ):
         assert FLU.encode(text) == first_62(b"shoal word 1" + text.encode()) < FLU.size
 
 
-@pytest.mark.parametrize("value", [None, "", math.nan, math.inf, -math.inf, pytest.param(1 << 40_000, id="long"), "\ud800", "flu\udfff"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        math.nan,
+        math.inf,
+        -math.inf,
+        pytest.param(1 << 40_000, id="long"),
+        "\ud800",
+        "flu\udfff",
+    ],
+)
 def test_what_is_no_answer(value: Value) -> None:
-    """Planted: the text "no answer" hashed for it -> the next test fails; a lone surrogate encoded -> it raises, and this fails."""
+    """Planted: the text "no answer" hashed for it -> the next test fails; a lone surrogate encoded
+    -> it raises, and this fails.
+    """
     assert FLU.encode(value) == MISSING
 
 
@@ -48,8 +77,8 @@ def test_no_text_is_no_answer(text: str) -> None:
 
 
 def test_texts_are_normalized_and_nothing_else() -> None:
-    """And ASCII's blanks around them taken off. Planted: NFKC for NFC (one letter for the ligature); blanks left; no normal form at all ->
-    this fails.
+    """And ASCII's blanks around them taken off. Planted: NFKC for NFC (one letter for the
+    ligature); blanks left; no normal form at all -> this fails.
     """
     assert FLU.encode("cafe\u0301") == FLU.encode("caf\u00e9") == FLU.label_cells[1]
     cells = [FLU.encode(text) for text in ("flu", "Flu", "\u00a0flu", "\ufb02u", "7", True)]
@@ -78,7 +107,9 @@ def test_wrong_words_are_refused(names: tuple[str, ...], why: str) -> None:
 
 
 def test_words_of_one_cell_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has two such texts: a hash of 1 bit stands for it. Planted: no comparison of the cells -> fails."""
+    """Nobody has two such texts: a hash of 1 bit stands for it. Planted: no comparison of the cells
+    -> fails.
+    """
     monkeypatch.setattr("shoal.domain.word_cell", len)
     assert Words(("a", "bb")).label_cells[:2] == (1, 2)
     with pytest.raises(ShoalError, match="same 62 bits") as caught:
@@ -92,7 +123,9 @@ def test_the_other_domains_count_their_cells() -> None:
 
 
 def test_it_crosses_the_wire() -> None:
-    """As it is; names that are not in normal form are refused, not mended: another program would look for other cells."""
+    """As it is; names that are not in normal form are refused, not mended: another program would
+    look for other cells.
+    """
     assert codec.decode_domain(codec.encode_domain(FLU)) == FLU
     with pytest.raises(ShoalError, match="NFC"):
         codec.decode_domain(task_pb2.Domain(words=task_pb2.Words(labels=["cafe\u0301"])))
@@ -100,5 +133,8 @@ def test_it_crosses_the_wire() -> None:
 
 def test_plain_words_load_no_tables_of_unicode() -> None:
     """Planted: unicodedata imported with the module -> this fails."""
-    script = "import sys; from shoal.domain import Words; Words(('flu',)).encode('cold'); sys.exit('unicodedata' in sys.modules)"
+    script = (
+        "import sys; from shoal.domain import Words; Words(('flu',)).encode('cold'); "
+        "sys.exit('unicodedata' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,4 +1,6 @@
-"""Both layers: sizes that say nothing, contents that come back whole, and strictness about everything else."""
+"""Both layers: sizes that say nothing, contents that come back whole, and strictness about
+everything else.
+"""
 
 from __future__ import annotations
 
@@ -53,20 +55,33 @@ def refused(kind: Kind, act: Callable[[], object]) -> str:
 
 
 def content(
-    suite: SuiteId = AES, *, report: bytes = b"\x01", window: int = WINDOW, messages: int = 1, admission: bytes = b""
+    suite: SuiteId = AES,
+    *,
+    report: bytes = b"\x01",
+    window: int = WINDOW,
+    messages: int = 1,
+    admission: bytes = b"",
 ) -> HopContent:
     config = ANALYZER[suite].config
-    sealed = tuple(seal_report(config, TASK, window, os.urandom(16), report) for _ in range(messages))
+    sealed = tuple(
+        seal_report(config, TASK, window, os.urandom(16), report) for _ in range(messages)
+    )
     return HopContent(TASK, window, os.urandom(32), config.key_id, admission, sealed)
 
 
-# --- inner layer ------------------------------------------------------------------------------------------------------
+# --- inner layer
+# --------------------------------------------------------------------------------------------------
 
 
 def test_info_layouts() -> None:
-    """Byte by byte, as docs/WIRE.md has it. Planted: window little-endian; the zero byte dropped -> this fails."""
+    """Byte by byte, as docs/WIRE.md has it. Planted: window little-endian; the zero byte dropped ->
+    this fails.
+    """
     key_id = KeyId(b"KEYIDKEY")
-    assert report_info(TASK, WINDOW, key_id) == b"shoal/v1/report" + b"\x00" + TASK.raw + b"\x00\x00\x01\x02" + b"KEYIDKEY"
+    assert (
+        report_info(TASK, WINDOW, key_id)
+        == b"shoal/v1/report" + b"\x00" + TASK.raw + b"\x00\x00\x01\x02" + b"KEYIDKEY"
+    )
     assert hop_info(3, key_id) == b"shoal/v1/hop" + b"\x00" + b"\x03" + b"KEYIDKEY"
     assert len(report_info(TASK, WINDOW, key_id)) == 60
     assert len(hop_info(3, key_id)) == 22
@@ -86,7 +101,11 @@ def test_a_report_opens_in_its_own_context_alone(suite: SuiteId) -> None:
     """Planted: task id, window or key id left out of report_info -> this fails for each."""
     key = ANALYZER[suite]
     sealed = seal_report(key.config, TASK, WINDOW, NONCE, b"\x01")
-    tasks, windows, ids = (TASK, TaskId(bytes(32))), (WINDOW, WINDOW + 1, 0, 0x02010000), (key.config.key_id, KeyId(bytes(8)))
+    tasks, windows, ids = (
+        (TASK, TaskId(bytes(32))),
+        (WINDOW, WINDOW + 1, 0, 0x02010000),
+        (key.config.key_id, KeyId(bytes(8))),
+    )
     opened = 0
     for task, window, key_id in itertools.product(tasks, windows, ids):
         info = report_info(task, window, key_id)
@@ -99,7 +118,9 @@ def test_a_report_opens_in_its_own_context_alone(suite: SuiteId) -> None:
 
 @pytest.mark.parametrize("length", [0, 15, 17])
 def test_nonce_of_wrong_length(length: int) -> None:
-    assert "16 random bytes" in refused(Kind.INVALID, lambda: seal_report(ANALYZER[AES].config, TASK, WINDOW, bytes(length), b"x"))
+    assert "16 random bytes" in refused(
+        Kind.INVALID, lambda: seal_report(ANALYZER[AES].config, TASK, WINDOW, bytes(length), b"x")
+    )
 
 
 def test_plaintext_shorter_than_a_nonce() -> None:
@@ -118,14 +139,17 @@ def test_hop_out_of_range(hop: int) -> None:
     refused(Kind.INVALID, lambda: hop_info(hop, KeyId(bytes(8))))
 
 
-# --- hop layer: sizes ---------------------------------------------------------------------------------------------------
+# --- hop layer: sizes
+# --------------------------------------------------------------------------------------------------
 
 
 @SUITES
 def test_size_is_the_same_for_all_values_of_a_task(suite: SuiteId) -> None:
-    """Every value of a one-byte report, extremes of wider ones, every window: one sealed size and one frame size per task.
+    """Every value of a one-byte report, extremes of wider ones, every window: one sealed size and
+    one frame size per task.
 
-    Planted: padding to the payload's own length instead of the global size -> this fails; report.rstrip in seal_report -> fails.
+    Planted: padding to the payload's own length instead of the global size -> this fails;
+    report.rstrip in seal_report -> fails.
     """
     for reports in (
         [bytes((value,)) for value in range(0, 256, 1 if suite is AES else 51)],
@@ -133,7 +157,9 @@ def test_size_is_the_same_for_all_values_of_a_task(suite: SuiteId) -> None:
         [b"\x00" * 4, b"\xff" * 4, os.urandom(4)],
     ):
         contents = [
-            content(suite, report=report, window=window) for report in reports for window in (0, 1, 2**32 - 1)[:: 1 if suite is AES else 2]
+            content(suite, report=report, window=window)
+            for report in reports
+            for window in (0, 1, 2**32 - 1)[:: 1 if suite is AES else 2]
         ]
         assert {len(c.sealed[0]) for c in contents} == {sealed_size(suite, len(reports[0]))}
         announced = frame_size(suite, 1, sealed_size(suite, len(reports[0])))
@@ -141,7 +167,8 @@ def test_size_is_the_same_for_all_values_of_a_task(suite: SuiteId) -> None:
 
 
 def test_window_0_at_the_edge_of_a_frame_size() -> None:
-    """Protobuf leaves out a window of 0; the frame size must not: checked at every length around an edge.
+    """Protobuf leaves out a window of 0; the frame size must not: checked at every length around an
+    edge.
 
     Planted: ``_WINDOW_FIELD`` not added for window 0 -> this fails.
     """
@@ -149,7 +176,10 @@ def test_window_0_at_the_edge_of_a_frame_size() -> None:
     seen = set()
     for length in range(300, 380):
         base = HopContent(TASK, 1, bytes(32), KeyId(bytes(8)), b"", (bytes(length),))
-        sizes = {len(seal_frame(config, dataclasses.replace(base, window=window))) for window in (0, 1, 2**32 - 1)}
+        sizes = {
+            len(seal_frame(config, dataclasses.replace(base, window=window)))
+            for window in (0, 1, 2**32 - 1)
+        }
         assert sizes == {frame_size(AES, 1, length)}
         seen |= sizes
     assert seen == {512, 4096}
@@ -157,7 +187,9 @@ def test_window_0_at_the_edge_of_a_frame_size() -> None:
 
 @SUITES
 def test_smallest_global_size_is_chosen(suite: SuiteId) -> None:
-    """At the edge of every size: one more byte of admission moves to the next. Planted: always the largest -> this fails."""
+    """At the edge of every size: one more byte of admission moves to the next. Planted: always the
+    largest -> this fails.
+    """
     config, base = HOP[suite].config, content(suite)
     bare = 4 + len(_payload(base)) + HEADER_SIZE + suite.overhead
     for smaller, larger in itertools.pairwise(LIMITS.frame_sizes):
@@ -165,8 +197,13 @@ def test_smallest_global_size_is_chosen(suite: SuiteId) -> None:
             continue
         room = smaller - bare
         fitting = room - (2 if room - 2 < 128 else 3)
-        assert len(seal_frame(config, dataclasses.replace(base, admission=bytes(fitting)))) == smaller
-        assert len(seal_frame(config, dataclasses.replace(base, admission=bytes(fitting + 1)))) == larger
+        assert (
+            len(seal_frame(config, dataclasses.replace(base, admission=bytes(fitting)))) == smaller
+        )
+        assert (
+            len(seal_frame(config, dataclasses.replace(base, admission=bytes(fitting + 1))))
+            == larger
+        )
     assert frame_size_for(1, 0) == LIMITS.frame_sizes[0]
 
 
@@ -184,15 +221,20 @@ def _payload(c: HopContent) -> bytes:
 def test_content_too_large_for_any_frame() -> None:
     """Planted: the None of frame_size_for not handled -> TypeError here."""
     big = HopContent(TASK, 1, bytes(32), KeyId(bytes(8)), b"", (bytes(600),) * 64)
-    assert "fewer or smaller messages" in refused(Kind.OVERSIZE, lambda: seal_frame(HOP[AES].config, big))
+    assert "fewer or smaller messages" in refused(
+        Kind.OVERSIZE, lambda: seal_frame(HOP[AES].config, big)
+    )
     refused(Kind.OVERSIZE, lambda: frame_size(AES, 64, 600))
 
 
-# --- hop layer: contents --------------------------------------------------------------------------------------------------
+# --- hop layer: contents
+# --------------------------------------------------------------------------------------------------
 
 
 @SUITES
-@pytest.mark.parametrize(("messages", "admission", "hop"), [(1, b"", 0), (3, b"proof", 0), (1, b"", 255)])
+@pytest.mark.parametrize(
+    ("messages", "admission", "hop"), [(1, b"", 0), (3, b"proof", 0), (1, b"", 255)]
+)
 def test_frame_round_trip(suite: SuiteId, messages: int, admission: bytes, hop: int) -> None:
     key, before = HOP[suite], content(suite, messages=messages, admission=admission)
     frame = seal_frame(key.config, before, hop)
@@ -210,7 +252,14 @@ def test_any_suite_of_the_hop_carries_any_suite_of_the_analyzer(suite: SuiteId) 
 
 
 def test_largest_content_round_trip() -> None:
-    before = HopContent(TASK, 1, os.urandom(32), KeyId(bytes(8)), os.urandom(100), tuple(os.urandom(500) for _ in range(64)))
+    before = HopContent(
+        TASK,
+        1,
+        os.urandom(32),
+        KeyId(bytes(8)),
+        os.urandom(100),
+        tuple(os.urandom(500) for _ in range(64)),
+    )
     frame = seal_frame(HOP[AES].config, before)
     assert len(frame) == LIMITS.frame_sizes[-1]
     assert open_frame(HOP[AES], frame) == before
@@ -224,7 +273,9 @@ def test_two_frames_of_one_content_share_nothing_but_the_header() -> None:
 
 
 def test_every_flipped_byte_of_a_frame_is_refused() -> None:
-    """Header included: nothing of a frame can be changed. Planted: hop left out of hop_info -> byte 2 opens (at hop 1)."""
+    """Header included: nothing of a frame can be changed. Planted: hop left out of hop_info -> byte
+    2 opens (at hop 1).
+    """
     key, frame = HOP[AES], seal_frame(HOP[AES].config, content())
     for place in range(len(frame)):
         changed = frame[:place] + bytes((frame[place] ^ 1,)) + frame[place + 1 :]
@@ -245,14 +296,18 @@ def test_frame_for_another_key(suite: SuiteId) -> None:
     assert "key schedule" in refused(Kind.UNKNOWN_KEY, lambda: open_frame(generate(suite), frame))
 
 
-@pytest.mark.parametrize("length", [0, 1, HEADER_SIZE, 511, 513, 4095, 4097, 32_767, 32_769, 65_536])
+@pytest.mark.parametrize(
+    "length", [0, 1, HEADER_SIZE, 511, 513, 4095, 4097, 32_767, 32_769, 65_536]
+)
 def test_lengths_that_no_frame_has(length: int) -> None:
     assert "512, 4096, 32768" in refused(Kind.INVALID, lambda: frame_header(b"\x01" * length))
 
 
 @pytest.mark.parametrize("version", [0, 2, 255])
 def test_other_versions(version: int) -> None:
-    assert f"version {version}" in refused(Kind.INVALID, lambda: frame_header(bytes((version,)) + b"\x01" * 511))
+    assert f"version {version}" in refused(
+        Kind.INVALID, lambda: frame_header(bytes((version,)) + b"\x01" * 511)
+    )
 
 
 @pytest.mark.parametrize("suite", [0, 4, 255])
@@ -262,7 +317,9 @@ def test_unknown_suites(suite: int) -> None:
 
 @pytest.mark.parametrize("total", [300, 511, 513, 4095, 40_000])
 def test_a_correctly_sealed_frame_of_another_length(total: int) -> None:
-    """Nothing but the length is wrong. Planted: the length check removed from open_frame -> this fails."""
+    """Nothing but the length is wrong. Planted: the length check removed from open_frame -> this
+    fails.
+    """
     payload = _payload(content())
     frame = _around(len(payload).to_bytes(4, "big") + payload, total=total)
     assert len(frame) == total
@@ -278,7 +335,9 @@ def _around(plaintext: bytes, key: HpkePrivateKey = HOP[AES], total: int = 512) 
 
 
 def test_every_bit_of_padding_is_checked() -> None:
-    """Padding could carry a covert mark from a device to the shuffler's log. Planted: the count removed -> this fails."""
+    """Padding could carry a covert mark from a device to the shuffler's log. Planted: the count
+    removed -> this fails.
+    """
     payload = _payload(content())
     start = len(payload).to_bytes(4, "big") + payload
     room = 512 - HEADER_SIZE - AES.overhead - len(start)
@@ -286,7 +345,9 @@ def test_every_bit_of_padding_is_checked() -> None:
     for place in range(0, room, size(7, 1)):
         for bit in (0, 7):
             padding = bytes(place) + bytes((1 << bit,))
-            assert "padding" in refused(Kind.INVALID, partial(open_frame, HOP[AES], _around(start + padding)))
+            assert "padding" in refused(
+                Kind.INVALID, partial(open_frame, HOP[AES], _around(start + padding))
+            )
 
 
 @pytest.mark.parametrize("beyond", [1, 2, 1 << 16, (1 << 32) - 500])
@@ -301,7 +362,11 @@ def test_length_field_beyond_the_end(beyond: int) -> None:
 def test_unknown_fields_and_trailing_bytes_in_the_payload() -> None:
     """Planted: the UnknownFieldSet check removed -> the first fails."""
     payload = _payload(content())
-    for extra, words in ((b"\x7a\x01x", "does not know"), (b"\x00", "no HopPayload"), (b"\x7a", "no HopPayload")):
+    for extra, words in (
+        (b"\x7a\x01x", "does not know"),
+        (b"\x00", "no HopPayload"),
+        (b"\x7a", "no HopPayload"),
+    ):
         frame = _around((len(payload) + len(extra)).to_bytes(4, "big") + payload + extra)
         assert words in refused(Kind.INVALID, partial(open_frame, HOP[AES], frame))
 
@@ -325,19 +390,33 @@ def test_fields_of_wrong_length(changed: dict[str, object]) -> None:
     message = HopPayload.FromString(_payload(content()))
     for name, value in changed.items():
         message.ClearField(name)  # type: ignore[arg-type]
-        getattr(message, name).extend(value) if isinstance(value, list) else setattr(message, name, value)
+        getattr(message, name).extend(value) if isinstance(value, list) else setattr(
+            message, name, value
+        )
     payload = message.SerializeToString()
-    refused(Kind.INVALID, lambda: open_frame(HOP[AES], _around(len(payload).to_bytes(4, "big") + payload)))
+    refused(
+        Kind.INVALID,
+        lambda: open_frame(HOP[AES], _around(len(payload).to_bytes(4, "big") + payload)),
+    )
 
 
 def test_content_is_checked_where_it_is_made() -> None:
     good = content()
-    for change in ({"window": -1}, {"window": 2**32}, {"ack_key": b""}, {"sealed": ()}, {"sealed": (b"a", b"")}, {"sealed": (b"",)}):
+    for change in (
+        {"window": -1},
+        {"window": 2**32},
+        {"ack_key": b""},
+        {"sealed": ()},
+        {"sealed": (b"a", b"")},
+        {"sealed": (b"",)},
+    ):
         refused(Kind.INVALID, partial(dataclasses.replace, good, **change))
 
 
 def test_random_frames_never_raise_anything_else() -> None:
-    """Fuzz: whatever is sealed correctly but holds random bytes costs a typed error. Planted: DecodeError not caught -> this fails."""
+    """Fuzz: whatever is sealed correctly but holds random bytes costs a typed error. Planted:
+    DecodeError not caught -> this fails.
+    """
     key = HOP[AES]
     good = _payload(content())
     for _ in range(size(400, 20_000)):
@@ -351,16 +430,21 @@ def test_random_frames_never_raise_anything_else() -> None:
         try:
             open_frame(key, _around(len(body).to_bytes(4, "big") + body))
         except ShoalError as error:
-            assert error.kind is Kind.INVALID  # noqa: PT017 - either outcome is right, but no other exception
+            # either outcome is right, but no other exception
+            assert error.kind is Kind.INVALID  # noqa: PT017
 
 
-# --- receipts -------------------------------------------------------------------------------------------------------------
+# --- receipts
+# --------------------------------------------------------------------------------------------------
 
 
 def test_receipt_layout() -> None:
     """Planted: status left out of the MAC -> this fails."""
     mac = receipt_mac(b"k" * 32, 7, b"frame")
-    assert mac == hmac.new(b"k" * 32, b"\x07" + hashlib.sha256(b"frame").digest(), hashlib.sha256).digest()
+    assert (
+        mac
+        == hmac.new(b"k" * 32, b"\x07" + hashlib.sha256(b"frame").digest(), hashlib.sha256).digest()
+    )
     verify_receipt(b"k" * 32, 7, b"frame", mac)
 
 
@@ -387,7 +471,9 @@ def test_status_out_of_range(status: int) -> None:
 
 
 def test_nobody_but_the_hop_reads_a_frame() -> None:
-    """The analyzer's key does not open a frame's layer, and the hop's key does not open the sealed report."""
+    """The analyzer's key does not open a frame's layer, and the hop's key does not open the sealed
+    report.
+    """
     c = content()
     frame = seal_frame(HOP[AES].config, c)
     with pytest.raises(ShoalError):

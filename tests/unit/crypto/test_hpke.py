@@ -1,4 +1,6 @@
-"""HPKE: the published answers, another implementation, another derivation, and every way to fail."""
+"""HPKE: the published answers, another implementation, another derivation, and every way to
+fail.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,21 @@ def unhex(entry: dict[str, Any], *names: str) -> list[bytes]:
 
 @pytest.mark.parametrize("entry", RFC["rfc9180"], ids=lambda e: e["section"])
 def test_rfc_9180_known_answers(entry: dict[str, Any]) -> None:
-    """The suite numbers stand for the RFC's algorithms. Planted: the AEADs of suites 1 and 2 exchanged -> this fails."""
+    """The suite numbers stand for the RFC's algorithms. Planted: the AEADs of suites 1 and 2
+    exchanged -> this fails.
+    """
     suite = SuiteId(entry["suite"])
     assert (suite.kem, suite.kdf, suite.aead) == (entry["kem"], entry["kdf"], entry["aead"])
-    secret, public, info, enc, aad, pt, ct = unhex(entry, "skRm", "pkRm", "info", "enc", "aad", "pt", "ct")
+    secret, public, info, enc, aad, pt, ct = unhex(
+        entry, "skRm", "pkRm", "info", "enc", "aad", "pt", "ct"
+    )
     key = HpkePrivateKey.from_raw_secret(suite, secret)
     assert key.config.public_key == public
-    # The RFC's vectors have an AAD; the library's public interface has none, this entry exists for known answers.
-    opened = rust_openssl.hpke._decrypt_with_aad(suite.hpke, enc + ct, key._handle, info=info, aad=aad)
+    # The RFC's vectors have an AAD; the library's public interface has none, this entry exists for
+    # known answers.
+    opened = rust_openssl.hpke._decrypt_with_aad(
+        suite.hpke, enc + ct, key._handle, info=info, aad=aad
+    )
     assert opened == pt
     with pytest.raises(ShoalError):  # our own use never has an AAD, so it must not open these
         open_sealed(key, enc + ct, info)
@@ -49,7 +58,9 @@ def test_rfc_9180_known_answers(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize("entry", RFC["expansion"], ids=lambda e: e["source"])
 def test_hybrid_key_expansion_known_answers(entry: dict[str, Any]) -> None:
     """Planted: X25519 half taken before the ML-KEM half of the expanded seed -> this fails."""
-    public = HpkePrivateKey.from_raw_secret(SuiteId.MLKEM768_X25519_AES128, bytes.fromhex(entry["secret"])).config.public_key
+    public = HpkePrivateKey.from_raw_secret(
+        SuiteId.MLKEM768_X25519_AES128, bytes.fromhex(entry["secret"])
+    ).config.public_key
     assert public[:32].hex() == entry["public_first"]
     assert entry["public_last"] in (None, public[-32:].hex())
 
@@ -65,7 +76,9 @@ def test_what_we_seal_another_implementation_opens(suite: SuiteId, size: int) ->
     """Planted: info left out of ``seal`` -> this fails."""
     key, text = generate(suite), os.urandom(size)
     sealed = seal(key.config, text, INFO)
-    theirs = KEMKey.from_pyca_cryptography_key(X25519PrivateKey.from_private_bytes(key.to_raw_secret()))
+    theirs = KEMKey.from_pyca_cryptography_key(
+        X25519PrivateKey.from_private_bytes(key.to_raw_secret())
+    )
     context = _pyhpke(suite).create_recipient_context(sealed[: suite.enc_length], theirs, info=INFO)
     assert context.open(sealed[suite.enc_length :]) == text
 
@@ -73,7 +86,9 @@ def test_what_we_seal_another_implementation_opens(suite: SuiteId, size: int) ->
 @pytest.mark.parametrize("suite", X25519_SUITES)
 def test_what_another_implementation_seals_we_open(suite: SuiteId) -> None:
     key = generate(suite)
-    theirs = KEMKey.from_pyca_cryptography_key(X25519PublicKey.from_public_bytes(key.config.public_key))
+    theirs = KEMKey.from_pyca_cryptography_key(
+        X25519PublicKey.from_public_bytes(key.config.public_key)
+    )
     enc, sender = _pyhpke(suite).create_sender_context(theirs, info=INFO)
     assert open_sealed(key, enc + sender.seal(b"hello"), INFO) == b"hello"
 
@@ -88,7 +103,8 @@ def _expand(suite_id: bytes, prk: bytes, label: bytes, info: bytes, size: int) -
 
 
 def test_hybrid_suite_by_an_independent_derivation() -> None:
-    """Opened with nothing but ML-KEM, X25519, SHA-3, HMAC and AES-GCM, as the drafts and RFC 9180 section 5.1 say.
+    """Opened with nothing but ML-KEM, X25519, SHA-3, HMAC and AES-GCM, as the drafts and RFC 9180
+    section 5.1 say.
 
     Shows that KEM id, combiner label, key order and key schedule are those that docs/WIRE.md names.
     Planted: HKDF-SHA384 in ``_HPKE`` of suite 3 -> this fails.
@@ -98,13 +114,20 @@ def test_hybrid_suite_by_an_independent_derivation() -> None:
     sealed = seal(key.config, b"hello", INFO)
     enc, ciphertext = sealed[:1120], sealed[1120:]
     seed = hashlib.shake_256(key.to_raw_secret()).digest(96)
-    mlkem, x25519 = MLKEM768PrivateKey.from_seed_bytes(seed[:64]), X25519PrivateKey.from_private_bytes(seed[64:])
+    mlkem, x25519 = (
+        MLKEM768PrivateKey.from_seed_bytes(seed[:64]),
+        X25519PrivateKey.from_private_bytes(seed[64:]),
+    )
     ours = x25519.public_key().public_bytes_raw()
     secret_pq = mlkem.decapsulate(enc[:1088])
     secret_t = x25519.exchange(X25519PublicKey.from_public_bytes(enc[1088:]))
     shared = hashlib.sha3_256(secret_pq + secret_t + enc[1088:] + ours + b"\\.//^\\").digest()
     suite_id = b"HPKE" + bytes.fromhex("647a00010001")
-    context = b"\x00" + _labeled(suite_id, b"", b"psk_id_hash", b"") + _labeled(suite_id, b"", b"info_hash", INFO)
+    context = (
+        b"\x00"
+        + _labeled(suite_id, b"", b"psk_id_hash", b"")
+        + _labeled(suite_id, b"", b"info_hash", INFO)
+    )
     secret = _labeled(suite_id, shared, b"secret", b"")
     aead_key = _expand(suite_id, secret, b"key", context, 16)
     nonce = _expand(suite_id, secret, b"base_nonce", context, 12)
@@ -124,7 +147,8 @@ def test_round_trip_lengths_and_freshness(suite: SuiteId) -> None:
 
 @pytest.mark.parametrize("suite", SuiteId)
 def test_opening_fails_in_one_way(suite: SuiteId) -> None:
-    """Whatever is wrong, kind and text are the same and nothing is chained: no oracle, no trace of the library's error.
+    """Whatever is wrong, kind and text are the same and nothing is chained: no oracle, no trace of
+    the library's error.
 
     Planted: InvalidTag not caught; ``from None`` left out -> this fails.
     """
@@ -143,7 +167,10 @@ def test_opening_fails_in_one_way(suite: SuiteId) -> None:
             (key, bytes(len(good)), INFO),  # a zero X25519 share: the shared secret would be zero
             (key, b"\xff" * len(good), INFO),
         ]
-        + [(key, good[:i] + bytes((good[i] ^ 1,)) + good[i + 1 :], INFO) for i in range(0, len(good), max(1, len(good) // 40))]
+        + [
+            (key, good[:i] + bytes((good[i] ^ 1,)) + good[i + 1 :], INFO)
+            for i in range(0, len(good), max(1, len(good) // 40))
+        ]
     )
     for which, sealed, info in cases:
         with pytest.raises(ShoalError) as caught:
@@ -154,14 +181,24 @@ def test_opening_fails_in_one_way(suite: SuiteId) -> None:
 
 @pytest.mark.parametrize("suite", SuiteId)
 def test_configuration_round_trip(suite: SuiteId) -> None:
-    """Planted: the key id taken of the raw key instead of the configuration -> this fails, and suites 1 and 2 share ids."""
+    """Planted: the key id taken of the raw key instead of the configuration -> this fails, and
+    suites 1 and 2 share ids.
+    """
     config = generate(suite).config
     assert config.raw == public_config(suite, config.public_key)
-    assert config.raw[:6] == suite.kem.to_bytes(2, "big") + suite.kdf.to_bytes(2, "big") + suite.aead.to_bytes(2, "big")
+    assert config.raw[:6] == suite.kem.to_bytes(2, "big") + suite.kdf.to_bytes(
+        2, "big"
+    ) + suite.aead.to_bytes(2, "big")
     assert config.key_id == KeyId(hashlib.sha256(config.raw).digest()[:8])
     again = parse_config(config.raw)
-    assert (again, again.suite, again.public_key, again.key_id) == (config, suite, config.public_key, config.key_id)
-    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own bytes; configurations are public
+    assert (again, again.suite, again.public_key, again.key_id) == (
+        config,
+        suite,
+        config.public_key,
+        config.key_id,
+    )
+    # our own bytes; configurations are public
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
     assert len(config.public_key) == suite.public_key_length
 
 

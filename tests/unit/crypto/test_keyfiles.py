@@ -1,4 +1,6 @@
-"""Key files: private, whole or absent, never overwritten; each bad case has one line that says how to mend it."""
+"""Key files: private, whole or absent, never overwritten; each bad case has one line that says how
+to mend it.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,19 @@ def mode(path: Path) -> int:
 
 @pytest.mark.parametrize("suite", SuiteId)
 def test_hpke_key_round_trip(tmp_path: Path, suite: SuiteId) -> None:
-    """The suite comes back too. Planted: the header written for suite 1 always -> suites 2 and 3 fail."""
+    """The suite comes back too. Planted: the header written for suite 1 always -> suites 2 and 3
+    fail.
+    """
     path, key = tmp_path / "analyzer.key", generate(suite)
     save_hpke_key(path, key)
     again = load_hpke_key(path)
     assert again.config == key.config
     assert again.to_raw_secret() == key.to_raw_secret()
     assert path.read_bytes().startswith(b"-----BEGIN SHOAL HPKE PRIVATE KEY-----\n")
-    assert base64.b64decode(path.read_text().splitlines()[1]) == b"\x01" + key.config.raw[:6] + key.to_raw_secret()
+    assert (
+        base64.b64decode(path.read_text().splitlines()[1])
+        == b"\x01" + key.config.raw[:6] + key.to_raw_secret()
+    )
 
 
 def test_signing_key_round_trip(tmp_path: Path) -> None:
@@ -66,7 +73,9 @@ def test_signing_key_round_trip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o377])
 def test_mode_is_0600_whatever_the_umask(tmp_path: Path, umask: int) -> None:
-    """Planted: fchmod removed -> umask 0377 leaves a key that can't be written or read, and this fails."""
+    """Planted: fchmod removed -> umask 0377 leaves a key that can't be written or read, and this
+    fails.
+    """
     old = os.umask(umask)
     try:
         save_private_pem(tmp_path / "key", b"pem")
@@ -94,7 +103,9 @@ def test_a_dangling_link_is_not_written_through(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full at fsync: no key, no leftover. Planted: the unlink of the staged file removed -> this fails."""
+    """The disk is full at fsync: no key, no leftover. Planted: the unlink of the staged file
+    removed -> this fails.
+    """
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -105,13 +116,21 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_folder_must_exist(tmp_path: Path) -> None:
-    refused(lambda: save_private_pem(tmp_path / "no" / "key", b"pem"), "make the folder first", "mkdir -p")
+    refused(
+        lambda: save_private_pem(tmp_path / "no" / "key", b"pem"),
+        "make the folder first",
+        "mkdir -p",
+    )
 
 
 def test_folder_that_may_not_be_written(tmp_path: Path) -> None:
     """A file in place of the folder: the one such failure that also root meets."""
     (tmp_path / "file").write_bytes(b"")
-    refused(lambda: save_private_pem(tmp_path / "file" / "key", b"pem"), "can't be written", "not a directory")
+    refused(
+        lambda: save_private_pem(tmp_path / "file" / "key", b"pem"),
+        "can't be written",
+        "not a directory",
+    )
 
 
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o660, 0o644, 0o610, 0o601, 0o620, 0o602, 0o666])
@@ -134,7 +153,9 @@ def test_private_modes_are_accepted(tmp_path: Path, bits: int) -> None:
 
 
 def test_a_link_to_a_private_file_is_fine_and_to_a_public_one_is_not(tmp_path: Path) -> None:
-    """What counts is the file that is opened. Planted: lstat of the path instead of fstat -> this fails (links are 0777)."""
+    """What counts is the file that is opened. Planted: lstat of the path instead of fstat -> this
+    fails (links are 0777).
+    """
     real, link = tmp_path / "real", tmp_path / "link"
     save_signing_key(real, SigningKey.generate())
     link.symlink_to(real)
@@ -156,7 +177,9 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_folder_and_pipe_are_no_key_files(tmp_path: Path) -> None:
-    """A named pipe must not hang the service. Planted: O_NONBLOCK removed -> this test times out."""
+    """A named pipe must not hang the service. Planted: O_NONBLOCK removed -> this test times
+    out.
+    """
     os.mkfifo(tmp_path / "pipe", 0o600)
     refused(lambda: load_signing_key(tmp_path / "pipe"), "no regular file")
     (tmp_path / "folder").mkdir(mode=0o700)
@@ -164,7 +187,9 @@ def test_folder_and_pipe_are_no_key_files(tmp_path: Path) -> None:
 
 
 def test_file_of_another_user() -> None:
-    """As a user who may not read the file: run in a child that drops its rights (a root user may read everything)."""
+    """As a user who may not read the file: run in a child that drops its rights (a root user may
+    read everything).
+    """
     child = (
         "import os, sys\n"
         "from pathlib import Path\n"
@@ -179,12 +204,20 @@ def test_file_of_another_user() -> None:
         path = Path(folder) / "key"
         save_signing_key(path, SigningKey.generate())
         Path(folder).chmod(0o755)
-        done = subprocess.run([sys.executable, "-c", child, str(path)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", child, str(path)], capture_output=True, text=True, check=True
+        )
     assert done.stdout.startswith("KEY_FILE key file ")
     assert "can't be read (permission denied): run as the user who owns it" in done.stdout
 
 
-GARBLED_SIGNING = [b"", b"\n", b"hello", b"\xff" * 100, b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"]
+GARBLED_SIGNING = [
+    b"",
+    b"\n",
+    b"hello",
+    b"\xff" * 100,
+    b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+]
 
 
 @pytest.mark.parametrize("content", GARBLED_SIGNING)
@@ -250,7 +283,8 @@ def test_no_error_shows_the_key(tmp_path: Path) -> None:
 
 
 def test_delete_removes_the_key_and_what_an_interruption_left(tmp_path: Path) -> None:
-    """A writer killed between link and unlink leaves a second name of the key: deleting must take both.
+    """A writer killed between link and unlink leaves a second name of the key: deleting must take
+    both.
 
     Planted: the glob removed -> this fails.
     """
@@ -261,10 +295,15 @@ def test_delete_removes_the_key_and_what_an_interruption_left(tmp_path: Path) ->
     save_private_pem(neighbour, b"other")
     os.link(neighbour, tmp_path / ".a1x.key.0123456789abcdef.new")
     delete_key_file(path)
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".a1x.key.0123456789abcdef.new", "a1x.key"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        ".a1x.key.0123456789abcdef.new",
+        "a1x.key",
+    ]
 
 
-def test_delete_syncs_the_folder_and_may_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_syncs_the_folder_and_may_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Planted: ``_sync_folder`` left out of delete_key_file -> this fails."""
     synced: list[Path] = []
     monkeypatch.setattr(keyfiles, "_sync_folder", synced.append)

@@ -1,4 +1,6 @@
-"""HPKE's sender in two halves: the published answers, what the one-call library opens, and no key used twice."""
+"""HPKE's sender in two halves: the published answers, what the one-call library opens, and no key
+used twice.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,22 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
-from shoal.crypto.envelope import HopContent, hop_info, open_frame, open_report, report_info, seal_frame
+from shoal.crypto.envelope import (
+    HopContent,
+    hop_info,
+    open_frame,
+    open_report,
+    report_info,
+    seal_frame,
+)
 from shoal.crypto.hpke import generate, open_sealed
-from shoal.crypto.prepared import Encapsulations, encapsulate, encapsulate_many, seal_rows, seal_with
+from shoal.crypto.prepared import (
+    Encapsulations,
+    encapsulate,
+    encapsulate_many,
+    seal_rows,
+    seal_with,
+)
 from shoal.crypto.suites import PublicKeyConfig, SuiteId
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -28,7 +43,10 @@ RFC = json.loads((Path(__file__).parents[2] / "vectors" / "rfc9180_base.json").r
 # (key, base_nonce) that RFC 9180 prints in A.1.1 and A.2.1, beside what the file of vectors holds.
 SCHEDULE = {
     "A.1.1": ("4531685d41d65f03dc48f6b8302c05b0", "56d890e5accaaf011cff4b7d"),
-    "A.2.1": ("ad2744de8e17f4ebba575b3f5f5a8fa1f69c2a07f6e7500bc60ca6e3e3ec1c91", "5c4d98150661b848853b547f"),
+    "A.2.1": (
+        "ad2744de8e17f4ebba575b3f5f5a8fa1f69c2a07f6e7500bc60ca6e3e3ec1c91",
+        "5c4d98150661b848853b547f",
+    ),
 }
 INFO = b"some context"
 KEYS = {suite: generate(suite) for suite in SuiteId}
@@ -58,12 +76,15 @@ def refused(kind: Kind, act: Any) -> str:
 
 @pytest.mark.parametrize("entry", RFC["rfc9180"], ids=lambda e: e["section"])
 def test_rfc_9180_known_answers(entry: dict[str, Any]) -> None:
-    """The RFC's ephemeral key gives the RFC's enc, key, nonce and, with the RFC's AAD (ours is empty), its ciphertext.
+    """The RFC's ephemeral key gives the RFC's enc, key, nonce and, with the RFC's AAD (ours is
+    empty), its ciphertext.
 
-    Planted: "HPKE-v1" for "KEM" in the KEM's suite id; pkR before enc in the KEM context; info_hash before psk_id_hash; "exp" for
-    "base_nonce" -> each fails.
+    Planted: "HPKE-v1" for "KEM" in the KEM's suite id; pkR before enc in the KEM context; info_hash
+    before psk_id_hash; "exp" for "base_nonce" -> each fails.
     """
-    public, info, ephemeral, enc, aad, pt, ct = (bytes.fromhex(entry[name]) for name in ("pkRm", "info", "skEm", "enc", "aad", "pt", "ct"))
+    public, info, ephemeral, enc, aad, pt, ct = (
+        bytes.fromhex(entry[name]) for name in ("pkRm", "info", "skEm", "enc", "aad", "pt", "ct")
+    )
     suite = SuiteId(entry["suite"])
     raw = encapsulate_many(PublicKeyConfig(suite, public), info, 1, Fixed(ephemeral)).move_raw()
     key, nonce = raw[32:-12], raw[-12:]
@@ -78,7 +99,9 @@ def test_rfc_9180_known_answers(entry: dict[str, Any]) -> None:
 @SUITES
 @pytest.mark.parametrize("length", [0, 1, 17, 453, 33_000])
 def test_the_library_opens_what_was_sealed_in_halves(suite: SuiteId, length: int) -> None:
-    """One at a time and by rows; of the hybrid it shows the combiner. Planted: ML-KEM's secret after X25519's -> suite 3 fails."""
+    """One at a time and by rows; of the hybrid it shows the combiner. Planted: ML-KEM's secret
+    after X25519's -> suite 3 fails.
+    """
     key, entropy = KEYS[suite], SeededEntropy(f"text {length}")
     text = entropy.bytes(length)
     sealed = seal_with(encapsulate(key.config, INFO), text)
@@ -88,17 +111,23 @@ def test_the_library_opens_what_was_sealed_in_halves(suite: SuiteId, length: int
     many = seal_rows(encapsulate_many(key.config, INFO, 3), rows, b"ab")
     assert many.shape == (3, 2 + length + suite.overhead)
     assert [row[:2].tobytes() for row in many] == [b"ab"] * 3
-    assert [open_sealed(key, row[2:].tobytes(), INFO) for row in many] == [row.tobytes() for row in rows]
+    assert [open_sealed(key, row[2:].tobytes(), INFO) for row in many] == [
+        row.tobytes() for row in rows
+    ]
 
 
 @SUITES
 def test_both_layers_open_with_the_services_code(suite: SuiteId) -> None:
-    """open_report and open_frame can't tell. The frame's bytes lie where seal_frame puts them: same length, same header."""
+    """open_report and open_frame can't tell. The frame's bytes lie where seal_frame puts them: same
+    length, same header.
+    """
     key, hop, task_id = KEYS[suite], generate(suite), TaskId(bytes(range(32)))
     info = report_info(task_id, 7, key.config.key_id)
     sealed = seal_with(encapsulate(key.config, info), b"n" * 16 + b"\x05")
     assert open_report(key, info, sealed) == b"n" * 16 + b"\x05"
-    whole = seal_frame(hop.config, HopContent(task_id, 7, bytes(32), key.config.key_id, b"", (sealed,)))
+    whole = seal_frame(
+        hop.config, HopContent(task_id, 7, bytes(32), key.config.key_id, b"", (sealed,))
+    )
     plain = open_sealed(hop, whole[11:], hop_info(0, hop.config.key_id))
     halves = whole[:11] + seal_with(encapsulate(hop.config, hop_info(0, hop.config.key_id)), plain)
     assert len(halves) == len(whole)
@@ -116,12 +145,19 @@ def test_encapsulations_share_nothing(suite: SuiteId) -> None:
     stride = len(raw) // count
     rows = [raw[i * stride : (i + 1) * stride] for i in range(count)]
     enc = suite.enc_length
-    for part in (slice(0, 16), slice(enc - 32, enc), slice(enc, stride - 12), slice(stride - 12, stride)):
+    for part in (
+        slice(0, 16),
+        slice(enc - 32, enc),
+        slice(enc, stride - 12),
+        slice(stride - 12, stride),
+    ):
         assert len({row[part] for row in rows}) == count
 
 
 def test_a_second_use_raises() -> None:
-    """Two texts under one key and nonce would give each other away. Planted: ``_left[0]`` for ``_left.pop()`` -> this fails."""
+    """Two texts under one key and nonce would give each other away. Planted: ``_left[0]`` for
+    ``_left.pop()`` -> this fails.
+    """
     one = encapsulate(KEYS[AES].config, INFO)
     seal_with(one, b"first")
     assert "once" in refused(Kind.CONFLICT, lambda: seal_with(one, b"second"))
@@ -139,7 +175,8 @@ def test_rows_are_used_up() -> None:
 
 
 def test_each_is_handed_out_once() -> None:
-    """Parts together are the whole, in order and without overlap, and what was taken is zeros in the memory that it left.
+    """Parts together are the whole, in order and without overlap, and what was taken is zeros in
+    the memory that it left.
 
     Planted: ``_first`` not moved on; the zeroing left out -> fails.
     """
@@ -154,7 +191,9 @@ def test_each_is_handed_out_once() -> None:
 
 
 def test_threads_never_take_the_same() -> None:
-    """Every row reaches exactly one of four threads. Planted: the lock left out -> fails in four runs of five."""
+    """Every row reaches exactly one of four threads. Planted: the lock left out -> fails in four
+    runs of five.
+    """
     key = KEYS[AES].config
     count = 8_000
     raw = b"".join(i.to_bytes(60, "big") for i in range(count))
@@ -175,7 +214,9 @@ def test_threads_never_take_the_same() -> None:
     finally:
         sys.setswitchinterval(interval)
     taken = b"".join(seen)
-    assert sorted(taken[i : i + 60] for i in range(0, len(taken), 60)) == [raw[i : i + 60] for i in range(0, len(raw), 60)]
+    assert sorted(taken[i : i + 60] for i in range(0, len(taken), 60)) == [
+        raw[i : i + 60] for i in range(0, len(raw), 60)
+    ]
     assert len(many) == 0
 
 
@@ -206,10 +247,23 @@ def _many() -> tuple[Any, bytes]:
 
 @pytest.mark.parametrize("make", [_one, _many])
 def test_secrets_stay_inside(make: Any) -> None:
-    """No text, no dictionary, no pickle, no copy. Planted: ``__repr__``, ``__slots__`` or ``__reduce__`` removed -> fails."""
+    """No text, no dictionary, no pickle, no copy. Planted: ``__repr__``, ``__slots__`` or
+    ``__reduce__`` removed -> fails.
+    """
     holder, secret = make()
-    shown = [repr(holder), str(holder), f"{holder!r:>5}", repr([holder]), str(getattr(holder, "__dict__", ""))]
-    forms = [repr(secret)[2:-1], secret.hex(), base64.b64encode(secret).decode(), str(list(secret))[1:-1]]
+    shown = [
+        repr(holder),
+        str(holder),
+        f"{holder!r:>5}",
+        repr([holder]),
+        str(getattr(holder, "__dict__", "")),
+    ]
+    forms = [
+        repr(secret)[2:-1],
+        secret.hex(),
+        base64.b64encode(secret).decode(),
+        str(list(secret))[1:-1],
+    ]
     assert not any(form in text for text in shown for form in forms)
     assert KEYS[AES].config.key_id.hex in repr(holder)
     assert not getattr(holder, "__dict__", {})

@@ -21,7 +21,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.crypto.tlscerts import make_authority
 from shoal.ids import KeyId, TaskId
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.store import Submission
+from shoal.shuffler.stores.store import Submission
 
 
 def _hpke(suite: SuiteId) -> Callable[[], tuple[Any, bytes]]:
@@ -63,17 +63,34 @@ SECRETS = [_hpke(suite) for suite in SuiteId] + [_signing, _identity, _content, 
 
 def _forms(secret: bytes) -> list[str]:
     """How bytes show in text: repr, hex of either case, base64, a list of numbers."""
-    return [repr(secret)[2:-1], secret.hex(), secret.hex().upper(), base64.b64encode(secret).decode(), str(list(secret))[1:-1]]
+    return [
+        repr(secret)[2:-1],
+        secret.hex(),
+        secret.hex().upper(),
+        base64.b64encode(secret).decode(),
+        str(list(secret))[1:-1],
+    ]
 
 
 @pytest.mark.parametrize("make", SECRETS)
-def test_no_text_shows_the_secret(make: Callable[[], tuple[Any, bytes]], caplog: pytest.LogCaptureFixture) -> None:
-    """Planted: HpkePrivateKey.__repr__ with the secret; repr=False of ack_key, admission or sealed removed;
-    Identity.__repr__ removed -> each fails."""
+def test_no_text_shows_the_secret(
+    make: Callable[[], tuple[Any, bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Planted: HpkePrivateKey.__repr__ with the secret; repr=False of ack_key, admission or sealed
+    removed; Identity.__repr__ removed -> each fails.
+    """
     holder, secret = make()
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("test").warning("%s %r", holder, {"key": holder})
-    texts = [repr(holder), str(holder), f"{holder}", f"{holder!r:>5}", repr([holder]), repr({1: holder}), caplog.text]
+    texts = [
+        repr(holder),
+        str(holder),
+        f"{holder}",
+        f"{holder!r:>5}",
+        repr([holder]),
+        repr({1: holder}),
+        caplog.text,
+    ]
     try:
         raise ValueError(holder)
     except ValueError:
@@ -84,10 +101,15 @@ def test_no_text_shows_the_secret(make: Callable[[], tuple[Any, bytes]], caplog:
 
 @pytest.mark.parametrize("make", SECRETS)
 def test_no_dictionary_of_attributes(make: Callable[[], tuple[Any, bytes]]) -> None:
-    """vars() and a JSON encoder that falls back to __dict__ find nothing. Planted: ``__slots__`` removed -> this fails."""
+    """vars() and a JSON encoder that falls back to __dict__ find nothing. Planted: ``__slots__``
+    removed -> this fails.
+    """
     holder, secret = make()
     assert not getattr(holder, "__dict__", {})
-    text = json.dumps(holder if not isinstance(holder, tuple) else None, default=lambda o: getattr(o, "__dict__", repr(o)))
+    text = json.dumps(
+        holder if not isinstance(holder, tuple) else None,
+        default=lambda o: getattr(o, "__dict__", repr(o)),
+    )
     assert not any(form in text for form in _forms(secret))
 
 
@@ -120,6 +142,8 @@ def test_frame_content_pickles_whole() -> None:
 
 
 def test_equal_secrets_are_not_compared_by_value() -> None:
-    """Keys have no value equality: comparing them is a bug, comparing ``config`` or ``public`` is what is meant."""
+    """Keys have no value equality: comparing them is a bug, comparing ``config`` or ``public`` is
+    what is meant.
+    """
     key = generate(SuiteId.X25519_AES128)
     assert key != HpkePrivateKey.from_raw_secret(SuiteId.X25519_AES128, key.to_raw_secret())

@@ -7,7 +7,12 @@ import itertools
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 
 from shoal.crypto.signing import SIGNATURE_SIZE, SigningContext, SigningKey, signed_input, verify
 from shoal.errors import Kind, ShoalError
@@ -46,7 +51,9 @@ def test_no_context_stands_for_another(signed: SigningContext, claimed: SigningC
 
 
 def test_context_names_are_prefix_free() -> None:
-    """No context with data can be read as another context with other data: the zero byte ends the name."""
+    """No context with data can be read as another context with other data: the zero byte ends the
+    name.
+    """
     names = [context.value for context in SigningContext]
     assert not any("\x00" in name for name in names)
     assert len(set(names)) == len(names)
@@ -54,14 +61,21 @@ def test_context_names_are_prefix_free() -> None:
 
 
 def test_every_flipped_bit_is_refused() -> None:
-    """All 512 bits of a signature, all 256 of a key, some of the data. Planted: verify catches and returns -> this fails."""
+    """All 512 bits of a signature, all 256 of a key, some of the data. Planted: verify catches and
+    returns -> this fails.
+    """
     key = SigningKey.generate()
     signature = key.sign(SigningContext.ACK, DATA)
     for bit in range(8 * len(signature)):
         changed = (int.from_bytes(signature, "big") ^ 1 << bit).to_bytes(len(signature), "big")
         refused(key.public, SigningContext.ACK, DATA, changed)
     for bit in range(256):
-        refused((int.from_bytes(key.public, "big") ^ 1 << bit).to_bytes(32, "big"), SigningContext.ACK, DATA, signature)
+        refused(
+            (int.from_bytes(key.public, "big") ^ 1 << bit).to_bytes(32, "big"),
+            SigningContext.ACK,
+            DATA,
+            signature,
+        )
     for changed in (b"", DATA[:-1], DATA + b"\x00", DATA.upper()):
         refused(key.public, SigningContext.ACK, changed, signature)
 
@@ -86,9 +100,13 @@ def test_pem_round_trip() -> None:
 def _other_pem(kind: str) -> bytes:
     private = Ed25519PrivateKey.generate()
     if kind == "encrypted":
-        return private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+        return private.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+        )
     if kind == "ecdsa":
-        return ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
     return {"empty": b"", "text": b"hello", "cut": SigningKey.generate().to_pem()[:60]}[kind]
 
 

@@ -1,4 +1,6 @@
-"""Certificates that really carry a mutually authenticated TLS 1.3 handshake (in memory, no sockets)."""
+"""Certificates that really carry a mutually authenticated TLS 1.3 handshake (in memory, no
+sockets).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def refused(act: Callable[[], object], words: str) -> None:
     assert words in str(caught.value)
 
 
-def _context(folder: Path, identity: Identity | None, trusted: bytes, *, server: bool) -> ssl.SSLContext:
+def _context(
+    folder: Path, identity: Identity | None, trusted: bytes, *, server: bool
+) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
@@ -37,11 +41,19 @@ def _context(folder: Path, identity: Identity | None, trusted: bytes, *, server:
     return context
 
 
-def handshake(folder: Path, server: Identity, client: Identity | None, trusted: tuple[bytes, bytes], name: str) -> str | None:
-    """The TLS version agreed on. Raises ssl.SSLError as the refusing side would. ``trusted``: (by the server, by the client)."""
+def handshake(
+    folder: Path, server: Identity, client: Identity | None, trusted: tuple[bytes, bytes], name: str
+) -> str | None:
+    """The TLS version agreed on. Raises ssl.SSLError as the refusing side would. ``trusted``: (by
+    the server, by the client).
+    """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ours = _context(folder, server, trusted[0], server=True).wrap_bio(to_server, to_client, server_side=True)
-    theirs = _context(folder, client, trusted[1], server=False).wrap_bio(to_client, to_server, server_hostname=name)
+    ours = _context(folder, server, trusted[0], server=True).wrap_bio(
+        to_server, to_client, server_side=True
+    )
+    theirs = _context(folder, client, trusted[1], server=False).wrap_bio(
+        to_client, to_server, server_hostname=name
+    )
     done: set[str] = set()
     for _ in range(10):
         for label, side in (("client", theirs), ("server", ours)):
@@ -55,7 +67,9 @@ def handshake(folder: Path, server: Identity, client: Identity | None, trusted: 
     return theirs.version()
 
 
-def both(*, days: int = 30, authority: Identity = AUTHORITY, san: Sequence[str] = NAMES) -> tuple[Identity, Identity]:
+def both(
+    *, days: int = 30, authority: Identity = AUTHORITY, san: Sequence[str] = NAMES
+) -> tuple[Identity, Identity]:
     return (
         issue(authority, "shuffler", san, server=True, client=False, days=days),
         issue(authority, "analyzer", [], server=False, client=True, days=days),
@@ -66,13 +80,18 @@ def both(*, days: int = 30, authority: Identity = AUTHORITY, san: Sequence[str] 
 def test_mutual_tls_1_3(tmp_path: Path, name: str) -> None:
     """Planted: subject alternative names left out -> this fails."""
     server, client = both()
-    assert handshake(tmp_path, server, client, (AUTHORITY.cert_pem, AUTHORITY.cert_pem), name) == "TLSv1.3"
+    assert (
+        handshake(tmp_path, server, client, (AUTHORITY.cert_pem, AUTHORITY.cert_pem), name)
+        == "TLSv1.3"
+    )
 
 
 def test_another_name_is_refused(tmp_path: Path) -> None:
     server, client = both()
     with pytest.raises(ssl.SSLCertVerificationError, match=r"[Hh]ostname"):
-        handshake(tmp_path, server, client, (AUTHORITY.cert_pem, AUTHORITY.cert_pem), "elsewhere.example")
+        handshake(
+            tmp_path, server, client, (AUTHORITY.cert_pem, AUTHORITY.cert_pem), "elsewhere.example"
+        )
 
 
 def test_another_authority_is_refused(tmp_path: Path) -> None:
@@ -99,11 +118,17 @@ def test_an_end_entity_can_not_issue() -> None:
 
 
 def test_extensions() -> None:
-    """RFC 5280: critical basic constraints and key usage; P-256; identifiers chain; it ends with its authority."""
+    """RFC 5280: critical basic constraints and key usage; P-256; identifiers chain; it ends with
+    its authority.
+    """
     authority = x509.load_pem_x509_certificate(make_authority("short", days=2).cert_pem)
-    assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value == x509.BasicConstraints(ca=True, path_length=0)
+    assert authority.extensions.get_extension_for_class(
+        x509.BasicConstraints
+    ).value == x509.BasicConstraints(ca=True, path_length=0)
     root = make_authority("short", days=2)
-    cert = x509.load_pem_x509_certificate(issue(root, "svc", ["svc.example"], server=True, client=True, days=100).cert_pem)
+    cert = x509.load_pem_x509_certificate(
+        issue(root, "svc", ["svc.example"], server=True, client=True, days=100).cert_pem
+    )
     assert isinstance(cert.public_key(), ec.EllipticCurvePublicKey)
     constraints = cert.extensions.get_extension_for_class(x509.BasicConstraints)
     usage = cert.extensions.get_extension_for_class(x509.KeyUsage)
@@ -112,7 +137,10 @@ def test_extensions() -> None:
     assert usage.critical
     assert usage.value.digital_signature
     assert not usage.value.key_cert_sign
-    assert cert.not_valid_after_utc == x509.load_pem_x509_certificate(root.cert_pem).not_valid_after_utc
+    assert (
+        cert.not_valid_after_utc
+        == x509.load_pem_x509_certificate(root.cert_pem).not_valid_after_utc
+    )
     assert cert.issuer == x509.load_pem_x509_certificate(root.cert_pem).subject
 
 
@@ -132,14 +160,21 @@ def test_names_out_of_range(name: str) -> None:
     refused(lambda: make_authority(name), "1 to 64 characters")
 
 
-@pytest.mark.parametrize("entry", ["", "host:7443", "https://host", "a b", "häuschen.example", "me@host", "x" * 254])
+@pytest.mark.parametrize(
+    "entry", ["", "host:7443", "https://host", "a b", "häuschen.example", "me@host", "x" * 254]
+)
 def test_bad_alternative_names(entry: str) -> None:
     refused(lambda: both(san=[entry]), "DNS name")
 
 
 def test_bad_purposes() -> None:
-    refused(lambda: issue(AUTHORITY, "x", ["x"], server=False, client=False, days=1), "for a server, for a client")
-    refused(lambda: issue(AUTHORITY, "x", [], server=True, client=False, days=1), "needs the DNS names")
+    refused(
+        lambda: issue(AUTHORITY, "x", ["x"], server=False, client=False, days=1),
+        "for a server, for a client",
+    )
+    refused(
+        lambda: issue(AUTHORITY, "x", [], server=True, client=False, days=1), "needs the DNS names"
+    )
 
 
 def test_bad_authorities() -> None:

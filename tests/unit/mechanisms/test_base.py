@@ -35,7 +35,13 @@ def test_tallies_of_different_cells_do_not_add() -> None:
 
 
 @pytest.mark.parametrize(
-    "tally", [TALLY, Tally(np.zeros(1, np.int64), 0), Tally(np.array([2**61, 0]), 2**62 - 1), Tally(np.zeros(65_536, np.int64), 9)]
+    "tally",
+    [
+        TALLY,
+        Tally(np.zeros(1, np.int64), 0),
+        Tally(np.array([2**61, 0]), 2**62 - 1),
+        Tally(np.zeros(65_536, np.int64), 9),
+    ],
 )
 def test_a_stored_tally_comes_back(tally: Tally) -> None:
     data = tally.to_bytes()
@@ -46,7 +52,15 @@ def test_a_stored_tally_comes_back(tally: Tally) -> None:
 
 def test_the_stored_form_is_fixed() -> None:
     """Stored tallies outlive a version of the code. Planted: little-endian counts -> this fails."""
-    assert TALLY.to_bytes().hex() == "01" + "0000000000000005" + "00000003" + "0000000000000003" + "0000000000000000" + "0000000000000002"
+    assert (
+        TALLY.to_bytes().hex()
+        == "01"
+        + "0000000000000005"
+        + "00000003"
+        + "0000000000000003"
+        + "0000000000000000"
+        + "0000000000000002"
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +82,9 @@ def test_damaged_tallies_are_refused(data: bytes) -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(("counts", "rows"), [([[1]], 1), ([], 0), ([2], 1), ([-1, 1], 5), ([1], -1), ([1], 2**62)])
+@pytest.mark.parametrize(
+    ("counts", "rows"), [([[1]], 1), ([], 0), ([2], 1), ([-1, 1], 5), ([1], -1), ([1], 2**62)]
+)
 def test_impossible_tallies_are_refused(counts: list[int], rows: int) -> None:
     with pytest.raises(ShoalError):
         Tally(np.array(counts, dtype=np.int64), rows)

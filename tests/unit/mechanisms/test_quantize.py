@@ -1,7 +1,9 @@
-"""Quantization: bounds for every finite input, unbiasedness in exact arithmetic, and what is refused.
+"""Quantization: bounds for every finite input, unbiasedness in exact arithmetic, and what is
+refused.
 
-Expectations are computed through the thresholds: for given values the production code is run on scripted words at every
-place where its answer changes, and the answers are weighted with the exact number of words between those places.
+Expectations are computed through the thresholds: for given values the production code is run on
+scripted words at every place where its answer changes, and the answers are weighted with the exact
+number of words between those places.
 """
 
 from __future__ import annotations
@@ -30,19 +32,40 @@ from shoal.mechanisms.quantize import (
     rounding_variance,
     sum_of_squares,
 )
-from tests.tapes import Tape
+from tests.worlds.tapes import Tape
 
 WORDS = 1 << 64
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 EXTREME = st.sampled_from(
-    [0.0, -0.0, 5e-324, -5e-324, 2.2e-308, 1e-17, 0.5, -1.0, 1.0, 1e9, 1.7e308, -1.7e308, 1 / 3, 1 - 2**-53, 1 + 2**-52]
+    [
+        0.0,
+        -0.0,
+        5e-324,
+        -5e-324,
+        2.2e-308,
+        1e-17,
+        0.5,
+        -1.0,
+        1.0,
+        1e9,
+        1.7e308,
+        -1.7e308,
+        1 / 3,
+        1 - 2**-53,
+        1 + 2**-52,
+    ]
 )
-CLIPS = st.one_of(st.sampled_from([1e-100, 1e-9, 0.1, 1.0, 3.0, 1e9, 1e100]), st.floats(min_value=1e-12, max_value=1e12))
+CLIPS = st.one_of(
+    st.sampled_from([1e-100, 1e-9, 0.1, 1.0, 3.0, 1e9, 1e100]),
+    st.floats(min_value=1e-12, max_value=1e12),
+)
 GRIDS = st.one_of(st.sampled_from([1, 2, 3, 1000, (1 << 48) - 1]), st.integers(1, (1 << 48) - 1))
 
 
 class Constant:
-    """Every word is the given one: 0 rounds everything up that can be, 2^64 - 1 nothing (independent rounding)."""
+    """Every word is the given one: 0 rounds everything up that can be, 2^64 - 1 nothing
+    (independent rounding).
+    """
 
     def __init__(self, word: int) -> None:
         self.word = word
@@ -58,7 +81,11 @@ class Constant:
 
 def holds(vector: NDArray[np.int64], most: SensitivityBounds) -> bool:
     sizes = [abs(int(q)) for q in vector]
-    return sum(sizes) <= most.l1 and sum(q * q for q in sizes) <= most.l2_squared and max(sizes) <= most.linf
+    return (
+        sum(sizes) <= most.l1
+        and sum(q * q for q in sizes) <= most.l2_squared
+        and max(sizes) <= most.linf
+    )
 
 
 @given(
@@ -68,32 +95,51 @@ def holds(vector: NDArray[np.int64], most: SensitivityBounds) -> bool:
     GRIDS,
     st.one_of(st.sampled_from([0, 1, WORDS - 1]), st.integers(0, WORDS - 1)),
 )
-def test_every_finite_vector_keeps_the_bounds(values: list[float], norm: Norm, clip: float, grid: int, word: int) -> None:
-    """Huge, subnormal, one coordinate, at the clip's edge; with the words that round up most. No overflow, no warning.
+def test_every_finite_vector_keeps_the_bounds(
+    values: list[float], norm: Norm, clip: float, grid: int, word: int
+) -> None:
+    """Huge, subnormal, one coordinate, at the clip's edge; with the words that round up most. No
+    overflow, no warning.
 
-    Planted: no clipping; a norm computed without scaling by the largest (1e308 squared is infinite); scaling before
-    clipping -> each fails. (L2 bounds without sqrt(d) and independent rounding in L1 are caught by the tests below: here
-    ``enforce`` would hide them.)
+    Planted: no clipping; a norm computed without scaling by the largest (1e308 squared is
+    infinite); scaling before clipping -> each fails. (L2 bounds without sqrt(d) and independent
+    rounding in L1 are caught by the tests below: here ``enforce`` would hide them.)
     """
     domain = Vector(len(values), norm, clip, grid)
     made = quantize(values, domain, Constant(word))
     assert made.vector.dtype == np.int64
     assert holds(made.vector, bounds(domain))
     assert 0 <= made.clipped <= 1
-    assert all(q == 0 or (q > 0) == (x > 0) for q, x in zip(made.vector.tolist(), values, strict=True))
+    assert all(
+        q == 0 or (q > 0) == (x > 0) for q, x in zip(made.vector.tolist(), values, strict=True)
+    )
 
 
 @given(st.integers(1, 64), st.sampled_from([1, 2, 5, 100, 1 << 20]), st.integers(0, WORDS - 1))
-def test_a_full_vector_of_equal_parts_keeps_the_bounds(dimension: int, grid: int, word: int) -> None:
-    """Exactly at the clip, where every coordinate may be rounded up: the largest norms there are."""
-    for norm, part in ((Norm.L1, 1 / dimension), (Norm.L2, 1 / math.sqrt(dimension)), (Norm.COORDINATE, 1.0)):
+def test_a_full_vector_of_equal_parts_keeps_the_bounds(
+    dimension: int, grid: int, word: int
+) -> None:
+    """Exactly at the clip, where every coordinate may be rounded up: the largest norms there
+    are.
+    """
+    for norm, part in (
+        (Norm.L1, 1 / dimension),
+        (Norm.L2, 1 / math.sqrt(dimension)),
+        (Norm.COORDINATE, 1.0),
+    ):
         domain = Vector(dimension, norm, 1.0, grid)
-        for values in ([part] * dimension, [part * 1e200] * dimension, [math.nextafter(part, 1)] * dimension):
+        for values in (
+            [part] * dimension,
+            [part * 1e200] * dimension,
+            [math.nextafter(part, 1)] * dimension,
+        ):
             assert holds(quantize(values, domain, Constant(word)).vector, bounds(domain))
 
 
 def test_the_bounds_of_l2_are_reached() -> None:
-    """Not looser than they must be: tiny coordinates all rounded up come within one step of the L2 bound."""
+    """Not looser than they must be: tiny coordinates all rounded up come within one step of the L2
+    bound.
+    """
     domain = Vector(101, Norm.L2, 1.0, 1_000)
     values = [0.999999, *[1e-4] * 100]
     vector = quantize(values, domain, Constant(0)).vector
@@ -105,12 +151,16 @@ def test_the_bounds_of_l2_are_reached() -> None:
 
 def test_bounds_of_the_other_norms() -> None:
     assert bounds(Vector(50, Norm.L1, 2.0, 300)) == SensitivityBounds(300, 90_000, 300)
-    assert bounds(Vector(50, Norm.COORDINATE, 2.0, 300)) == SensitivityBounds(15_000, 4_500_000, 300)
+    assert bounds(Vector(50, Norm.COORDINATE, 2.0, 300)) == SensitivityBounds(
+        15_000, 4_500_000, 300
+    )
 
 
 @given(st.integers(1, LIMITS.vector_words), GRIDS)
 def test_bounds_of_l2_are_the_integers_of_the_proof(dimension: int, grid: int) -> None:
-    """l2_squared <= (grid + sqrt d)^2 < l2_squared + 1, or the cube's; l1^2 <= d l2_squared. Rational arithmetic throughout."""
+    """l2_squared <= (grid + sqrt d)^2 < l2_squared + 1, or the cube's; l1^2 <= d l2_squared.
+    Rational arithmetic throughout.
+    """
     most = bounds(Vector(dimension, Norm.L2, 1.0, grid))
     excess = most.l2_squared - grid**2 - dimension  # to be the floor of 2 grid sqrt(d)
     if most.l2_squared < dimension * grid**2:
@@ -119,7 +169,8 @@ def test_bounds_of_l2_are_the_integers_of_the_proof(dimension: int, grid: int) -
     assert most.linf == grid
 
 
-# --- unbiased -----------------------------------------------------------------------------------------------------------
+# --- unbiased
+# --------------------------------------------------------------------------------------------------
 
 
 def fraction_of(value: float) -> tuple[int, int]:
@@ -134,9 +185,11 @@ def fraction_of(value: float) -> tuple[int, int]:
     st.sampled_from([Norm.L2, Norm.COORDINATE]),
 )
 def test_independent_rounding_is_unbiased(value: float, grid: int, norm: Norm) -> None:
-    """The mean over all 2^64 words is the scaled value, but for what lies below 2^-64 of a step: nothing for sizes from 2^-12 on.
+    """The mean over all 2^64 words is the scaled value, but for what lies below 2^-64 of a step:
+    nothing for sizes from 2^-12 on.
 
-    Planted: rounding toward zero; round to nearest; a threshold out of 2^63; floor of a negative value -> each fails.
+    Planted: rounding toward zero; round to nearest; a threshold out of 2^63; floor of a negative
+    value -> each fails.
     """
     scaled = abs(value) / 1.0 * grid
     n, f = fraction_of(scaled)
@@ -156,12 +209,17 @@ def test_independent_rounding_is_unbiased(value: float, grid: int, norm: Norm) -
     assert error == 0 if scaled == 0 or scaled >= 2**-12 else error < Fraction(1, WORDS)
 
 
-@given(st.lists(st.floats(min_value=-1.0, max_value=1.0), min_size=1, max_size=8), st.sampled_from([1, 10, 1_000]))
+@given(
+    st.lists(st.floats(min_value=-1.0, max_value=1.0), min_size=1, max_size=8),
+    st.sampled_from([1, 10, 1_000]),
+)
 def test_systematic_rounding_is_unbiased_and_keeps_the_sum(values: list[float], grid: int) -> None:
-    """L1: over all offsets u each coordinate's mean is its value, exactly, and the sum is its floor or its ceiling.
+    """L1: over all offsets u each coordinate's mean is its value, exactly, and the sum is its floor
+    or its ceiling.
 
-    The answer changes at 2^64 - (f_1 + ... + f_i) mod 2^64 and nowhere else: runs between those are weighted with their length.
-    Planted: an offset of 32 bits; u < f_i without the running sum (independent); the sum begun at 0 -> each fails.
+    The answer changes at 2^64 - (f_1 + ... + f_i) mod 2^64 and nowhere else: runs between those are
+    weighted with their length. Planted: an offset of 32 bits; u < f_i without the running sum
+    (independent); the sum begun at 0 -> each fails.
     """
     domain = Vector(len(values), Norm.L1, 8.0, grid)  # never clipped
     parts = [fraction_of(abs(v) / 8.0 * grid) for v in values]
@@ -174,7 +232,9 @@ def test_systematic_rounding_is_unbiased_and_keeps_the_sum(values: list[float], 
         means = [m + int(q) * (stop - start) for m, q in zip(means, first, strict=True)]
         whole = sum(n * WORDS + f for n, f in parts)
         assert whole // WORDS <= int(np.abs(first).sum()) <= -(-whole // WORDS)
-    assert means == [(n * WORDS + f) * (-1 if v < 0 else 1) for (n, f), v in zip(parts, values, strict=True)]
+    assert means == [
+        (n * WORDS + f) * (-1 if v < 0 else 1) for (n, f), v in zip(parts, values, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("norm", list(Norm))
@@ -187,7 +247,8 @@ def test_whole_steps_are_kept_as_they_are(norm: Norm) -> None:
         assert made.clipped == 0
 
 
-# --- clipping -----------------------------------------------------------------------------------------------------------
+# --- clipping
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -203,14 +264,18 @@ def test_whole_steps_are_kept_as_they_are(norm: Norm) -> None:
     ],
 )
 def test_clipping(norm: Norm, values: list[float], expected: list[int], clipped: float) -> None:
-    """The direction is kept in L1 and L2, the sign in every norm; a vector at the clip is not called clipped."""
+    """The direction is kept in L1 and L2, the sign in every norm; a vector at the clip is not
+    called clipped.
+    """
     made = quantize(values, Vector(4, norm, 1.0, 100), Constant(WORDS // 2))
     assert np.abs(made.vector - np.array(expected)).max() <= 1
     assert made.clipped == clipped
 
 
 def test_enforcement_is_total_and_moves_toward_zero() -> None:
-    """Vectors that no float slop could make: still brought within the bounds, each sign kept. Planted: enforce as a no-op -> fails."""
+    """Vectors that no float slop could make: still brought within the bounds, each sign kept.
+    Planted: enforce as a no-op -> fails.
+    """
     generator = SeededEntropy("enforce")
     for norm in Norm:
         for dimension, grid in ((1, 1), (3, 10), (50, 7), (1000, 1_000_000), (20, (1 << 48) - 1)):
@@ -225,25 +290,35 @@ def test_enforcement_is_total_and_moves_toward_zero() -> None:
 
 
 def test_one_step_too_many_costs_one_step() -> None:
-    """What float slop could do, by hand. L1: the largest gives the excess. L2: every coordinate one step."""
+    """What float slop could do, by hand. L1: the largest gives the excess. L2: every coordinate one
+    step.
+    """
     assert enforce(np.array([5, -6, 0]), Vector(3, Norm.L1, 1.0, 10)).tolist() == [5, -5, 0]
     domain = Vector(4, Norm.L2, 1.0, 10)  # at most 144
     assert enforce(np.array([9, -8, 0, 1]), domain).tolist() == [8, -7, 0, 0]
     assert enforce(np.array([8, -8, 4, 0]), domain).tolist() == [8, -8, 4, 0]
 
 
-@given(st.lists(st.integers(-(1 << 48) + 1, (1 << 48) - 1), min_size=1, max_size=20), st.integers(1, 3_000))
+@given(
+    st.lists(st.integers(-(1 << 48) + 1, (1 << 48) - 1), min_size=1, max_size=20),
+    st.integers(1, 3_000),
+)
 def test_sums_of_squares_are_exact(values: list[int], repeated: int) -> None:
     """Also where int64 would wrap. Planted: int64 dot product -> fails."""
-    assert sum_of_squares(np.array(values * repeated, dtype=np.int64)) == repeated * sum(v * v for v in values)
+    assert sum_of_squares(np.array(values * repeated, dtype=np.int64)) == repeated * sum(
+        v * v for v in values
+    )
 
 
-# --- randomness, refusals, the way back ---------------------------------------------------------------------------------
+# --- randomness, refusals, the way back
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("norm", "words"), [(Norm.L1, 1), (Norm.L2, 4), (Norm.COORDINATE, 4)])
 @pytest.mark.parametrize("values", [None, [0.0] * 4, [0.5, -0.1, 1.0, 0.0], [1e300, 1.0, 0.0, 0.0]])
-def test_words_drawn_never_depend_on_the_value(norm: Norm, words: int, values: list[float] | None) -> None:
+def test_words_drawn_never_depend_on_the_value(
+    norm: Norm, words: int, values: list[float] | None
+) -> None:
     """Planted: None answered without a draw -> fails."""
     entropy = Constant(12345)
     made = quantize(values, Vector(4, norm, 1.0, 10), entropy)
@@ -272,8 +347,12 @@ def test_words_drawn_never_depend_on_the_value(norm: Norm, words: int, values: l
     ids=str,
 )
 @pytest.mark.parametrize("norm", list(Norm))
-def test_what_is_no_vector_is_refused_before_anything_is_drawn(values: object, words: str, norm: Norm) -> None:
-    """Planted: NaN turned into 0 -> no error, and this fails. The values themselves are not in the message."""
+def test_what_is_no_vector_is_refused_before_anything_is_drawn(
+    values: object, words: str, norm: Norm
+) -> None:
+    """Planted: NaN turned into 0 -> no error, and this fails. The values themselves are not in the
+    message.
+    """
     with pytest.raises(ShoalError, match=words) as caught:
         quantize(values, Vector(2, norm, 1.0, 10), Tape())  # type: ignore[arg-type]
     assert caught.value.kind is Kind.INVALID
@@ -288,13 +367,17 @@ def test_the_input_is_left_alone_and_private() -> None:
 
 @pytest.mark.parametrize("clip", [1e-100, 0.1, 1.0, 7.0, 1e100])
 def test_back_to_the_unit(clip: float) -> None:
-    """A sum of n quantized vectors returns to the sum of values within rounding: half a step per device would be 5 sigma here."""
+    """A sum of n quantized vectors returns to the sum of values within rounding: half a step per
+    device would be 5 sigma here.
+    """
     domain = Vector(3, Norm.COORDINATE, clip, 1_000)
     assert dequantize(np.array([1000, -500, 0]), domain) == pytest.approx([clip, -clip / 2, 0.0])
     values = np.array([0.12345, -0.98765, 0.5]) * clip
     entropy = SeededEntropy("back")
     n = 400
-    total = sum((quantize(values, domain, entropy).vector for _ in range(n)), np.zeros(3, dtype=np.int64))
+    total = sum(
+        (quantize(values, domain, entropy).vector for _ in range(n)), np.zeros(3, dtype=np.int64)
+    )
     tolerance = 5 * math.sqrt(n * rounding_variance(domain)) / 1_000 * clip
     assert np.abs(dequantize(total, domain) - n * values).max() < tolerance
     assert rounding_variance(domain) == 0.25
@@ -316,7 +399,8 @@ def test_default_grids_cost_at_most_one_percent(dimension: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("clip", "dimension"), [(0.0, 5), (-1.0, 5), (math.nan, 5), (math.inf, 5), (1.0, 0), (1.0, LIMITS.vector_words + 1)]
+    ("clip", "dimension"),
+    [(0.0, 5), (-1.0, 5), (math.nan, 5), (math.inf, 5), (1.0, 0), (1.0, LIMITS.vector_words + 1)],
 )
 def test_default_grid_refuses_what_a_vector_refuses(clip: float, dimension: int) -> None:
     for norm in Norm:

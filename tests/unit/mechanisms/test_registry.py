@@ -23,7 +23,10 @@ WORDS = 1 << 64
         (MechanismSpec.of("nothing", k=4), ", ".join(sorted(REGISTRY))),
         (MechanismSpec.of("krr", k=4), 'lacks the parameter "uniform"'),
         (MechanismSpec.of("krr"), 'lacks the parameter "k", "uniform"'),
-        (MechanismSpec.of("krr", k=4, uniform=5, epsilon0=1), 'no parameter "epsilon0": it takes "k", "uniform"'),
+        (
+            MechanismSpec.of("krr", k=4, uniform=5, epsilon0=1),
+            'no parameter "epsilon0": it takes "k", "uniform"',
+        ),
         (MechanismSpec.of("krr", k=4, uniform=0), '"uniform" is 1 to 18446744073709551615'),
         (MechanismSpec.of("krr", k=1, uniform=5), '"k" is 2 to 65536'),
         (MechanismSpec.of("krr", k=65_537, uniform=5), '"k" is 2 to 65536'),
@@ -39,7 +42,13 @@ def test_a_spec_that_does_not_fit_is_refused_by_name(spec: MechanismSpec, said: 
 
 
 @pytest.mark.parametrize(
-    ("yes", "no", "said"), [(1, 1, '"yes_if_yes" is 2'), (5, 0, '"yes_if_no" is 1'), (5, 6, "<"), (5, WORDS - 1, '"yes_if_no" is')]
+    ("yes", "no", "said"),
+    [
+        (1, 1, '"yes_if_yes" is 2'),
+        (5, 0, '"yes_if_no" is 1'),
+        (5, 6, "<"),
+        (5, WORDS - 1, '"yes_if_no" is'),
+    ],
 )
 def test_binary_thresholds_are_checked(yes: int, no: int, said: str) -> None:
     with pytest.raises(ShoalError) as caught:
@@ -66,7 +75,9 @@ def test_the_registry_is_read_only() -> None:
 
 
 def test_the_package_is_light_and_its_names_resolve() -> None:
-    """``import shoal.mechanisms`` loads no numpy. Planted: an eager import in __init__ -> this fails."""
+    """``import shoal.mechanisms`` loads no numpy. Planted: an eager import in __init__ -> this
+    fails.
+    """
     script = """
 import sys, shoal.mechanisms
 assert "numpy" not in sys.modules
@@ -81,9 +92,14 @@ assert callable(create) and callable(design) and REGISTRY
 
 @pytest.mark.parametrize("name", [*sorted(REGISTRY), "skellam", "nothing"])
 def test_vectors_are_not_randomized_cell_by_cell(name: str) -> None:
-    """Whatever the mechanism's name: the reader is told where vectors go. Planted: no such check -> krr asks for k = 2 cells, and fails."""
+    """Whatever the mechanism's name: the reader is told where vectors go. Planted: no such check ->
+    krr asks for k = 2 cells, and fails.
+    """
     domain = Vector(2, Norm.L2, 1.0, 100)
-    for attempt in (lambda: create(MechanismSpec.of(name, k=2, uniform=1), domain), lambda: design(name, domain, 1.0)):
+    for attempt in (
+        lambda: create(MechanismSpec.of(name, k=2, uniform=1), domain),
+        lambda: design(name, domain, 1.0),
+    ):
         with pytest.raises(ShoalError, match="aggregator pairwise") as caught:
             attempt()
         assert caught.value.kind is Kind.INVALID

@@ -1,4 +1,6 @@
-"""The repository speaks only of itself: no registry, no path of somebody's machine, no address but of standards and papers."""
+"""The repository speaks only of itself: no registry, no path of somebody's machine, no address but
+of standards and papers.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,25 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PLANTED_HERE = Path(__file__).name  # this file alone is not read: it holds the offences that are to be seen
-SKIPPED = {".git", ".venv", ".venv-flower", ".venv-peers", ".venv-node", "node_modules", "build", "dist", "shoal-demo", "shoal.egg-info"}
+PLANTED_HERE = Path(
+    __file__
+).name  # this file alone is not read: it holds the offences that are to be seen
+SKIPPED = {
+    ".git",
+    ".venv",
+    ".venv-flower",
+    ".venv-peers",
+    ".venv-node",
+    "node_modules",
+    "build",
+    "dist",
+    "shoal-demo",
+    "shoal.egg-info",
+}
 SKIPPED |= {"__pycache__", ".hypothesis"}
 BINARY = {".gz"}
-# Hosts that a link may name: standards, papers, licences and conventions. Everything else is named in words.
+# Hosts that a link may name: standards, papers, licences and conventions. Everything else is named
+# in words.
 HOSTS = {
     "arxiv.org",
     "datatracker.ietf.org",
@@ -30,7 +46,9 @@ HOSTS = {
     "www.w3.org",
 }
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://([^\s/\"'`<>)\]}]*)")
-_LOCAL = re.compile(r"(127\.0\.0\.1|[a-z]+|\[::1\]|[a-z.-]+\.example|\{[^}]*|)(:[0-9{].*)?")  # this machine, bare names, examples
+_LOCAL = re.compile(
+    r"(127\.0\.0\.1|[a-z]+|\[::1\]|[a-z.-]+\.example|\{[^}]*|)(:[0-9{].*)?"
+)  # this machine, bare names, examples
 FORBIDDEN = [
     re.compile(pattern)
     for pattern in (
@@ -48,7 +66,11 @@ def files() -> Iterator[Path]:
 
     def walk(folder: Path) -> Iterator[Path]:
         for path in sorted(folder.iterdir()):
-            if path.name in SKIPPED | {PLANTED_HERE} or path.name.endswith("_cache") or path.is_symlink():
+            if (
+                path.name in SKIPPED | {PLANTED_HERE}
+                or path.name.endswith("_cache")
+                or path.is_symlink()
+            ):
                 continue
             if path.is_dir():
                 yield from walk(path)
@@ -61,8 +83,14 @@ def files() -> Iterator[Path]:
 def offences(text: str) -> list[str]:
     found = []
     for number, line in enumerate(text.splitlines(), 1):
-        found += [f"{number}: {match[0]}" for pattern in FORBIDDEN for match in pattern.finditer(line)]
-        hosts = [match for match in _ADDRESS.finditer(line) if match[1] not in HOSTS and not _LOCAL.fullmatch(match[1])]
+        found += [
+            f"{number}: {match[0]}" for pattern in FORBIDDEN for match in pattern.finditer(line)
+        ]
+        hosts = [
+            match
+            for match in _ADDRESS.finditer(line)
+            if match[1] not in HOSTS and not _LOCAL.fullmatch(match[1])
+        ]
         found += [f"{number}: {match[0]}" for match in hosts]
     return found
 
@@ -70,7 +98,13 @@ def offences(text: str) -> list[str]:
 def test_every_file() -> None:
     """Planted: a link to a package's registry page in docs/ARCHITECTURE.md -> this fails."""
     scanned = {str(path.relative_to(ROOT)): offences(path.read_text("utf-8")) for path in files()}
-    assert {"Makefile", "constraints.txt", "common/task.py", "deploy/Dockerfile", "docs/ARCHITECTURE.md"} <= scanned.keys()
+    assert {
+        "Makefile",
+        "constraints.txt",
+        "common/task.py",
+        "deploy/Dockerfile",
+        "docs/ARCHITECTURE.md",
+    } <= scanned.keys()
     broken = [f"{path}:{offence}" for path, found in scanned.items() for offence in found]
     assert not broken, "\n".join(broken)
 

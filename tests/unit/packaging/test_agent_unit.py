@@ -1,4 +1,6 @@
-"""The agent's systemd unit: as locked in as the services, started as its sample says, with its memory where the sample has it."""
+"""The agent's systemd unit: as locked in as the services, started as its sample says, with its
+memory where the sample has it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,17 @@ from shoal.limits import LIMITS
 
 ROOT = Path(__file__).resolve().parents[3]
 # What each has of its own: where it is, what it is called, how much it may use.
-OWN = {"Description", "User", "Group", "ExecStart", "StateDirectory", "MemoryMax", "LimitNOFILE", "TasksMax", "Environment"}
+OWN = {
+    "Description",
+    "User",
+    "Group",
+    "ExecStart",
+    "StateDirectory",
+    "MemoryMax",
+    "LimitNOFILE",
+    "TasksMax",
+    "Environment",
+}
 
 
 def unit(role: str) -> dict[str, list[str]]:
@@ -24,7 +36,9 @@ def unit(role: str) -> dict[str, list[str]]:
 def test_the_agent_is_as_locked_in_as_the_shuffler() -> None:
     """Planted: ProtectSystem=full, or a line left out -> this fails."""
     agent, shuffler = unit("agent"), unit("shuffler")
-    assert {name: value for name, value in agent.items() if name not in OWN} == {n: v for n, v in shuffler.items() if n not in OWN}
+    assert {name: value for name, value in agent.items() if name not in OWN} == {
+        n: v for n, v in shuffler.items() if n not in OWN
+    }
     assert agent["Environment"] == ["MALLOC_ARENA_MAX=2"]
 
 
@@ -39,5 +53,7 @@ def test_the_agent_is_started_reloaded_and_stopped_as_it_wants_it() -> None:
 def test_the_sample_keeps_its_memory_where_the_unit_lets_it_write() -> None:
     """The only folder that it may write. Planted: an outbox in /etc/shoal -> this fails."""
     sample = tomllib.loads((ROOT / "deploy" / "agent.toml").read_text())
-    assert Path(sample["outbox"]).is_relative_to(Path("/var/lib") / unit("agent")["StateDirectory"][0])
+    assert Path(sample["outbox"]).is_relative_to(
+        Path("/var/lib") / unit("agent")["StateDirectory"][0]
+    )
     assert sample["tasks"].startswith("/etc/shoal/")

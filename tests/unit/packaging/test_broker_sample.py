@@ -1,4 +1,6 @@
-"""The samples for a broker hold together: names, ports and limits are the same in every file, and it keeps and tells nothing."""
+"""The samples for a broker hold together: names, ports and limits are the same in every file, and
+it keeps and tells nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from shoal.mqtt import topics
 from tests.unit.packaging.test_deploy import DEPLOY, compose, schema_check
 
 TAG, REPLY = topics.tag_of(bytes(32)), topics.new_reply()
-UP, DOWN, TASKS = topics.up_topic(TAG, REPLY), topics.down_topic(REPLY), topics.task_topic(TaskId(bytes(32)))
+UP, DOWN, TASKS = (
+    topics.up_topic(TAG, REPLY),
+    topics.down_topic(REPLY),
+    topics.task_topic(TaskId(bytes(32))),
+)
 MAY = {  # who, how: exactly these topics
     ("", "write"): {UP},
     ("", "read"): {DOWN, TASKS},
@@ -28,7 +34,11 @@ MAY = {  # who, how: exactly these topics
 
 
 def conf() -> dict[str, str]:
-    lines = [line for line in (DEPLOY / "mosquitto.conf").read_text().splitlines() if line and line[0] != "#"]
+    lines = [
+        line
+        for line in (DEPLOY / "mosquitto.conf").read_text().splitlines()
+        if line and line[0] != "#"
+    ]
     found = dict(line.split(" ", 1) for line in lines)
     assert len(found) == len(lines), "a key twice"
     return found
@@ -52,14 +62,20 @@ def rules() -> list[tuple[str, str, str]]:
 def fits(pattern: str, topic: str) -> bool:
     """MQTT 5 section 4.7, without "#"."""
     ours, theirs = pattern.split("/"), topic.split("/")
-    return "#" not in pattern and len(ours) == len(theirs) and all(a in ("+", b) for a, b in zip(ours, theirs, strict=True))
+    return (
+        "#" not in pattern
+        and len(ours) == len(theirs)
+        and all(a in ("+", b) for a, b in zip(ours, theirs, strict=True))
+    )
 
 
 @pytest.mark.parametrize(("who", "how"), list(MAY))
 def test_everybody_may_do_what_they_must_and_nothing_else(who: str, how: str) -> None:
     """Planted: a device that may write replies, or a rule that ends in # -> this fails."""
     allowed = [pattern for user, word, pattern in rules() if (user, word) == (who, how)]
-    assert {topic for topic in (UP, DOWN, TASKS) if any(fits(pattern, topic) for pattern in allowed)} == MAY[who, how]
+    assert {
+        topic for topic in (UP, DOWN, TASKS) if any(fits(pattern, topic) for pattern in allowed)
+    } == MAY[who, how]
     assert len(rules()) == sum(map(len, MAY.values()))
 
 
@@ -93,7 +109,17 @@ def test_compose_starts_the_broker_only_if_asked_and_hardened() -> None:
     broker, shuffler = compose()["services"]["broker"], compose()["services"]["shuffler"]
     assert broker["profiles"] == ["mqtt"]
     assert "build" not in broker
-    for key in ("read_only", "cap_drop", "security_opt", "ulimits", "mem_limit", "memswap_limit", "pids_limit", "restart", "tmpfs"):
+    for key in (
+        "read_only",
+        "cap_drop",
+        "security_opt",
+        "ulimits",
+        "mem_limit",
+        "memswap_limit",
+        "pids_limit",
+        "restart",
+        "tmpfs",
+    ):
         assert broker[key] == shuffler[key], key
     assert int(broker["user"].partition(":")[0]) > 0
     (volume,) = broker["volumes"]

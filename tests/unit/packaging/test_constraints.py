@@ -1,4 +1,6 @@
-"""constraints.txt names a version for all that an installation brings, and nothing else: no addresses, no hashes, no ranges."""
+"""constraints.txt names a version for all that an installation brings, and nothing else: no
+addresses, no hashes, no ranges.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,14 @@ def pinned() -> dict[str, str]:
 
 
 def needed() -> list[Requirement]:
-    """Every requirement of shoal with all extras, through and through, as the installed packages state them."""
+    """Every requirement of shoal with all extras, through and through, as the installed packages
+    state them.
+    """
     project = PYPROJECT["project"]
-    lines = [*project["dependencies"], *(line for extra in EXTRAS for line in project["optional-dependencies"][extra])]
+    lines = [
+        *project["dependencies"],
+        *(line for extra in EXTRAS for line in project["optional-dependencies"][extra]),
+    ]
     todo, seen, found = [Requirement(line) for line in lines], set(), []
     while todo:
         requirement = todo.pop()
@@ -37,7 +44,9 @@ def needed() -> list[Requirement]:
         seen.add(key)
         for line in distribution(requirement.name):
             child = Requirement(line)
-            if child.marker is None or any(child.marker.evaluate({"extra": extra}) for extra in requirement.extras | {""}):
+            if child.marker is None or any(
+                child.marker.evaluate({"extra": extra}) for extra in requirement.extras | {""}
+            ):
                 todo.append(child)
     return found
 
@@ -54,7 +63,11 @@ def test_every_requirement_is_pinned_to_a_version_that_fits() -> None:
     versions = pinned()
     missing = sorted({r.name for r in needed() if canonicalize_name(r.name) not in versions})
     assert not missing, f"run: make constraints; missing: {missing}"
-    wrong = [str(r) for r in needed() if not r.specifier.contains(versions[canonicalize_name(r.name)], prereleases=True)]
+    wrong = [
+        str(r)
+        for r in needed()
+        if not r.specifier.contains(versions[canonicalize_name(r.name)], prereleases=True)
+    ]
     assert not wrong, f"constraints.txt does not fit pyproject.toml: {wrong}"
 
 
@@ -65,7 +78,9 @@ def test_the_builder_is_pinned_too() -> None:
 
 
 def test_names_and_versions_only() -> None:
-    """No address of an index, no hash, no marker, no range; sorted, so that a refresh shows as a small difference."""
+    """No address of an index, no hash, no marker, no range; sorted, so that a refresh shows as a
+    small difference.
+    """
     text = (ROOT / "constraints.txt").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r"[a-z0-9-]+==[0-9][A-Za-z0-9.]*", line) for line in lines)
@@ -77,7 +92,14 @@ def test_names_and_versions_only() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["numpy>=2", "numpy", "numpy==2.4.6 --hash=sha256:00", "-i somewhere", "numpy @ file:///wheels/numpy.whl", "numpy==1\nNumPy==2"],
+    [
+        "numpy>=2",
+        "numpy",
+        "numpy==2.4.6 --hash=sha256:00",
+        "-i somewhere",
+        "numpy @ file:///wheels/numpy.whl",
+        "numpy==1\nNumPy==2",
+    ],
 )
 def test_anything_else_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"constraints\.txt"):

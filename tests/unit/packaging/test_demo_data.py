@@ -1,4 +1,6 @@
-"""The bundled survey is what docs/DATA.md says it is: every figure that the demo calls "truth" rests on it."""
+"""The bundled survey is what docs/DATA.md says it is: every figure that the demo calls "truth"
+rests on it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ def visits() -> list[int]:
 
 
 def category(count: int) -> str:
-    return next(label for bound, label in ((10, "10+"), (5, "5-9"), (3, "3-4"), (2, "2"), (1, "1"), (0, "0")) if count >= bound)
+    return next(
+        label
+        for bound, label in ((10, "10+"), (5, "5-9"), (3, "3-4"), (2, "2"), (1, "1"), (0, "0"))
+        if count >= bound
+    )
 
 
 def test_size_and_truth() -> None:
@@ -31,7 +37,14 @@ def test_size_and_truth() -> None:
     assert max(counts) == 77
     assert sum(count > 0 for count in counts) == 13_882
     assert round(100 * 13_882 / 20_190, 3) == 68.757
-    assert Counter(map(category, counts)) == {"0": 6308, "1": 3817, "2": 2797, "3-4": 3229, "5-9": 2883, "10+": 1156}
+    assert Counter(map(category, counts)) == {
+        "0": 6308,
+        "1": 3817,
+        "2": 2797,
+        "3-4": 3229,
+        "5-9": 2883,
+        "10+": 1156,
+    }
     assert round(sum(min(count, 20) for count in counts) / len(counts), 4) == 2.7442
 
 
@@ -42,15 +55,25 @@ def test_documented_figures_are_the_data() -> None:
     yes = sum(count > 0 for count in counts)
     by_label = Counter(map(category, counts))
     assert f"{yes:,} yes ({100 * yes / len(counts):.3f} %)" in page
-    assert "; ".join(f"{by_label[label]:,}" for label in ("0", "1", "2", "3-4", "5-9", "10+")) in page
-    clipped, plain = sum(min(count, 20) for count in counts) / len(counts), sum(counts) / len(counts)
+    assert (
+        "; ".join(f"{by_label[label]:,}" for label in ("0", "1", "2", "3-4", "5-9", "10+")) in page
+    )
+    clipped, plain = (
+        sum(min(count, 20) for count in counts) / len(counts),
+        sum(counts) / len(counts),
+    )
     above = sum(count > 20 for count in counts)
-    assert f"{clipped:.4f} (unclipped {plain:.4f}; {above} rows are above 20, the largest is {max(counts)})" in page
+    assert (
+        f"{clipped:.4f} (unclipped {plain:.4f}; {above} rows are above 20, the largest is "
+        f"{max(counts)})" in page
+    )
     assert re.search(r"Rows are person-years; the demo treats each as a device", page)
 
 
 def test_the_file_is_small_and_says_nothing_but_the_column() -> None:
-    """No time and no file name in the gzip header (RFC 1952 section 2.3: FLG and MTIME), so that it is reproducible."""
+    """No time and no file name in the gzip header (RFC 1952 section 2.3: FLG and MTIME), so that it
+    is reproducible.
+    """
     data = FILE.read_bytes()
     assert len(data) < 16_384
     assert data[:2] == b"\x1f\x8b"

@@ -1,4 +1,6 @@
-"""deploy/ holds together: a port, a path and a name are the same in every file, and nothing runs with more than it needs."""
+"""deploy/ holds together: a port, a path and a name are the same in every file, and nothing runs
+with more than it needs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ def compose() -> dict[str, Any]:
 
 def unit(role: str) -> dict[str, list[str]]:
     """Directive -> its values, in order."""
-    lines = [line for line in (DEPLOY / "systemd" / f"shoal-{role}.service").read_text().splitlines() if "=" in line and line[0] != "#"]
+    lines = [
+        line
+        for line in (DEPLOY / "systemd" / f"shoal-{role}.service").read_text().splitlines()
+        if "=" in line and line[0] != "#"
+    ]
     found: dict[str, list[str]] = {}
     for line in lines:
         name, _, value = line.partition("=")
@@ -41,12 +47,23 @@ def unit(role: str) -> dict[str, list[str]]:
 
 
 def paths(config: dict[str, Any]) -> list[str]:
-    flat = [value for part in (config, *(v for v in config.values() if isinstance(v, dict))) for value in part.values()]
+    flat = [
+        value
+        for part in (config, *(v for v in config.values() if isinstance(v, dict)))
+        for value in part.values()
+    ]
     return [value for value in flat if isinstance(value, str) and value.startswith("/")]
 
 
 def schema_check(path: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        str(path),
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -56,7 +73,12 @@ def test_compose_fits_the_compose_specification() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("restart:", "restrat:"), ("cap_drop:\n    - ALL", "cap_drop: ALL"), ("pids_limit: 256", "pids_limit: []")]
+    ("old", "new"),
+    [
+        ("restart:", "restrat:"),
+        ("cap_drop:\n    - ALL", "cap_drop: ALL"),
+        ("pids_limit: 256", "pids_limit: []"),
+    ],
 )
 def test_the_check_can_fail(tmp_path: Path, old: str, new: str) -> None:
     text = (DEPLOY / "compose.yaml").read_text()
@@ -91,7 +113,9 @@ def test_compose_shows_the_world_one_port() -> None:
 
 
 def test_the_samples_meet_each_other() -> None:
-    """The shuffler's sample dials what the analyzer's listens on, by the name that compose gives it."""
+    """The shuffler's sample dials what the analyzer's listens on, by the name that compose gives
+    it.
+    """
     host, _, dialled = sample("shuffler")["analyzer"]["address"].rpartition(":")
     assert dialled == port(sample("analyzer")["listen"])
     assert host in compose()["services"]["analyzer"]["networks"]["link"]["aliases"]
@@ -112,7 +136,9 @@ def test_health_is_asked_where_it_is_answered(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_what_a_service_writes_is_where_it_may_write(role: str) -> None:
-    """Data, and keys that it deletes, are state; everything else is read-only configuration. Planted: keys_dir in /etc -> this fails."""
+    """Data, and keys that it deletes, are state; everything else is read-only configuration.
+    Planted: keys_dir in /etc -> this fails.
+    """
     config = sample(role)
     state = unit(role)["StateDirectory"][0].split()
     written = {config["data_dir"], config["keys_dir"]}
@@ -153,7 +179,9 @@ def test_units_are_hardened(role: str) -> None:
     found = unit(role)
     assert {name: found.get(name, ["missing"])[0] for name in HARDENED} == HARDENED
     assert found["User"] == found["Group"] == [f"shoal-{role}"]
-    assert found["ExecStart"] == [f"/opt/shoal/bin/shoal {role} serve --config /etc/shoal/{role}.toml"]
+    assert found["ExecStart"] == [
+        f"/opt/shoal/bin/shoal {role} serve --config /etc/shoal/{role}.toml"
+    ]
     assert found["RestartPreventExitStatus"] == ["2"], "a wrong configuration does not mend itself"
     assert int(found["TimeoutStopSec"][0]) > 10
     assert found["KillMode"] == ["mixed"]
@@ -161,12 +189,17 @@ def test_units_are_hardened(role: str) -> None:
 
 def test_the_units_differ_in_the_role_alone() -> None:
     """One is not hardened more than the other by accident."""
-    texts = [(DEPLOY / "systemd" / f"shoal-{role}.service").read_text().replace(role, "ROLE") for role in ROLES]
+    texts = [
+        (DEPLOY / "systemd" / f"shoal-{role}.service").read_text().replace(role, "ROLE")
+        for role in ROLES
+    ]
     assert texts[0] == texts[1]
 
 
 def test_the_image_is_small_and_nobody() -> None:
-    """Two stages from Debian slim, the second without a compiler or pip's cache, run by a user without a name to log in with."""
+    """Two stages from Debian slim, the second without a compiler or pip's cache, run by a user
+    without a name to log in with.
+    """
     text = (DEPLOY / "Dockerfile").read_text()
     stages = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", text, re.MULTILINE)
     assert [name for _, name in stages] == ["build", ""]
@@ -186,5 +219,12 @@ def test_the_build_context_holds_what_the_image_needs_and_no_secrets() -> None:
     allowed = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    folders = {folder.split("/")[0] for folder in project["tool"]["setuptools"]["package-dir"].values()}
-    assert allowed == folders | {"pyproject.toml", "constraints.txt", project["project"]["readme"], *project["project"]["license-files"]}
+    folders = {
+        folder.split("/")[0] for folder in project["tool"]["setuptools"]["package-dir"].values()
+    }
+    assert allowed == folders | {
+        "pyproject.toml",
+        "constraints.txt",
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+    }

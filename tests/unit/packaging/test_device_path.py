@@ -1,4 +1,6 @@
-"""A device installs the base alone: its code must import, run and report without a single package of the service extras."""
+"""A device installs the base alone: its code must import, run and report without a single package
+of the service extras.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ COMMAND_LINE = ("pydantic", "rich", "typer")  # in a base install, and never loa
 DEVICE_MODULES = (
     "shoal.clients.agent",
     "shoal.clients.config",
-    "shoal.clients.grpc_transport",
-    "shoal.clients.outbox_sqlite",
-    "shoal.cli.agent",
+    "shoal.clients.transports.grpc_transport",
+    "shoal.clients.memory.outbox_sqlite",
+    "shoal.cli.agent.command",
     "shoal.cli.main",
     "shoal.crypto.trust",
     "shoal.mechanisms.registry",
@@ -58,24 +60,34 @@ for name in {modules!r}:
 """
 
 
-def device(then: str, modules: tuple[str, ...] = DEVICE_MODULES, also: tuple[str, ...] = COMMAND_LINE) -> subprocess.CompletedProcess[str]:
-    """Run in a Python where neither the packages of the service extras nor those of ``also`` can be found."""
+def device(
+    then: str, modules: tuple[str, ...] = DEVICE_MODULES, also: tuple[str, ...] = COMMAND_LINE
+) -> subprocess.CompletedProcess[str]:
+    """Run in a Python where neither the packages of the service extras nor those of ``also`` can be
+    found.
+    """
     program = PROGRAM.format(absent=[*service_modules(), *also], modules=modules, then=then)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
 
 
 def test_the_extras_are_known() -> None:
-    assert {"pydantic_settings", "starlette", "uvicorn", "jinja2", "prometheus_client"} <= set(service_modules())
+    assert {"pydantic_settings", "starlette", "uvicorn", "jinja2", "prometheus_client"} <= set(
+        service_modules()
+    )
     assert not {"grpc", "numpy", "cryptography", "google", *COMMAND_LINE} & set(service_modules())
 
 
 def test_a_device_imports_what_it_needs() -> None:
-    """Planted: ``from shoal.settings import ...`` in clients/config.py -> this fails."""
+    """Planted: ``from shoal.services.settings import ...`` in clients/config.py -> this fails."""
     done = device("")
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["shoal.settings", "shoal.rpc.admin", "shoal.cli.output"])
+@pytest.mark.parametrize(
+    "module", ["shoal.services.settings", "shoal.rpc.admin", "shoal.cli.output"]
+)
 def test_the_absence_is_real(module: str) -> None:
     """The control: service modules do not import there."""
     done = device("", (module,))
@@ -102,7 +114,9 @@ BASE_COMMANDS = (
 
 @pytest.mark.parametrize("arguments", BASE_COMMANDS, ids=lambda arguments: " ".join(arguments[:2]))
 def test_a_base_install_has_the_commands_that_need_no_service(arguments: list[str]) -> None:
-    """Planted: ``from jinja2 import ...`` at the top of analyzer/report_page.py or cli/chart.py -> these fail."""
+    """Planted: ``from jinja2 import ...`` at the top of analyzer/results/report_page.py or
+    cli/chart.py -> these fail.
+    """
     done = device(f"from shoal.cli.main import main\nsys.exit(main({arguments!r}))", (), ())
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
@@ -114,13 +128,44 @@ def test_a_base_install_has_the_commands_that_need_no_service(arguments: list[st
         (["demo"], "server"),
         (["shuffler", "serve", "--config", "none.toml"], "server"),
         (["analyzer", "serve", "--config", "none.toml"], "server"),
-        (["epsilon", "--mechanism", "rr", "--epsilon0", "2", "--n", "1000", "--delta", "1e-6", "--plot", "none.svg"], "plot"),
-        (["plan", "yes_no", "--n", "2000", "--epsilon", "0.5", "--max-epsilon0", "1e-30", "--plot", "none.svg"], "plot"),
+        (
+            [
+                "epsilon",
+                "--mechanism",
+                "rr",
+                "--epsilon0",
+                "2",
+                "--n",
+                "1000",
+                "--delta",
+                "1e-6",
+                "--plot",
+                "none.svg",
+            ],
+            "plot",
+        ),
+        (
+            [
+                "plan",
+                "yes_no",
+                "--n",
+                "2000",
+                "--epsilon",
+                "0.5",
+                "--max-epsilon0",
+                "1e-30",
+                "--plot",
+                "none.svg",
+            ],
+            "plot",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]),
 )
 def test_other_commands_say_what_to_install(arguments: list[str], extra: str) -> None:
-    """Before any work. Planted: no ``need`` in ``check_plot`` -> a plan is computed first, and that there is none is said: fails."""
+    """Before any work. Planted: no ``need`` in ``check_plot`` -> a plan is computed first, and that
+    there is none is said: fails.
+    """
     done = device(f"from shoal.cli.main import main\nsys.exit(main({arguments!r}))", (), ())
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
@@ -128,13 +173,17 @@ def test_other_commands_say_what_to_install(arguments: list[str], extra: str) ->
 
 
 def test_extras_name_what_they_install() -> None:
-    """The table that tells a person what to install holds packages that the extra brings. Planted: jinja2 under "mqtt" -> fails."""
+    """The table that tells a person what to install holds packages that the extra brings. Planted:
+    jinja2 under "mqtt" -> fails.
+    """
     for extra, names in PACKAGES.items():
         assert set(names) <= set(service_modules([extra])), extra
 
 
 def test_importing_shoal_loads_next_to_nothing() -> None:
-    """Every package __init__ is light: no numpy, no grpc, no cryptography before somebody asks for them."""
+    """Every package __init__ is light: no numpy, no grpc, no cryptography before somebody asks for
+    them.
+    """
     packages = (
         "shoal",
         "shoal.clients",

@@ -1,4 +1,6 @@
-"""What a new user types: make finds a Python that really runs, or says in one line what to install."""
+"""What a new user types: make finds a Python that really runs, or says in one line what to
+install.
+"""
 
 from __future__ import annotations
 
@@ -17,33 +19,53 @@ TOO_OLD = "exit 1"  # what the version check of an older Python comes to
 
 
 def without_ensurepip(version: str) -> str:
-    """A Debian Python without its -venv package: it runs, and knows its version, but has no ensurepip."""
+    """A Debian Python without its -venv package: it runs, and knows its version, but has no
+    ensurepip.
+    """
     return f'case "$2" in *version_info*) echo {version};; *) exit 1;; esac'
 
 
 def pick(folder: Path, **pythons: str) -> tuple[int, str, str]:
-    """Run tools/python.sh with nothing on PATH but these; names have _ for ".": status, what it printed, what it said."""
+    """Run tools/python.sh with nothing on PATH but these; names have _ for ".": status, what it
+    printed, what it said.
+    """
     for name, body in pythons.items():
         path = folder / name.replace("_", ".")
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
     command = ["/bin/sh", str(ROOT / "tools" / "python.sh")]
-    done = subprocess.run(command, env={"PATH": str(folder)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={"PATH": str(folder)}, capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
 def test_the_newest_that_works(tmp_path: Path) -> None:
-    assert pick(tmp_path, python3_11=WORKS, python3_13=WORKS, python3=WORKS) == (0, str(tmp_path / "python3.13"), "")
+    assert pick(tmp_path, python3_11=WORKS, python3_13=WORKS, python3=WORKS) == (
+        0,
+        str(tmp_path / "python3.13"),
+        "",
+    )
 
 
 def test_names_that_fail_when_run_are_passed_over(tmp_path: Path) -> None:
     """Planted: ``command -v`` as the only check -> python3.13 is taken and this fails."""
-    found = pick(tmp_path, python3_14=BROKEN_SHIM, python3_13=BROKEN_SHIM, python3_12=TOO_OLD, python3_11=WORKS)
+    found = pick(
+        tmp_path,
+        python3_14=BROKEN_SHIM,
+        python3_13=BROKEN_SHIM,
+        python3_12=TOO_OLD,
+        python3_11=WORKS,
+    )
     assert found == (0, str(tmp_path / "python3.11"), "")
 
 
 def test_one_that_cannot_make_environments_is_passed_over(tmp_path: Path) -> None:
-    assert pick(tmp_path, python3_13=without_ensurepip("3.13"), python3_12=WORKS) == (0, str(tmp_path / "python3.12"), "")
+    assert pick(tmp_path, python3_13=without_ensurepip("3.13"), python3_12=WORKS) == (
+        0,
+        str(tmp_path / "python3.12"),
+        "",
+    )
 
 
 def test_a_plain_python3_will_do(tmp_path: Path) -> None:
@@ -66,14 +88,24 @@ def test_no_python_at_all(tmp_path: Path) -> None:
     assert "Python 3.11 or later" in said
 
 
-def make(*arguments: str, path: str | None = None, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
+def make(
+    *arguments: str, path: str | None = None, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+    }
     environment |= {"PATH": path} if path else {}
-    return subprocess.run(["make", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["make", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_help_is_the_default_and_complete() -> None:
-    """Every target that somebody may type is explained. Planted: a .PHONY target without ``##`` -> this fails."""
+    """Every target that somebody may type is explained. Planted: a .PHONY target without ``##`` ->
+    this fails.
+    """
     text = (ROOT / "Makefile").read_text()
     phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
     assert phony is not None
@@ -84,7 +116,9 @@ def test_help_is_the_default_and_complete() -> None:
 
 @pytest.mark.parametrize("target", ["demo", "test", "test-full", "lint"])
 def test_every_target_installs_against_the_constraints(target: str) -> None:
-    """Also where a user adds nothing: no version is left to the day. Dry run in a tree without .venv."""
+    """Also where a user adds nothing: no version is left to the day. Dry run in a tree without
+    .venv.
+    """
     lines = make("-n", target, "VENV=.venv-that-is-not-there").stdout.splitlines()
     installs = [line for line in lines if "install" in line and "-m pip" in line]
     assert len(installs) == 2
@@ -117,5 +151,8 @@ def test_ci_runs_what_a_user_runs() -> None:
     text = (ROOT / ".ci" / "run").read_text()
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     assert "set -euo pipefail" in text
-    assert all(step in text for step in ("make lint", "make test", "make wheel", 'shoal" demo --devices 2000'))
+    assert all(
+        step in text
+        for step in ("make lint", "make test", "make wheel", 'shoal" demo --devices 2000')
+    )
     assert subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")], check=False).returncode == 0

@@ -1,4 +1,6 @@
-"""docs/MECHANISMS.md: every registered mechanism has its row, and every error is the code's at the epsilon0 that stands beside it."""
+"""docs/MECHANISMS.md: every registered mechanism has its row, and every error is the code's at the
+epsilon0 that stands beside it.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,22 @@ _LOCAL = re.compile(r"\| k = ([0-9,]+) \|((?: [0-9,]+ \|){7})")
 
 
 def rows() -> list[tuple[int, str, str, tuple[float, ...]]]:
-    """(k, mechanism, setting, bytes and twice epsilon0, alike, empty, half) of the two tables of errors."""
+    """(k, mechanism, setting, bytes and twice epsilon0, alike, empty, half) of the two tables of
+    errors.
+    """
     found, k = [], 0
     for line in PAGE.splitlines():
         if head := re.match(r"\| k = ([0-9,]+) \| bytes", line):
             k = int(head[1].replace(",", ""))
         if match := _ROW.match(line):
-            found.append((k, match[1], match[2] or "", tuple(float(cell) for cell in match[3].split("|")[:-1])))
+            found.append(
+                (
+                    k,
+                    match[1],
+                    match[2] or "",
+                    tuple(float(cell) for cell in match[3].split("|")[:-1]),
+                )
+            )
     return found
 
 
@@ -49,12 +60,18 @@ def one_cell(mechanism: Mechanism, k: int, n: int, held: int) -> float:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row[0]} {row[1]} {row[2]}")
 def test_every_error_is_the_codes(row: tuple[int, str, str, tuple[float, ...]]) -> None:
-    """To 4 %: epsilon0 is printed to a hundredth. Planted: a figure of the table changed by a tenth -> this fails."""
+    """To 4 %: epsilon0 is printed to a hundredth. Planted: a figure of the table changed by a tenth
+    -> this fails.
+    """
     k, name, setting, (size, *figures) = row
     for n, (epsilon0, *errors) in zip(SIZES, (figures[:4], figures[4:]), strict=True):
         mechanism = built(k, name, setting, epsilon0)
         assert mechanism.report_size == size or setting == "olh"
-        assert [alike(mechanism, k, n), one_cell(mechanism, k, n, 0), one_cell(mechanism, k, n, n // 2)] == pytest.approx(errors, rel=0.04)
+        assert [
+            alike(mechanism, k, n),
+            one_cell(mechanism, k, n, 0),
+            one_cell(mechanism, k, n, n // 2),
+        ] == pytest.approx(errors, rel=0.04)
 
 
 def test_the_errors_at_a_local_epsilon_of_1() -> None:
@@ -72,17 +89,23 @@ def test_the_errors_at_a_local_epsilon_of_1() -> None:
     for k, cells in found:
         shown = [int(cell.replace(",", "")) for cell in cells.split("|")[:-1]]
         size = int(k.replace(",", ""))
-        assert [round(alike(built(size, *name, 1.0), size, 1_000_000)) for name in names] == pytest.approx(shown, rel=0.002)
+        assert [
+            round(alike(built(size, *name, 1.0), size, 1_000_000)) for name in names
+        ] == pytest.approx(shown, rel=0.002)
 
 
 def test_every_registered_mechanism_has_its_row_and_every_setting_exists() -> None:
-    """Errors stand there for all that count categories, but for the sketches: what collides is no coin, and in no column.
+    """Errors stand there for all that count categories, but for the sketches: what collides is no
+    coin, and in no column.
 
     Planted: one more registered -> this fails until the page says when to use it.
     """
     table = PAGE.split("## One by one")[1].split("## What they err")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(REGISTRY)
-    counted = {name for name in REGISTRY if serves(name, Categories(("a", "b")))} - {"count_sketch", "hadamard_sketch"}
+    counted = {name for name in REGISTRY if serves(name, Categories(("a", "b")))} - {
+        "count_sketch",
+        "hadamard_sketch",
+    }
     assert {name for _, name, _, _ in rows()} == counted
 
 

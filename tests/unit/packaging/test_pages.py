@@ -1,4 +1,6 @@
-"""What docs/ says of the device, its files and load tests is what the code has: tables are read from the pages and compared."""
+"""What docs/ says of the device, its files and load tests is what the code has: tables are read
+from the pages and compared.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.agent import _parser
+from shoal.cli.agent.command import _parser
 from shoal.clients.fleet.misbehaviour import Conduct, Way, expected
-from shoal.clients.ledger import Event, chained
+from shoal.clients.memory.ledger import Event, chained
 from shoal.clients.sources.spec import KINDS
 from shoal.errors import Kind
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("AGENT", "ARCHITECTURE", "DATA_MODEL", "LOAD", "THREAT_MODEL")}
+PAGES = {
+    name: (ROOT / "docs" / f"{name}.md").read_text()
+    for name in ("AGENT", "ARCHITECTURE", "DATA_MODEL", "LOAD", "THREAT_MODEL")
+}
 
 
 def table(page: str, first_header: str) -> list[list[str]]:
@@ -39,7 +44,10 @@ def names(page: str, first_header: str) -> set[str]:
 
 def test_the_agents_tables() -> None:
     """Planted: a table in outbox_002.sql that docs/DATA_MODEL.md does not name -> this fails."""
-    scripts = "".join(path.read_text() for path in sorted((ROOT / "clients").glob("outbox_*.sql")))
+    scripts = "".join(
+        path.read_text()
+        for path in sorted((ROOT / "clients" / "memory" / "migrations").glob("outbox_*.sql"))
+    )
     made = set(re.findall(r"^CREATE TABLE (\w+)", scripts, re.MULTILINE))
     for old, new in re.findall(r"^ALTER TABLE (\w+) RENAME TO (\w+)", scripts, re.MULTILINE):
         made = made - {old} | {new}
@@ -49,25 +57,37 @@ def test_the_agents_tables() -> None:
 def test_the_ledgers_events_and_its_chain() -> None:
     """Planted: an event without a row; another label of the chain on the page -> this fails."""
     assert names("AGENT", "event") == {event.value for event in Event}
-    label = re.search(r'hash\(n\) = SHA-256\("([^"]+)" \|\| 0x00 \|\| hash\(n - 1\) \|\| body\(n\)\)', PAGES["AGENT"])
+    label = re.search(
+        r'hash\(n\) = SHA-256\("([^"]+)" \|\| 0x00 \|\| hash\(n - 1\) \|\| body\(n\)\)',
+        PAGES["AGENT"],
+    )
     assert label is not None
-    assert chained(bytes(32), b"{}") == hashlib.sha256(label[1].encode() + b"\x00" + bytes(32) + b"{}").digest()
+    assert (
+        chained(bytes(32), b"{}")
+        == hashlib.sha256(label[1].encode() + b"\x00" + bytes(32) + b"{}").digest()
+    )
 
 
 def test_the_agents_commands_and_sources() -> None:
     """Planted: a command or a kind of source without a row -> this fails."""
-    groups = [action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    groups = [
+        action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     assert {name.split()[2] for name in names("AGENT", "command")} == set(groups[0].choices)
     assert names("AGENT", "kind") == set(KINDS)
 
 
 @pytest.mark.parametrize("conduct", [one for one in Conduct if one is not Conduct.HONEST])
 def test_the_right_answers_of_a_load(conduct: Conduct) -> None:
-    """Planted: UNKNOWN_KEY as the answer to a truncated frame, on the page or in the code -> this fails."""
+    """Planted: UNKNOWN_KEY as the answer to a truncated frame, on the page or in the code ->
+    this fails.
+    """
     rows = {row[0].strip("`").replace(" ", "_").upper(): row[2] for row in table("LOAD", "client")}
     assert rows.keys() == {one.name for one in Conduct} - {"HONEST"}
     told = {Kind[word] for word in re.findall(r"\b[A-Z_]{5,}\b", rows[conduct.name])}
-    assert told == expected(conduct, Way.GRPC) - ({Kind.WINDOW_FULL, Kind.WINDOW_CLOSED} if conduct is not Conduct.LATE else set())
+    assert told == expected(conduct, Way.GRPC) - (
+        {Kind.WINDOW_FULL, Kind.WINDOW_CLOSED} if conduct is not Conduct.LATE else set()
+    )
 
 
 def test_every_package_has_its_row() -> None:
@@ -85,21 +105,39 @@ def test_every_package_has_its_row() -> None:
 def test_files_that_a_page_names_are_there() -> None:
     """Planted: ``clients/timetables.py`` on a page -> this fails."""
     folders = "accounting|analyzer|benchmarks|cli|clients|common|crypto|deploy|docs|mechanisms|protos|shuffler|tests|tools"
-    file = re.compile(rf"(?<![\w/.])(?:{folders})/[\w/]+\.(?:py|proto|md|toml|json|sql|conf|acl|service)\b")
+    file = re.compile(
+        rf"(?<![\w/.])(?:{folders})/[\w/]+\.(?:py|proto|md|toml|json|sql|conf|acl|service)\b"
+    )
     for path in sorted((ROOT / "docs").rglob("*.md")):
-        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)  # commands make files of their own
-        gone = [name for name in file.findall(text) if "NAME" not in name and not (ROOT / name).is_file()]
+        text = re.sub(
+            r"```.*?```", "", path.read_text(), flags=re.DOTALL
+        )  # commands make files of their own
+        gone = [
+            name
+            for name in file.findall(text)
+            if "NAME" not in name and not (ROOT / name).is_file()
+        ]
         assert not gone, f"{path.relative_to(ROOT)} names {gone}"
 
 
 def test_every_decision_is_in_the_index_under_its_number() -> None:
-    """Planted: a record that docs/decisions/README.md does not list; a number given twice -> this fails."""
+    """Planted: a record that docs/decisions/README.md does not list; a number given twice ->
+    this fails.
+    """
     folder = ROOT / "docs" / "decisions"
-    rows = re.findall(r"^\| \[(\d{4})\]\((.+?)\) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE)
-    assert {name for _, name, _ in rows} == {str(path.relative_to(folder)) for path in folder.glob("*/*.md")}
-    assert sorted(number for number, _, _ in rows) == [f"{number:04d}" for number in range(1, len(rows) + 1)]
+    rows = re.findall(
+        r"^\| \[(\d{4})\]\((.+?)\) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE
+    )
+    assert {name for _, name, _ in rows} == {
+        str(path.relative_to(folder)) for path in folder.glob("*/*.md")
+    }
+    assert sorted(number for number, _, _ in rows) == [
+        f"{number:04d}" for number in range(1, len(rows) + 1)
+    ]
     for number, name, title in rows:
-        assert (folder / name).read_text().startswith(f"# {number}. {title}\n\n**Decision.** "), name
+        assert (folder / name).read_text().startswith(f"# {number}. {title}\n\n**Decision.** "), (
+            name
+        )
 
 
 # --- columns ------------------------------------------------------------------------------------
@@ -130,7 +168,9 @@ def test_prose_is_at_most_100_columns_wide() -> None:
     paths = sorted({path for pattern in _PROSE for path in ROOT.glob(pattern)})
     ours = [path for path in paths if "node_modules" not in path.parts]
     assert {ROOT / "README.md", ROOT / "docs" / "WIRE.md"} <= set(ours)
-    wide = [f"{path.relative_to(ROOT)}:{row}" for path in ours for row in too_wide(path.read_text())]
+    wide = [
+        f"{path.relative_to(ROOT)}:{row}" for path in ours for row in too_wide(path.read_text())
+    ]
     assert not wide, f"prose wider than {COLUMNS} columns: {', '.join(wide)}"
 
 
@@ -138,9 +178,15 @@ def test_an_entry_of_the_changelog_is_one_line() -> None:
     """Planted: an entry that goes on in the next line; the same entry twice -> this fails."""
     lines = (ROOT / "CHANGELOG.md").read_text().split("\n## ", 1)[1].splitlines()
     entries = [line for line in lines if line.startswith("- ")]
-    goes_on = [line for before, line in pairwise(lines) if before.startswith("- ") and line[:2] not in {"", "- "}]
+    goes_on = [
+        line
+        for before, line in pairwise(lines)
+        if before.startswith("- ") and line[:2] not in {"", "- "}
+    ]
     assert not goes_on, goes_on
-    assert len(entries) == len(set(entries)), sorted(line for line in set(entries) if entries.count(line) > 1)
+    assert len(entries) == len(set(entries)), sorted(
+        line for line in set(entries) if entries.count(line) > 1
+    )
 
 
 def test_what_is_prose() -> None:

@@ -1,4 +1,6 @@
-"""Whatever stands in a package folder is in the wheel, and nothing else: the explicit lists in pyproject.toml are what people forget."""
+"""Whatever stands in a package folder is in the wheel, and nothing else: the explicit lists in
+pyproject.toml are what people forget.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ import shoal
 ROOT = Path(__file__).resolve().parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
-ROOTS = ("common", "protos", "crypto", "mechanisms", "accounting", "clients", "shuffler", "analyzer", "cli")
+ROOTS = (
+    "common",
+    "protos",
+    "crypto",
+    "mechanisms",
+    "accounting",
+    "clients",
+    "shuffler",
+    "analyzer",
+    "cli",
+)
 
 
 def package_of(folder: Path) -> str:
@@ -34,13 +46,24 @@ def packages() -> dict[str, str]:
 def shipped(tree: Path) -> dict[str, bytes]:
     """Path inside the wheel -> content, for every file under a package root of ``tree``."""
     files = [path for root in ROOTS for path in (tree / root).rglob("*") if path.is_file()]
-    names = {path: package_of(ROOT / path.parent.relative_to(tree)).replace(".", "/") for path in files}
+    names = {
+        path: package_of(ROOT / path.parent.relative_to(tree)).replace(".", "/") for path in files
+    }
     return {f"{names[path]}/{path.name}": path.read_bytes() for path in files}
 
 
 def build(source: Path) -> dict[str, bytes]:
     """Build the wheel of ``source``: path -> content."""
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(source / "dist"), str(source)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(source / "dist"),
+        str(source),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     with zipfile.ZipFile(next((source / "dist").glob("shoal-*.whl"))) as archive:
@@ -81,19 +104,30 @@ def test_every_package_is_listed() -> None:
 def test_every_file_is_in_the_wheel(wheel: dict[str, bytes], expected: dict[str, bytes]) -> None:
     """Byte for byte. Planted: taking "*.csv.gz" out of package-data -> this fails."""
     missing = sorted(expected.keys() - wheel.keys())
-    assert not missing, f"not in the wheel; add the package or the pattern to pyproject.toml: {missing}"
+    assert not missing, (
+        f"not in the wheel; add the package or the pattern to pyproject.toml: {missing}"
+    )
     assert not [name for name, data in expected.items() if wheel[name] != data]
 
 
 def test_nothing_else_is_in_the_wheel(wheel: dict[str, bytes], expected: dict[str, bytes]) -> None:
     """No tests, no tools, no keys left lying around in a package folder."""
-    others = [name for name in wheel.keys() - expected.keys() if not name.startswith(f"shoal-{shoal.__version__}.dist-info/")]
+    others = [
+        name
+        for name in wheel.keys() - expected.keys()
+        if not name.startswith(f"shoal-{shoal.__version__}.dist-info/")
+    ]
     assert not others
 
 
 def test_the_kinds_of_data_that_must_travel(wheel: dict[str, bytes]) -> None:
     names = set(wheel)
-    assert {"shoal/py.typed", "shoal/protos/task.proto", "shoal/protos/task_pb2.pyi", "shoal/cli/demo/randhie.csv.gz"} <= names
+    assert {
+        "shoal/py.typed",
+        "shoal/protos/task.proto",
+        "shoal/protos/task_pb2.pyi",
+        "shoal/cli/demo/randhie.csv.gz",
+    } <= names
     assert any(name.endswith(".sql") for name in names), "the stores' schemas"
     assert any(name.endswith(".j2") for name in names), "the report page"
 
@@ -106,7 +140,11 @@ def test_metadata(wheel: dict[str, bytes]) -> None:
     assert "License-Expression: Apache-2.0\n" in metadata
     assert f"{info}/licenses/LICENSE" in wheel
     assert "shoal = shoal.cli.main:main" in wheel[f"{info}/entry_points.txt"].decode()
-    base = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: ") and "extra ==" not in line]
+    base = [
+        line
+        for line in metadata.splitlines()
+        if line.startswith("Requires-Dist: ") and "extra ==" not in line
+    ]
     names = sorted(line.split(": ")[1].split(">")[0].split("<")[0] for line in base)
     assert names == ["cryptography", "grpcio", "numpy", "protobuf", "rich", "typer"]
 
@@ -118,7 +156,9 @@ def test_one_version_everywhere() -> None:
 
 
 def test_a_forgotten_package_and_pattern_are_seen(tmp_path: Path) -> None:
-    """The control of this file: a package and a data file that pyproject.toml does not name are not shipped."""
+    """The control of this file: a package and a data file that pyproject.toml does not name are not
+    shipped.
+    """
     tree = copy_to(tmp_path)
     (tree / "cli" / "forgotten").mkdir()
     (tree / "cli" / "forgotten" / "__init__.py").write_text("")

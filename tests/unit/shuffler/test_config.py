@@ -1,4 +1,6 @@
-"""shuffler.toml: the sample is complete and valid, and every mistake is one line that names the key."""
+"""shuffler.toml: the sample is complete and valid, and every mistake is one line that names the
+key.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,22 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
-from shoal.settings import AdminSection, load_settings
+from shoal.services.settings import AdminSection, load_settings
 from shoal.shuffler.config import Analyzer, Mqtt, ShufflerConfig, Tls
-from tests.shuffler_world import CA, World
+from tests.worlds.shuffler import CA, World
 
 SAMPLE = Path(__file__).parents[3] / "deploy" / "shuffler.toml"
-REQUIRED = ("listen", "admin_listen", "data_dir", "tasks_dir", "keys_dir", "signing_key", "authorities", "tls", "analyzer")
+REQUIRED = (
+    "listen",
+    "admin_listen",
+    "data_dir",
+    "tasks_dir",
+    "keys_dir",
+    "signing_key",
+    "authorities",
+    "tls",
+    "analyzer",
+)
 
 
 @pytest.fixture
@@ -143,7 +155,8 @@ def test_a_file_that_is_missing_or_no_toml(tmp_path: Path) -> None:
         assert path.name in error.value.message
 
 
-# --- [mqtt] -----------------------------------------------------------------------------------------------------------------
+# --- [mqtt]
+# --------------------------------------------------------------------------------------------------
 
 
 def mqtt(world: World, **keys: Any) -> BrokerSettings:
@@ -162,17 +175,33 @@ def test_no_table_no_broker(world: World) -> None:
 
 
 def test_broker_settings_hold_what_the_files_hold(world: World) -> None:
-    """The password is the file's one line; it prints nowhere. Planted: the newline kept -> this fails."""
+    """The password is the file's one line; it prints nowhere. Planted: the newline kept -> this
+    fails.
+    """
     secret(world.folder / "password", "pässword \r\n".encode())
-    settings = mqtt(world, broker="[::1]:8883", ca="ca.pem", username="shuffler", password_file="password", protocol="3.1.1")
+    settings = mqtt(
+        world,
+        broker="[::1]:8883",
+        ca="ca.pem",
+        username="shuffler",
+        password_file="password",
+        protocol="3.1.1",
+    )
     assert (settings.host, settings.port, settings.ca) == ("::1", 8883, CA.cert_pem)
-    assert (settings.username, settings.password, settings.protocol, settings.insecure) == ("shuffler", "pässword ", "3.1.1", False)
+    assert (settings.username, settings.password, settings.protocol, settings.insecure) == (
+        "shuffler",
+        "pässword ",
+        "3.1.1",
+        False,
+    )
     assert "pässword" not in repr(settings)
 
 
 def test_without_tls_on_loopback_alone(world: World) -> None:
     assert mqtt(world, broker="127.0.0.1:1883", insecure=True).insecure
-    with pytest.raises(ShoalError, match="without TLS only a broker on a loopback address") as error:
+    with pytest.raises(
+        ShoalError, match="without TLS only a broker on a loopback address"
+    ) as error:
         mqtt(world, broker="broker.example.org:1883", insecure=True)
     assert error.value.kind is Kind.CONFIG
 
@@ -188,11 +217,19 @@ def test_without_tls_on_loopback_alone(world: World) -> None:
         (None, 0o600, Kind.KEY_FILE, "does not exist"),
     ],
 )
-def test_a_password_file_that_is_wrong(world: World, text: bytes | None, mode: int, kind: Kind, says: str) -> None:
+def test_a_password_file_that_is_wrong(
+    world: World, text: bytes | None, mode: int, kind: Kind, says: str
+) -> None:
     if text is not None:
         secret(world.folder / "password", text, mode)
     with pytest.raises(ShoalError, match=says) as error:
-        mqtt(world, broker="127.0.0.1:1883", ca="ca.pem", username="shuffler", password_file="password")
+        mqtt(
+            world,
+            broker="127.0.0.1:1883",
+            ca="ca.pem",
+            username="shuffler",
+            password_file="password",
+        )
     assert error.value.kind is kind
     assert "\n" not in error.value.message
     assert "lines" not in error.value.message

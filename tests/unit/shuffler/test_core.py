@@ -21,7 +21,7 @@ from shoal.secagg import Mode, PairwisePlan
 from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, Effect, Event, WindowId, WindowState
 from shoal.task import Aggregator
-from tests.shuffler_world import GRACE, LENGTH, START, Published, World
+from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World
 
 S, E = WindowState, Event
 ALLOWED = {
@@ -64,10 +64,18 @@ def test_a_batch_reaches_the_analyzer_only_by_way_of_the_decision() -> None:
         for (before, event), (after, _) in ALLOWED.items():
             if before is state and event is not Event.ENOUGH and after not in reached:
                 frontier.add(after)
-    assert reached == {WindowState.OPEN, WindowState.CLOSING, WindowState.WITHHELD, WindowState.EXPIRED, WindowState.SHREDDED}
+    assert reached == {
+        WindowState.OPEN,
+        WindowState.CLOSING,
+        WindowState.WITHHELD,
+        WindowState.EXPIRED,
+        WindowState.SHREDDED,
+    }
 
 
-@pytest.mark.parametrize(("reports", "event"), [(0, E.TOO_FEW), (99, E.TOO_FEW), (100, E.ENOUGH), (101, E.ENOUGH)])
+@pytest.mark.parametrize(
+    ("reports", "event"), [(0, E.TOO_FEW), (99, E.TOO_FEW), (100, E.ENOUGH), (101, E.ENOUGH)]
+)
 def test_the_decision_at_its_boundary(reports: int, event: Event) -> None:
     """Planted: > for >= in ``verdict`` -> fails at 100."""
     assert core.verdict(reports, 100) is event
@@ -94,13 +102,22 @@ def test_a_window_is_due_at_the_end_of_its_grace_or_when_full(world: World) -> N
     assert [core.due(without, 0, now, 10**9) for now in times] == [False, False, True, True]
     assert core.due(without, 1, deadline, 0) is False
     for now in (START, None):
-        assert [core.due(limited, 0, now, distinct) for distinct in (0, 9, 10, 11)] == [False, False, True, True]
+        assert [core.due(limited, 0, now, distinct) for distinct in (0, 9, 10, 11)] == [
+            False,
+            False,
+            True,
+            True,
+        ]
     assert core.due(without, 0, None, 10**9) is False
 
 
 def test_retention_runs_from_the_start_of_the_window(world: World) -> None:
     task = world.task(retention_s=9_000)
-    assert [core.expired(task, 1, START + LENGTH + seconds) for seconds in (0, 8_999, 9_000)] == [False, False, True]
+    assert [core.expired(task, 1, START + LENGTH + seconds) for seconds in (0, 8_999, 9_000)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_capacity(world: World) -> None:
@@ -115,7 +132,8 @@ def test_a_window_number_out_of_range(window: int) -> None:
     assert refused.value.kind is Kind.INVALID
 
 
-# --- admission ----------------------------------------------------------------------------------------------------------
+# --- admission
+# --------------------------------------------------------------------------------------------------
 
 
 def refusal(
@@ -128,7 +146,9 @@ def refusal(
 ) -> Kind | None:
     content, messages = published.content(**changes), list[str]()
     try:
-        core.admit(published.served, state, content, hop or published.hop.config.key_id, now, reports)
+        core.admit(
+            published.served, state, content, hop or published.hop.config.key_id, now, reports
+        )
     except ShoalError as error:
         messages.append(error.message)
         kind = error.kind
@@ -141,18 +161,38 @@ def refusal(
 
 CONTENTS: list[tuple[str, Callable[[Published], dict[str, Any]], Kind | None]] = [
     ("as it should be", lambda _: {}, None),
-    ("the next window's key", lambda p: {"analyzer_key_id": p.served.keys.analyzer_keys[1].key_id}, Kind.UNKNOWN_KEY),
-    ("a foreign analyzer key", lambda _: {"analyzer_key_id": generate(SuiteId.X25519_AES128).config.key_id}, Kind.UNKNOWN_KEY),
-    ("one byte short", lambda p: {"sealed": (secrets.token_bytes(core.row_size(p.task) - 1),)}, Kind.INVALID),
-    ("one byte long", lambda p: {"sealed": (secrets.token_bytes(core.row_size(p.task) + 1),)}, Kind.INVALID),
+    (
+        "the next window's key",
+        lambda p: {"analyzer_key_id": p.served.keys.analyzer_keys[1].key_id},
+        Kind.UNKNOWN_KEY,
+    ),
+    (
+        "a foreign analyzer key",
+        lambda _: {"analyzer_key_id": generate(SuiteId.X25519_AES128).config.key_id},
+        Kind.UNKNOWN_KEY,
+    ),
+    (
+        "one byte short",
+        lambda p: {"sealed": (secrets.token_bytes(core.row_size(p.task) - 1),)},
+        Kind.INVALID,
+    ),
+    (
+        "one byte long",
+        lambda p: {"sealed": (secrets.token_bytes(core.row_size(p.task) + 1),)},
+        Kind.INVALID,
+    ),
     ("two messages", lambda p: {"sealed": (p.sealed(), p.sealed())}, Kind.INVALID),
     ("a window that the task lacks", lambda _: {"window": 2}, Kind.INVALID),
     ("a window far away", lambda _: {"window": 2**32 - 1}, Kind.INVALID),
 ]
 
 
-@pytest.mark.parametrize(("changes", "kind"), [entry[1:] for entry in CONTENTS], ids=[entry[0] for entry in CONTENTS])
-def test_what_a_frame_holds(published: Published, changes: Callable[[Published], dict[str, Any]], kind: Kind | None) -> None:
+@pytest.mark.parametrize(
+    ("changes", "kind"), [entry[1:] for entry in CONTENTS], ids=[entry[0] for entry in CONTENTS]
+)
+def test_what_a_frame_holds(
+    published: Published, changes: Callable[[Published], dict[str, Any]], kind: Kind | None
+) -> None:
     """Planted: dropping any one check of ``admit`` -> its row fails."""
     fields = changes(published)
     if "sealed" in fields:
@@ -167,21 +207,37 @@ def test_what_a_frame_holds(published: Published, changes: Callable[[Published],
         assert refusal(published, **fields) is kind
 
 
-def test_a_task_that_is_summed_in_rounds_takes_no_frames(world: World, published: Published) -> None:
+def test_a_task_that_is_summed_in_rounds_takes_no_frames(
+    world: World, published: Published
+) -> None:
     """Planted: the aggregator not looked at -> fails."""
     summed = Vector(4, Norm.L2, 1.0, 1_000, ("a", "b", "c", "d"), "")
     plan = PairwisePlan(Mode.DEFAULT, 8, 64, 6, 100_000, 32, 60, 60, 60, 60)
-    task = world.enrolled(domain=summed, aggregator=Aggregator.PAIRWISE, pairwise=plan, report_size=plan.vector_bytes(4), min_batch=8)
+    task = world.enrolled(
+        domain=summed,
+        aggregator=Aggregator.PAIRWISE,
+        pairwise=plan,
+        report_size=plan.vector_bytes(4),
+        min_batch=8,
+    )
     with pytest.raises(ShoalError, match="rounds") as refused:
-        core.admit(replace(published.served, task=task), None, published.content(), published.hop.config.key_id, START + 1)
+        core.admit(
+            replace(published.served, task=task),
+            None,
+            published.content(),
+            published.hop.config.key_id,
+            START + 1,
+        )
     assert refused.value.kind is Kind.INVALID
 
 
 def test_who_a_frame_is_of(world: World, published: Published) -> None:
-    """A task without an enrolment key wants no proof. With one: the device's key, or UNAUTHENTICATED in one line.
+    """A task without an enrolment key wants no proof. With one: the device's key, or
+    UNAUTHENTICATED in one line.
 
-    What a proof is bound to, and every way to get it wrong: tests/unit/crypto/test_enrolment.py and the vectors.
-    Planted: ``identify`` without ``verify_proof`` -> fails. Planted: a proof for anybody's task ignored -> fails.
+    What a proof is bound to, and every way to get it wrong:
+    tests/unit/crypto/admission/test_enrolment.py and the vectors. Planted: ``identify`` without
+    ``verify_proof`` -> fails. Planted: a proof for anybody's task ignored -> fails.
     """
     device = world.device()
     proven, bare = published.proven(device), published.content()
@@ -191,7 +247,12 @@ def test_who_a_frame_is_of(world: World, published: Published) -> None:
         (b"", proven, START, Kind.INVALID),
         (world.root.public, bare, START, Kind.UNAUTHENTICATED),
         (world.root.public, replace(proven, window=1), START, Kind.UNAUTHENTICATED),
-        (world.root.public, replace(proven, task_id=TaskId(bytes(32))), START, Kind.UNAUTHENTICATED),
+        (
+            world.root.public,
+            replace(proven, task_id=TaskId(bytes(32))),
+            START,
+            Kind.UNAUTHENTICATED,
+        ),
         (world.root.public, replace(proven, sealed=bare.sealed), START, Kind.UNAUTHENTICATED),
         (world.root.public, proven, START + 86_401, Kind.UNAUTHENTICATED),
         (world.authority.public, proven, START, Kind.UNAUTHENTICATED),
@@ -227,13 +288,24 @@ def test_early_and_late(published: Published, window: int, now: float, kind: Kin
 
 
 @pytest.mark.parametrize("state", [state for state in WindowState if state is not WindowState.OPEN])
-def test_a_decided_window_takes_nothing_whatever_the_clock_says(world: World, state: WindowState) -> None:
-    """And says why: only one that was full was FULL. Planted: a decided window is always called full -> the second fails."""
+def test_a_decided_window_takes_nothing_whatever_the_clock_says(
+    world: World, state: WindowState
+) -> None:
+    """And says why: only one that was full was FULL. Planted: a decided window is always called
+    full -> the second fails.
+    """
     most = 10
     published = world.publish(max_batch=most)
-    assert refusal(world.publish(), state=state, reports=10**6) is Kind.WINDOW_CLOSED  # of a task without max_batch
+    assert (
+        refusal(world.publish(), state=state, reports=10**6) is Kind.WINDOW_CLOSED
+    )  # of a task without max_batch
     assert refusal(published, state=WindowState.OPEN) is None
-    for reports, kind in ((0, Kind.WINDOW_CLOSED), (most - 1, Kind.WINDOW_CLOSED), (most, Kind.WINDOW_FULL), (most + 1, Kind.WINDOW_FULL)):
+    for reports, kind in (
+        (0, Kind.WINDOW_CLOSED),
+        (most - 1, Kind.WINDOW_CLOSED),
+        (most, Kind.WINDOW_FULL),
+        (most + 1, Kind.WINDOW_FULL),
+    ):
         assert refusal(published, state=state, reports=reports) is kind
     assert refusal(published, START + 10**6, state=state, reports=most) is Kind.WINDOW_CLOSED
 

@@ -1,4 +1,6 @@
-"""The catalogue of tasks: complete, in pages, verified by nobody but the reader, and the same for everybody."""
+"""The catalogue of tasks: complete, in pages, verified by nobody but the reader, and the same for
+everybody.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.trust import ServedTask, serve_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -18,7 +20,7 @@ from shoal.rpc.server import Call
 from shoal.shuffler import directory
 from shoal.shuffler.directory import PAGE_BYTES, Directory
 from shoal.shuffler.tasks import TaskBook
-from tests.shuffler_world import GRACE, LENGTH, START, World
+from tests.worlds.shuffler import GRACE, LENGTH, START, World
 
 CALL = cast(Call, None)
 
@@ -64,11 +66,16 @@ async def read(one: Directory) -> list[directory_pb2.TaskBundle]:
 
 
 async def ids(one: Directory, world: World) -> list[TaskId]:
-    return [serve_task(b.signed_task, b.signed_schedule, {world.authority.public}).task_id for b in await read(one)]
+    return [
+        serve_task(b.signed_task, b.signed_schedule, {world.authority.public}).task_id
+        for b in await read(one)
+    ]
 
 
 async def test_everybody_reads_every_task_by_id_and_verifies_it(world: World) -> None:
-    """The bytes are those that were signed. Planted: the order of loading instead of the ids' -> this fails."""
+    """The bytes are those that were signed. Planted: the order of loading instead of the ids' ->
+    this fails.
+    """
     served = [world.publish(name=str(number)).served for number in range(5)]
     assert await ids(over(Book(*served)), world) == sorted(one.task_id for one in served)
 
@@ -79,7 +86,9 @@ async def test_an_empty_catalogue(world: World) -> None:
 
 
 async def test_pages_are_bounded_and_join_to_the_whole(world: World) -> None:
-    """Planted: a page of the reply's limit, with no room for the rest of the message -> this fails."""
+    """Planted: a page of the reply's limit, with no room for the rest of the message -> this
+    fails.
+    """
     served = [world.publish(name=str(number), count=2_500).served for number in range(3)]
     one = over(Book(*served))
     first = await page(one)
@@ -88,7 +97,12 @@ async def test_pages_are_bounded_and_join_to_the_whole(world: World) -> None:
     assert len(first.SerializeToString()) <= LIMITS.reply_bytes
     assert len(await read(one)) == 3
     last = await page(one, first.digest, first.total)
-    assert (last.offset, last.data, last.total, last.digest) == (first.total, b"", first.total, first.digest)
+    assert (last.offset, last.data, last.total, last.digest) == (
+        first.total,
+        b"",
+        first.total,
+        first.digest,
+    )
 
 
 async def test_a_catalogue_that_changed_is_read_from_its_beginning(world: World) -> None:
@@ -105,8 +119,12 @@ async def test_a_catalogue_that_changed_is_read_from_its_beginning(world: World)
     assert (await page(one, b"", 5)).offset == 0
 
 
-async def test_a_task_that_is_over_leaves_the_catalogue_when_its_last_report_may_not_come(world: World) -> None:
-    """At the last window's end and grace, not before. Planted: the first window's deadline, or never -> this fails."""
+async def test_a_task_that_is_over_leaves_the_catalogue_when_its_last_report_may_not_come(
+    world: World,
+) -> None:
+    """At the last window's end and grace, not before. Planted: the first window's deadline, or
+    never -> this fails.
+    """
     clock = FakeClock(START)
     short, long = world.publish(name="a", count=1).served, world.publish(name="b", count=2).served
     one = over(Book(short, long), clock)
@@ -120,7 +138,9 @@ async def test_a_task_that_is_over_leaves_the_catalogue_when_its_last_report_may
 
 
 async def test_the_catalogue_is_made_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for every page: that would be work for whoever asks. Planted: making it in every call -> this fails."""
+    """Not for every page: that would be work for whoever asks. Planted: making it in every call ->
+    this fails.
+    """
     made: list[float] = []
     make = Directory._make
 
@@ -142,7 +162,9 @@ async def test_a_catalogue_has_a_limit_and_says_when_it_is_full(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Planted: no limit -> devices would refuse the whole catalogue; this fails."""
-    served = sorted((world.publish(name=str(number)).served for number in range(3)), key=lambda one: one.task_id)
+    served = sorted(
+        (world.publish(name=str(number)).served for number in range(3)), key=lambda one: one.task_id
+    )
     whole = (await page(over(Book(*served)))).total
     limits = dataclasses.replace(LIMITS, catalogue_bytes=whole - 10)
     monkeypatch.setattr(directory, "LIMITS", limits)
@@ -158,8 +180,12 @@ async def test_a_catalogue_has_a_limit_and_says_when_it_is_full(
         b"\xff",
         directory_pb2.PageRequest(digest=b"short").SerializeToString(),
         directory_pb2.PageRequest(digest=bytes(33)).SerializeToString(),
-        directory_pb2.PageRequest(digest=hashlib.sha256(b"").digest(), offset=1).SerializeToString(),
-        directory_pb2.PageRequest(digest=hashlib.sha256(b"").digest(), offset=(1 << 64) - 1).SerializeToString(),
+        directory_pb2.PageRequest(
+            digest=hashlib.sha256(b"").digest(), offset=1
+        ).SerializeToString(),
+        directory_pb2.PageRequest(
+            digest=hashlib.sha256(b"").digest(), offset=(1 << 64) - 1
+        ).SerializeToString(),
     ],
 )
 async def test_a_wrong_request_is_invalid(request_bytes: bytes) -> None:

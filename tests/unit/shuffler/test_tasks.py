@@ -1,4 +1,6 @@
-"""The task book: what refuses to start, what a later mistake leaves as it was, when a hop key goes."""
+"""The task book: what refuses to start, what a later mistake leaves as it was, when a hop key
+goes.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.hpke import generate
 from shoal.crypto.keyfiles import save_hpke_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.sqlite_store import SqliteStore
-from shoal.shuffler.store import Submission
+from shoal.shuffler.stores.sqlite.store import SqliteStore
+from shoal.shuffler.stores.store import Submission
 from shoal.shuffler.tasks import TaskBook
-from tests.shuffler_world import GRACE, LENGTH, START, Published, World, digest_of
+from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World, digest_of
 
 
 class Desk:
@@ -33,7 +35,15 @@ class Desk:
     def book(self) -> TaskBook:
         world = self.world
         authorities = frozenset({world.authority.public})
-        return TaskBook(self.store, self.clock, world.tasks_dir, world.keys_dir, authorities, world.shuffler.public, self.delay)
+        return TaskBook(
+            self.store,
+            self.clock,
+            world.tasks_dir,
+            world.keys_dir,
+            authorities,
+            world.shuffler.public,
+            self.delay,
+        )
 
     def restart(self) -> TaskBook:
         self.store.close()
@@ -82,7 +92,9 @@ def foreign_schedule(desk: Desk, published: Published) -> None:
 def two_schedules(desk: Desk, published: Published) -> None:
     copy = desk.world.tasks_dir / "copy.task"
     copy.write_bytes(task_file(desk, published).read_bytes())
-    copy.with_suffix(".keys").write_bytes(desk.world.schedule(published.task_id, published.analyzer_keys[::-1], published.hop))
+    copy.with_suffix(".keys").write_bytes(
+        desk.world.schedule(published.task_id, published.analyzer_keys[::-1], published.hop)
+    )
 
 
 def wrong_key_in_file(desk: Desk, published: Published) -> None:
@@ -95,7 +107,9 @@ def foreign_shuffler(desk: Desk, _: Published) -> None:
 
 
 def test_a_delivery_delay_beyond_the_retention_is_refused(desk: Desk) -> None:
-    """Otherwise a batch could expire while it waits for its turn. Planted: the check removed -> no refusal."""
+    """Otherwise a batch could expire while it waits for its turn. Planted: the check removed -> no
+    refusal.
+    """
     desk.world.publish(retention_s=100_000)
     spare = 100_000 - LENGTH - GRACE
     desk.delay = spare
@@ -108,8 +122,16 @@ def test_a_delivery_delay_beyond_the_retention_is_refused(desk: Desk) -> None:
 
 MISTAKES: list[tuple[str, Callable[[Desk, Published], object], str]] = [
     ("task damaged", lambda desk, one: spoil(task_file(desk, one)), "does not verify"),
-    ("schedule damaged", lambda desk, one: spoil(task_file(desk, one).with_suffix(".keys")), "does not verify"),
-    ("schedule missing", lambda desk, one: task_file(desk, one).with_suffix(".keys").unlink(), "No such file"),
+    (
+        "schedule damaged",
+        lambda desk, one: spoil(task_file(desk, one).with_suffix(".keys")),
+        "does not verify",
+    ),
+    (
+        "schedule missing",
+        lambda desk, one: task_file(desk, one).with_suffix(".keys").unlink(),
+        "No such file",
+    ),
     ("schedule of another task", foreign_schedule, "another task"),
     ("no protobuf", lambda desk, one: task_file(desk, one).write_bytes(b"\xff" * 40), "protobuf"),
     ("two schedules", two_schedules, "different key schedules"),
@@ -121,10 +143,14 @@ MISTAKES: list[tuple[str, Callable[[Desk, Published], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("mistake", "said"), [entry[1:] for entry in MISTAKES], ids=[entry[0] for entry in MISTAKES])
-def test_a_mistake_costs_its_own_task_alone(tmp_path: Path, mistake: Callable[[Desk, Published], object], said: str) -> None:
-    """Named by its file, at a start and later; the other task is served, at a start too. Planted: the first failure raised out of
-    ``load`` -> nothing is served, every case fails.
+@pytest.mark.parametrize(
+    ("mistake", "said"), [entry[1:] for entry in MISTAKES], ids=[entry[0] for entry in MISTAKES]
+)
+def test_a_mistake_costs_its_own_task_alone(
+    tmp_path: Path, mistake: Callable[[Desk, Published], object], said: str
+) -> None:
+    """Named by its file, at a start and later; the other task is served, at a start too. Planted:
+    the first failure raised out of ``load`` -> nothing is served, every case fails.
     """
     desk = Desk(tmp_path)
     good = desk.world.publish(name="good")
@@ -136,7 +162,9 @@ def test_a_mistake_costs_its_own_task_alone(tmp_path: Path, mistake: Callable[[D
     before = digest_of(desk.world.data_dir)
     book = desk.restart()
     assert good.task_id in book.served
-    assert (published.task_id in book.served) == (mistake is foreign_shuffler)  # there it is one more task that is no good
+    assert (published.task_id in book.served) == (
+        mistake is foreign_shuffler
+    )  # there it is one more task that is no good
     found = list(book.conditions())
     assert all(said in one.message and one.stops and "\n" not in one.message for one in found)
     assert {one.subject for one in found} <= {path.name for path in desk.world.tasks_dir.iterdir()}
@@ -158,14 +186,18 @@ def test_no_folder_is_no_start(desk: Desk) -> None:
 def test_a_copy_of_a_task_is_named_and_serves(desk: Desk) -> None:
     published = desk.world.publish()
     for suffix in (".task", ".keys"):
-        (desk.world.tasks_dir / f"copy{suffix}").write_bytes(task_file(desk, published).with_suffix(suffix).read_bytes())
+        (desk.world.tasks_dir / f"copy{suffix}").write_bytes(
+            task_file(desk, published).with_suffix(suffix).read_bytes()
+        )
     book = desk.book()
     assert book.served.keys() == {published.task_id}
     assert ["twice" in one.message for one in book.conditions()] == [True]
 
 
 def test_a_key_that_is_put_back_serves_its_task(desk: Desk) -> None:
-    """Without a change of the tasks folder. Planted: a look at that folder alone -> not served, fails."""
+    """Without a change of the tasks folder. Planted: a look at that folder alone -> not served,
+    fails.
+    """
     published = desk.world.publish()
     away = key_path(desk, published).rename(desk.world.folder / "away.key")
     book = desk.book()
@@ -177,8 +209,9 @@ def test_a_key_that_is_put_back_serves_its_task(desk: Desk) -> None:
 
 
 def test_no_hop_key_goes_that_a_refused_task_still_names(desk: Desk) -> None:
-    """It may be mended while its windows run; when they are over it keeps nothing. Planted: refused tasks not looked at in ``_unused``
-    -> deleted, fails. Planted: looked at for ever -> never deleted, fails.
+    """It may be mended while its windows run; when they are over it keeps nothing. Planted: refused
+    tasks not looked at in ``_unused`` -> deleted, fails. Planted: looked at for ever -> never
+    deleted, fails.
     """
     first = desk.world.publish(name="first")
     desk.world.publish(name="second", hop=first.hop, shuffler=SigningKey.generate())
@@ -198,7 +231,9 @@ def test_a_second_schedule_is_a_conflict_at_start_and_is_not_taken_up_later(desk
     published = desk.world.publish()
     book = desk.book()
     path = desk.world.tasks_dir / f"{published.task_id.short}.keys"
-    path.write_bytes(desk.world.schedule(published.task_id, published.analyzer_keys[::-1], published.hop))
+    path.write_bytes(
+        desk.world.schedule(published.task_id, published.analyzer_keys[::-1], published.hop)
+    )
     assert book.reload()
     assert book.served[published.task_id].keys.digest == published.served.keys.digest
     assert ["second key schedule" in one.message for one in book.conditions()] == [True]
@@ -220,16 +255,21 @@ def test_new_tasks_are_taken_up_and_vanished_ones_stay_until_the_next_start(desk
 
 
 def test_a_task_with_reports_that_vanishes_is_named_until_it_is_back(desk: Desk) -> None:
-    """Its reports were acknowledged: without the task they can't be delivered, and other tasks can't wait for that. Planted: no
-    condition for records without a task -> ready, fails.
+    """Its reports were acknowledged: without the task they can't be delivered, and other tasks
+    can't wait for that. Planted: no condition for records without a task -> ready, fails.
     """
     published, other = desk.world.publish(), desk.world.publish(name="other")
     desk.book()
     desk.store.append([Submission(WindowId(published.task_id, 0), (published.sealed(),))])
-    away = [path.rename(desk.world.folder / path.name) for path in desk.world.tasks_dir.glob(f"{published.task_id.short}.*")]
+    away = [
+        path.rename(desk.world.folder / path.name)
+        for path in desk.world.tasks_dir.glob(f"{published.task_id.short}.*")
+    ]
     book = desk.restart()
     assert book.served.keys() == {other.task_id}
-    assert [(one.code, one.subject, one.stops) for one in book.conditions()] == [("task", published.task_id.short, True)]
+    assert [(one.code, one.subject, one.stops) for one in book.conditions()] == [
+        ("task", published.task_id.short, True)
+    ]
     for path in away:
         path.rename(desk.world.tasks_dir / path.name)
     assert book.reload()
@@ -237,7 +277,8 @@ def test_a_task_with_reports_that_vanishes_is_named_until_it_is_back(desk: Desk)
     assert [window.window for _, window in book.running(START)] == [0, 0]
 
 
-# --- windows and keys -----------------------------------------------------------------------------------------------------
+# --- windows and keys
+# --------------------------------------------------------------------------------------------------
 
 
 def test_running_windows_are_those_that_have_begun_and_are_not_decided(desk: Desk) -> None:
@@ -256,7 +297,9 @@ def test_running_windows_are_those_that_have_begun_and_are_not_decided(desk: Des
 
 
 def test_a_hop_key_lives_as_long_as_any_window_of_any_task_needs_it(desk: Desk) -> None:
-    """Planted: deleting with the first task's last window -> fails. Planted: never deleting -> fails."""
+    """Planted: deleting with the first task's last window -> fails. Planted: never deleting ->
+    fails.
+    """
     first = desk.world.publish(name="first")
     second = desk.world.publish(name="second", hop=first.hop)
     book, key_id = desk.book(), first.hop.config.key_id
@@ -305,9 +348,14 @@ def copied(desk: Desk) -> None:
 
 @pytest.mark.parametrize(("break_", "mend"), [(not_mounted, mounted_again), (half_copied, copied)])
 def test_no_key_goes_while_the_folder_cannot_be_read(
-    desk: Desk, caplog: pytest.LogCaptureFixture, break_: Callable[[Desk], None], mend: Callable[[Desk], None]
+    desk: Desk,
+    caplog: pytest.LogCaptureFixture,
+    break_: Callable[[Desk], None],
+    mend: Callable[[Desk], None],
 ) -> None:
-    """It may hold a task with the same key, that this process has not seen. Planted: deleting whatever ``reload`` says -> fails."""
+    """It may hold a task with the same key, that this process has not seen. Planted: deleting
+    whatever ``reload`` says -> fails.
+    """
     first = desk.world.publish(name="first")
     book, key_id = desk.book(), first.hop.config.key_id
     second = desk.world.publish(name="second", hop=first.hop)
@@ -318,7 +366,9 @@ def test_no_key_goes_while_the_folder_cannot_be_read(
         assert book.retire() is False
         assert key_path(desk, first).exists()
         assert key_id in book.keys
-    assert [entry.levelname for entry in caplog.records].count("ERROR") == 1  # said once, though asked three times
+    assert [entry.levelname for entry in caplog.records].count(
+        "ERROR"
+    ) == 1  # said once, though asked three times
     mend(desk)
     assert book.retire() is False
     assert second.task_id in book.served
@@ -326,11 +376,15 @@ def test_no_key_goes_while_the_folder_cannot_be_read(
 
 
 def test_a_task_whose_files_come_back_after_a_start_keeps_its_key(desk: Desk) -> None:
-    """Files that were away at the start and are back before the other task's last window ends. Planted: no ``reload`` -> fails."""
+    """Files that were away at the start and are back before the other task's last window ends.
+    Planted: no ``reload`` -> fails.
+    """
     first = desk.world.publish(name="first")
     second = desk.world.publish(name="second", hop=first.hop)
     desk.book()
-    away = [path.rename(desk.world.folder / path.name) for path in desk.world.tasks_dir.glob("second.*")]
+    away = [
+        path.rename(desk.world.folder / path.name) for path in desk.world.tasks_dir.glob("second.*")
+    ]
     book = desk.restart()
     for path in away:
         path.rename(desk.world.tasks_dir / path.name)
@@ -341,7 +395,9 @@ def test_a_task_whose_files_come_back_after_a_start_keeps_its_key(desk: Desk) ->
     assert key_path(desk, first).exists()
 
 
-@pytest.mark.parametrize(("delay", "max_batch", "warned"), [(0.0, 10, True), (0.0, 0, False), (1.0, 10, False)])
+@pytest.mark.parametrize(
+    ("delay", "max_batch", "warned"), [(0.0, 10, True), (0.0, 0, False), (1.0, 10, False)]
+)
 def test_a_full_window_delivered_at_once_is_warned_of(
     desk: Desk, caplog: pytest.LogCaptureFixture, delay: float, max_batch: int, warned: bool
 ) -> None:
@@ -349,7 +405,11 @@ def test_a_full_window_delivered_at_once_is_warned_of(
     desk.world.publish(max_batch=max_batch)
     desk.delay = delay
     desk.book()
-    assert [entry.levelname for entry in caplog.records if "shows when the last report came" in entry.getMessage()] == ["WARNING"] * warned
+    assert [
+        entry.levelname
+        for entry in caplog.records
+        if "shows when the last report came" in entry.getMessage()
+    ] == ["WARNING"] * warned
 
 
 def test_a_deletion_that_a_crash_interrupted_is_finished_at_the_start(desk: Desk) -> None:

@@ -12,18 +12,27 @@ import pytest
 from shoal.clients.config import AgentConfig
 from shoal.clients.config_mqtt import FeedsConfig, ShufflerFeed
 from shoal.clients.feeds.feed import jittered, open_feeds, waited
-from shoal.clients.policy import Policy
+from shoal.clients.owner.policy import Policy
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
-from tests.clients_world import CA
+from tests.worlds.clients import CA
 
 BROKER = BrokerSettings("127.0.0.1", 1, insecure=True)
 
 
-def config(folder: Path, feeds: FeedsConfig, *, mqtt: BrokerSettings | None = None, insecure: bool = False) -> AgentConfig:
+def config(
+    folder: Path, feeds: FeedsConfig, *, mqtt: BrokerSettings | None = None, insecure: bool = False
+) -> AgentConfig:
     policy = Policy(frozenset({bytes(32)}), 4.0, 2)
-    return AgentConfig(tasks=folder, outbox=folder / "outbox.db", policy=policy, feeds=feeds, mqtt=mqtt, insecure=insecure)
+    return AgentConfig(
+        tasks=folder,
+        outbox=folder / "outbox.db",
+        policy=policy,
+        feeds=feeds,
+        mqtt=mqtt,
+        insecure=insecure,
+    )
 
 
 def nothing(_: bytes, __: str) -> None:
@@ -37,8 +46,12 @@ def test_no_feeds_unless_asked_for(tmp_path: Path) -> None:
 
 def test_one_per_shuffler_and_one_for_the_broker(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_bytes(CA)
-    shufflers = tuple(ShufflerFeed(f"shuffler{i}.example:7443", tmp_path / "ca.pem") for i in range(2))
-    feeds = open_feeds(config(tmp_path, FeedsConfig(mqtt=True, shufflers=shufflers), mqtt=BROKER), nothing)
+    shufflers = tuple(
+        ShufflerFeed(f"shuffler{i}.example:7443", tmp_path / "ca.pem") for i in range(2)
+    )
+    feeds = open_feeds(
+        config(tmp_path, FeedsConfig(mqtt=True, shufflers=shufflers), mqtt=BROKER), nothing
+    )
     assert [feed.origin for feed in feeds] == ["shuffler", "shuffler", "mqtt"]
     assert [feed.trouble for feed in feeds] == [None, None, None]
 
@@ -48,7 +61,9 @@ def test_a_missing_authority_is_one_line_that_names_the_key(tmp_path: Path) -> N
     with pytest.raises(ShoalError, match=r"feeds\.shuffler\.ca: cannot read none\.pem") as error:
         open_feeds(config(tmp_path, feeds), nothing)
     assert error.value.kind is Kind.CONFIG
-    assert len(open_feeds(config(tmp_path, feeds, insecure=True), nothing)) == 1  # loopback without TLS: none is needed
+    assert (
+        len(open_feeds(config(tmp_path, feeds, insecure=True), nothing)) == 1
+    )  # loopback without TLS: none is needed
 
 
 PROGRAM = """
@@ -57,7 +72,7 @@ from pathlib import Path
 from shoal.clients.config import AgentConfig
 from shoal.clients.config_mqtt import FeedsConfig, ShufflerFeed
 from shoal.clients.feeds.feed import open_feeds
-from shoal.clients.policy import Policy
+from shoal.clients.owner.policy import Policy
 from shoal.mqtt.settings import BrokerSettings
 
 mqtt = sys.argv[1] == "mqtt"
@@ -71,10 +86,16 @@ print(*sorted(name for name in sys.modules if "." not in name))
 """
 
 
-@pytest.mark.parametrize(("kind", "wanted", "unwanted"), [("mqtt", "shoal", "grpc"), ("grpc", "grpc", "aiomqtt")])
+@pytest.mark.parametrize(
+    ("kind", "wanted", "unwanted"), [("mqtt", "shoal", "grpc"), ("grpc", "grpc", "aiomqtt")]
+)
 def test_only_the_library_of_the_feed_is_loaded(kind: str, wanted: str, unwanted: str) -> None:
-    """Planted: both feeds imported at the top of ``feed`` -> gRPC in a device that only speaks MQTT, and this fails."""
-    found = subprocess.run([sys.executable, "-c", PROGRAM, kind], check=True, capture_output=True, text=True).stdout.split()
+    """Planted: both feeds imported at the top of ``feed`` -> gRPC in a device that only speaks
+    MQTT, and this fails.
+    """
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM, kind], check=True, capture_output=True, text=True
+    ).stdout.split()
     assert wanted in found
     assert not {unwanted, "typer", "rich", "pydantic", "structlog"} & set(found)
 

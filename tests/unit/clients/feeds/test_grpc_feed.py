@@ -14,7 +14,7 @@ import pytest
 from shoal import codec
 from shoal.clients.feeds import grpc_feed
 from shoal.clients.feeds.grpc_feed import GrpcFeed
-from shoal.clock import FakeClock
+from shoal.clocks.clock import FakeClock
 from shoal.codec import Bundle
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import serve_task
@@ -25,7 +25,7 @@ from shoal.limits import LIMITS
 from shoal.protos import directory_pb2
 from shoal.rpc.server import Call, Method, RpcServer, Service
 from shoal.shuffler.directory import Directory
-from tests.clients_world import CA, START, TLS, World, make_world
+from tests.worlds.clients import CA, START, TLS, World, make_world
 
 AUTHORITY = SigningKey.generate()
 WORLDS = [make_world(authority=AUTHORITY, name=f"task-{i}") for i in range(3)]
@@ -33,11 +33,15 @@ Page = Callable[[directory_pb2.PageRequest], directory_pb2.PageReply]
 
 
 def bundles(worlds: list[World]) -> list[bytes]:
-    return [codec.encode_bundle(Bundle(world.signed_task, world.signed_schedule)) for world in worlds]
+    return [
+        codec.encode_bundle(Bundle(world.signed_task, world.signed_schedule)) for world in worlds
+    ]
 
 
 def catalogue(worlds: list[World]) -> bytes:
-    return directory_pb2.Catalogue(bundles=[directory_pb2.TaskBundle.FromString(data) for data in bundles(worlds)]).SerializeToString()
+    return directory_pb2.Catalogue(
+        bundles=[directory_pb2.TaskBundle.FromString(data) for data in bundles(worlds)]
+    ).SerializeToString()
 
 
 @dataclass
@@ -77,7 +81,9 @@ def pages(data: bytes, size: int, digest: bytes | None = None) -> Page:
 
     def page(asked: directory_pb2.PageRequest) -> directory_pb2.PageReply:
         offset = asked.offset if asked.digest == told else 0
-        return directory_pb2.PageReply(digest=told, total=len(data), offset=offset, data=data[offset : offset + size])
+        return directory_pb2.PageReply(
+            digest=told, total=len(data), offset=offset, data=data[offset : offset + size]
+        )
 
     return page
 
@@ -118,9 +124,10 @@ async def test_the_shufflers_own_directory_is_read_and_only_read_again_when_it_c
 
 
 async def test_what_a_shuffler_cannot_take_is_passed_on_and_taken_back() -> None:
-    """With the address, so that it counts for that shuffler's tasks alone; numbers that are no window and ids that are none are left
-    out. Planted: the catalogue not made anew when that changes -> the old word stays, fails. Planted: a window beyond all left in, or
-    its task then paused whole -> fails.
+    """With the address, so that it counts for that shuffler's tasks alone; numbers that are no
+    window and ids that are none are left out. Planted: the catalogue not made anew when that
+    changes -> the old word stays, fails. Planted: a window beyond all left in, or its task then
+    paused whole -> fails.
     """
     book, told = Book(), list[tuple[str, Mapping[TaskId, frozenset[int]]]]()
     for world in WORLDS[:2]:
@@ -134,9 +141,16 @@ async def test_what_a_shuffler_cannot_take_is_passed_on_and_taken_back() -> None
         paused.clear()
         await one.once(30.0)
         assert told == [(address, {first: frozenset({1, 3}), second: frozenset()}), (address, {})]
-    made = directory_pb2.Catalogue(paused=[directory_pb2.Paused(task_id=b"x"), directory_pb2.Paused(task_id=bytes(32), windows=[1 << 20])])
+    made = directory_pb2.Catalogue(
+        paused=[
+            directory_pb2.Paused(task_id=b"x"),
+            directory_pb2.Paused(task_id=bytes(32), windows=[1 << 20]),
+        ]
+    )
     async with serving(scripted(pages(made.SerializeToString(), 4_096))) as address:
-        await GrpcFeed(address, CA, Taken(), every_s=3_600.0, pause=lambda *word: told.append(word)).once(30.0)
+        await GrpcFeed(
+            address, CA, Taken(), every_s=3_600.0, pause=lambda *word: told.append(word)
+        ).once(30.0)
         assert told[2:] == [(address, {})]
 
 
@@ -201,7 +215,9 @@ LIES: dict[str, tuple[Page, int]] = {  # and how many pages of it are asked for
 
 @pytest.mark.parametrize("name", LIES)
 async def test_a_directory_that_lies_is_noticed_at_once_and_offers_nothing(name: str) -> None:
-    """Planted: each check of ``_read`` taken out in turn -> its case goes on asking, or offers what nobody vouches for: this fails."""
+    """Planted: each check of ``_read`` taken out in turn -> its case goes on asking, or offers what
+    nobody vouches for: this fails.
+    """
     page, calls = LIES[name]
     taken, asked = Taken(), list[directory_pb2.PageRequest]()
     async with serving(scripted(page, asked)) as address:
@@ -218,7 +234,9 @@ async def test_one_that_changes_for_ever_is_left(monkeypatch: pytest.MonkeyPatch
     asked: list[directory_pb2.PageRequest] = []
 
     def page(_: directory_pb2.PageRequest) -> directory_pb2.PageReply:
-        return directory_pb2.PageReply(digest=hashlib.sha256(bytes([len(asked)])).digest(), total=10_000, offset=0, data=b"x")
+        return directory_pb2.PageReply(
+            digest=hashlib.sha256(bytes([len(asked)])).digest(), total=10_000, offset=0, data=b"x"
+        )
 
     async with serving(scripted(page, asked)) as address:
         with pytest.raises(ShoalError, match="does not end"):
@@ -227,10 +245,20 @@ async def test_one_that_changes_for_ever_is_left(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("kind", "again"), [(Kind.OVERLOADED, True), (Kind.WINDOW_CLOSED, True), (Kind.FORBIDDEN, False), (Kind.CONFLICT, False)]
+    ("kind", "again"),
+    [
+        (Kind.OVERLOADED, True),
+        (Kind.WINDOW_CLOSED, True),
+        (Kind.FORBIDDEN, False),
+        (Kind.CONFLICT, False),
+    ],
 )
-async def test_what_could_not_be_taken_now_is_offered_again_and_what_never_will_is_not(kind: Kind, again: bool) -> None:
-    """A full disk, or a clock that was wrong at boot. Planted: the digest remembered whatever happened -> this fails."""
+async def test_what_could_not_be_taken_now_is_offered_again_and_what_never_will_is_not(
+    kind: Kind, again: bool
+) -> None:
+    """A full disk, or a clock that was wrong at boot. Planted: the digest remembered whatever
+    happened -> this fails.
+    """
     taken = Taken()
     taken.refuse = kind
     async with serving(scripted(pages(catalogue(WORLDS), 4_096))) as address:
@@ -242,8 +270,10 @@ async def test_what_could_not_be_taken_now_is_offered_again_and_what_never_will_
 
 
 async def test_one_task_that_breaks_its_reader_does_not_keep_the_others_away() -> None:
-    """A bug that one bundle meets; garbage among good ones is refused and done with. Planted: only ShoalError caught -> what comes after
-    it is never offered, at no look. Planted: the digest remembered all the same, or nothing said -> fails."""
+    """A bug that one bundle meets; garbage among good ones is refused and done with. Planted: only
+    ShoalError caught -> what comes after it is never offered, at no look. Planted: the digest
+    remembered all the same, or nothing said -> fails.
+    """
     first, *others = bundles(WORLDS)
     garbage = directory_pb2.TaskBundle(signed_task=b"\xff" * 20, signed_schedule=b"\x00")
     made = directory_pb2.Catalogue.FromString(catalogue(WORLDS))
@@ -269,7 +299,9 @@ async def test_one_task_that_breaks_its_reader_does_not_keep_the_others_away() -
 
 
 async def test_it_outlives_everything_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused connections, lies, bugs of ours: each is a pause. Planted: only ShoalError caught -> the feed dies, and this hangs."""
+    """Refused connections, lies, bugs of ours: each is a pause. Planted: only ShoalError caught ->
+    the feed dies, and this hangs.
+    """
     waits: list[float] = []
     stop, taken = asyncio.Event(), Taken()
     answers = iter([LIES["a gap"][0], LIES["no catalogue"][0], pages(catalogue(WORLDS), 4_096)])
@@ -300,7 +332,9 @@ async def test_it_outlives_everything_and_comes_back(monkeypatch: pytest.MonkeyP
     assert 50.0 <= waits[3] <= 150.0
 
 
-async def test_a_shuffler_that_is_away_is_one_line_of_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shuffler_that_is_away_is_one_line_of_trouble(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stop = asyncio.Event()
 
     async def waited(_: asyncio.Event, __: float) -> bool:

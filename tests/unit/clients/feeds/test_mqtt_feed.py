@@ -1,4 +1,6 @@
-"""The broker's retained tasks, on a link that is scripted: what is offered, what is not, and what is asked for again."""
+"""The broker's retained tasks, on a link that is scripted: what is offered, what is not, and what
+is asked for again.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,34 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import TASKS_FILTER, task_topic
-from tests.clients_world import make_world
+from tests.worlds.clients import make_world
 
 AUTHORITY = SigningKey.generate()
 WORLDS = [make_world(authority=AUTHORITY, name=f"task-{i}") for i in range(3)]
-BUNDLES = [codec.encode_bundle(Bundle(world.signed_task, world.signed_schedule)) for world in WORLDS]
+BUNDLES = [
+    codec.encode_bundle(Bundle(world.signed_task, world.signed_schedule)) for world in WORLDS
+]
 TOPICS = [task_topic(world.task_id) for world in WORLDS]
 SETTINGS = BrokerSettings("127.0.0.1", 1, insecure=True)
 RETAINED = list(zip(TOPICS, BUNDLES, strict=True))
 
 
 class FakeLink:
-    """A broker that sends what it retains whenever somebody connects. ``script``: called with every link, in order."""
+    """A broker that sends what it retains whenever somebody connects. ``script``: called with every
+    link, in order.
+    """
 
     made: list[FakeLink]
     script: Callable[[FakeLink], None]
 
-    def __init__(self, settings: BrokerSettings, *, subscribe: Any, on_message: Callable[[str, bytes], None], entropy: Any) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        subscribe: Any,
+        on_message: Callable[[str, bytes], None],
+        entropy: Any,
+    ) -> None:
         assert list(subscribe) == [(TASKS_FILTER, 1)]
         self.send, self.up, self.closed = on_message, True, False
         self.problem: ShoalError | None = None
@@ -85,7 +98,9 @@ def feed(taken: Taken, every_s: float = 3_600.0) -> MqttFeed:
 
 
 async def test_everything_retained_is_offered_and_what_is_known_not_again() -> None:
-    """Every connection brings everything. Planted: nothing remembered -> six offers, and this fails."""
+    """Every connection brings everything. Planted: nothing remembered -> six offers, and this
+    fails.
+    """
     taken = Taken()
     one = feed(taken)
     await one.once(10.0)
@@ -95,7 +110,9 @@ async def test_everything_retained_is_offered_and_what_is_known_not_again() -> N
 
 
 async def test_one_task_that_breaks_its_reader_does_not_keep_the_others_away() -> None:
-    """Planted: only ShoalError caught -> the connection ends with the first one, every time, and no other task is ever learnt."""
+    """Planted: only ShoalError caught -> the connection ends with the first one, every time, and no
+    other task is ever learnt.
+    """
     taken = Taken()
 
     def offer(data: bytes, origin: str) -> None:
@@ -113,8 +130,11 @@ async def test_one_task_that_breaks_its_reader_does_not_keep_the_others_away() -
     assert taken.got == [*BUNDLES[1:], BUNDLES[0]]
 
 
-async def test_what_is_on_its_way_over_a_far_link_is_waited_for(link: type[FakeLink], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connecting took five of its round trips, the first bundle comes two later, the next one two after that.
+async def test_what_is_on_its_way_over_a_far_link_is_waited_for(
+    link: type[FakeLink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connecting took five of its round trips, the first bundle comes two later, the next one two
+    after that.
 
     Planted: a silence of fixed length -> a device far away learns of no task, and this fails.
     """
@@ -133,7 +153,9 @@ async def test_what_is_on_its_way_over_a_far_link_is_waited_for(link: type[FakeL
 
 
 async def test_what_is_no_task_is_not_offered(link: type[FakeLink]) -> None:
-    """An empty message is a task that was withdrawn: devices keep theirs. Planted: the topic not looked at -> this fails."""
+    """An empty message is a task that was withdrawn: devices keep theirs. Planted: the topic not
+    looked at -> this fails.
+    """
 
     def script(one: FakeLink) -> None:
         one.send(TOPICS[0], b"")
@@ -147,9 +169,14 @@ async def test_what_is_no_task_is_not_offered(link: type[FakeLink]) -> None:
     assert taken.got == [BUNDLES[1]]
 
 
-@pytest.mark.parametrize(("kind", "again"), [(Kind.OVERLOADED, True), (Kind.WINDOW_CLOSED, True), (Kind.BAD_SIGNATURE, False)])
+@pytest.mark.parametrize(
+    ("kind", "again"),
+    [(Kind.OVERLOADED, True), (Kind.WINDOW_CLOSED, True), (Kind.BAD_SIGNATURE, False)],
+)
 async def test_what_could_not_be_taken_is_had_again(kind: Kind, again: bool) -> None:
-    """Planted: refused bundles remembered as seen whatever the reason -> a full disk costs the task for ever, this fails."""
+    """Planted: refused bundles remembered as seen whatever the reason -> a full disk costs the task
+    for ever, this fails.
+    """
     taken = Taken()
     taken.refuse = {BUNDLES[1]: kind}
     one = feed(taken)
@@ -160,7 +187,9 @@ async def test_what_could_not_be_taken_is_had_again(kind: Kind, again: bool) -> 
     assert taken.offered == (4 if again else 3)
 
 
-async def test_a_running_feed_renews_its_connection_only_for_what_it_missed(link: type[FakeLink]) -> None:
+async def test_a_running_feed_renews_its_connection_only_for_what_it_missed(
+    link: type[FakeLink],
+) -> None:
     taken = Taken(stop_at=4)
     taken.refuse = {BUNDLES[0]: Kind.OVERLOADED}
     one = feed(taken, every_s=0.02)
@@ -170,7 +199,9 @@ async def test_a_running_feed_renews_its_connection_only_for_what_it_missed(link
     assert taken.got == BUNDLES[1:]
 
 
-async def test_a_broker_that_floods_is_bounded_and_asked_again(link: type[FakeLink], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_floods_is_bounded_and_asked_again(
+    link: type[FakeLink], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Planted: no bound on what waits -> all three at once in memory, and this fails."""
     monkeypatch.setattr(mqtt_feed, "_MOST_WAITING", len(BUNDLES[0]) + len(BUNDLES[1]))
     taken = Taken()
@@ -191,7 +222,9 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_rubbish_is_refused_at_a_bounded_pace(link: type[FakeLink]) -> None:
-    """Each refusal is a pause of its own. Planted: no pause -> the loop never sleeps, and this fails."""
+    """Each refusal is a pause of its own. Planted: no pause -> the loop never sleeps, and this
+    fails.
+    """
     slept: list[float] = []
     real = asyncio.sleep
 
@@ -216,8 +249,11 @@ async def test_rubbish_is_refused_at_a_bounded_pace(link: type[FakeLink]) -> Non
 
 
 @pytest.mark.parametrize("refused", [None, Kind.INVALID, Kind.OVERLOADED])
-async def test_a_bundle_is_followed_by_a_rest_as_long_as_its_work_deserves(monkeypatch: pytest.MonkeyPatch, refused: Kind | None) -> None:
-    """A valid bundle with another unknown field each time is taken each time, at the cost of two signatures.
+async def test_a_bundle_is_followed_by_a_rest_as_long_as_its_work_deserves(
+    monkeypatch: pytest.MonkeyPatch, refused: Kind | None
+) -> None:
+    """A valid bundle with another unknown field each time is taken each time, at the cost of two
+    signatures.
 
     Planted: no rest after what was taken -> 0 seconds.
     """
@@ -251,7 +287,9 @@ async def test_once_says_why_the_broker_cannot_be_reached(link: type[FakeLink]) 
         await feed(Taken()).once(10.0)
 
 
-async def test_a_broker_that_never_stops_sending_ends_once_at_its_deadline(link: type[FakeLink], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_never_stops_sending_ends_once_at_its_deadline(
+    link: type[FakeLink], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mqtt_feed, "_QUIET_S", 600.0)  # however slowly the machine sends
 
     def script(one: FakeLink) -> None:
@@ -270,7 +308,9 @@ async def test_a_broker_that_never_stops_sending_ends_once_at_its_deadline(link:
     assert error.value.kind is Kind.DEADLINE
 
 
-async def test_it_outlives_bugs_and_stops_when_told(link: type[FakeLink], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_outlives_bugs_and_stops_when_told(
+    link: type[FakeLink], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Planted: only ShoalError caught -> the feed dies with the first, and this fails."""
     failures: list[float] = []
 

@@ -1,4 +1,6 @@
-"""A shuffler in memory with the real rules (shoal.shuffler.core), for simulated fleets without sockets or disk; its defects are planted."""
+"""A shuffler in memory with the real rules (shoal.shuffler.core), for simulated fleets without
+sockets or disk; its defects are planted.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from shoal.clients.transport import Receipt
+from shoal.clients.transports.transport import Receipt
 from shoal.crypto.envelope import HopContent, frame_header, open_frame, receipt_mac
 from shoal.crypto.trust import serve_task
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.shuffler import core
-from tests.clients_world import World
+from tests.worlds.clients import World
 
 Verdict = ShoalError | bytes | None
-Defect = Callable[[int, bytes, Verdict], Verdict]  # (number of the call, frame, the right answer) -> the answer that is given
+Defect = Callable[
+    [int, bytes, Verdict], Verdict
+]  # (number of the call, frame, the right answer) -> the answer that is given
 
 
 def none(_number: int, _frame: bytes, right: Verdict) -> Verdict:
@@ -25,7 +29,9 @@ def none(_number: int, _frame: bytes, right: Verdict) -> Verdict:
 
 @dataclass
 class Judge:
-    """``stored``: content by its sealed messages. An answer: a MAC = acknowledged; an error; None = silence (over MQTT)."""
+    """``stored``: content by its sealed messages. An answer: a MAC = acknowledged; an error; None =
+    silence (over MQTT).
+    """
 
     world: World
     defect: Defect = none
@@ -48,13 +54,23 @@ class Judge:
                 raise ShoalError(Kind.UNKNOWN_TASK, "no such task")
             served = serve_task(world.signed_task, world.signed_schedule, world.authorities)
             full = content.sealed not in self.stored and len(self.stored) >= self.most
-            core.admit(served, core.WindowState.SEALED if full else None, content, world.hop.config.key_id, now)
+            core.admit(
+                served,
+                core.WindowState.SEALED if full else None,
+                content,
+                world.hop.config.key_id,
+                now,
+            )
             device = core.identify(world.task.enrolment_key, content, now)
             if device and self.devices.setdefault(device, content.sealed) != content.sealed:
                 raise ShoalError(Kind.CONFLICT, "a second report")
         except ShoalError as error:
             self.refused[error.kind] += 1
-            if self.mqtt and error.kind in {Kind.INVALID, Kind.UNKNOWN_KEY} and not self._opens(frame):
+            if (
+                self.mqtt
+                and error.kind in {Kind.INVALID, Kind.UNKNOWN_KEY}
+                and not self._opens(frame)
+            ):
                 return None
             return error
         self.stored[content.sealed] = content
@@ -80,7 +96,9 @@ class Judge:
             raise verdict
         return verdict
 
-    async def submit_batch(self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float) -> list[Receipt]:
+    async def submit_batch(
+        self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float
+    ) -> list[Receipt]:
         receipts = []
         for frame in frames:
             verdict = self.answer(frame)
@@ -88,7 +106,11 @@ class Judge:
                 receipts.append(Receipt(0, verdict))
                 continue
             kind = verdict.kind if isinstance(verdict, ShoalError) else Kind.INTERNAL
-            mac = receipt_mac(open_frame(self.world.hop, frame).ack_key, kind.value, frame) if self._opens(frame) else b""
+            mac = (
+                receipt_mac(open_frame(self.world.hop, frame).ack_key, kind.value, frame)
+                if self._opens(frame)
+                else b""
+            )
             receipts.append(Receipt(kind.value, mac))
         return receipts
 

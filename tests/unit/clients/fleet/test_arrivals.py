@@ -30,7 +30,9 @@ def share(arrivals: Arrivals, begin: float, end: float) -> float:
 def test_steady_gaps_are_equal() -> None:
     arrivals = Arrivals.steady(500, 50.0)
     assert arrivals.over_s == 10.0
-    assert [arrivals.at(number) for number in range(500)] == pytest.approx([number / 50 for number in range(500)])
+    assert [arrivals.at(number) for number in range(500)] == pytest.approx(
+        [number / 50 for number in range(500)]
+    )
     assert arrivals.peak == 50.0
 
 
@@ -45,7 +47,9 @@ def test_four_of_five_come_in_the_middle_twentieth() -> None:
 
 
 def test_a_rush_doubles_with_every_tenth() -> None:
-    """Half of the reports in the last tenth, a quarter in the one before. Planted: e for 2 -> fails."""
+    """Half of the reports in the last tenth, a quarter in the one before. Planted: e for 2 ->
+    fails.
+    """
     arrivals = Arrivals(Pattern.RUSH, 100_000, 100.0)
     tenths = [share(arrivals, 10 * tenth, 10 * tenth + 10) for tenth in range(10)]
     assert tenths == pytest.approx([2**tenth / 1023 for tenth in range(10)], abs=1e-4)

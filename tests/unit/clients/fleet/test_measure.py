@@ -10,15 +10,27 @@ import pytest
 from shoal.clients.fleet.measure import Meter, cost_of, percentiles
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.limits import LIMITS
-from tests.clients_world import make_world
+from tests.worlds.clients import make_world
 
 
 def test_percentiles_are_nearest_rank() -> None:
     """Planted: interpolate, or floor the rank -> fails."""
     assert percentiles(array("f")) == {}
-    assert percentiles(array("f", [7.0])) == {"p50": 7.0, "p90": 7.0, "p99": 7.0, "p999": 7.0, "max": 7.0}
+    assert percentiles(array("f", [7.0])) == {
+        "p50": 7.0,
+        "p90": 7.0,
+        "p99": 7.0,
+        "p999": 7.0,
+        "max": 7.0,
+    }
     hundred = array("f", reversed(range(1, 101)))
-    assert percentiles(hundred) == {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 100.0, "max": 100.0}
+    assert percentiles(hundred) == {
+        "p50": 50.0,
+        "p90": 90.0,
+        "p99": 99.0,
+        "p999": 100.0,
+        "max": 100.0,
+    }
     assert percentiles(array("f", range(1, 102)))["p99"] == 100.0
 
 
@@ -40,6 +52,8 @@ def test_a_trial_makes_reports_and_sends_nothing(prepare: bool) -> None:
     task = SimulatedTask(world.signed_task, world.signed_schedule, (1, 2))
     cost = cost_of(task, world.authorities, (), prepare, count=8)
     assert cost.frame_bytes in LIMITS.frame_sizes
-    assert cost.sealed_bytes == 32 + 16 + 16 + world.task.report_size  # encapsulation, tag, nonce, report
+    assert (
+        cost.sealed_bytes == 32 + 16 + 16 + world.task.report_size
+    )  # encapsulation, tag, nonce, report
     assert 0 < cost.make_s < 1
     assert 0 < cost.open_s < 1

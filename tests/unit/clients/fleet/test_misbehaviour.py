@@ -1,4 +1,6 @@
-"""Each breach is exactly the one it says it is, held against the shuffler's own rules; and shares give exact numbers."""
+"""Each breach is exactly the one it says it is, held against the shuffler's own rules; and shares
+give exact numbers.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +25,35 @@ from shoal.clients.fleet.misbehaviour import (
     mute,
     over_window,
 )
-from shoal.crypto.enrolment import enrol
-from shoal.crypto.envelope import HopContent, frame_header, open_frame, open_report, report_info, sealed_size
+from shoal.crypto.admission.enrolment import enrol
+from shoal.crypto.envelope import (
+    HopContent,
+    frame_header,
+    open_frame,
+    open_report,
+    report_info,
+    sealed_size,
+)
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.task import Admission
-from tests.clients_world import World, make_world
+from tests.worlds.clients import World, make_world
 
 WINDOW, LATE = 2, 1
 ROOT = SigningKey.generate()
 
 
 def world_of(admission: Admission = Admission.OPEN) -> World:
-    world = make_world(start=int(time.time()) - 21 * 86_400)  # weeks: windows 0 and 1 are over, 3 is open
+    world = make_world(
+        start=int(time.time()) - 21 * 86_400
+    )  # weeks: windows 0 and 1 are over, 3 is open
     if admission is Admission.ENROLLED:
-        return replace(world, task=replace(world.task, admission=admission, enrolment_key=ROOT.public))
+        return replace(
+            world, task=replace(world.task, admission=admission, enrolment_key=ROOT.public)
+        )
     return world
 
 
@@ -52,8 +65,14 @@ def assignment_of(world: World) -> Assignment:
 def made(conduct: Conduct, world: World, seed: int = 1) -> tuple[bytes, bytes]:
     """(frame, ack key)."""
     assignment, entropy = assignment_of(world), SeededEntropy(f"{conduct.name} {seed}")
-    identity = enrol(ROOT, int(time.time()) - 60, int(time.time()) + 60) if world.task.admission is Admission.ENROLLED else None
-    crafted = craft(conduct, assignment, WINDOW, draw(assignment, 2, entropy), identity, LATE, entropy)
+    identity = (
+        enrol(ROOT, int(time.time()) - 60, int(time.time()) + 60)
+        if world.task.admission is Admission.ENROLLED
+        else None
+    )
+    crafted = craft(
+        conduct, assignment, WINDOW, draw(assignment, 2, entropy), identity, LATE, entropy
+    )
     return crafted.frame, crafted.ack_key
 
 
@@ -85,29 +104,50 @@ def test_broken_frames_do_not_open_for_the_reason_they_say(conduct: Conduct) -> 
 def test_garbage_is_good_for_the_shuffler_and_opens_nothing_for_the_analyzer() -> None:
     world = world_of()
     frame, ack_key = made(Conduct.GARBAGE, world)
-    honest = open_frame(world.hop, seal(assignment_of(world), WINDOW, draw(assignment_of(world), 2)).frame)
+    honest = open_frame(
+        world.hop, seal(assignment_of(world), WINDOW, draw(assignment_of(world), 2)).frame
+    )
     content = open_frame(world.hop, frame)
     assert content.ack_key == ack_key
-    assert (content.task_id, content.window, content.analyzer_key_id) == (world.task_id, WINDOW, world.analyzer.config.key_id)
-    assert [len(message) for message in content.sealed] == [len(message) for message in honest.sealed]
+    assert (content.task_id, content.window, content.analyzer_key_id) == (
+        world.task_id,
+        WINDOW,
+        world.analyzer.config.key_id,
+    )
+    assert [len(message) for message in content.sealed] == [
+        len(message) for message in honest.sealed
+    ]
     with pytest.raises(ShoalError):
-        open_report(world.analyzer, report_info(world.task_id, WINDOW, content.analyzer_key_id), content.sealed[0])
+        open_report(
+            world.analyzer,
+            report_info(world.task_id, WINDOW, content.analyzer_key_id),
+            content.sealed[0],
+        )
 
 
 def test_well_formed_breaches_break_one_rule() -> None:
     world = world_of()
-    stranger, misshapen, late = (open_frame(world.hop, made(one, world)[0]) for one in (Conduct.STRANGER, Conduct.MISSHAPEN, Conduct.LATE))
+    stranger, misshapen, late = (
+        open_frame(world.hop, made(one, world)[0])
+        for one in (Conduct.STRANGER, Conduct.MISSHAPEN, Conduct.LATE)
+    )
     size = sealed_size(world.analyzer.config.suite, world.task.report_size)
     assert stranger.task_id != world.task_id
     assert (stranger.window, len(stranger.sealed[0])) == (WINDOW, size)
-    assert (misshapen.task_id, misshapen.window, len(misshapen.sealed[0])) == (world.task_id, WINDOW, size + 1)
+    assert (misshapen.task_id, misshapen.window, len(misshapen.sealed[0])) == (
+        world.task_id,
+        WINDOW,
+        size + 1,
+    )
     assert (late.task_id, late.window, len(late.sealed[0])) == (world.task_id, LATE, size)
 
 
 def test_enrolled_breaches() -> None:
     """SECOND is a report like any other; UNENROLLED lacks the proof alone."""
     world = world_of(Admission.ENROLLED)
-    second, without = (open_frame(world.hop, made(one, world)[0]) for one in (Conduct.SECOND, Conduct.UNENROLLED))
+    second, without = (
+        open_frame(world.hop, made(one, world)[0]) for one in (Conduct.SECOND, Conduct.UNENROLLED)
+    )
     assert second.admission
     assert not without.admission
     assert open_frame(world.hop, made(Conduct.GARBAGE, world)[0]).admission
@@ -139,7 +179,14 @@ def test_shares_are_exact_and_kinds_take_turns() -> None:
     assert [counts[one] for one in HOSTILE] == [4, 3, 3, 3]
     assert counts[Conduct.SECOND] == counts[Conduct.UNENROLLED] == 0
     assert counts.total() == 1_000
-    assert [mix(shares, 1_000, enrolled=True)[one] for one in HOSTILE_TO_ENROLLED] == [3, 2, 2, 2, 2, 2]
+    assert [mix(shares, 1_000, enrolled=True)[one] for one in HOSTILE_TO_ENROLLED] == [
+        3,
+        2,
+        2,
+        2,
+        2,
+        2,
+    ]
     assert mix(Shares(), 5, enrolled=False) == {Conduct.HONEST: 5}
     assert mix(Shares(late=1e-9), 5, enrolled=False) == {Conduct.HONEST: 4, Conduct.LATE: 1}
 
@@ -154,7 +201,9 @@ def test_conducts_are_shuffled_and_as_many_as_the_mix() -> None:
     assert conducts(Shares(), 3, False) == bytes(3)
 
 
-@pytest.mark.parametrize("parts", [(-0.1, 0, 0, 0), (0, 1.1, 0, 0), (0.5, 0.5, 0.1, 0), (float("nan"), 0, 0, 0)])
+@pytest.mark.parametrize(
+    "parts", [(-0.1, 0, 0, 0), (0, 1.1, 0, 0), (0.5, 0.5, 0.1, 0), (float("nan"), 0, 0, 0)]
+)
 def test_wrong_shares_are_refused(parts: tuple[float, float, float, float]) -> None:
     with pytest.raises(ShoalError) as caught:
         Shares(*parts)
@@ -173,4 +222,7 @@ def test_silence_is_right_over_mqtt_alone_and_for_frames_that_do_not_open() -> N
             assert not mute(conduct, Way.GRPC)
             assert Kind.DEADLINE not in expected(conduct, Way.RELAY)
     assert all(mute(conduct, Way.MQTT) for conduct in (*MALFORMED, Conduct.OVERSIZED))
-    assert not any(mute(conduct, Way.MQTT) for conduct in (Conduct.GARBAGE, Conduct.STRANGER, Conduct.SECOND, Conduct.DUPLICATE))
+    assert not any(
+        mute(conduct, Way.MQTT)
+        for conduct in (Conduct.GARBAGE, Conduct.STRANGER, Conduct.SECOND, Conduct.DUPLICATE)
+    )

@@ -17,8 +17,8 @@ LARGE = 4 << 20  # bytes; a pipe holds about 0.2 MB
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_a_result_that_is_larger_than_the_pipe_arrives_whole(run: Any) -> None:
-    """While the loop listens for a word of the parent, and afterwards. Planted: don't make the pipe blocking again -> EAGAIN under uvloop,
-    with the process's results lost.
+    """While the loop listens for a word of the parent, and afterwards. Planted: don't make the pipe
+    blocking again -> EAGAIN under uvloop, with the process's results lost.
     """
     ours, theirs = multiprocessing.Pipe()
 

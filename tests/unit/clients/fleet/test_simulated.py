@@ -1,4 +1,6 @@
-"""Simulated devices against a shuffler in memory: right answers are counted exactly, wrong ones are surprises. No sockets, no waiting."""
+"""Simulated devices against a shuffler in memory: right answers are counted exactly, wrong ones are
+surprises. No sockets, no waiting.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,24 @@ from shoal.clients.fleet.misbehaviour import (
 )
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult, merge
 from shoal.clients.fleet.reporter import Reporter
-from shoal.clients.fleet.share import ACKED, GARBAGE_ACKED, GARBAGE_UNKNOWN, NO_ANSWER, NOT_SENT, UNKNOWN, Share, SimulatedTask
+from shoal.clients.fleet.share import (
+    ACKED,
+    GARBAGE_ACKED,
+    GARBAGE_UNKNOWN,
+    NO_ANSWER,
+    NOT_SENT,
+    UNKNOWN,
+    Share,
+    SimulatedTask,
+)
 from shoal.clients.fleet.simulated import Simulation
-from shoal.clients.transport import Receipt
+from shoal.clients.transports.transport import Receipt
 from shoal.crypto.envelope import open_frame
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.task import Admission
-from tests.clients_world import World, make_world
 from tests.unit.clients.fleet.judge import Defect, Judge, Verdict, none
+from tests.worlds.clients import World, make_world
 
 ROOT = SigningKey.generate()
 EVERYBODY = (*Conduct,) * 2
@@ -40,9 +51,13 @@ WEEK = 7 * 86_400
 
 
 def world_of(enrolled: bool = False) -> World:
-    world = make_world(start=int(time.time()) - 2 * WEEK - 10_000)  # windows 0 and 1 are over, 2 is open
+    world = make_world(
+        start=int(time.time()) - 2 * WEEK - 10_000
+    )  # windows 0 and 1 are over, 2 is open
     if enrolled:
-        return replace(world, task=replace(world.task, admission=Admission.ENROLLED, enrolment_key=ROOT.public))
+        return replace(
+            world, task=replace(world.task, admission=Admission.ENROLLED, enrolment_key=ROOT.public)
+        )
     return world
 
 
@@ -76,27 +91,53 @@ async def run(
     reporter = Reporter(share)
     if prepare:
         reporter.prepare()
-    result = await Simulation(share, [judge], now=clock.now, sleep=clock.sleep, reporter=reporter).run()
+    result = await Simulation(
+        share, [judge], now=clock.now, sleep=clock.sleep, reporter=reporter
+    ).run()
     plan = SimulationPlan(share.tasks, share.authorities)
     return merge(plan, share.conduct, [result], 1.0, False), judge
 
 
-def share_of(world: World, conduct: tuple[Conduct, ...], way: Way, prepare: bool = False, in_flight: int = 3) -> Share:
+def share_of(
+    world: World, conduct: tuple[Conduct, ...], way: Way, prepare: bool = False, in_flight: int = 3
+) -> Share:
     task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(len(conduct))))
     roots = (ROOT.to_pem(),) if world.task.enrolment_key else ()
-    return Share((task,), world.authorities, 0, 1, in_flight, way, None, 5.0, 5.0, roots, bytes(conduct), prepare)
+    return Share(
+        (task,),
+        world.authorities,
+        0,
+        1,
+        in_flight,
+        way,
+        None,
+        5.0,
+        5.0,
+        roots,
+        bytes(conduct),
+        prepare,
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("enrolled", [False, True])
 @pytest.mark.parametrize("prepare", [False, True])
-async def test_everybody_gets_the_answer_that_is_due(way: Way, enrolled: bool, prepare: bool) -> None:
-    """Planted: count garbage as acknowledged reports, send a copy but twice, or make SECOND before its first -> fails."""
+async def test_everybody_gets_the_answer_that_is_due(
+    way: Way, enrolled: bool, prepare: bool
+) -> None:
+    """Planted: count garbage as acknowledged reports, send a copy but twice, or make SECOND before
+    its first -> fails.
+    """
     conduct = EVERYBODY if enrolled else OPEN
     result, judge = await run(world_of(enrolled), conduct, way, prepare=prepare)
     reporting = sum(one in REPORTING for one in conduct)
     assert result.surprises == {}
-    assert (result.sent, result.acked, result.refused, result.unknown) == (reporting, reporting, {}, 0)
+    assert (result.sent, result.acked, result.refused, result.unknown) == (
+        reporting,
+        reporting,
+        {},
+        0,
+    )
     assert len(judge.stored) == reporting + conduct.count(Conduct.GARBAGE)
     assert result.garbage_of(0) == (conduct.count(Conduct.GARBAGE), 0)
     assert result.copies == (2 * conduct.count(Conduct.DUPLICATE),) * 2
@@ -104,7 +145,12 @@ async def test_everybody_gets_the_answer_that_is_due(way: Way, enrolled: bool, p
     expected = set(MALFORMED) | set(HOSTILE_TO_ENROLLED if enrolled else HOSTILE) | {Conduct.LATE}
     assert result.breaches.keys() == expected
     for one, breaches in result.breaches.items():
-        assert (breaches.sent, breaches.unanswered, breaches.unknown, breaches.surprises) == (2, 0, 0, 0)
+        assert (breaches.sent, breaches.unanswered, breaches.unknown, breaches.surprises) == (
+            2,
+            0,
+            0,
+            0,
+        )
         assert breaches.acked == (2 if one is Conduct.GARBAGE else 0)
         silent = mute(one, way) and one is not Conduct.LATE
         assert (breaches.refused == {Kind.DEADLINE: 2}) == silent
@@ -112,7 +158,9 @@ async def test_everybody_gets_the_answer_that_is_due(way: Way, enrolled: bool, p
 
 
 def acknowledging(conduct_is_broken: bool) -> Defect:
-    """Says yes to what does not open, with a MAC that is none; or to what opens and is refused, with the right MAC."""
+    """Says yes to what does not open, with a MAC that is none; or to what opens and is refused,
+    with the right MAC.
+    """
 
     def defect(_number: int, _frame: bytes, right: Verdict) -> Verdict:
         return right if isinstance(right, bytes) or not conduct_is_broken else bytes(32)
@@ -121,9 +169,13 @@ def acknowledging(conduct_is_broken: bool) -> Defect:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("conduct", [*MALFORMED, Conduct.OVERSIZED, Conduct.STRANGER, Conduct.MISSHAPEN, Conduct.LATE])
+@pytest.mark.parametrize(
+    "conduct", [*MALFORMED, Conduct.OVERSIZED, Conduct.STRANGER, Conduct.MISSHAPEN, Conduct.LATE]
+)
 async def test_a_breach_that_is_acknowledged_is_a_surprise(way: Way, conduct: Conduct) -> None:
-    """Planted: believe verified receipts alone -> the broken frame is tried again for ever, and nobody is surprised."""
+    """Planted: believe verified receipts alone -> the broken frame is tried again for ever, and
+    nobody is surprised.
+    """
     result, _ = await run(world_of(), (conduct, Conduct.HONEST), way, acknowledging(True))
     assert sum(result.surprises.values()) == 1
     assert "acknowledged" in next(iter(result.surprises))
@@ -144,10 +196,16 @@ async def test_a_second_report_that_is_taken_is_a_surprise(way: Way) -> None:
 @pytest.mark.parametrize("way", [Way.GRPC, Way.RELAY])
 async def test_the_wrong_refusal_is_a_surprise(way: Way) -> None:
     def confused(_number: int, _frame: bytes, right: Verdict) -> Verdict:
-        return ShoalError(Kind.UNKNOWN_KEY, "?") if isinstance(right, ShoalError) and right.kind is Kind.INVALID else right
+        return (
+            ShoalError(Kind.UNKNOWN_KEY, "?")
+            if isinstance(right, ShoalError) and right.kind is Kind.INVALID
+            else right
+        )
 
     result, _ = await run(world_of(), (Conduct.DAMAGED, Conduct.NOISE), way, confused)
-    assert result.surprises == {"damaged frame refused as UNKNOWN_KEY": 1}  # noise may be answered so
+    assert result.surprises == {
+        "damaged frame refused as UNKNOWN_KEY": 1
+    }  # noise may be answered so
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -159,7 +217,9 @@ async def test_the_wrong_refusal_is_a_surprise(way: Way) -> None:
     ],
     ids=["other bytes", "refused"],
 )
-async def test_duplicates_get_the_bytes_of_the_first_receipt(way: Way, answer: Verdict, text: str) -> None:
+async def test_duplicates_get_the_bytes_of_the_first_receipt(
+    way: Way, answer: Verdict, text: str
+) -> None:
     """Planted: don't verify a copy's receipt -> no surprise."""
     seen: Counter[bytes] = Counter()
 
@@ -176,7 +236,9 @@ async def test_duplicates_get_the_bytes_of_the_first_receipt(way: Way, answer: V
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_report_that_any_copy_has_a_receipt_for_is_acknowledged(way: Way) -> None:
-    """The window is full for the own attempt; its copy was acknowledged. Planted: look at the own answer alone -> refused."""
+    """The window is full for the own attempt; its copy was acknowledged. Planted: look at the own
+    answer alone -> refused.
+    """
     seen: Counter[bytes] = Counter()
 
     def full(_number: int, frame: bytes, right: Verdict) -> Verdict:
@@ -195,7 +257,11 @@ async def test_a_copy_whose_fate_is_unknown_makes_its_report_unknown(way: Way) -
 
     def lost(_number: int, frame: bytes, _right: Verdict) -> Verdict:
         seen[frame] += 1
-        return ShoalError(Kind.INTERNAL, "lost") if seen[frame] == 2 else ShoalError(Kind.WINDOW_FULL, "full")
+        return (
+            ShoalError(Kind.INTERNAL, "lost")
+            if seen[frame] == 2
+            else ShoalError(Kind.WINDOW_FULL, "full")
+        )
 
     result, _ = await run(world_of(), (Conduct.DUPLICATE,), way, lost)
     assert (result.acked, result.unknown, result.refused, result.surprises) == (0, 1, {}, {})
@@ -225,7 +291,13 @@ async def test_breaches_are_patient_with_a_busy_shuffler_and_give_up(way: Way) -
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_full_window_is_no_surprise(way: Way) -> None:
     """It holds what it holds; what comes later is refused, whoever sends it."""
-    conduct = (Conduct.HONEST, Conduct.DUPLICATE, Conduct.GARBAGE, Conduct.MISSHAPEN, Conduct.HONEST)
+    conduct = (
+        Conduct.HONEST,
+        Conduct.DUPLICATE,
+        Conduct.GARBAGE,
+        Conduct.MISSHAPEN,
+        Conduct.HONEST,
+    )
     result, judge = await run(world_of(), conduct, way, most=2, in_flight=1)
     assert result.surprises == {}
     assert len(judge.stored) == 2
@@ -233,7 +305,9 @@ async def test_a_full_window_is_no_surprise(way: Way) -> None:
 
 
 async def test_an_interrupted_share_claims_nothing_that_it_does_not_know() -> None:
-    """Cancelled in the middle. Planted: codes begin as 0 -> everything that was never sent is acknowledged."""
+    """Cancelled in the middle. Planted: codes begin as 0 -> everything that was never sent is
+    acknowledged.
+    """
     world, stuck = world_of(), asyncio.Event()
 
     class Stuck(Judge):
@@ -244,7 +318,9 @@ async def test_an_interrupted_share_claims_nothing_that_it_does_not_know() -> No
                 await asyncio.Event().wait()
             return mac
 
-    simulation = Simulation(share_of(world, (Conduct.HONEST,) * 10, Way.GRPC, in_flight=2), [Stuck(world)])
+    simulation = Simulation(
+        share_of(world, (Conduct.HONEST,) * 10, Way.GRPC, in_flight=2), [Stuck(world)]
+    )
     task = asyncio.create_task(simulation.run())
     await stuck.wait()
     await asyncio.sleep(0)
@@ -255,11 +331,15 @@ async def test_an_interrupted_share_claims_nothing_that_it_does_not_know() -> No
 
 
 async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> None:
-    """Planted: leave copies or oversized frames out of the sum, or look at the number of frames alone -> more than 500 frames, or 1 MiB."""
+    """Planted: leave copies or oversized frames out of the sum, or look at the number of frames
+    alone -> more than 500 frames, or 1 MiB.
+    """
     calls: list[tuple[int, int]] = []
 
     class Counting(Judge):
-        async def submit_batch(self, frames: object, ack_keys: object, deadline_s: float) -> list[Receipt]:
+        async def submit_batch(
+            self, frames: object, ack_keys: object, deadline_s: float
+        ) -> list[Receipt]:
             calls.append((len(frames), sum(len(one) + 8 for one in frames)))  # type: ignore[arg-type, attr-defined, misc] # a list of frames
             return await super().submit_batch(frames, ack_keys, deadline_s)  # type: ignore[arg-type] # lists of bytes
 
@@ -277,8 +357,10 @@ async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> Non
 
 
 async def test_a_device_may_have_more_tasks_than_a_call_takes() -> None:
-    """600 tasks, and 40 of which a device's frames might have been the largest there are. Planted: whole devices alone, as long as all of
-    their frames would fit one call -> nothing is sent, and nothing said."""
+    """600 tasks, and 40 of which a device's frames might have been the largest there are. Planted:
+    whole devices alone, as long as all of their frames would fit one call -> nothing is sent, and
+    nothing said.
+    """
     for tasks, conduct in ((600, (Conduct.HONEST, Conduct.DUPLICATE)), (40, (Conduct.HONEST,) * 3)):
         world = world_of()
         judge = Judge(world, none, False, most=1 << 30)
@@ -288,12 +370,16 @@ async def test_a_device_may_have_more_tasks_than_a_call_takes() -> None:
 
 
 async def test_a_relay_does_not_wait_for_frames_that_its_call_has_no_room_for() -> None:
-    """100 reports a second, 15 to a call: each call leaves when its last report is due. Planted: frames gathered by number alone -> all
-    calls leave with the last of them, and latencies are longer by that."""
+    """100 reports a second, 15 to a call: each call leaves when its last report is due. Planted:
+    frames gathered by number alone -> all calls leave with the last of them, and latencies are
+    longer by that.
+    """
     clock, sent = Clock(), []
 
     class Timed(Judge):
-        async def submit_batch(self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float) -> list[Receipt]:
+        async def submit_batch(
+            self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float
+        ) -> list[Receipt]:
             sent.append(round(clock.time - 1_000.0, 2))
             return await super().submit_batch(frames, ack_keys, deadline_s)
 
@@ -316,7 +402,9 @@ async def test_prepared_reports_are_all_different_and_each_devices_own() -> None
             {
                 open_frame(world.hop, frame).ack_key
                 for frame in judge.frames
-                if len(frame) == 512 and frame[0] == 1 and frame[3:11] == world.hop.config.key_id.raw
+                if len(frame) == 512
+                and frame[0] == 1
+                and frame[3:11] == world.hop.config.key_id.raw
             }
         )
         == 1_100
@@ -325,12 +413,18 @@ async def test_prepared_reports_are_all_different_and_each_devices_own() -> None
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_garbage_that_may_be_stored_is_not_called_refused(way: Way) -> None:
-    """Its reply was lost, then the window was full. Planted: refused -> a rejected row too many looks like a lost report."""
+    """Its reply was lost, then the window was full. Planted: refused -> a rejected row too many
+    looks like a lost report.
+    """
     seen: Counter[bytes] = Counter()
 
     def lost(_number: int, frame: bytes, _right: Verdict) -> Verdict:
         seen[frame] += 1
-        return ShoalError(Kind.INTERNAL, "lost") if seen[frame] == 1 else ShoalError(Kind.WINDOW_FULL, "full")
+        return (
+            ShoalError(Kind.INTERNAL, "lost")
+            if seen[frame] == 1
+            else ShoalError(Kind.WINDOW_FULL, "full")
+        )
 
     result, _ = await run(world_of(), (Conduct.GARBAGE,), way, lost)
     assert result.garbage_of(0) == (0, 1)

@@ -1,4 +1,6 @@
-"""Each kind of source, and every way that it can fail to answer: None, a short reason, and none of what it said."""
+"""Each kind of source, and every way that it can fail to answer: None, a short reason, and none of
+what it said.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ async def of_json(folder: Path, text: str | bytes, pointer: str = "") -> Reading
     return await read_source(SourceSpec("json", file=file, pointer=pointer))
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------
+# --- JSON
+# --------------------------------------------------------------------------------------------------
 
-DOCUMENT = '{"a": {"b": [10, {"c": 2.5}], "": 7, "x/y": 8, "m~n": 9, "~1": 6}, "on": true, "off": null, "text": "3-4", "v": [1, 2.5, -3]}'
+DOCUMENT = (
+    '{"a": {"b": [10, {"c": 2.5}], "": 7, "x/y": 8, "m~n": 9, "~1": 6}, "on": true, "off": null, '
+    '"text": "3-4", "v": [1, 2.5, -3]}'
+)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +58,22 @@ async def test_a_pointer_names_a_value(tmp_path: Path, pointer: str, value: Valu
     assert await of_json(tmp_path, DOCUMENT, pointer) == Reading(value)
 
 
-@pytest.mark.parametrize("pointer", ["/b", "/a/b/2", "/a/b/-", "/a/b/01", "/a/b/+0", "/a/b/-1", "/on/0", "/text/0", "/a/b", "/a", ""])
+@pytest.mark.parametrize(
+    "pointer",
+    [
+        "/b",
+        "/a/b/2",
+        "/a/b/-",
+        "/a/b/01",
+        "/a/b/+0",
+        "/a/b/-1",
+        "/on/0",
+        "/text/0",
+        "/a/b",
+        "/a",
+        "",
+    ],
+)
 async def test_a_pointer_that_names_no_value(tmp_path: Path, pointer: str) -> None:
     reading = await of_json(tmp_path, DOCUMENT, pointer)
     assert reading.value is None
@@ -73,7 +94,9 @@ async def test_what_is_no_json_is_no_answer(tmp_path: Path, text: str | bytes) -
 
 
 async def test_files_that_are_missing_or_none(tmp_path: Path) -> None:
-    """A pipe without a writer would be waited for. Planted: a plain open -> the test runs into its time limit."""
+    """A pipe without a writer would be waited for. Planted: a plain open -> the test runs into its
+    time limit.
+    """
     os.mkfifo(tmp_path / "pipe")
     reasons = [
         (await read_source(SourceSpec("json", file=tmp_path / name, timeout_s=5.0))).reason
@@ -89,7 +112,8 @@ async def test_a_file_that_is_too_large(tmp_path: Path) -> None:
     assert reading == Reading(None, f"more than {LIMITS.source_bytes} bytes")
 
 
-# --- SQLite -----------------------------------------------------------------------------------------------------------
+# --- SQLite
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -132,7 +156,9 @@ async def test_the_first_column_of_the_first_row(database: Path, query: str, val
     ],
 )
 async def test_queries_without_an_answer(database: Path, query: str, reason: str) -> None:
-    """And the database is never written. Planted: no mode=ro and no query_only -> the DELETE empties it."""
+    """And the database is never written. Planted: no mode=ro and no query_only -> the DELETE
+    empties it.
+    """
     before = content(database)
     reading = await read_source(of_sqlite(database, query))
     assert reading.value is None
@@ -152,8 +178,12 @@ async def test_a_database_that_is_missing_is_not_made(tmp_path: Path) -> None:
 
 
 async def test_a_query_without_end_is_stopped(database: Path) -> None:
-    """Its thread ends too. Planted: no progress handler -> the thread is still there at the end of the test."""
-    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+    """Its thread ends too. Planted: no progress handler -> the thread is still there at the end of
+    the test.
+    """
+    endless = (
+        "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+    )
     assert await read_source(of_sqlite(database, endless, 0.1)) == Reading(None, "took too long")
     await gone("source")
 
@@ -164,11 +194,14 @@ async def gone(name: str) -> None:
         await asyncio.to_thread(lambda: None)
 
 
-# --- commands ---------------------------------------------------------------------------------------------------------
+# --- commands
+# --------------------------------------------------------------------------------------------------
 
 
 def of_command(code: str, timeout_s: float = 20.0, pointer: str = "") -> SourceSpec:
-    return SourceSpec("command", timeout_s, argv=(sys.executable, "-S", "-c", code), pointer=pointer)
+    return SourceSpec(
+        "command", timeout_s, argv=(sys.executable, "-S", "-c", code), pointer=pointer
+    )
 
 
 async def test_what_a_command_prints() -> None:
@@ -198,15 +231,23 @@ async def test_a_command_that_does_not_exist() -> None:
 async def test_a_command_gets_no_input_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the whole environment passed on -> the token is printed."""
     monkeypatch.setenv("TOKEN_OF_ANOTHER_SERVICE", "secret")
-    code = "import os, sys; print(sys.stdin.read() or 'nothing', os.environ.get('TOKEN_OF_ANOTHER_SERVICE'), os.getpid() == os.getpgid(0))"
+    code = (
+        "import os, sys; print(sys.stdin.read() or 'nothing', "
+        "os.environ.get('TOKEN_OF_ANOTHER_SERVICE'), os.getpid() == os.getpgid(0))"
+    )
     assert await read_source(of_command(code)) == Reading("nothing None True")
 
 
 async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
-    """The child holds the pipe and would live on. Planted: kill the process alone -> the child's pid is still there."""
+    """The child holds the pipe and would live on. Planted: kill the process alone -> the child's
+    pid is still there.
+    """
     pid = tmp_path / "pid"
     child = "import time; time.sleep(600)"
-    code = f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-S', '-c', {child!r}]); open({str(pid)!r}, 'w').write(str(p.pid)); time.sleep(600)"  # noqa: E501
+    code = (
+        "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-S', '-c', "
+        f"{child!r}]); open({str(pid)!r}, 'w').write(str(p.pid)); time.sleep(600)"
+    )
     spec = of_command(code, timeout_s=1.5)
     while not pid.exists() or not pid.read_text():  # a slow machine: the child was not even born
         assert await read_source(spec) == Reading(None, "took too long")
@@ -226,7 +267,9 @@ async def test_a_reading_that_is_cancelled_kills_the_command(tmp_path: Path) -> 
 
 
 async def dead(pid: int) -> None:
-    """Until a process is gone, or waits to be collected by whoever adopted it (the test's own time limit is the bound)."""
+    """Until a process is gone, or waits to be collected by whoever adopted it (the test's own time
+    limit is the bound).
+    """
     while await asyncio.to_thread(lives, pid):
         pass
 
@@ -238,12 +281,17 @@ def lives(pid: int) -> bool:
         return False
 
 
-# --- HTTP on this machine ---------------------------------------------------------------------------------------------
+# --- HTTP on this machine
+# ---------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def saying(reply: bytes, *, close: Callable[[], object] | None = None) -> Iterator[tuple[str, list[bytes]]]:
-    """A service that answers every connection with these bytes; the requests it saw. ``close``: waited for before it closes."""
+def saying(
+    reply: bytes, *, close: Callable[[], object] | None = None
+) -> Iterator[tuple[str, list[bytes]]]:
+    """A service that answers every connection with these bytes; the requests it saw. ``close``:
+    waited for before it closes.
+    """
     requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -272,20 +320,30 @@ def ok(body: bytes) -> bytes:
 
 
 async def test_what_a_local_service_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not through a proxy. Planted: urllib.request.urlopen -> the proxy, which nobody is, is asked."""
+    """Not through a proxy. Planted: urllib.request.urlopen -> the proxy, which nobody is, is
+    asked.
+    """
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with saying(ok(b' {"visits": 3}\n')) as (url, requests):
-        assert await read_source(SourceSpec("http", url=f"{url}/state?x=1", pointer="/visits")) == Reading(3)
+        assert await read_source(
+            SourceSpec("http", url=f"{url}/state?x=1", pointer="/visits")
+        ) == Reading(3)
         assert await read_source(SourceSpec("http", url=f"{url}/state")) == Reading('{"visits": 3}')
         port = url.rpartition(":")[2]
-        assert await read_source(SourceSpec("http", url=f"http://localhost:{port}/")) == Reading('{"visits": 3}')
+        assert await read_source(SourceSpec("http", url=f"http://localhost:{port}/")) == Reading(
+            '{"visits": 3}'
+        )
     assert requests[0].startswith(b"GET /state?x=1 HTTP/1.1\r\n")
 
 
 async def test_a_redirect_is_not_followed() -> None:
     with saying(ok(b"3")) as (target, asked):
-        with saying(b"HTTP/1.1 302 Found\r\nLocation: %s/\r\nContent-Length: 0\r\n\r\n" % target.encode()) as (url, _):
-            assert await read_source(SourceSpec("http", url=url)) == Reading(None, "answered with status 302")
+        with saying(
+            b"HTTP/1.1 302 Found\r\nLocation: %s/\r\nContent-Length: 0\r\n\r\n" % target.encode()
+        ) as (url, _):
+            assert await read_source(SourceSpec("http", url=url)) == Reading(
+                None, "answered with status 302"
+            )
         assert asked == []
 
 
@@ -309,21 +367,28 @@ async def test_replies_that_are_none(reply: bytes, reason: str) -> None:
 async def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert await read_source(SourceSpec("http", url=f"http://localhost:{port}/")) == Reading(None, "nobody listens there")
+    assert await read_source(SourceSpec("http", url=f"http://localhost:{port}/")) == Reading(
+        None, "nobody listens there"
+    )
 
 
 async def test_a_service_that_never_ends_its_reply() -> None:
     done = threading.Event()
     with saying(b"HTTP/1.1 200 OK\r\n\r\n3", close=lambda: done.wait(60)) as (url, _):
-        assert await read_source(SourceSpec("http", timeout_s=0.2, url=url)) == Reading(None, "took too long")
+        assert await read_source(SourceSpec("http", timeout_s=0.2, url=url)) == Reading(
+            None, "took too long"
+        )
         done.set()
     await gone("source")
 
 
-# --- whatever happens -------------------------------------------------------------------------------------------------
+# --- whatever happens
+# -------------------------------------------------------------------------------------------------
 
 
-async def test_a_source_that_hangs_costs_one_thread_and_never_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_that_hangs_costs_one_thread_and_never_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on a dead network disk. Planted: no memory of what hangs -> a thread for each reading."""
     free = threading.Event()
     monkeypatch.setattr(read, "_waiting", lambda _spec, _timeout: free.wait(60) and None)
@@ -338,12 +403,16 @@ async def test_a_source_that_hangs_costs_one_thread_and_never_the_rest(tmp_path:
     assert (await read_source(spec)).reason.startswith("cannot be read")
 
 
-async def test_a_bug_in_a_reader_is_no_answer_and_its_words_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_in_a_reader_is_no_answer_and_its_words_are_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(_spec: SourceSpec, _timeout: float) -> Value:
         raise KeyError("the true value: 3")
 
     monkeypatch.setattr(read, "_waiting", broken)
-    assert await read_source(SourceSpec("json", file=tmp_path / "a")) == Reading(None, "failed (KeyError)")
+    assert await read_source(SourceSpec("json", file=tmp_path / "a")) == Reading(
+        None, "failed (KeyError)"
+    )
 
 
 def test_a_reading_does_not_print_its_value() -> None:

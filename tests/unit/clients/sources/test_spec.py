@@ -22,7 +22,12 @@ FILE = Path("/var/lib/app/state.json")
         {"kind": "sqlite", "file": FILE, "query": "SELECT 1"},
         {"kind": "command", "argv": ("cat", "/proc/loadavg")},
         {"kind": "command", "argv": ("status",), "pointer": "/visits", "timeout_s": 30.0},
-        {"kind": "http", "url": "http://127.0.0.1:8080/value?name=a%20b", "pointer": "/x", "task_id": "0123abcd"},
+        {
+            "kind": "http",
+            "url": "http://127.0.0.1:8080/value?name=a%20b",
+            "pointer": "/x",
+            "task_id": "0123abcd",
+        },
     ],
 )
 def test_sources_that_make_sense(good: dict[str, Any]) -> None:
@@ -34,7 +39,10 @@ def test_sources_that_make_sense(good: dict[str, Any]) -> None:
     [
         ({"kind": "file", "file": FILE}, "kind: one of json"),
         ({"kind": "json"}, "file: "),
-        ({"kind": "json", "file": FILE, "query": "SELECT 1"}, "query: a source of kind json has none"),
+        (
+            {"kind": "json", "file": FILE, "query": "SELECT 1"},
+            "query: a source of kind json has none",
+        ),
         ({"kind": "json", "file": FILE, "pointer": "a"}, "pointer: "),
         ({"kind": "json", "file": FILE, "pointer": "/a~2"}, "pointer: "),
         ({"kind": "json", "file": FILE, "pointer": "/a~"}, "pointer: "),
@@ -99,7 +107,9 @@ def test_urls_of_this_machine(url: str, parts: tuple[str, int, str]) -> None:
     ],
 )
 def test_urls_that_leave_this_machine_or_are_none(url: str) -> None:
-    """Planted: a look-up of the host's addresses instead of literals -> the names pass on a machine with a helpful resolver."""
+    """Planted: a look-up of the host's addresses instead of literals -> the names pass on a machine
+    with a helpful resolver.
+    """
     with pytest.raises(ShoalError) as caught:
         SourceSpec("http", url=url)
     assert caught.value.kind is Kind.CONFIG

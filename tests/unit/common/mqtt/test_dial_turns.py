@@ -11,7 +11,7 @@ import pytest
 from shoal.mqtt import dial
 from shoal.mqtt.dial import BufferedSocket
 from shoal.mqtt.link import Link
-from tests.broker import Broker
+from tests.worlds.broker import Broker
 
 
 @pytest.fixture
@@ -35,7 +35,9 @@ def drain(plug: BufferedSocket) -> bytes:
 
 
 def test_a_turn_ends_and_nothing_is_lost(pair: tuple[BufferedSocket, socket.socket]) -> None:
-    """Planted: no end of a turn -> all comes at once; bytes thrown away at its end -> the rest is missing: this fails."""
+    """Planted: no end of a turn -> all comes at once; bytes thrown away at its end -> the rest is
+    missing: this fails.
+    """
     plug, far = pair
     sent = bytes(range(256)) * 200
     far.sendall(sent)
@@ -69,10 +71,12 @@ def test_between_turns_there_is_nothing_to_read(pair: tuple[BufferedSocket, sock
 
 
 async def test_a_flood_through_a_broker_leaves_the_loop_to_others() -> None:
-    """Thousands of messages that are there at once: in one turn of the event loop only a few are handled, and all of them in the end.
+    """Thousands of messages that are there at once: in one turn of the event loop only a few are
+    handled, and all of them in the end.
 
-    Planted: the library's own reading, for as long as anything comes -> hundreds in one turn, this fails. Planted: no further turn where
-    the socket announces nothing -> messages are missing, this hangs.
+    Planted: the library's own reading, for as long as anything comes -> hundreds in one turn, this
+    fails. Planted: no further turn where the socket announces nothing -> messages are missing, this
+    hangs.
     """
     count, came, most, last = 3_000, 0, 0, 0
     done = asyncio.Event()

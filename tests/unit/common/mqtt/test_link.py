@@ -1,4 +1,6 @@
-"""A link comes up, comes back, and says in one line why it does not; whatever a broker sends, nothing of ours breaks."""
+"""A link comes up, comes back, and says in one line why it does not; whatever a broker sends,
+nothing of ours breaks.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,20 @@ from shoal.mqtt import link as link_module
 from shoal.mqtt.link import Link
 from shoal.mqtt.session import library
 from shoal.mqtt.settings import BrokerSettings, LoginRefused, Untrusted
-from tests.broker import Broker, Tap, kinds
-from tests.mqtt_wire import CONNACK, CONNECT, DISCONNECT, PUBACK, PUBLISH, SUBACK, SUBSCRIBE, Puppet, message, packet, packets
+from tests.worlds.broker import Broker, Tap, kinds
+from tests.worlds.mqtt_wire import (
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    PUBACK,
+    PUBLISH,
+    SUBACK,
+    SUBSCRIBE,
+    Puppet,
+    message,
+    packet,
+    packets,
+)
 
 PATIENCE_S = 30.0  # only a failing test waits that long
 
@@ -49,7 +63,9 @@ class Inbox:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses of milliseconds; the rule that they follow has a test of its own."""
-    monkeypatch.setattr(link_module, "LIMITS", replace(LIMITS, mqtt_retry_first_s=0.01, mqtt_retry_most_s=0.02))
+    monkeypatch.setattr(
+        link_module, "LIMITS", replace(LIMITS, mqtt_retry_first_s=0.01, mqtt_retry_most_s=0.02)
+    )
 
 
 @pytest.fixture(scope="module", params=kinds())
@@ -72,8 +88,12 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-async def why_not(settings: BrokerSettings, sort: type[ShoalError] = ShoalError, **more: object) -> str:
-    """The line that says why a link does not come up. ``sort``: what it must be raised as, and found as later."""
+async def why_not(
+    settings: BrokerSettings, sort: type[ShoalError] = ShoalError, **more: object
+) -> str:
+    """The line that says why a link does not come up. ``sort``: what it must be raised as, and
+    found as later.
+    """
     async with Link(settings, **more) as link:  # type: ignore[arg-type]
         with pytest.raises(ShoalError) as caught:
             await link.connected(PATIENCE_S)
@@ -95,46 +115,63 @@ async def silent() -> AsyncIterator[BrokerSettings]:
         yield BrokerSettings("127.0.0.1", server.getsockname()[1], insecure=True)
 
 
-# --- up ---------------------------------------------------------------------------------------------------------------
+# --- up
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_what_is_published_arrives_as_it_is(broker: Broker) -> None:
     inbox = Inbox()
-    payloads = [bytes([number]) * size for number, size in enumerate((0, 1, 48, 512, 4096, 32_768, 300_000))]
+    payloads = [
+        bytes([number]) * size for number, size in enumerate((0, 1, 48, 512, 4096, 32_768, 300_000))
+    ]
     async with Link(broker.settings, subscribe=[("a/+", 1)], on_message=inbox) as link:
         await link.connected(PATIENCE_S)
         assert link.up
         for payload in payloads:
             await link.publish("a/b", payload, timeout_s=PATIENCE_S)
         await link.publish("a/b", b"at most once", qos=0, timeout_s=PATIENCE_S)
-        assert await inbox.until(8) == [("a/b", payload) for payload in [*payloads, b"at most once"]]
+        assert await inbox.until(8) == [
+            ("a/b", payload) for payload in [*payloads, b"at most once"]
+        ]
 
 
 async def test_what_was_stored_comes_or_is_dropped(broker: Broker) -> None:
-    """Planted: the retain flag not looked at -> the second link gets the message. Clearing it is publishing nothing."""
+    """Planted: the retain flag not looked at -> the second link gets the message. Clearing it is
+    publishing nothing.
+    """
     async with Link(broker.settings) as writer:
         await writer.publish("stored/one", b"kept", retain=True, timeout_s=PATIENCE_S)
         for retained, expected in ((True, [b"kept", b"live"]), (False, [b"live"])):
             inbox = Inbox()
-            async with Link(broker.settings, subscribe=[("stored/+", 1)], on_message=inbox, retained=retained) as link:
+            async with Link(
+                broker.settings, subscribe=[("stored/+", 1)], on_message=inbox, retained=retained
+            ) as link:
                 await link.connected(PATIENCE_S)
                 await writer.publish("stored/two", b"live", timeout_s=PATIENCE_S)
-                assert sorted(payload for _, payload in await inbox.until(len(expected))) == expected
+                assert (
+                    sorted(payload for _, payload in await inbox.until(len(expected))) == expected
+                )
         await writer.publish("stored/one", b"", retain=True, timeout_s=PATIENCE_S)
 
 
 async def test_many_publications_at_once_are_all_acknowledged(broker: Broker) -> None:
-    """More than the broker takes at once. Planted: an acknowledgement noted for another packet -> a call hangs."""
+    """More than the broker takes at once. Planted: an acknowledgement noted for another packet -> a
+    call hangs.
+    """
     inbox = Inbox()
     async with Link(broker.settings, subscribe=[("m/+", 1)], on_message=inbox) as link:
-        await asyncio.gather(*(link.publish(f"m/{n}", b"x" * 512, timeout_s=PATIENCE_S) for n in range(300)))
+        await asyncio.gather(
+            *(link.publish(f"m/{n}", b"x" * 512, timeout_s=PATIENCE_S) for n in range(300))
+        )
         assert {topic for topic, _ in await inbox.until(300)} == {f"m/{n}" for n in range(300)}
 
 
 async def test_a_payload_that_is_too_large_is_dropped_and_counted(broker: Broker) -> None:
     """What comes after it arrives. Planted: no count, or a connection that ends -> this fails."""
     inbox = Inbox()
-    async with Link(broker.settings, subscribe=[("o/+", 1)], on_message=inbox, most_bytes=512) as link:
+    async with Link(
+        broker.settings, subscribe=[("o/+", 1)], on_message=inbox, most_bytes=512
+    ) as link:
         await link.connected(PATIENCE_S)
         for size in (512, 513, 3_000_000, 512):
             await link.publish("o/x", bytes(size), timeout_s=PATIENCE_S)
@@ -143,8 +180,13 @@ async def test_a_payload_that_is_too_large_is_dropped_and_counted(broker: Broker
 
 
 async def test_of_a_huge_packet_little_is_kept() -> None:
-    """A peer may announce 256 MiB. Planted: the library's own reading -> all of it is held in memory."""
-    async with Puppet() as puppet, Link(puppet.settings, subscribe=[("a", 0)], most_bytes=1024) as link:
+    """A peer may announce 256 MiB. Planted: the library's own reading -> all of it is held in
+    memory.
+    """
+    async with (
+        Puppet() as puppet,
+        Link(puppet.settings, subscribe=[("a", 0)], most_bytes=1024) as link,
+    ):
         await link.connected(PATIENCE_S)
         session = link._session
         assert session is not None
@@ -163,19 +205,27 @@ async def test_of_a_huge_packet_little_is_kept() -> None:
         assert 0 < largest <= 1024 + 64 * 1024
 
 
-# --- away and back ----------------------------------------------------------------------------------------------------
+# --- away and back
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", kinds())
 async def test_a_broker_that_was_killed_is_found_again(kind: str) -> None:
-    """Subscriptions stand again, and whoever waits is told. Planted: subscribe once -> nothing arrives after the second start."""
+    """Subscriptions stand again, and whoever waits is told. Planted: subscribe once -> nothing
+    arrives after the second start.
+    """
     inbox, asked, ups = Inbox(), list[str](), list[int]()
 
     def filters() -> list[tuple[str, int]]:
         asked.append(f"f{len(asked)}")
         return [(asked[-1], 1)]
 
-    async with Broker(kind) as broker, Link(broker.settings, subscribe=filters, on_message=inbox, on_up=lambda: ups.append(1)) as link:
+    async with (
+        Broker(kind) as broker,
+        Link(
+            broker.settings, subscribe=filters, on_message=inbox, on_up=lambda: ups.append(1)
+        ) as link,
+    ):
         await link.connected(PATIENCE_S)
         for way, word in ((broker.kill, b"killed"), (broker.stop, b"stopped")):
             await way()
@@ -184,7 +234,9 @@ async def test_a_broker_that_was_killed_is_found_again(kind: str) -> None:
             assert caught.value.kind is Kind.UNAVAILABLE
             await broker.start()
             async with asyncio.timeout(PATIENCE_S):
-                while word not in {payload for _, payload in inbox.messages}:  # amqtt, just started, may lose one that it acknowledged
+                while word not in {
+                    payload for _, payload in inbox.messages
+                }:  # amqtt, just started, may lose one that it acknowledged
                     await up_again(link)
                     await link.publish(asked[-1], word, timeout_s=PATIENCE_S)
                     await asyncio.sleep(0.01)
@@ -193,9 +245,11 @@ async def test_a_broker_that_was_killed_is_found_again(kind: str) -> None:
 
 
 async def test_client_ids_are_drawn_for_every_connection() -> None:
-    """22 characters that MQTT 3.1.1 lets everybody use, and a session that ends with its connection.
+    """22 characters that MQTT 3.1.1 lets everybody use, and a session that ends with its
+    connection.
 
-    Planted: one id for the life of a link -> a broker could follow a device through its connections.
+    Planted: one id for the life of a link -> a broker could follow a device through its
+    connections.
     """
     async with Broker(tls=False) as broker, Tap(broker.port) as tap:
         async with Link(tap.before(broker.settings)) as link:
@@ -217,7 +271,8 @@ async def test_client_ids_are_drawn_for_every_connection() -> None:
 
 
 def test_pauses_double_and_are_spread() -> None:
-    """Full jitter: anywhere from 0 to the ceiling, so that devices that lost a broker together don't come back so.
+    """Full jitter: anywhere from 0 to the ceiling, so that devices that lost a broker together
+    don't come back so.
 
     Planted: the ceiling itself as pause -> this fails.
     """
@@ -228,18 +283,31 @@ def test_pauses_double_and_are_spread() -> None:
         assert 0.95 * ceiling < max(drawn) < ceiling
 
 
-# --- not up -----------------------------------------------------------------------------------------------------------
+# --- not up
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_every_failure_has_its_own_line() -> None:
-    """What nobody's patience mends is told apart. Planted: one text for all of TLS, or of logging in -> the words are missing; callers
-    that get a plain ShoalError for every failure -> the sort is another."""
-    async with Broker("mosquitto" if "mosquitto" in kinds() else "amqtt", username="device", password="pass-word") as broker:
+    """What nobody's patience mends is told apart. Planted: one text for all of TLS, or of logging
+    in -> the words are missing; callers that get a plain ShoalError for every failure -> the sort
+    is another.
+    """
+    async with Broker(
+        "mosquitto" if "mosquitto" in kinds() else "amqtt", username="device", password="pass-word"
+    ) as broker:
         good = broker.settings
-        assert "username and password" in await why_not(replace(good, password="wrong"), LoginRefused)
-        assert "username and password" in await why_not(replace(good, username="", password=""), LoginRefused)
-        assert "does not chain" in await why_not(replace(good, ca=make_authority("stranger").cert_pem), Untrusted)
-        assert "does not answer in MQTT 3.1.1" in await why_not(replace(good, ca=None, insecure=True, protocol="3.1.1"))
+        assert "username and password" in await why_not(
+            replace(good, password="wrong"), LoginRefused
+        )
+        assert "username and password" in await why_not(
+            replace(good, username="", password=""), LoginRefused
+        )
+        assert "does not chain" in await why_not(
+            replace(good, ca=make_authority("stranger").cert_pem), Untrusted
+        )
+        assert "does not answer in MQTT 3.1.1" in await why_not(
+            replace(good, ca=None, insecure=True, protocol="3.1.1")
+        )
         assert "another name" in await why_not(replace(good, host="127.1"), Untrusted)
         await broker.kill()
         assert "nobody listens" in await why_not(good)
@@ -248,33 +316,54 @@ async def test_every_failure_has_its_own_line() -> None:
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(1, "does not answer in MQTT"), (3, "lets nobody in now"), (4, "username and password"), (5, "username and password")],
+    [
+        (1, "does not answer in MQTT"),
+        (3, "lets nobody in now"),
+        (4, "username and password"),
+        (5, "username and password"),
+    ],
 )
 async def test_a_refused_connection_says_why(code: int, words: str) -> None:
     async with Puppet(code) as puppet:
-        assert words in await why_not(puppet.settings, LoginRefused if code in {4, 5} else ShoalError)
+        assert words in await why_not(
+            puppet.settings, LoginRefused if code in {4, 5} else ShoalError
+        )
 
 
 async def test_a_broker_that_hangs_up_is_not_waited_for() -> None:
     """Planted: wait for the library's own time-out -> 10 s."""
     async with Puppet(hangs_up=True) as puppet:
-        assert "does not answer in MQTT 3.1.1: if its port speaks TLS, leave out insecure; or" in await why_not(puppet.settings)
+        assert (
+            "does not answer in MQTT 3.1.1: if its port speaks TLS, leave out insecure; or"
+            in await why_not(puppet.settings)
+        )
         assert "does not answer in MQTT 5" in await why_not(replace(puppet.settings, protocol="5"))
-        assert "ended the connection during TLS" in await why_not(replace(puppet.settings, insecure=False))
+        assert "ended the connection during TLS" in await why_not(
+            replace(puppet.settings, insecure=False)
+        )
 
 
 async def test_a_refused_subscription_says_so() -> None:
     """Planted: SUBACK's codes not looked at -> a link that is up and never hears anything."""
     async with Puppet(suback=0x80) as puppet:
-        assert "does not let this user subscribe" in await why_not(puppet.settings, subscribe=[("a", 1)])
+        assert "does not let this user subscribe" in await why_not(
+            puppet.settings, subscribe=[("a", 1)]
+        )
 
 
 async def test_a_broker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With TLS and without, and if only its CONNACK stays out. Planted: connect without a limit -> this hangs."""
+    """With TLS and without, and if only its CONNACK stays out. Planted: connect without a limit ->
+    this hangs.
+    """
     monkeypatch.setattr(link_module, "LIMITS", replace(LIMITS, mqtt_connect_s=0.05))
     async with silent() as settings:
-        assert "did not answer within 0.05 s: try again later, or check that its port speaks no TLS" in await why_not(settings)
-        assert "or check that its port speaks TLS;" in await why_not(replace(settings, insecure=False))
+        assert (
+            "did not answer within 0.05 s: try again later, or check that its port speaks no TLS"
+            in await why_not(settings)
+        )
+        assert "or check that its port speaks TLS;" in await why_not(
+            replace(settings, insecure=False)
+        )
     async with Puppet(None) as puppet:
         assert "did not answer within 0.05 s" in await why_not(puppet.settings)
 
@@ -289,7 +378,9 @@ async def test_whoever_waits_waits_no_longer_than_he_said() -> None:
 
 
 async def test_no_acknowledgement_is_a_deadline_and_a_lost_connection_is_not() -> None:
-    """Planted: the library's own publish -> a lost connection is noticed at the deadline alone, this hangs."""
+    """Planted: the library's own publish -> a lost connection is noticed at the deadline alone,
+    this hangs.
+    """
     async with Puppet(puback=False) as puppet, Link(puppet.settings) as link:
         with pytest.raises(ShoalError) as caught:
             await link.publish("a", b"", timeout_s=0.01 if link.up else 0.2)
@@ -306,11 +397,16 @@ async def test_no_acknowledgement_is_a_deadline_and_a_lost_connection_is_not() -
 
 @pytest.mark.skipif("mosquitto" not in kinds(), reason="needs mosquitto's access lists")
 async def test_an_access_list_is_named(tmp_path: Path) -> None:
-    """MQTT 5 says that a publication was refused. Planted: its reason code not looked at -> a frame is lost without a word."""
+    """MQTT 5 says that a publication was refused. Planted: its reason code not looked at -> a frame
+    is lost without a word.
+    """
     rules = tmp_path / "acl"
     rules.write_text("topic write up/+\ntopic read down/+\n")
     rules.chmod(0o600)
-    async with Broker("mosquitto", lines=[f"acl_file {rules}"]) as broker, Link(broker.settings) as link:
+    async with (
+        Broker("mosquitto", lines=[f"acl_file {rules}"]) as broker,
+        Link(broker.settings) as link,
+    ):
         await link.publish("up/x", b"", timeout_s=PATIENCE_S)
         with pytest.raises(ShoalError) as caught:
             await link.publish("elsewhere", b"", timeout_s=PATIENCE_S)
@@ -318,7 +414,9 @@ async def test_an_access_list_is_named(tmp_path: Path) -> None:
         assert "access list" in caught.value.message
 
 
-@pytest.mark.parametrize(("topic", "qos"), [("", 1), ("a/+", 1), ("#", 1), ("x" * 65_536, 1), ("a", 3)])
+@pytest.mark.parametrize(
+    ("topic", "qos"), [("", 1), ("a/+", 1), ("#", 1), ("x" * 65_536, 1), ("a", 3)]
+)
 async def test_what_mqtt_can_not_carry_is_invalid(broker: Broker, topic: str, qos: int) -> None:
     async with Link(broker.settings) as link:
         with pytest.raises(ShoalError) as caught:
@@ -327,12 +425,14 @@ async def test_what_mqtt_can_not_carry_is_invalid(broker: Broker, topic: str, qo
         assert link.up
 
 
-# --- closing ----------------------------------------------------------------------------------------------------------
+# --- closing
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_closing_ends_whoever_waits_and_says_goodbye() -> None:
-    """Twice is fine, and then nothing is sent. Planted: a waiting call left alone -> this hangs; no DISCONNECT, or a
-    connection that counts as ended when its task is cancelled -> the last line fails.
+    """Twice is fine, and then nothing is sent. Planted: a waiting call left alone -> this hangs; no
+    DISCONNECT, or a connection that counts as ended when its task is cancelled -> the last line
+    fails.
     """
     async with Puppet(puback=False) as puppet:
         link = Link(puppet.settings)
@@ -363,7 +463,9 @@ async def test_closing_ends_whoever_waits_and_says_goodbye() -> None:
 
 @pytest.mark.parametrize("rounds", range(12))
 async def test_closing_at_any_moment_leaves_nothing_behind(broker: Broker, rounds: int) -> None:
-    """No task, no socket (an unclosed one is an error here). Planted: the socket not closed when TLS is cancelled -> a warning."""
+    """No task, no socket (an unclosed one is an error here). Planted: the socket not closed when
+    TLS is cancelled -> a warning.
+    """
     before = asyncio.all_tasks()
     link = Link(broker.settings, subscribe=[("a", 1)])
     link.open()
@@ -384,7 +486,8 @@ async def test_a_cancelled_caller_stays_cancelled() -> None:
         await link.publish("a", b"", timeout_s=PATIENCE_S)
 
 
-# --- whatever comes ---------------------------------------------------------------------------------------------------
+# --- whatever comes
+# --------------------------------------------------------------------------------------------------
 
 GARBAGE = [
     b"\x00" * 64,
@@ -409,10 +512,17 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=lambda garbage: garbage[:8].hex())
-async def test_whatever_a_broker_sends_the_link_works_on(garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """It may end the connection and make another; then messages come as before. Planted: a task that dies of it -> this hangs."""
+async def test_whatever_a_broker_sends_the_link_works_on(
+    garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may end the connection and make another; then messages come as before. Planted: a task
+    that dies of it -> this hangs.
+    """
     inbox = Inbox()
-    async with Puppet() as puppet, Link(puppet.settings, subscribe=[("a", 0)], on_message=inbox) as link:
+    async with (
+        Puppet() as puppet,
+        Link(puppet.settings, subscribe=[("a", 0)], on_message=inbox) as link,
+    ):
         await link.connected(PATIENCE_S)
         puppet.send(garbage)
         async with asyncio.timeout(PATIENCE_S):
@@ -426,7 +536,9 @@ async def test_whatever_a_broker_sends_the_link_works_on(garbage: bytes, caplog:
 
 
 async def test_a_handler_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """The next message comes, in the same connection, and the log names the kind of failure alone."""
+    """The next message comes, in the same connection, and the log names the kind of failure
+    alone.
+    """
     inbox = Inbox()
 
     def handler(topic: str, payload: bytes) -> None:
@@ -434,7 +546,10 @@ async def test_a_handler_that_raises_ends_nothing(caplog: pytest.LogCaptureFixtu
         if payload == b"bad":
             raise ValueError("secret-word")
 
-    async with Puppet() as puppet, Link(puppet.settings, subscribe=[("a", 0)], on_message=handler) as link:
+    async with (
+        Puppet() as puppet,
+        Link(puppet.settings, subscribe=[("a", 0)], on_message=handler) as link,
+    ):
         await link.connected(PATIENCE_S)
         puppet.send(message(b"a", b"bad") + message(b"a", b"good"))
         assert [payload for _, payload in await inbox.until(2)] == [b"bad", b"good"]
@@ -461,7 +576,9 @@ async def test_whatever_raises_the_link_tries_again(caplog: pytest.LogCaptureFix
     assert "secret-word" not in caplog.text
 
 
-async def test_without_a_library_the_first_use_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_library_the_first_use_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "aiomqtt", None)
     library.cache_clear()
     with pytest.raises(ShoalError) as caught:
@@ -470,8 +587,12 @@ async def test_without_a_library_the_first_use_says_what_to_install(monkeypatch:
     assert 'pip install "shoal[mqtt]"' in caught.value.message
 
 
-async def test_no_log_holds_an_address_a_topic_or_a_payload(caplog: pytest.LogCaptureFixture) -> None:
-    """At the lowest level of every logger. Planted: the library's own logger -> topics are in it; log.info(host=...) raises anyway."""
+async def test_no_log_holds_an_address_a_topic_or_a_payload(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """At the lowest level of every logger. Planted: the library's own logger -> topics are in it;
+    log.info(host=...) raises anyway.
+    """
     library()  # it sets its logger's level when it is loaded
     caplog.set_level(logging.DEBUG)
     for name in ("mqtt", "paho", "aiomqtt", "shoal", "shoal.mqtt", "shoal.mqtt.library"):
@@ -479,17 +600,31 @@ async def test_no_log_holds_an_address_a_topic_or_a_payload(caplog: pytest.LogCa
     inbox = Inbox()
     async with Broker(username="user-word", password="pass-word") as broker:
         async with Link(broker.settings, subscribe=[("topic-word/+", 1)], on_message=inbox) as link:
-            await asyncio.gather(*(link.publish("topic-word/x", b"payload-word", timeout_s=PATIENCE_S) for _ in range(30)))
+            await asyncio.gather(
+                *(
+                    link.publish("topic-word/x", b"payload-word", timeout_s=PATIENCE_S)
+                    for _ in range(30)
+                )
+            )
             await inbox.until(30)
             await broker.kill()
             with pytest.raises(ShoalError):
                 await link.publish("topic-word/x", b"payload-word", timeout_s=PATIENCE_S)
-        for word in ("user-word", "pass-word", "topic-word", "payload-word", "127.0.0.1", str(broker.port)):
+        for word in (
+            "user-word",
+            "pass-word",
+            "topic-word",
+            "payload-word",
+            "127.0.0.1",
+            str(broker.port),
+        ):
             assert word not in caplog.text
     assert "broker reached" in caplog.text
 
 
-async def test_the_log_has_a_line_per_change_not_per_attempt(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_has_a_line_per_change_not_per_attempt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Planted: log every attempt -> this fails."""
     async with silent() as settings:
         gone = settings

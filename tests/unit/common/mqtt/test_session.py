@@ -21,9 +21,11 @@ class Plug:
 
 
 async def test_a_refusal_that_nobody_waits_for_makes_no_noise() -> None:
-    """A broker that refuses and hangs up in the same moment: the wait for its answer is over when the answer is taken.
+    """A broker that refuses and hangs up in the same moment: the wait for its answer is over when
+    the answer is taken.
 
-    Planted: leave the library's future unseen -> asyncio says "Future exception was never retrieved", with a traceback.
+    Planted: leave the library's future unseen -> asyncio says "Future exception was never
+    retrieved", with a traceback.
     """
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: noise.append(context))

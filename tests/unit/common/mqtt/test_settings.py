@@ -11,9 +11,14 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
-from tests.broker import authority
+from tests.worlds.broker import authority
 
-GOOD: dict[str, Any] = {"host": "broker.example.org", "port": 8883, "username": "device", "password": "s3cret"}
+GOOD: dict[str, Any] = {
+    "host": "broker.example.org",
+    "port": 8883,
+    "username": "device",
+    "password": "s3cret",
+}
 
 
 def test_tls_is_the_rule() -> None:
@@ -26,7 +31,9 @@ def test_tls_is_the_rule() -> None:
 
 
 def test_a_given_ca_is_the_only_one() -> None:
-    """Planted: the machine's certificates beside the given one -> any public authority could stand in for the broker's."""
+    """Planted: the machine's certificates beside the given one -> any public authority could stand
+    in for the broker's.
+    """
     assert len(BrokerSettings(**GOOD, ca=authority().cert_pem).tls_context().get_ca_certs()) == 1
 
 
@@ -51,9 +58,15 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("change", BAD, ids=lambda change: " ".join(f"{name}={value!r:.20}" for name, value in change.items()))
+@pytest.mark.parametrize(
+    "change",
+    BAD,
+    ids=lambda change: " ".join(f"{name}={value!r:.20}" for name, value in change.items()),
+)
 def test_what_is_wrong_is_said_in_one_line(change: dict[str, Any]) -> None:
-    """Planted: any check left out -> its line fails. An empty ca would be taken for the machine's certificates."""
+    """Planted: any check left out -> its line fails. An empty ca would be taken for the machine's
+    certificates.
+    """
     with pytest.raises(ShoalError) as caught:
         BrokerSettings(**{**GOOD, **change})
     assert caught.value.kind is Kind.CONFIG

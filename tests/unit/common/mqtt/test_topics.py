@@ -48,7 +48,8 @@ def test_names_and_back() -> None:
     assert topics.TASKS_FILTER == "shoal/v1/tasks/+"
 
 
-# A shuffler publishes to what reply_of returns: nothing but its own form of id may come out, or somebody steers where it writes.
+# A shuffler publishes to what reply_of returns: nothing but its own form of id may come out, or
+# somebody steers where it writes.
 FOREIGN = [
     "",
     "+",
@@ -67,7 +68,9 @@ FOREIGN = [
 
 @pytest.mark.parametrize("reply", FOREIGN)
 def test_no_other_reply_id_is_read_or_written(reply: str) -> None:
-    """Planted: match instead of fullmatch, isdigit-like classes, no check in down_topic -> this fails."""
+    """Planted: match instead of fullmatch, isdigit-like classes, no check in down_topic -> this
+    fails.
+    """
     assert topics.reply_of(f"shoal/v1/up/{TAG}/{reply}", TAG) is None
     for make in (topics.down_topic, lambda text: topics.up_topic(TAG, text)):
         with pytest.raises(ShoalError) as caught:
@@ -75,7 +78,16 @@ def test_no_other_reply_id_is_read_or_written(reply: str) -> None:
         assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize("topic", ["", REPLY, f"shoal/v1/up/{'0' * 16}/{REPLY}", f"shoal/v1/down/{REPLY}", f"shoal/v2/up/{TAG}/{REPLY}"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "",
+        REPLY,
+        f"shoal/v1/up/{'0' * 16}/{REPLY}",
+        f"shoal/v1/down/{REPLY}",
+        f"shoal/v2/up/{TAG}/{REPLY}",
+    ],
+)
 def test_no_other_topic_is_an_uplink(topic: str) -> None:
     assert topics.reply_of(topic, TAG) is None
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from shoal.conditions import Condition, Conditions
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.access import Access
 from shoal.rpc.admin import Admin
+from shoal.services.conditions import Condition, Conditions
 from tests.unit.common.rpc.world import OURS, authority, identity, server_identity
 
 CANARY = "canary-7f3a91"
@@ -34,7 +34,9 @@ async def running(
     host: str = "127.0.0.1",
     access: Access | None = None,
 ) -> AsyncIterator[int]:
-    admin = Admin(f"{host}:0", conditions or Conditions(), status, registry or CollectorRegistry(), access)
+    admin = Admin(
+        f"{host}:0", conditions or Conditions(), status, registry or CollectorRegistry(), access
+    )
     port = await admin.start()
     try:
         yield port
@@ -43,7 +45,12 @@ async def running(
 
 
 async def get(
-    port: int, path: str, host: str = "127.0.0.1", *, headers: str = "Host: localhost\r\n", tls: ssl.SSLContext | None = None
+    port: int,
+    path: str,
+    host: str = "127.0.0.1",
+    *,
+    headers: str = "Host: localhost\r\n",
+    tls: ssl.SSLContext | None = None,
 ) -> tuple[int, str, str]:
     """Status, headers and body, by hand: no client library between."""
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
@@ -58,7 +65,9 @@ async def get(
 async def test_the_four_pages() -> None:
     registry = CollectorRegistry()
     Counter("shoal_reports_accepted", "Reports on disk.", registry=registry).inc(3)
-    async with running(status=lambda: {"tasks": 3, "windows": {"open": 1}}, registry=registry) as port:
+    async with running(
+        status=lambda: {"tasks": 3, "windows": {"open": 1}}, registry=registry
+    ) as port:
         assert (await get(port, "/healthz"))[::2] == (200, "ok\n")
         assert (await get(port, "/readyz"))[::2] == (200, "ready\n")
         assert "shoal_reports_accepted_total 3.0" in (await get(port, "/metrics"))[2]
@@ -69,8 +78,8 @@ async def test_the_four_pages() -> None:
 
 
 async def test_ready_status_and_metrics_agree() -> None:
-    """Alive is not ready: an orchestrator must not restart what only waits. Planted: /readyz answering like /healthz, or a page
-    that reads another list -> this fails.
+    """Alive is not ready: an orchestrator must not restart what only waits. Planted: /readyz
+    answering like /healthz, or a page that reads another list -> this fails.
     """
     conditions = Conditions()
     async with running(conditions) as port:
@@ -107,7 +116,9 @@ async def test_a_bug_tells_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert CANARY not in shown.out
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:9464", "10.0.0.1:9464", "[::]:9464", "shuffler.example:9464"])
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:9464", "10.0.0.1:9464", "[::]:9464", "shuffler.example:9464"]
+)
 def test_only_on_loopback(address: str) -> None:
     """Counts are an operator's, not the world's. Planted: no check -> this fails."""
     with pytest.raises(ShoalError, match="only a loopback address") as caught:
@@ -132,8 +143,12 @@ def test_only_on_loopback(address: str) -> None:
     ],
 )
 async def test_only_under_its_own_names(host: str, status: int) -> None:
-    """A web site's name that leads to 127.0.0.1 gets nothing. Planted: no look at the Host header -> this fails."""
-    async with running(status=lambda: {"canary": CANARY}, access=Access(hosts=frozenset({"Shuffler.internal"}))) as port:
+    """A web site's name that leads to 127.0.0.1 gets nothing. Planted: no look at the Host header
+    -> this fails.
+    """
+    async with running(
+        status=lambda: {"canary": CANARY}, access=Access(hosts=frozenset({"Shuffler.internal"}))
+    ) as port:
         got, _, body = await get(port, "/status", headers=f"Host: {host}\r\n")
     assert got == status
     assert (CANARY in body) == (status == 200)
@@ -161,7 +176,13 @@ async def test_beyond_loopback_with_a_token(tmp_path: Path) -> None:
             assert ("shoal_ready" in body) == (status == 200)
             assert ("www-authenticate: Bearer" in head) == (status == 401)
         assert (await get(port, "/healthz"))[::2] == (200, "ok\n")
-        assert (await get(port, "/metrics", headers=f"Host: rebound.example\r\nAuthorization: Bearer {token}\r\n"))[0] == 421
+        assert (
+            await get(
+                port,
+                "/metrics",
+                headers=f"Host: rebound.example\r\nAuthorization: Bearer {token}\r\n",
+            )
+        )[0] == 421
 
 
 @pytest.mark.parametrize(
@@ -196,7 +217,9 @@ async def test_beyond_loopback_with_a_certificate(tmp_path: Path) -> None:
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
         (tmp_path / name).chmod(0o600)
-    access = Access.load(certificate=tmp_path / "certificate", key=tmp_path / "key", client_ca=tmp_path / "client_ca")
+    access = Access.load(
+        certificate=tmp_path / "certificate", key=tmp_path / "key", client_ca=tmp_path / "client_ca"
+    )
     context = ssl.create_default_context(cadata=authority(OURS).cert_pem.decode())
     async with running(host="0.0.0.0", access=access) as port:
         with pytest.raises((ssl.SSLError, OSError, IndexError)):
@@ -206,7 +229,9 @@ async def test_beyond_loopback_with_a_certificate(tmp_path: Path) -> None:
 
 
 def test_a_certificate_alone_proves_nothing_about_readers(tmp_path: Path) -> None:
-    """TLS without client_ca tells readers who we are, not us who they are. Planted: any TLS is enough -> this fails."""
+    """TLS without client_ca tells readers who we are, not us who they are. Planted: any TLS is
+    enough -> this fails.
+    """
     ours = server_identity()
     for name, data in {"certificate": ours.certificate, "key": ours.key}.items():
         (tmp_path / name).write_bytes(data)
@@ -238,7 +263,9 @@ async def test_stopping_frees_the_port() -> None:
 
 
 async def test_signals_stay_with_the_service() -> None:
-    """uvicorn would take SIGTERM for itself, and the service would never drain. Planted: uvicorn's own capture_signals -> this fails."""
+    """uvicorn would take SIGTERM for itself, and the service would never drain. Planted: uvicorn's
+    own capture_signals -> this fails.
+    """
     import signal
 
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)

@@ -1,4 +1,6 @@
-"""What a stranger can hold of a server: a slot for a while, and bytes that were counted before they came."""
+"""What a stranger can hold of a server: a slot for a while, and bytes that were counted before they
+came.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ from shoal.rpc.backlog import Backlog
 from shoal.rpc.channel import call, call_stream
 from shoal.rpc.health import HEALTH
 from shoal.rpc.server import Call, Method, RpcServer, Service
-from tests.unit.common.rpc.world import SERVICE, both, connected, echo, identity, path, served, server_identity
+from tests.unit.common.rpc.world import (
+    SERVICE,
+    both,
+    connected,
+    echo,
+    identity,
+    path,
+    served,
+    server_identity,
+)
 
 
 async def never() -> AsyncIterator[bytes]:
@@ -40,17 +51,26 @@ def silent(channel: grpc.aio.Channel, method: str) -> asyncio.Task[grpc.StatusCo
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - nothing here to wait for: the server has no hooks for tests
+        # nothing here to wait for: the server has no hooks for tests
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(("calls", "size"), [(32, 32_000_000), (32_000, 32_000)], ids=["calls", "bytes"])
-async def test_calls_without_a_message_make_way(monkeypatch: pytest.MonkeyPatch, calls: int, size: int) -> None:
-    """One connection after the other takes half of what is left, until nothing is: who comes then is served all the same.
+@pytest.mark.parametrize(
+    ("calls", "size"), [(32, 32_000_000), (32_000, 32_000)], ids=["calls", "bytes"]
+)
+async def test_calls_without_a_message_make_way(
+    monkeypatch: pytest.MonkeyPatch, calls: int, size: int
+) -> None:
+    """One connection after the other takes half of what is left, until nothing is: who comes then
+    is served all the same.
 
-    Planted: no ``make_room``, for calls or for bytes -> the last one is refused for as long as the others like, and this fails.
+    Planted: no ``make_room``, for calls or for bytes -> the last one is refused for as long as the
+    others like, and this fails.
     """
-    monkeypatch.setattr("shoal.rpc.admission.LIMITS", replace(LIMITS, concurrent_calls=calls, call_bytes=size))
+    monkeypatch.setattr(
+        "shoal.rpc.admission.LIMITS", replace(LIMITS, concurrent_calls=calls, call_bytes=size)
+    )
     async with served() as address, AsyncExitStack() as stack:
         held = list[asyncio.Task[grpc.StatusCode]]()
         for _ in range(8):
@@ -68,23 +88,30 @@ async def test_calls_without_a_message_make_way(monkeypatch: pytest.MonkeyPatch,
 
 
 async def call_until_taken(channel: grpc.aio.Channel) -> None:
-    """By then the headers that this connection sent before have been seen, whatever becomes of the call itself."""
+    """By then the headers that this connection sent before have been seen, whatever becomes of the
+    call itself.
+    """
     with contextlib.suppress(ShoalError):
         await call(channel, path(), b"x", 30.0)
 
 
-async def test_calls_without_a_message_hold_no_more_than_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many times more calls than there are slots, headers only: slots stay free, and other connections are served meanwhile.
+async def test_calls_without_a_message_hold_no_more_than_a_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many times more calls than there are slots, headers only: slots stay free, and other
+    connections are served meanwhile.
 
-    Planted: unary methods registered as unary -> their handlers begin with the message, nobody is refused, and this hangs and fails.
-    So it does without shares: then all slots are taken.
+    Planted: unary methods registered as unary -> their handlers begin with the message, nobody is
+    refused, and this hangs and fails. So it does without shares: then all slots are taken.
     """
     monkeypatch.setattr("shoal.rpc.admission.LIMITS", replace(LIMITS, concurrent_calls=32))
     async with served() as address, AsyncExitStack() as stack:
         strangers = [await stack.enter_async_context(connected(address)) for _ in range(3)]
         held = [silent(channel, path()) for channel in strangers for _ in range(40)]
         refused = 0
-        while refused < 3 * 40 - (16 + 8 + 4):  # what one after the other may hold; fewer where they come in turns
+        while refused < 3 * 40 - (
+            16 + 8 + 4
+        ):  # what one after the other may hold; fewer where they come in turns
             done, _ = await asyncio.wait(held, timeout=30.0, return_when=asyncio.FIRST_COMPLETED)
             assert done
             refused += len(done)
@@ -99,15 +126,24 @@ async def test_calls_without_a_message_hold_no_more_than_a_share(monkeypatch: py
 
 
 @pytest.mark.parametrize("method", ["Echo", "Total"])
-async def test_the_time_limit_begins_with_the_call(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether or not a message comes. Planted: the time limit around the handler alone -> this hangs and fails."""
+async def test_the_time_limit_begins_with_the_call(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not a message comes. Planted: the time limit around the handler alone -> this
+    hangs and fails.
+    """
     monkeypatch.setattr("shoal.rpc.server.LIMITS", replace(LIMITS, read_s=0.2))
     async with both() as channel:
-        assert await asyncio.wait_for(silent(channel, path(method)), 30.0) is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert (
+            await asyncio.wait_for(silent(channel, path(method)), 30.0)
+            is grpc.StatusCode.DEADLINE_EXCEEDED
+        )
 
 
 async def test_deadlines_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A day is not granted. Planted: the caller's deadline taken as it is -> this hangs and fails."""
+    """A day is not granted. Planted: the caller's deadline taken as it is -> this hangs and
+    fails.
+    """
     left: list[float] = []
 
     async def hang(request: bytes, call: Call) -> bytes:
@@ -124,7 +160,9 @@ async def test_deadlines_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_message_has_time_by_its_size() -> None:
-    """A megabyte over a slow link is no attack. Planted: one limit for all methods -> this fails."""
+    """A megabyte over a slow link is no attack. Planted: one limit for all methods -> this
+    fails.
+    """
     small, large = Method(64 * 1024, echo), Method(1024 * 1024, echo)
     assert small.reading_s >= 30.0
     assert large.reading_s >= 30.0 + 1024 * 1024 / LIMITS.slowest_bytes_s
@@ -142,7 +180,8 @@ async def test_a_call_without_a_message_is_invalid() -> None:
 
 
 async def test_bytes_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for a message is taken before it is read, all of it, and no connection gets more than is left for the others.
+    """Room for a message is taken before it is read, all of it, and no connection gets more than is
+    left for the others.
 
     Planted: no ``reserve`` -> nine handlers run at once, and this fails.
     """
@@ -155,7 +194,11 @@ async def test_bytes_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         await go.wait()
         return b"ok"
 
-    async with served({"Wait": Method(1_000, wait)}) as address, connected(address) as one, connected(address) as other:
+    async with (
+        served({"Wait": Method(1_000, wait)}) as address,
+        connected(address) as one,
+        connected(address) as other,
+    ):
 
         async def attempt(channel: grpc.aio.Channel) -> tuple[Kind, float] | None:
             try:
@@ -180,7 +223,8 @@ async def test_bytes_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_what_ends_badly_gives_everything_back() -> None:
     """Refused, broken off, too large, failed: no slot and no byte stays taken.
 
-    Planted: giving back at the end of the handler alone -> calls that were broken off before it keep theirs, and this fails.
+    Planted: giving back at the end of the handler alone -> calls that were broken off before it
+    keep theirs, and this fails.
     """
     entered = asyncio.Event()
 
@@ -215,7 +259,9 @@ async def test_what_ends_badly_gives_everything_back() -> None:
 
 
 async def test_connections_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that finished their handshake and say nothing more. Planted: no limit -> all six are served, and this fails."""
+    """Also those that finished their handshake and say nothing more. Planted: no limit -> all six
+    are served, and this fails.
+    """
     monkeypatch.setattr("shoal.rpc.server.LIMITS", replace(LIMITS, connections=3))
     async with served() as address, AsyncExitStack() as stack:
         answers = list[bytes | Kind]()
@@ -229,30 +275,39 @@ async def test_connections_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"x" not in answers[3:]
 
 
-# --- health, compression ----------------------------------------------------------------------------------------------
+# --- health, compression
+# ----------------------------------------------------------------------------------------------
 
 
 async def test_health_is_a_method_like_any_other() -> None:
-    """Check alone; what can't be parsed is INVALID and tells nothing; Watch, which would stay open for ever, is not there.
+    """Check alone; what can't be parsed is INVALID and tells nothing; Watch, which would stay open
+    for ever, is not there.
 
-    Planted: the library's own servicer -> UNKNOWN with the exception's text, Watch answers, and this fails.
+    Planted: the library's own servicer -> UNKNOWN with the exception's text, Watch answers, and
+    this fails.
     """
     async with both() as channel:
         for name in ("", SERVICE):
             request = health_pb2.HealthCheckRequest(service=name).SerializeToString()
-            reply = health_pb2.HealthCheckResponse.FromString(await call(channel, f"/{HEALTH}/Check", request, 30.0))
+            reply = health_pb2.HealthCheckResponse.FromString(
+                await call(channel, f"/{HEALTH}/Check", request, 30.0)
+            )
             assert reply.status == health_pb2.HealthCheckResponse.SERVING
         for request, kind in ((b"\xff\xff", Kind.INVALID), (b"\x0a\x04nope", Kind.NOT_FOUND)):
             with pytest.raises(ShoalError) as caught:
                 await call(channel, f"/{HEALTH}/Check", request, 30.0)
             assert caught.value.kind is kind
             assert "Error" not in caught.value.message
-        watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(f"/{HEALTH}/Watch")
+        watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(
+            f"/{HEALTH}/Watch"
+        )
         assert await watch(b"", timeout=30.0).code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_health_is_behind_the_barrier() -> None:
-    """Where named peers alone are served, they alone may ask. Planted: no peers for Check -> a stranger of the CA is answered."""
+    """Where named peers alone are served, they alone may ask. Planted: no peers for Check -> a
+    stranger of the CA is answered.
+    """
     friend, stranger = identity(("friend",), client=True), identity(("stranger",), client=True)
     async with served(peers=frozenset({"friend"})) as address:
         async with connected(address, friend) as channel:
@@ -264,7 +319,9 @@ async def test_health_is_behind_the_barrier() -> None:
 
 
 async def test_compression_is_unimplemented() -> None:
-    """As gRPC has it for an encoding that the server does not take. Planted: no bitset -> INVALID, or a bomb, and this fails."""
+    """As gRPC has it for an encoding that the server does not take. Planted: no bitset -> INVALID,
+    or a bomb, and this fails.
+    """
     async with both() as channel:
         unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -273,7 +330,8 @@ async def test_compression_is_unimplemented() -> None:
         assert await unary(b"plain", timeout=30.0) == b"plain"
 
 
-# --- when to come again -----------------------------------------------------------------------------------------------
+# --- when to come again
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -281,17 +339,27 @@ async def test_compression_is_unimplemented() -> None:
     [("1500", 1.5), ("0", 0.0), ("-1", 0.0), ("soon", 0.0), ("9999999999", LIMITS.retry_most_s)],
 )
 async def test_how_long_to_wait_is_heard(value: str, heard: float) -> None:
-    """Whatever a peer says: no more than the longest pause that a device would make by itself. Planted: no cap -> this fails."""
+    """Whatever a peer says: no more than the longest pause that a device would make by itself.
+    Planted: no cap -> this fails.
+    """
 
-    async def refuse(messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no", (("grpc-retry-pushback-ms", value),))
+    async def refuse(
+        messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> bytes:
+        await context.abort(
+            grpc.StatusCode.RESOURCE_EXHAUSTED, "no", (("grpc-retry-pushback-ms", value),)
+        )
         return b""
 
     server = grpc.aio.server()
     handler: Any = grpc.stream_unary_rpc_method_handler(refuse)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Echo": handler}),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(SERVICE, {"Echo": handler}),)
+    )
     one = server_identity()
-    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(one.key, one.certificate)]))
+    port = server.add_secure_port(
+        "127.0.0.1:0", grpc.ssl_server_credentials([(one.key, one.certificate)])
+    )
     await server.start()
     try:
         async with connected(f"127.0.0.1:{port}") as channel:
@@ -304,7 +372,9 @@ async def test_how_long_to_wait_is_heard(value: str, heard: float) -> None:
 
 
 async def test_a_full_backlog_refuses_before_the_message_is_read() -> None:
-    """Planted: no ``look`` -> the call that sends no message is not refused, and this hangs and fails."""
+    """Planted: no ``look`` -> the call that sends no message is not refused, and this hangs and
+    fails.
+    """
     backlog, go, entered = Backlog(limit_s=1e-9), asyncio.Event(), asyncio.Event()
 
     async def wait(request: bytes, call: Call) -> bytes:
@@ -312,10 +382,17 @@ async def test_a_full_backlog_refuses_before_the_message_is_read() -> None:
         await go.wait()
         return b"ok"
 
-    async with served({"Wait": Method(1_000, wait, backlog=backlog)}) as address, connected(address) as one, connected(address) as other:
+    async with (
+        served({"Wait": Method(1_000, wait, backlog=backlog)}) as address,
+        connected(address) as one,
+        connected(address) as other,
+    ):
         first = asyncio.create_task(call(one, path("Wait"), bytes(1_000), 30.0))
         await asyncio.wait_for(entered.wait(), 30.0)
-        assert await asyncio.wait_for(silent(other, path("Wait")), 30.0) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (
+            await asyncio.wait_for(silent(other, path("Wait")), 30.0)
+            is grpc.StatusCode.RESOURCE_EXHAUSTED
+        )
         go.set()
         assert await first == b"ok"
 
@@ -345,7 +422,9 @@ def test_a_backlog_learns_how_long_work_takes() -> None:
 
 
 def test_a_backlog_takes_what_it_can_do_soon_and_books_the_rest() -> None:
-    """Each that is refused is told a later time than the one before it, up to the longest. Planted: the same for all -> this fails."""
+    """Each that is refused is told a later time than the one before it, up to the longest. Planted:
+    the same for all -> this fails.
+    """
     clock = _Clock()
     backlog = Backlog(limit_s=2.0, now=clock)
     for _ in range(60):
@@ -367,7 +446,9 @@ def test_a_backlog_takes_what_it_can_do_soon_and_books_the_rest() -> None:
 
 
 def test_a_backlog_is_shared() -> None:
-    """A greedy connection leaves as much as it has, and one alone may do what takes long. Planted: first come, first served -> fails."""
+    """A greedy connection leaves as much as it has, and one alone may do what takes long. Planted:
+    first come, first served -> fails.
+    """
     clock = _Clock()
     backlog = Backlog(limit_s=2.0, now=clock)
     for _ in range(60):

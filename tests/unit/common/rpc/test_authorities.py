@@ -28,7 +28,9 @@ BODY = b"".join(ONE.splitlines()[1:-1])
     ],
 )
 def test_certificates_pass(data: bytes) -> None:
-    """Whatever the library reads. Planted: "\\r" not taken for a space; the second block alone checked -> fails."""
+    """Whatever the library reads. Planted: "\\r" not taken for a space; the second block alone
+    checked -> fails.
+    """
     assert read_certificates(data, "it")
     check_certificates(data, "it")
 
@@ -41,7 +43,8 @@ BROKEN = {
     "cut off": ONE[: len(ONE) // 2],
     "without its end": ONE.replace(END.strip(), b""),
     "no base64": BEGIN + b"!!!!\n" + END,
-    "a lost line": b"\n".join(line for number, line in enumerate(ONE.splitlines()) if number != 3) + b"\n",
+    "a lost line": b"\n".join(line for number, line in enumerate(ONE.splitlines()) if number != 3)
+    + b"\n",
     "a lost letter": BEGIN + BODY[:50] + BODY[51:] + b"\n" + END,
     "something after it": BEGIN + BODY.rstrip(b"=") + b"AAAA\n" + END,
     "a second that is cut off": ONE + ONE[:200],
@@ -61,7 +64,9 @@ def test_what_is_none_is_refused(data: bytes) -> None:
 
 @pytest.mark.timeout(60)
 def test_a_file_of_beginnings_is_refused_before_the_day_is_over() -> None:
-    """A file may have 1 MiB. Planted: a search that goes on over the next beginning -> takes minutes, and the time limit ends it."""
+    """A file may have 1 MiB. Planted: a search that goes on over the next beginning -> takes
+    minutes, and the time limit ends it.
+    """
     begins, ends = (mark.strip() * (1_000_000 // len(mark) // 2) for mark in (BEGIN, END))
     for data in (begins, ends + begins):
         with pytest.raises(ShoalError):
@@ -70,5 +75,8 @@ def test_a_file_of_beginnings_is_refused_before_the_day_is_over() -> None:
 
 def test_nothing_is_loaded_for_it() -> None:
     """Planted: ``read_certificates`` in its place -> fails."""
-    code = f"import sys; from shoal.rpc.tls import check_certificates as c; c({ONE!r}, ''); assert 'cryptography' not in sys.modules"
+    code = (
+        f"import sys; from shoal.rpc.tls import check_certificates as c; c({ONE!r}, ''); assert "
+        "'cryptography' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

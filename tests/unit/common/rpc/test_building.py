@@ -1,4 +1,6 @@
-"""The one builder of servers and the one of channels: TLS or refuse, one server per port, a clean start and stop."""
+"""The one builder of servers and the one of channels: TLS or refuse, one server per port, a clean
+start and stop.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,40 @@ from shoal.rpc.address import is_loopback, parse_address
 from shoal.rpc.channel import build_channel, call
 from shoal.rpc.server import Call, Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
-from tests.unit.common.rpc.world import METHODS, OURS, SERVICE, authority, both, connected, echo, path, served, server_identity
+from tests.unit.common.rpc.world import (
+    METHODS,
+    OURS,
+    SERVICE,
+    authority,
+    both,
+    connected,
+    echo,
+    path,
+    served,
+    server_identity,
+)
 
 ECHO = [Service(SERVICE, METHODS)]
 
 
-def refused(kind: Kind, address: str, services: list[Service], tls: TlsIdentity | None, *, insecure: bool = False) -> str:
+def refused(
+    kind: Kind,
+    address: str,
+    services: list[Service],
+    tls: TlsIdentity | None,
+    *,
+    insecure: bool = False,
+) -> str:
     with pytest.raises(ShoalError) as caught:
         RpcServer(address, services, tls, insecure=insecure)
     assert caught.value.kind is kind
     return caught.value.message
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "10.0.0.1:7443", "[::]:7443", "shuffler.example:7443", "127.0.0.1.example:1"])
+@pytest.mark.parametrize(
+    "address",
+    ["0.0.0.0:0", "10.0.0.1:7443", "[::]:7443", "shuffler.example:7443", "127.0.0.1.example:1"],
+)
 def test_no_server_without_tls_off_this_machine(address: str) -> None:
     """Asked for by name or not. Planted: ``insecure or loopback`` -> this fails."""
     for insecure in (False, True):
@@ -60,7 +83,9 @@ async def test_insecure_loopback_works_when_asked_for() -> None:
     await server.stop(0)
 
 
-@pytest.mark.parametrize("address", ["", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "unix:/run/x:1", "dns:///a:1"])
+@pytest.mark.parametrize(
+    "address", ["", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "unix:/run/x:1", "dns:///a:1"]
+)
 def test_addresses_that_are_none(address: str) -> None:
     message = refused(Kind.CONFIG, address, ECHO, server_identity())
     assert message == f'listen: "{address}" is not HOST:PORT, for example 127.0.0.1:7443'
@@ -70,7 +95,9 @@ def test_addresses_that_are_none(address: str) -> None:
 
 @contextlib.contextmanager
 def trap(listening: socket.socket) -> Iterator[list[bytes]]:
-    """What anybody sends to this socket, once the block is left: connections that came meanwhile wait in its backlog."""
+    """What anybody sends to this socket, once the block is left: connections that came meanwhile
+    wait in its backlog.
+    """
     caught: list[bytes] = []
     with listening:
         yield caught
@@ -82,16 +109,28 @@ def trap(listening: socket.socket) -> Iterator[list[bytes]]:
 
 
 def test_without_tls_nothing_leaves_this_machine_through_a_proxy() -> None:
-    """gRPC would send frames in clear text to whatever http_proxy names. Planted: grpc.enable_http_proxy left out -> this fails.
+    """gRPC would send frames in clear text to whatever http_proxy names. Planted:
+    grpc.enable_http_proxy left out -> this fails.
 
     In a process of its own: the environment of one with threads of gRPC can't be changed safely.
     """
     listening = socket.create_server(("127.0.0.1", 0))
     proxy = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    environment = {name: value for name, value in os.environ.items() if name.lower() not in {"no_proxy", "no_grpc_proxy"}}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name.lower() not in {"no_proxy", "no_grpc_proxy"}
+    }
     environment.update(dict.fromkeys(("grpc_proxy", "http_proxy", "https_proxy"), proxy))
     with trap(listening) as caught:
-        done = subprocess.run([sys.executable, "-c", _DIAL], env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", _DIAL],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     assert done.stdout == "UNAVAILABLE\n", done.stderr
     assert not caught
 
@@ -116,8 +155,12 @@ asyncio.run(main(port))
 """
 
 
-async def test_a_host_is_never_taken_for_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that names the shuffler "unix:1234" means a host: no socket file is opened. Planted: no dns:/// -> this fails."""
+async def test_a_host_is_never_taken_for_a_scheme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that names the shuffler "unix:1234" means a host: no socket file is opened. Planted:
+    no dns:/// -> this fails.
+    """
     monkeypatch.chdir(tmp_path)
     listening = socket.socket(socket.AF_UNIX)
     listening.bind("1234")
@@ -133,12 +176,27 @@ async def test_a_host_is_never_taken_for_a_scheme(tmp_path: Path, monkeypatch: p
 
 def test_what_is_on_this_machine() -> None:
     assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.9.9.9", "[::1]", "::1"]))
-    assert not any(map(is_loopback, ["0.0.0.0", "[::]", "10.0.0.1", "localhost.example", "127.0.0.1.example", "", "shuffler"]))
+    assert not any(
+        map(
+            is_loopback,
+            [
+                "0.0.0.0",
+                "[::]",
+                "10.0.0.1",
+                "localhost.example",
+                "127.0.0.1.example",
+                "",
+                "shuffler",
+            ],
+        )
+    )
     assert parse_address("[::1]:7443", "listen") == ("[::1]", 7443)
 
 
 def test_wrong_assemblies_are_refused() -> None:
-    """Planted: dropping the client_ca check -> a service for named peers that anybody may call, and this fails."""
+    """Planted: dropping the client_ca check -> a service for named peers that anybody may call, and
+    this fails.
+    """
     named = Service(SERVICE, METHODS, frozenset({"shuffler.internal"}))
     assert "client_ca" in refused(Kind.CONFIG, "127.0.0.1:0", [named], server_identity())
     assert "client_ca" in refused(Kind.CONFIG, "127.0.0.1:0", [named], None, insecure=True)
@@ -156,7 +214,9 @@ def test_a_ca_that_is_none() -> None:
 
 
 async def test_a_port_in_use() -> None:
-    """The second server fails to bind and takes none of the first one's traffic. Planted: so_reuseport at its default -> this fails."""
+    """The second server fails to bind and takes none of the first one's traffic. Planted:
+    so_reuseport at its default -> this fails.
+    """
     async with served() as address:
         second = RpcServer(address, ECHO, server_identity())
         with pytest.raises(ShoalError) as caught:
@@ -180,7 +240,9 @@ async def test_an_address_of_another_machine() -> None:
 
 
 async def test_health_answers_per_service() -> None:
-    """What probes of an orchestrator ask for; no client certificate and no size of ours stands in the way."""
+    """What probes of an orchestrator ask for; no client certificate and no size of ours stands in
+    the way.
+    """
     async with both() as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # its stubs know no methods
         for name in ("", SERVICE):
@@ -200,14 +262,18 @@ async def test_stopping_lets_open_calls_finish() -> None:
         await go.wait()
         return b"done"
 
-    server = RpcServer("127.0.0.1:0", [Service(SERVICE, {"Slow": Method(10, slow)})], server_identity())
+    server = RpcServer(
+        "127.0.0.1:0", [Service(SERVICE, {"Slow": Method(10, slow)})], server_identity()
+    )
     async with connected(f"127.0.0.1:{await server.start()}") as channel:
         open_call = asyncio.create_task(call(channel, path("Slow"), b"", 60.0))
         await asyncio.wait_for(entered.wait(), 30.0)
         stopping = asyncio.create_task(server.stop(60.0))
         while not stopping.done():
             try:
-                await call(channel, path("Slow"), b"", 0.2)  # until the server has begun to stop, this waits in the handler
+                await call(
+                    channel, path("Slow"), b"", 0.2
+                )  # until the server has begun to stop, this waits in the handler
             except ShoalError as error:
                 if error.kind is Kind.UNAVAILABLE:
                     break
@@ -229,7 +295,9 @@ async def test_what_does_not_finish_in_time_is_retryable() -> None:
         await asyncio.Event().wait()
         return b""
 
-    server = RpcServer("127.0.0.1:0", [Service(SERVICE, {"Stuck": Method(10, stuck)})], server_identity())
+    server = RpcServer(
+        "127.0.0.1:0", [Service(SERVICE, {"Stuck": Method(10, stuck)})], server_identity()
+    )
     async with connected(f"127.0.0.1:{await server.start()}") as channel:
         open_call = asyncio.create_task(call(channel, path("Stuck"), b"", 60.0))
         await asyncio.wait_for(entered.wait(), 30.0)

@@ -1,4 +1,6 @@
-"""Failures over a real wire: every kind arrives as itself, and whatever else goes wrong tells nobody anything."""
+"""Failures over a real wire: every kind arrives as itself, and whatever else goes wrong tells
+nobody anything.
+"""
 
 from __future__ import annotations
 
@@ -46,18 +48,26 @@ async def by_number_streamed(messages: AsyncIterator[bytes], call: Call) -> byte
 async def test_every_kind_survives_the_wire() -> None:
     """Kind, status and text, unary and streamed, although many kinds share a status.
 
-    Planted: no kind in the trailing metadata -> WINDOW_FULL arrives as WINDOW_CLOSED and this fails.
+    Planted: no kind in the trailing metadata -> WINDOW_FULL arrives as WINDOW_CLOSED and this
+    fails.
     """
-    async with both({"Unary": Method(10, by_number), "Stream": Method(10, stream_handler=by_number_streamed)}) as channel:
+    async with both(
+        {"Unary": Method(10, by_number), "Stream": Method(10, stream_handler=by_number_streamed)}
+    ) as channel:
         for kind in Kind:
             request = bytes([kind.value])
-            for attempt in (call(channel, path("Unary"), request, 30.0), call_stream(channel, path("Stream"), messages(request), 30.0)):
+            for attempt in (
+                call(channel, path("Unary"), request, 30.0),
+                call_stream(channel, path("Stream"), messages(request), 30.0),
+            ):
                 with pytest.raises(ShoalError) as caught:
                     await attempt
                 assert caught.value.kind is kind
                 assert caught.value.message == f"refused for reason {kind.value}: mend it"
                 assert not isinstance(caught.value, Unnamed)
-            unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path("Unary"))
+            unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                path("Unary")
+            )
             with pytest.raises(grpc.aio.AioRpcError) as raw:
                 await unary(request, timeout=30.0)
             assert raw.value.code().name == STATUS_OF[kind]
@@ -66,8 +76,11 @@ async def test_every_kind_survives_the_wire() -> None:
 
 @pytest.mark.parametrize("error", UNTYPED, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("streamed", [False, True], ids=["unary", "stream"])
-async def test_a_bug_tells_nothing_but_its_incident(error: BaseException, streamed: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """INTERNAL, a random number that the log has too, and nowhere the exception's text. Never UNKNOWN.
+async def test_a_bug_tells_nothing_but_its_incident(
+    error: BaseException, streamed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """INTERNAL, a random number that the log has too, and nowhere the exception's text. Never
+    UNKNOWN.
 
     Planted: no barrier around the handler -> UNKNOWN with the text, and this fails.
     """
@@ -78,12 +91,23 @@ async def test_a_bug_tells_nothing_but_its_incident(error: BaseException, stream
     async def buggy_stream(messages: AsyncIterator[bytes], call: Call) -> bytes:
         raise error
 
-    with caplog.at_level(logging.INFO):  # at DEBUG the records would hold objects of gRPC, which crash when freed after its loop
-        async with both({"Unary": Method(10, buggy), "Stream": Method(10, stream_handler=buggy_stream)}) as channel:
+    with caplog.at_level(
+        logging.INFO
+    ):  # at DEBUG the records would hold objects of gRPC, which crash when freed after its loop
+        async with both(
+            {"Unary": Method(10, buggy), "Stream": Method(10, stream_handler=buggy_stream)}
+        ) as channel:
             with pytest.raises(ShoalError) as caught:
-                await (call_stream(channel, path("Stream"), messages(b"x"), 30.0) if streamed else call(channel, path("Unary"), b"x", 30.0))
+                await (
+                    call_stream(channel, path("Stream"), messages(b"x"), 30.0)
+                    if streamed
+                    else call(channel, path("Unary"), b"x", 30.0)
+                )
     assert caught.value.kind is Kind.INTERNAL
-    incident = re.fullmatch(r"internal error, incident ([0-9a-f]{8}): its operator finds it in the log", caught.value.message)
+    incident = re.fullmatch(
+        r"internal error, incident ([0-9a-f]{8}): its operator finds it in the log",
+        caught.value.message,
+    )
     assert incident is not None
     assert CANARY not in caplog.text
     assert "canary" not in caplog.text
@@ -109,9 +133,14 @@ async def test_the_service_lives_on_after_bugs() -> None:
             assert await call(channel, path("Flaky"), b"x", 30.0) == b"x"
 
 
-@pytest.mark.parametrize(("error", "kind"), [(asyncio.CancelledError(), Kind.UNAVAILABLE), (TimeoutError(CANARY), Kind.DEADLINE)])
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(asyncio.CancelledError(), Kind.UNAVAILABLE), (TimeoutError(CANARY), Kind.DEADLINE)],
+)
 async def test_cancelled_and_late_work_is_retryable(error: BaseException, kind: Kind) -> None:
-    """A CancelledError from inside a handler would leave the caller hanging. Planted: re-raising it -> this fails."""
+    """A CancelledError from inside a handler would leave the caller hanging. Planted: re-raising it
+    -> this fails.
+    """
 
     async def handler(request: bytes, call: Call) -> bytes:
         raise error
@@ -124,7 +153,9 @@ async def test_cancelled_and_late_work_is_retryable(error: BaseException, kind: 
     assert CANARY not in caught.value.message
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"\x0a\xff", b"\x0a\x05ab", b"\x08\x01\x0a", b"\x33" * 50])
+@pytest.mark.parametrize(
+    "data", [b"\xff", b"\x0a\xff", b"\x0a\x05ab", b"\x08\x01\x0a", b"\x33" * 50]
+)
 async def test_malformed_protobuf_is_invalid(data: bytes) -> None:
     """Our status, not the library's UNKNOWN: handlers get bytes and parse them with the codec."""
 
@@ -137,7 +168,15 @@ async def test_malformed_protobuf_is_invalid(data: bytes) -> None:
             await call(channel, path("Submit"), data, 30.0)
         assert caught.value.kind is Kind.INVALID
         assert caught.value.message == "submit: not a well-formed protobuf message"
-        assert await call(channel, path("Submit"), submit_pb2.SubmitRequest(frame=b"x").SerializeToString(), 30.0) == b""
+        assert (
+            await call(
+                channel,
+                path("Submit"),
+                submit_pb2.SubmitRequest(frame=b"x").SerializeToString(),
+                30.0,
+            )
+            == b""
+        )
 
 
 async def test_unknown_methods_are_typed() -> None:
@@ -156,11 +195,16 @@ async def test_nobody_there_is_unavailable() -> None:
         with pytest.raises(Unnamed) as caught:
             await call(channel, path(), b"", 30.0, peer="analyzer")
     assert caught.value.kind is Kind.UNAVAILABLE
-    assert caught.value.message == "the analyzer can't be reached: nobody listens at its address: check the port, and that it runs"
+    assert (
+        caught.value.message
+        == "the analyzer can't be reached: nobody listens at its address: check the port, and that it runs"
+    )
 
 
 async def test_a_hostile_services_text_is_one_printable_line() -> None:
-    """What a peer says is shown to a person at a terminal. Planted: passing details() on as they are -> this fails."""
+    """What a peer says is shown to a person at a terminal. Planted: passing details() on as they
+    are -> this fails.
+    """
 
     async def handler(request: bytes, call: Call) -> bytes:
         raise ShoalError(Kind.INVALID, "line\nline\x1b[2K\r" + "x" * 200)
@@ -173,7 +217,9 @@ async def test_a_hostile_services_text_is_one_printable_line() -> None:
 
 
 async def test_a_long_text_does_not_hide_the_kind() -> None:
-    """It would not fit the limit of headers, and arrive as overload. Planted: sending the whole text -> this fails."""
+    """It would not fit the limit of headers, and arrive as overload. Planted: sending the whole
+    text -> this fails.
+    """
 
     async def handler(request: bytes, call: Call) -> bytes:
         raise ShoalError(Kind.MISMATCH, "é" * 50_000)
@@ -189,12 +235,20 @@ async def test_a_foreign_kind_number_falls_back_to_the_status() -> None:
     """A newer service may name kinds that we don't know."""
 
     async def handler(request: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        await context.abort(grpc.StatusCode.NOT_FOUND, "x", ((KIND_KEY, request.decode() if isinstance(request, bytes) else ""),))
+        await context.abort(
+            grpc.StatusCode.NOT_FOUND,
+            "x",
+            ((KIND_KEY, request.decode() if isinstance(request, bytes) else ""),),
+        )
         raise AssertionError
 
     server = grpc.aio.server()
-    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {"Echo": grpc.unary_unary_rpc_method_handler(handler)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("foreign.Service", handlers),))
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        "Echo": grpc.unary_unary_rpc_method_handler(handler)
+    }
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("foreign.Service", handlers),)
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

@@ -6,15 +6,20 @@ from typing import Any, cast
 
 from grpc_health.v1 import health_pb2
 
-from shoal.clock import FakeClock
-from shoal.conditions import Condition, Conditions
+from shoal.clocks.clock import FakeClock
 from shoal.rpc.health import Health
+from shoal.services.conditions import Condition, Conditions
 
-SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+SERVING, NOT_SERVING = (
+    health_pb2.HealthCheckResponse.SERVING,
+    health_pb2.HealthCheckResponse.NOT_SERVING,
+)
 
 
 async def test_health_follows_readiness_and_is_asked_once_a_second() -> None:
-    """Planted: SERVING until it stops -> fails. Planted: the conditions looked at for each call -> a stranger's calls cost, fails."""
+    """Planted: SERVING until it stops -> fails. Planted: the conditions looked at for each call ->
+    a stranger's calls cost, fails.
+    """
     conditions, clock, looks = Conditions(), FakeClock(100.0), list[float]()
     health = Health(["shoal.v1.Ingress"], clock.now)
 
@@ -24,7 +29,11 @@ async def test_health_follows_readiness_and_is_asked_once_a_second() -> None:
 
     async def asked(service: str = "") -> int:
         request = health_pb2.HealthCheckRequest(service=service).SerializeToString()
-        return int(health_pb2.HealthCheckResponse.FromString(await health.check(request, cast(Any, None))).status)
+        return int(
+            health_pb2.HealthCheckResponse.FromString(
+                await health.check(request, cast(Any, None))
+            ).status
+        )
 
     assert await asked() == SERVING
     health.ready = ready

@@ -23,7 +23,17 @@ from shoal.errors import Kind, ShoalError
 from shoal.rpc.channel import build_channel, call, call_stream
 from shoal.rpc.server import RpcServer, Service
 from shoal.rpc.tls import TlsIdentity, read_pem
-from tests.unit.common.rpc.world import METHODS, OURS, authority, connected, identity, messages, path, served, server_identity
+from tests.unit.common.rpc.world import (
+    METHODS,
+    OURS,
+    authority,
+    connected,
+    identity,
+    messages,
+    path,
+    served,
+    server_identity,
+)
 
 PEERS = frozenset({"shuffler.internal", "shuffler-b.internal"})
 
@@ -34,8 +44,17 @@ def made_by_hand(names: list[x509.GeneralName], ended_days: int = -1) -> tuple[b
     issuer_key = load_pem_private_key(authority(OURS).key_pem, password=None)
     assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    builder = x509.CertificateBuilder().subject_name(x509.Name([])).issuer_name(issuer.subject).public_key(key.public_key())
-    builder = builder.serial_number(7).not_valid_before(now - timedelta(days=9)).not_valid_after(now - timedelta(days=ended_days))
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+    )
+    builder = (
+        builder.serial_number(7)
+        .not_valid_before(now - timedelta(days=9))
+        .not_valid_after(now - timedelta(days=ended_days))
+    )
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     certificate = builder.sign(issuer_key, SHA256()).public_bytes(Encoding.PEM)
     return certificate, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -45,33 +64,68 @@ def expired(name: str) -> tuple[bytes, bytes]:
     return made_by_hand([x509.DNSName(name)], ended_days=1)
 
 
-@pytest.mark.parametrize("san", [("shuffler.internal",), ("shuffler-b.internal",), ("other.internal", "shuffler.internal", "10.0.0.1")])
+@pytest.mark.parametrize(
+    "san",
+    [
+        ("shuffler.internal",),
+        ("shuffler-b.internal",),
+        ("other.internal", "shuffler.internal", "10.0.0.1"),
+    ],
+)
 async def test_a_named_peer_is_served(san: tuple[str, ...]) -> None:
-    async with served(peers=PEERS) as address, connected(address, identity(san, client=True)) as channel:
+    async with (
+        served(peers=PEERS) as address,
+        connected(address, identity(san, client=True)) as channel,
+    ):
         assert await call(channel, path(), b"x", 30.0) == b"x"
         assert await call_stream(channel, path("Total"), messages(b"x"), 30.0) == b"1"
 
 
 @pytest.mark.parametrize(
     "san",
-    [("analyzer.internal",), ("SHUFFLER.internal.evil",), ("shuffler.interna",), ("internal",), ("*.internal",), ("10.0.0.1",), ()],
+    [
+        ("analyzer.internal",),
+        ("SHUFFLER.internal.evil",),
+        ("shuffler.interna",),
+        ("internal",),
+        ("*.internal",),
+        ("10.0.0.1",),
+        (),
+    ],
     ids=lambda san: san[0] if san else "no name",
 )
 async def test_the_right_authority_with_the_wrong_name_is_forbidden(san: tuple[str, ...]) -> None:
-    """Exact names, no wildcards, and the common name counts for nothing. Planted: ``if names - peers`` or no check -> this fails."""
-    async with served(peers=PEERS) as address, connected(address, identity(san, client=True)) as channel:
-        for attempt in (call(channel, path(), b"x", 30.0), call_stream(channel, path("Total"), messages(b"x"), 30.0)):
+    """Exact names, no wildcards, and the common name counts for nothing. Planted: ``if names -
+    peers`` or no check -> this fails.
+    """
+    async with (
+        served(peers=PEERS) as address,
+        connected(address, identity(san, client=True)) as channel,
+    ):
+        for attempt in (
+            call(channel, path(), b"x", 30.0),
+            call_stream(channel, path("Total"), messages(b"x"), 30.0),
+        ):
             with pytest.raises(ShoalError) as caught:
                 await attempt
             assert caught.value.kind is Kind.FORBIDDEN
             assert caught.value.message == "this client certificate may not call this service"
 
 
-@pytest.mark.parametrize("kind", [x509.DNSName, x509.RFC822Name, x509.UniformResourceIdentifier], ids=["dns", "mail", "uri"])
+@pytest.mark.parametrize(
+    "kind",
+    [x509.DNSName, x509.RFC822Name, x509.UniformResourceIdentifier],
+    ids=["dns", "mail", "uri"],
+)
 async def test_only_a_dns_name_is_a_name(kind: type[x509.DNSName]) -> None:
-    """Authorities check other kinds of names by other rules. Planted: gRPC's mix of all kinds -> this fails."""
+    """Authorities check other kinds of names by other rules. Planted: gRPC's mix of all kinds ->
+    this fails.
+    """
     certificate, key = made_by_hand([kind("shuffler.internal")])
-    async with served(peers=PEERS) as address, connected(address, TlsIdentity(certificate, key)) as channel:
+    async with (
+        served(peers=PEERS) as address,
+        connected(address, TlsIdentity(certificate, key)) as channel,
+    ):
         if kind is x509.DNSName:
             assert await call(channel, path(), b"x", 30.0) == b"x"
             return
@@ -98,8 +152,13 @@ async def test_others_do_not_get_through_the_handshake(who: str) -> None:
 async def test_an_ended_certificate_does_not_get_through() -> None:
     """Our own side would refuse to load it (below), so this client is built by hand."""
     certificate, key = expired("shuffler.internal")
-    credentials = grpc.ssl_channel_credentials(authority(OURS).cert_pem, private_key=key, certificate_chain=certificate)
-    async with served(peers=PEERS) as address, grpc.aio.secure_channel(address, credentials) as channel:
+    credentials = grpc.ssl_channel_credentials(
+        authority(OURS).cert_pem, private_key=key, certificate_chain=certificate
+    )
+    async with (
+        served(peers=PEERS) as address,
+        grpc.aio.secure_channel(address, credentials) as channel,
+    ):
         with pytest.raises(ShoalError) as caught:
             await call(channel, path(), b"x", 30.0)
     assert caught.value.kind is Kind.UNAVAILABLE
@@ -108,7 +167,9 @@ async def test_an_ended_certificate_does_not_get_through() -> None:
 @pytest.mark.parametrize("wrong", ["authority", "name"])
 async def test_a_server_that_is_not_the_one_dialled(wrong: str) -> None:
     """The client side of the same promise: a report goes to the certified server or nowhere."""
-    identity_of_server = server_identity(san=("127.0.0.1",) if wrong == "authority" else ("elsewhere.internal",))
+    identity_of_server = server_identity(
+        san=("127.0.0.1",) if wrong == "authority" else ("elsewhere.internal",)
+    )
     server = RpcServer("127.0.0.1:0", [Service("shoal.test.Echo", METHODS)], identity_of_server)
     port = await server.start()
     ca = authority("another authority" if wrong == "authority" else OURS).cert_pem
@@ -153,7 +214,9 @@ def test_files_are_loaded(tmp_path: Path) -> None:
 
 
 def test_wrong_files_are_named(tmp_path: Path) -> None:
-    """At start-up, not as "can't reach" at the first call, or as "port in use". Planted: no pair check -> this fails."""
+    """At start-up, not as "can't reach" at the first call, or as "port in use". Planted: no pair
+    check -> this fails.
+    """
     one, other = identity(("a.internal",), server=True), identity(("b.internal",), server=True)
     assert "does not belong to the certificate" in refusal(tmp_path, one.certificate, other.key)
     assert "service.pem, service.key" in refusal(tmp_path, one.certificate, other.key)
@@ -163,7 +226,9 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
     assert "not an unencrypted PEM key" in refusal(tmp_path, one.certificate, one.certificate)
     assert "ended on" in refusal(tmp_path, *expired("a.internal"))
     key = load_pem_private_key(one.key, password=None)
-    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    locked = key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+    )
     assert "not an unencrypted PEM key" in refusal(tmp_path, one.certificate, locked)
 
 
@@ -185,7 +250,11 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 def test_a_bad_client_ca_is_seen() -> None:
     one = identity(("a.internal",), server=True)
     with pytest.raises(ShoalError, match="client_ca is not a PEM certificate"):
-        TlsIdentity(one.certificate, one.key, b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+        TlsIdentity(
+            one.certificate,
+            one.key,
+            b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        )
 
 
 def test_the_key_does_not_print_or_pickle() -> None:

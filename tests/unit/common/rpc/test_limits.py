@@ -1,4 +1,6 @@
-"""Sizes, deadlines, concurrency and cancellation: nothing is taken without bound, and what is refused was never begun."""
+"""Sizes, deadlines, concurrency and cancellation: nothing is taken without bound, and what is
+refused was never begun.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,13 @@ class Recorder:
 
 
 async def test_each_method_has_its_own_size() -> None:
-    """To the byte, and before the handler. Planted: >= for >, or one limit for all methods -> this fails."""
+    """To the byte, and before the handler. Planted: >= for >, or one limit for all methods -> this
+    fails.
+    """
     small, large = Recorder(), Recorder()
-    async with both({"Small": Method(100, small.unary), "Large": Method(5_000, large.unary)}) as channel:
+    async with both(
+        {"Small": Method(100, small.unary), "Large": Method(5_000, large.unary)}
+    ) as channel:
         assert await call(channel, path("Small"), bytes(100), 30.0) == b"ok"
         assert await call(channel, path("Large"), bytes(5_000), 30.0) == b"ok"
         with pytest.raises(ShoalError) as caught:
@@ -48,11 +54,15 @@ async def test_each_method_has_its_own_size() -> None:
     assert (len(small.seen), len(large.seen)) == (1, 1)
 
 
-@pytest.mark.parametrize("excess", [1, 2_000_000], ids=["over the method's limit", "over every limit"])
+@pytest.mark.parametrize(
+    "excess", [1, 2_000_000], ids=["over the method's limit", "over every limit"]
+)
 async def test_oversize_is_never_retried(excess: int) -> None:
-    """Far too large a message is refused by gRPC itself as RESOURCE_EXHAUSTED, the status of overload, which means "try again".
+    """Far too large a message is refused by gRPC itself as RESOURCE_EXHAUSTED, the status of
+    overload, which means "try again".
 
-    Planted: not telling the two apart -> OVERLOADED, a device that retries for ever, and this fails.
+    Planted: not telling the two apart -> OVERLOADED, a device that retries for ever, and this
+    fails.
     """
     recorder = Recorder()
     async with both({"Echo": Method(1_000, recorder.unary)}) as channel:
@@ -67,7 +77,9 @@ async def test_oversize_is_never_retried(excess: int) -> None:
 async def test_messages_of_a_stream_are_measured_one_by_one() -> None:
     recorder = Recorder()
     async with both({"Deliver": Method(100, stream_handler=recorder.stream)}) as channel:
-        assert await call_stream(channel, path("Deliver"), messages(*[bytes(100)] * 50), 30.0) == b"ok"
+        assert (
+            await call_stream(channel, path("Deliver"), messages(*[bytes(100)] * 50), 30.0) == b"ok"
+        )
         with pytest.raises(ShoalError) as caught:
             await call_stream(channel, path("Deliver"), messages(bytes(100), bytes(101)), 30.0)
     assert caught.value.kind is Kind.OVERSIZE
@@ -86,15 +98,28 @@ async def test_headers_are_bounded() -> None:
 
 
 async def test_too_short_a_deadline_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With less than the smallest deadline left the handler is not called. Planted: no check in ``_enter`` -> this fails."""
+    """With less than the smallest deadline left the handler is not called. Planted: no check in
+    ``_enter`` -> this fails.
+    """
     monkeypatch.setattr("shoal.rpc.server.LIMITS", replace(LIMITS, smallest_deadline_s=60.0))
     recorder = Recorder()
-    async with both({"Unary": Method(100, recorder.unary), "Stream": Method(100, stream_handler=recorder.stream)}) as channel:
-        for attempt in (call(channel, path("Unary"), b"x", 59.0), call_stream(channel, path("Stream"), messages(b"x"), 59.0)):
+    async with both(
+        {
+            "Unary": Method(100, recorder.unary),
+            "Stream": Method(100, stream_handler=recorder.stream),
+        }
+    ) as channel:
+        for attempt in (
+            call(channel, path("Unary"), b"x", 59.0),
+            call_stream(channel, path("Stream"), messages(b"x"), 59.0),
+        ):
             with pytest.raises(ShoalError) as caught:
                 await attempt
             assert caught.value.kind is Kind.DEADLINE
-            assert caught.value.message == "too little time is left for this call: use a longer deadline"
+            assert (
+                caught.value.message
+                == "too little time is left for this call: use a longer deadline"
+            )
         assert await call(channel, path("Unary"), b"y", 600.0) == b"ok"
     assert recorder.seen == [b"y"]
 
@@ -110,7 +135,9 @@ async def test_a_stated_deadline_is_the_handlers() -> None:
 
 
 async def test_who_states_no_deadline_gets_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unary and streamed: nobody holds a call open for ever. Planted: no timeout around stream handlers -> this hangs and fails."""
+    """Unary and streamed: nobody holds a call open for ever. Planted: no timeout around stream
+    handlers -> this hangs and fails.
+    """
     monkeypatch.setattr("shoal.rpc.server.LIMITS", replace(LIMITS, default_deadline_s=0.2))
     cancelled: list[str] = []
 
@@ -135,9 +162,13 @@ async def test_who_states_no_deadline_gets_ours(monkeypatch: pytest.MonkeyPatch)
         yield b"x"
         await asyncio.Event().wait()
 
-    async with both({"Hang": Method(100, hang), "Drain": Method(100, stream_handler=drain)}) as channel:
+    async with both(
+        {"Hang": Method(100, hang), "Drain": Method(100, stream_handler=drain)}
+    ) as channel:
         unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path("Hang"))
-        stream: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(path("Drain"))
+        stream: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(
+            path("Drain")
+        )
         for attempt in (unary(b""), stream(endless())):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await attempt
@@ -169,8 +200,11 @@ async def test_a_caller_that_goes_away_cancels_its_handler() -> None:
         assert await call(channel, path(), b"", 30.0) == b"ok"
 
 
-async def test_calls_beyond_the_limit_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing queues without bound: a connection's third of four calls is refused at once, retryably, and told how long to wait.
+async def test_calls_beyond_the_limit_are_told_to_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing queues without bound: a connection's third of four calls is refused at once,
+    retryably, and told how long to wait.
 
     Planted: no slots -> this fails.
     """

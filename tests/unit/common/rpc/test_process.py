@@ -1,4 +1,6 @@
-"""What a service says of its CPU and memory: of itself and its workers, in steps too coarse to count reports."""
+"""What a service says of its CPU and memory: of itself and its workers, in steps too coarse to
+count reports.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shoal.conditions import Conditions
 from shoal.rpc import admin
 from shoal.rpc.process import Usage, usage
+from shoal.services.conditions import Conditions
 
 
-def stat(proc: Path, pid: int, times: tuple[int, int, int, int], pages: int, children: str = "") -> None:
+def stat(
+    proc: Path, pid: int, times: tuple[int, int, int, int], pages: int, children: str = ""
+) -> None:
     """proc(5): 13 fields from the state to utime, and so on; the name may hold anything."""
     folder = proc / str(pid)
     (folder / "task" / str(pid)).mkdir(parents=True)
@@ -25,7 +29,9 @@ def stat(proc: Path, pid: int, times: tuple[int, int, int, int], pages: int, chi
 
 
 def test_workers_are_in_the_sum(tmp_path: Path) -> None:
-    """Two generations, and a worker that ended between two looks. Planted: this process alone -> fails."""
+    """Two generations, and a worker that ended between two looks. Planted: this process alone ->
+    fails.
+    """
     stat(tmp_path, os.getpid(), (100, 20, 3, 4), 50, "71 72 ")
     stat(tmp_path, 71, (1_000, 0, 0, 0), 7, "73")
     stat(tmp_path, 73, (10_000, 0, 0, 0), 1)
@@ -46,7 +52,9 @@ def test_a_real_child_counts() -> None:
     """It holds 64 MiB. Planted: children are not looked up -> fails."""
     before = usage().resident_bytes
     code = "import sys; held = b'x' * (64 << 20); print('ready', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         assert child.stdout is not None
         child.stdout.readline()
         during = usage().resident_bytes
@@ -55,10 +63,14 @@ def test_a_real_child_counts() -> None:
 
 
 def test_metrics_are_coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole seconds and MiB: finer ones would count reports of an open window. Planted: the value as it is -> fails."""
+    """Whole seconds and MiB: finer ones would count reports of an open window. Planted: the value
+    as it is -> fails.
+    """
     monkeypatch.setattr(admin, "usage", lambda: Usage(12.9, (5 << 20) + 17, 1_800_000_000.0))
     one = admin.Admin("127.0.0.1:0", Conditions(), dict, CollectorRegistry())
-    samples = {sample.name: sample.value for metric in one._process.collect() for sample in metric.samples}
+    samples = {
+        sample.name: sample.value for metric in one._process.collect() for sample in metric.samples
+    }
     assert samples == {
         "process_cpu_seconds_total": 12.0,
         "process_resident_memory_bytes": 5 << 20,

@@ -1,4 +1,6 @@
-"""Connections over long links, many at once, and to those who never answer: what a caller gets, and what it is told."""
+"""Connections over long links, many at once, and to those who never answer: what a caller gets, and
+what it is told.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from shoal.rpc.channel import call
 from shoal.rpc.server import Call, Method
 from shoal.rpc.status import Unnamed
 from tests.sizes import size
-from tests.slow_link import SlowLink
 from tests.unit.common.rpc.world import connected, path, served
+from tests.worlds.slow_link import SlowLink
 
 FAR_S = size(400, 2_000) / 1000
 
@@ -42,19 +44,28 @@ async def refusal(address: str, deadline_s: float = 30.0, ca: bytes | None = Non
 async def test_a_far_service_is_reached(loss: float) -> None:
     """Over links of several round trips and losses, each by a connection of its own.
 
-    Planted: an attempt to connect that ends after 200 ms (gRPC's min_reconnect_backoff) -> all but the nearest can't be reached.
+    Planted: an attempt to connect that ends after 200 ms (gRPC's min_reconnect_backoff) -> all but
+    the nearest can't be reached.
     """
 
     async def one(address: str, rtt_s: float) -> bytes:
-        async with behind(address, SlowLink(0, rtt_s, loss, seed=3)) as far, connected(far) as channel:
+        async with (
+            behind(address, SlowLink(0, rtt_s, loss, seed=3)) as far,
+            connected(far) as channel,
+        ):
             return await call(channel, path(), b"hello", LIMITS.send_deadline_s)
 
     async with served() as address:
-        assert await asyncio.gather(*(one(address, rtt_s) for rtt_s in (0.0, 0.1, 0.2, FAR_S))) == [b"hello"] * 4
+        assert (
+            await asyncio.gather(*(one(address, rtt_s) for rtt_s in (0.0, 0.1, 0.2, FAR_S)))
+            == [b"hello"] * 4
+        )
 
 
 async def test_hundreds_connect_at_once_and_none_is_turned_away() -> None:
-    """Planted: the same 200 ms -> dozens of connections that only waited for their turn are said to be impossible."""
+    """Planted: the same 200 ms -> dozens of connections that only waited for their turn are said to
+    be impossible.
+    """
 
     async def one(address: str) -> bytes:
         async with connected(address) as channel:
@@ -65,8 +76,12 @@ async def test_hundreds_connect_at_once_and_none_is_turned_away() -> None:
     assert [answer for answer in answers if answer != b"hello"] == []
 
 
-async def test_who_takes_a_connection_and_never_answers_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half-open: the attempt ends at its bound, as UNAVAILABLE, or the call before it at its own deadline."""
+async def test_who_takes_a_connection_and_never_answers_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half-open: the attempt ends at its bound, as UNAVAILABLE, or the call before it at its own
+    deadline.
+    """
     async with served() as address, behind(address, SlowLink(0, dead=True)) as far:
         late = await refusal(far, deadline_s=0.2)
         assert late.kind is Kind.DEADLINE
@@ -76,12 +91,17 @@ async def test_who_takes_a_connection_and_never_answers_is_told_apart(monkeypatc
         assert f"{LIMITS.connect_s:g} s" in never.message
 
 
-async def test_a_peer_that_vanishes_in_the_middle_of_a_call_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its network ends without a word: the call ends when a question stays without an answer, long before its deadline.
+async def test_a_peer_that_vanishes_in_the_middle_of_a_call_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its network ends without a word: the call ends when a question stays without an answer, long
+    before its deadline.
 
     Planted: no keepalive at the caller -> this waits for an hour.
     """
-    monkeypatch.setattr(channel_module, "LIMITS", replace(LIMITS, keepalive_s=0.2, keepalive_timeout_s=0.2))
+    monkeypatch.setattr(
+        channel_module, "LIMITS", replace(LIMITS, keepalive_s=0.2, keepalive_timeout_s=0.2)
+    )
     arrived = asyncio.Event()
 
     async def hang(request: bytes, call: Call) -> bytes:

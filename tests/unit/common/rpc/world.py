@@ -1,4 +1,6 @@
-"""Real servers and channels on loopback with certificates of a small authority, for the tests of shoal.rpc."""
+"""Real servers and channels on loopback with certificates of a small authority, for the tests of
+shoal.rpc.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,17 @@ def authority(name: str) -> Identity:
 
 
 @cache
-def identity(san: tuple[str, ...], *, server: bool = False, client: bool = False, by: str = OURS) -> TlsIdentity:
+def identity(
+    san: tuple[str, ...], *, server: bool = False, client: bool = False, by: str = OURS
+) -> TlsIdentity:
     """A certificate of the authority ``by``; servers know OURS as their client CA."""
     made = issue(authority(by), "somebody", san, server=server, client=client, days=2)
     return TlsIdentity(made.cert_pem, made.key_pem, authority(OURS).cert_pem if server else None)
 
 
-def server_identity(*, client_ca: bool = False, san: tuple[str, ...] = ("127.0.0.1",)) -> TlsIdentity:
+def server_identity(
+    *, client_ca: bool = False, san: tuple[str, ...] = ("127.0.0.1",)
+) -> TlsIdentity:
     one = identity(san, server=True)
     return one if client_ca else TlsIdentity(one.certificate, one.key)
 
@@ -46,9 +52,15 @@ METHODS = {"Echo": Method(1_000, echo), "Total": Method(1_000, stream_handler=to
 
 
 @asynccontextmanager
-async def served(methods: Mapping[str, Method] = METHODS, *, peers: frozenset[str] | None = None) -> AsyncIterator[str]:
+async def served(
+    methods: Mapping[str, Method] = METHODS, *, peers: frozenset[str] | None = None
+) -> AsyncIterator[str]:
     """A TLS server with one service; its address."""
-    server = RpcServer("127.0.0.1:0", [Service(SERVICE, methods, peers)], server_identity(client_ca=peers is not None))
+    server = RpcServer(
+        "127.0.0.1:0",
+        [Service(SERVICE, methods, peers)],
+        server_identity(client_ca=peers is not None),
+    )
     port = await server.start()
     try:
         yield f"127.0.0.1:{port}"
@@ -57,8 +69,12 @@ async def served(methods: Mapping[str, Method] = METHODS, *, peers: frozenset[st
 
 
 @asynccontextmanager
-async def connected(address: str, client: TlsIdentity | None = None, ca: bytes | None = None) -> AsyncIterator[grpc.aio.Channel]:
-    channel = build_channel(address, ca or authority(OURS).cert_pem, client=client, private_pool=True)
+async def connected(
+    address: str, client: TlsIdentity | None = None, ca: bytes | None = None
+) -> AsyncIterator[grpc.aio.Channel]:
+    channel = build_channel(
+        address, ca or authority(OURS).cert_pem, client=client, private_pool=True
+    )
     try:
         yield channel
     finally:

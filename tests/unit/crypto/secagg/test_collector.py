@@ -1,4 +1,6 @@
-"""The analyzer's machine of a round: one list, one commit, one sum; rows and bundles that are no good; nothing said twice differently."""
+"""The analyzer's machine of a round: one list, one commit, one sum; rows and bundles that are no
+good; nothing said twice differently.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
-from tests.secagg_world import NOW, Play, Step, World
+from tests.worlds.secagg import NOW, Play, Step, World
 
 WORLD = World(5)
 
@@ -78,23 +80,44 @@ def rows_of(play: Held) -> list[bytes]:
     return [play.uploads[session] for session in play.held.rows]
 
 
-# --- the offer and the start ----------------------------------------------------------------------------------------------------
+# --- the offer and the start
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_offer() -> None:
     """Both commitments, this task and window, signed; the analyzer's key must be the window's."""
     nonce, theirs = secrets.token_bytes(32), nonce_commitment(bytes(32))
     one = Collector(WORLD.terms, WORLD.window_key, WORLD.analyzer_key, nonce, theirs)
-    verify(WORLD.analyzer_key.public, SigningContext.ROUND_OFFER, one.offered.offer, one.offered.analyzer_signature)
+    verify(
+        WORLD.analyzer_key.public,
+        SigningContext.ROUND_OFFER,
+        one.offered.offer,
+        one.offered.analyzer_signature,
+    )
     offer = Offer.decode(one.offered.offer)
-    assert (offer.shuffler_commitment, offer.analyzer_commitment) == (theirs, nonce_commitment(nonce))
-    assert (offer.task_id, offer.window, offer.schedule_hash) == (WORLD.terms.task_id, 3, WORLD.terms.schedule_hash)
+    assert (offer.shuffler_commitment, offer.analyzer_commitment) == (
+        theirs,
+        nonce_commitment(nonce),
+    )
+    assert (offer.task_id, offer.window, offer.schedule_hash) == (
+        WORLD.terms.task_id,
+        3,
+        WORLD.terms.schedule_hash,
+    )
     assert nonce not in one.offered.offer
     assert nonce.hex() not in repr(one)
     other = hpke.generate(SuiteId.X25519_AES128)
-    assert kind_of(Collector, WORLD.terms, other, WORLD.analyzer_key, nonce, theirs) is Kind.MISMATCH
-    assert kind_of(Collector, WORLD.terms, WORLD.window_key, WORLD.analyzer_key, b"short", theirs) is Kind.INVALID
-    assert kind_of(Collector, WORLD.terms, WORLD.window_key, WORLD.analyzer_key, nonce, b"short") is Kind.INVALID
+    assert (
+        kind_of(Collector, WORLD.terms, other, WORLD.analyzer_key, nonce, theirs) is Kind.MISMATCH
+    )
+    assert (
+        kind_of(Collector, WORLD.terms, WORLD.window_key, WORLD.analyzer_key, b"short", theirs)
+        is Kind.INVALID
+    )
+    assert (
+        kind_of(Collector, WORLD.terms, WORLD.window_key, WORLD.analyzer_key, nonce, b"short")
+        is Kind.INVALID
+    )
 
 
 def test_before_the_start() -> None:
@@ -106,26 +129,41 @@ def test_before_the_start() -> None:
 
 
 def test_a_round_is_started_once() -> None:
-    """The same bytes again: the same answer. Another list, though valid: CONFLICT. Planted: the second list started too -> fails."""
+    """The same bytes again: the same answer. Another list, though valid: CONFLICT. Planted: the
+    second list started too -> fails.
+    """
     play = held_at(AskStart)
     request, one = play.held.request, play.collector
     reply = one.start(request)
     assert one.start(request) == reply
     start = Start.decode(reply.start)
-    assert nonce_commitment(start.analyzer_nonce) == Offer.decode(one.offered.offer).analyzer_commitment
-    verify(WORLD.analyzer_key.public, SigningContext.ROUND_START, reply.start, reply.analyzer_signature)
+    assert (
+        nonce_commitment(start.analyzer_nonce)
+        == Offer.decode(one.offered.offer).analyzer_commitment
+    )
+    verify(
+        WORLD.analyzer_key.public, SigningContext.ROUND_START, reply.start, reply.analyzer_signature
+    )
     before = one.round_id
-    for other in (changed(request, seats=request.seats[96:]), changed(request, shuffler_nonce=bytes(32)), changed(request, seats=b"")):
+    for other in (
+        changed(request, seats=request.seats[96:]),
+        changed(request, shuffler_nonce=bytes(32)),
+        changed(request, seats=b""),
+    ):
         assert kind_of(one.start, other) is Kind.CONFLICT
     assert one.round_id == before
 
 
 def test_what_is_not_started() -> None:
-    """Nothing of these reveals the analyzer's nonce, and the round can still be started. Planted: each check left out -> fails."""
+    """Nothing of these reveals the analyzer's nonce, and the round can still be started. Planted:
+    each check left out -> fails.
+    """
     play = held_at(AskStart, world=replace(WORLD, cohort_min=4))
     request, one = play.held.request, play.collector
     seats = [request.seats[i : i + 96] for i in range(0, len(request.seats), 96)]
-    twin_key = seats[1][:32] + seats[0][32:64] + seats[1][64:]  # another seat with the pad key of the first
+    twin_key = (
+        seats[1][:32] + seats[0][32:64] + seats[1][64:]
+    )  # another seat with the pad key of the first
     sixth = b"\xff" * 32 + secrets.token_bytes(64)
     cases = {
         Kind.MISMATCH: [
@@ -150,11 +188,13 @@ def test_what_is_not_started() -> None:
     assert one.start(request).start
 
 
-# --- vectors ----------------------------------------------------------------------------------------------------------------------
+# --- vectors
+# --------------------------------------------------------------------------------------------------
 
 
 def test_rows_that_are_no_good_are_told_and_left_out() -> None:
-    """Garbage, another round's, another window's key, another length, a repeat: not in the sum; all others are. O(d) memory.
+    """Garbage, another round's, another window's key, another length, a repeat: not in the sum; all
+    others are. O(d) memory.
 
     Planted: rows added before their length is looked at; a repeat added -> fails.
     """
@@ -164,7 +204,9 @@ def test_rows_that_are_no_good_are_told_and_left_out() -> None:
     key, length = WORLD.window_key.config, WORLD.terms.vector_bytes
     plain = secrets.token_bytes(length)
     one_off = hpke.seal(key, plain, vector_info(Digest.of(b"another round"), key.key_id))
-    foreign = hpke.seal(hpke.generate(SuiteId.X25519_AES128).config, plain, vector_info(one.round_id, key.key_id))
+    foreign = hpke.seal(
+        hpke.generate(SuiteId.X25519_AES128).config, plain, vector_info(one.round_id, key.key_id)
+    )
     short = hpke.seal(key, plain[:-1], vector_info(one.round_id, key.key_id))
     before = one._begun.total.copy()  # type: ignore[union-attr]
     for bad in (secrets.token_bytes(one.row_bytes), b"", one_off):
@@ -174,13 +216,17 @@ def test_rows_that_are_no_good_are_told_and_left_out() -> None:
     assert one.add_vectors(rows[1:2], first=4) == (1, 2, 3)
     total = one._begun.total  # type: ignore[union-attr]
     info = vector_info(one.round_id, key.key_id)
-    opened = [np.frombuffer(hpke.open_sealed(WORLD.window_key, row, info), "<u4") for row in rows[:2]]
+    opened = [
+        np.frombuffer(hpke.open_sealed(WORLD.window_key, row, info), "<u4") for row in rows[:2]
+    ]
     np.testing.assert_array_equal(total - before, opened[0] + opened[1])
     assert (one.rows, one.unusable) == (5, (1, 2, 3))
 
 
 def test_deliveries_may_be_repeated_and_resumed() -> None:
-    """Whole or in part, with the same rows in the same order. Planted: repeated rows added again -> fails (the sum does not check)."""
+    """Whole or in part, with the same rows in the same order. Planted: repeated rows added again ->
+    fails (the sum does not check).
+    """
     play = held_at(Deliver)
     one, rows = play.collector, rows_of(play)
     assert one.add_vectors(rows[:2]) == ()
@@ -201,13 +247,16 @@ def test_deliveries_may_be_repeated_and_resumed() -> None:
     assert play.check()
 
 
-# --- the commit -------------------------------------------------------------------------------------------------------------------
+# --- the commit
+# --------------------------------------------------------------------------------------------------
 
 
 def test_one_commit_is_signed() -> None:
-    """Equivocation: the same bytes again are answered, any other commit of the round is refused, whoever signed it.
+    """Equivocation: the same bytes again are answered, any other commit of the round is refused,
+    whoever signed it.
 
-    Planted: a second commit signed -> fails. What devices hold against two commits is in test_device.
+    Planted: a second commit signed -> fails. What devices hold against two commits is in
+    test_device.
     """
     play = held_at(AskCommit)
     one, request = play.collector, play.held.request
@@ -223,20 +272,35 @@ def test_one_commit_is_signed() -> None:
     )
     commit = Commit.decode(request.commit)
     other = Commit(commit.round_id, bytes([1, 2, 2, 2, 2])).encode()
-    signed = changed(request, commit=other, shuffler_signature=WORLD.shuffler_key.sign(SigningContext.ROUND_COMMIT, other))
+    signed = changed(
+        request,
+        commit=other,
+        shuffler_signature=WORLD.shuffler_key.sign(SigningContext.ROUND_COMMIT, other),
+    )
     assert kind_of(one.commit, signed) is Kind.CONFLICT
     assert kind_of(one.commit, changed(request, commitments=bytes(32 * 5))) is Kind.CONFLICT
-    assert kind_of(one.add_vectors, [b"late"], 5) is Kind.CONFLICT  # a vector after the commit is never taken
+    assert (
+        kind_of(one.add_vectors, [b"late"], 5) is Kind.CONFLICT
+    )  # a vector after the commit is never taken
 
 
 def resigned(request: Any, statuses: bytes, round_id: Digest | None = None, **fields: Any) -> Any:
     commit = Commit(round_id or Commit.decode(request.commit).round_id, statuses).encode()
-    return changed(request, commit=commit, shuffler_signature=WORLD.shuffler_key.sign(SigningContext.ROUND_COMMIT, commit), **fields)
+    return changed(
+        request,
+        commit=commit,
+        shuffler_signature=WORLD.shuffler_key.sign(SigningContext.ROUND_COMMIT, commit),
+        **fields,
+    )
 
 
 def test_what_is_not_committed() -> None:
     """Planted: each comparison of ``commit`` left out -> fails."""
-    play = held_at(AskCommit, [Step.SHARE, Step.MASK, Step.NONE, Step.NONE, Step.NONE], replace(WORLD, dropout_ppm=400_000))
+    play = held_at(
+        AskCommit,
+        [Step.SHARE, Step.MASK, Step.NONE, Step.NONE, Step.NONE],
+        replace(WORLD, dropout_ppm=400_000),
+    )
     one, request = play.collector, play.held.request
     commit = Commit.decode(request.commit)
     assert sorted(commit.statuses) == [0, 1, 2, 2, 2]
@@ -247,12 +311,17 @@ def test_what_is_not_committed() -> None:
     extra = [request.commitments[i * 32 : i * 32 + 32] for i in range(5)]
     extra[never] = b"\x01" * 32
     cases = {
-        Kind.BAD_SIGNATURE: [changed(request, shuffler_signature=forged), changed(request, commit=request.commit[:-1])],
+        Kind.BAD_SIGNATURE: [
+            changed(request, shuffler_signature=forged),
+            changed(request, commit=request.commit[:-1]),
+        ],
         Kind.MISMATCH: [
             resigned(request, commit.statuses, Digest.of(b"another round")),
             resigned(request, commit.statuses + b"\x00"),
             resigned(request, commit.statuses.replace(b"\x01", b"\x02")),  # four alive, three rows
-            resigned(request, commit.statuses.replace(b"\x02", b"\x01", 1)),  # two alive, three rows
+            resigned(
+                request, commit.statuses.replace(b"\x02", b"\x01", 1)
+            ),  # two alive, three rows
             changed(request, left_out=[0]),
         ],
         Kind.INVALID: [
@@ -271,7 +340,9 @@ def test_what_is_not_committed() -> None:
 
 
 def test_fewer_survivors_than_the_plan_says_end_the_round() -> None:
-    """Even if the shuffler would go on: the analyzer counts for itself. Planted: no look at survivors_min -> fails."""
+    """Even if the shuffler would go on: the analyzer counts for itself. Planted: no look at
+    survivors_min -> fails.
+    """
     play = held_at(Deliver, world=replace(WORLD, survivors_min=3))
     one, rows = play.collector, rows_of(play)
     one.add_vectors([rows[0], rows[1], rows[0]])
@@ -288,7 +359,8 @@ def test_fewer_survivors_than_the_plan_says_end_the_round() -> None:
     assert kind_of(one.commit, request) is Kind.ABORTED
 
 
-# --- unmasking --------------------------------------------------------------------------------------------------------------------
+# --- unmasking
+# --------------------------------------------------------------------------------------------------
 
 
 def one_request(play: Held, **fields: Any) -> Any:
@@ -297,7 +369,9 @@ def one_request(play: Held, **fields: Any) -> Any:
 
 
 def test_one_sum() -> None:
-    """Bundles may come in parts and again; the sum is made once, with ``last``; then every call says what it said before."""
+    """Bundles may come in parts and again; the sum is made once, with ``last``; then every call
+    says what it said before.
+    """
     play = held_at(AskUnmask, [Step.MASK, *[Step.NONE] * 4])
     one, request = play.collector, one_request(play)
     assert kind_of(one.unmask, changed(request, bundles=[b"\x00\x00"])) is Kind.INVALID
@@ -322,7 +396,9 @@ def test_one_sum() -> None:
 
 
 def test_too_few_bundles() -> None:
-    """The reply says so for good, to every further request; everything else is refused as ABORTED."""
+    """The reply says so for good, to every further request; everything else is refused as
+    ABORTED.
+    """
     play = held_at(AskUnmask)
     one, request = play.collector, one_request(play)
     few = changed(request, bundles=list(request.bundles[:2]))
@@ -348,18 +424,25 @@ def test_a_bundle_that_does_not_open_is_its_positions_fault(spoilt: int) -> None
 
 
 def test_nobody_speaks_for_another_position() -> None:
-    """A bundle counts for the position that the shuffler had it from; one that says another is ignored."""
+    """A bundle counts for the position that the shuffler had it from; one that says another is
+    ignored.
+    """
     play = held_at(AskUnmask)
     bundles = list(one_request(play).bundles)
     at = {int.from_bytes(one[:4], "big"): one[4:] for one in bundles}
-    forged = [*(position.to_bytes(4, "big") + at[position] for position in (0, 1, 2, 3)), (4).to_bytes(4, "big") + at[0]]
+    forged = [
+        *(position.to_bytes(4, "big") + at[position] for position in (0, 1, 2, 3)),
+        (4).to_bytes(4, "big") + at[0],
+    ]
     reply = play.collector.unmask(one_request(play, bundles=forged))
     assert reply.done
     assert list(reply.blamed) == [4]
 
 
 def test_wrong_shares_through_the_whole_machine() -> None:
-    """A device that lies about every share: outvoted, blamed, and the shuffler is told. Planted: see test_unmasking."""
+    """A device that lies about every share: outvoted, blamed, and the shuffler is told. Planted:
+    see test_unmasking.
+    """
 
     class Liar(Play):
         def bundles(self, number: int, message: pairwise_pb2.Unmask) -> pairwise_pb2.Unmask:
@@ -370,7 +453,9 @@ def test_wrong_shares_through_the_whole_machine() -> None:
             info = shares_info(self.collector.round_id, config.key_id)
             bundle = decode_bundle(hpke.open_sealed(self.world.window_key, message.sealed, info), 6)
             items = [(kind, bytes(33) if kind else b"") for kind, _ in bundle.items]
-            return pairwise_pb2.Unmask(sealed=hpke.seal(config, encode_bundle(bundle.position, items), info))
+            return pairwise_pb2.Unmask(
+                sealed=hpke.seal(config, encode_bundle(bundle.position, items), info)
+            )
 
     play = Liar(World(7, dropout_ppm=0, honest_ppm=850_000)).run()
     assert play.check()
@@ -378,7 +463,9 @@ def test_wrong_shares_through_the_whole_machine() -> None:
 
 
 def test_a_wrong_sum_is_an_abort() -> None:
-    """A device outside the protocol (another sum than its masks say): caught by the check words, typed, and nothing is published."""
+    """A device outside the protocol (another sum than its masks say): caught by the check words,
+    typed, and nothing is published.
+    """
     play = held_at(AskUnmask)
     begun = play.collector._begun
     assert begun is not None
@@ -388,7 +475,8 @@ def test_a_wrong_sum_is_an_abort() -> None:
         total[word] += 1
         reply = fresh.collector.unmask(one_request(fresh))
         wrong_check = word >= WORLD.dimension
-        # A device may poison a coordinate of its own vector (documented: there is no range proof); it cannot poison how it is masked.
+        # A device may poison a coordinate of its own vector (documented: there is no range proof);
+        # it cannot poison how it is masked.
         assert (reply.reason == Reason.WRONG_SUM.value) == wrong_check
         assert (fresh.collector.result is None) == wrong_check
 
@@ -404,7 +492,9 @@ def test_aborting() -> None:
 
 
 def test_seats_come_sorted_whoever_was_first() -> None:
-    """The analyzer cannot tell the order of joining. Planted: an ``encode_seats`` that does not sort -> fails."""
+    """The analyzer cannot tell the order of joining. Planted: an ``encode_seats`` that does not
+    sort -> fails.
+    """
     play = Play(WORLD)
     for number in (3, 1, 4, 0, 2):
         play.join(number)
@@ -412,4 +502,6 @@ def test_seats_come_sorted_whoever_was_first() -> None:
     assert isinstance(ask, AskStart)
     assert isinstance(play.coordinator, Coordinator)
     assert ask.request.seats == encode_seats(play.coordinator._seating.seats())
-    assert ask.request.seats == b"".join(sorted(ask.request.seats[i : i + 96] for i in range(0, 480, 96)))
+    assert ask.request.seats == b"".join(
+        sorted(ask.request.seats[i : i + 96] for i in range(0, 480, 96))
+    )

@@ -1,7 +1,8 @@
-"""Dealers whose shares do not open, devices that say so falsely, and servers that use it: who is guilty goes, everybody else gets the sum.
+"""Dealers whose shares do not open, devices that say so falsely, and servers that use it: who is
+guilty goes, everybody else gets the sum.
 
-Whole rounds in memory (tests/secagg_world.py). On a program that opened shares after masking, each round here with a bad dealer ended
-without a sum, with every device charged.
+Whole rounds in memory (tests/worlds/secagg.py). On a program that opened shares after masking, each
+round here with a bad dealer ended without a sum, with every device charged.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
-from tests.secagg_world import Play, Step, World, identity
+from tests.worlds.secagg import Play, Step, World, identity
 
-WORLD = World(12, dropout_ppm=250_000, honest_ppm=900_000)  # 3 of 12 may be lost; complete, 11 neighbours each
+WORLD = World(
+    12, dropout_ppm=250_000, honest_ppm=900_000
+)  # 3 of 12 may be lost; complete, 11 neighbours each
 STRICT = World(12, Mode.STRICT, dropout_ppm=250_000, honest_ppm=900_000)
 THRESHOLD = WORLD.terms.parameters(12).threshold
 Spoil = Callable[[bytes], bytes]
@@ -36,18 +39,24 @@ def flipped(ciphertext: bytes) -> bytes:
     return bytes((ciphertext[0] ^ 1,)) + ciphertext[1:]
 
 
-def signed(play: Play, number: int, message: pairwise_pb2.Shares, ciphertexts: bytes) -> pairwise_pb2.Shares:
+def signed(
+    play: Play, number: int, message: pairwise_pb2.Shares, ciphertexts: bytes
+) -> pairwise_pb2.Shares:
     """Other ciphertexts, signed by the dealer itself."""
     device = play.devices[number]
     assert device.round_id is not None
     data = dealt_bytes(device.round_id, play.position(number), message.commitment, ciphertexts)
     signature = identity(number).key.sign(SigningContext.ROUND_SHARES, data)
-    return pairwise_pb2.Shares(ciphertexts=ciphertexts, commitment=message.commitment, signature=signature)
+    return pairwise_pb2.Shares(
+        ciphertexts=ciphertexts, commitment=message.commitment, signature=signature
+    )
 
 
 @dataclass
 class BadDealers(Play):
-    """``bad``: to how many of its neighbours a device deals what does not open, from its first one on."""
+    """``bad``: to how many of its neighbours a device deals what does not open, from its first one
+    on.
+    """
 
     bad: Mapping[int, int] = field(default_factory=dict)
     spoil: Spoil = flipped
@@ -55,13 +64,20 @@ class BadDealers(Play):
     def shares(self, number: int, message: pairwise_pb2.Shares) -> pairwise_pb2.Shares:
         if number not in self.bad:
             return message
-        parts = [message.ciphertexts[at : at + CIPHERTEXT_SIZE] for at in range(0, len(message.ciphertexts), CIPHERTEXT_SIZE)]
+        parts = [
+            message.ciphertexts[at : at + CIPHERTEXT_SIZE]
+            for at in range(0, len(message.ciphertexts), CIPHERTEXT_SIZE)
+        ]
         parts[: self.bad[number]] = map(self.spoil, parts[: self.bad[number]])
         return signed(self, number, message, b"".join(parts))
 
 
 def guilty(play: Play) -> set[int]:
-    return {number for number, device in enumerate(play.devices) if device.session in play.coordinator.guilty}
+    return {
+        number
+        for number, device in enumerate(play.devices)
+        if device.session in play.coordinator.guilty
+    }
 
 
 def charged(play: Play) -> set[int]:
@@ -69,12 +85,18 @@ def charged(play: Play) -> set[int]:
 
 
 @pytest.mark.parametrize("world", [WORLD, STRICT], ids=["default", "strict"])
-@pytest.mark.parametrize("bad", [{0: 11}, {4: 1}, {7: THRESHOLD - 1}, {0: 11, 5: 3, 11: 11}], ids=["all", "one", "few", "three"])
+@pytest.mark.parametrize(
+    "bad",
+    [{0: 11}, {4: 1}, {7: THRESHOLD - 1}, {0: 11, 5: 3, 11: 11}],
+    ids=["all", "one", "few", "three"],
+)
 def test_whoever_deals_what_does_not_open_is_left_out(world: World, bad: dict[int, int]) -> None:
-    """To all its neighbours, to one, to fewer than t, and several dealers: the exact sum of all others, who alone are charged. (Of three
-    dealers one deals badly to three: two of them may be guilty themselves, and theirs is no complaint.)
+    """To all its neighbours, to one, to fewer than t, and several dealers: the exact sum of all
+    others, who alone are charged. (Of three dealers one deals badly to three: two of them may be
+    guilty themselves, and theirs is no complaint.)
 
-    Planted: ``judged`` that lets nobody go -> the devices complain for ever, or the round ends; no CHECK before MASK -> no sum.
+    Planted: ``judged`` that lets nobody go -> the devices complain for ever, or the round ends; no
+    CHECK before MASK -> no sum.
     """
     play = BadDealers(world, bad=bad).run()
     assert play.check()
@@ -94,8 +116,17 @@ def test_what_opens_but_is_no_share_counts_as_well() -> None:
             if number != 3 or not isinstance(stage, _Shared):
                 return message
             circle, peer = stage.circle, stage.circle.peers[0]
-            key = share_key(pads.agree(stage.share, peer.share_key), circle.round_id, stage.own.share_key, peer.share_key)
-            bound = circle.round_id.raw + pads.u32(circle.position, "position") + pads.u32(peer.position, "position")
+            key = share_key(
+                pads.agree(stage.share, peer.share_key),
+                circle.round_id,
+                stage.own.share_key,
+                peer.share_key,
+            )
+            bound = (
+                circle.round_id.raw
+                + pads.u32(circle.position, "position")
+                + pads.u32(peer.position, "position")
+            )
             none = AESGCM(key).encrypt(bytes(12), b"\xff" * 66, bound)
             return signed(self, number, message, none + message.ciphertexts[CIPHERTEXT_SIZE:])
 
@@ -117,7 +148,9 @@ def test_a_guilty_dealer_is_told_and_stays_out() -> None:
 
 
 def test_more_bad_dealers_than_may_be_lost_end_the_round_and_cost_nobody_anything() -> None:
-    """Nothing was masked, so nothing is written down: the others are free for another round. Planted: charge in ``share`` -> fails."""
+    """Nothing was masked, so nothing is written down: the others are free for another round.
+    Planted: charge in ``share`` -> fails.
+    """
     play = BadDealers(WORLD, bad=dict.fromkeys((0, 1, 2, 3), 11)).run()
     assert not play.check()
     assert play.coordinator.reason is Reason.TOO_FEW_SHARED
@@ -130,12 +163,15 @@ def test_more_bad_dealers_than_may_be_lost_end_the_round_and_cost_nobody_anythin
     assert charged(again) == set(range(12))
 
 
-# --- false complaints -----------------------------------------------------------------------------------------------------------
+# --- false complaints
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Liar(Play):
-    """Device ``liar`` complains about the honest device ``victim``, with the evidence that ``evidence`` makes of the true one."""
+    """Device ``liar`` complains about the honest device ``victim``, with the evidence that
+    ``evidence`` makes of the true one.
+    """
 
     liar: int = 1
     victim: int = 6
@@ -144,13 +180,21 @@ class Liar(Play):
     def checks(self, number: int, message: pairwise_pb2.Check) -> pairwise_pb2.Check:
         if number != self.liar or self.devices[number].session in self.coordinator.guilty:
             return message
-        shared, proof = self.evidence(*self.dispute().prove(share_key_of(self, self.liar), SeededEntropy("liar")))
-        return pairwise_pb2.Check(complaint=pairwise_pb2.Complaint(position=self.position(self.victim), shared=shared, proof=proof))
+        shared, proof = self.evidence(
+            *self.dispute().prove(share_key_of(self, self.liar), SeededEntropy("liar"))
+        )
+        return pairwise_pb2.Check(
+            complaint=pairwise_pb2.Complaint(
+                position=self.position(self.victim), shared=shared, proof=proof
+            )
+        )
 
     def dispute(self) -> Dispute:
         members = self.coordinator._seating.members
         found = self.coordinator._seating.dispute(
-            self.coordinator._started_id, members[self.devices[self.liar].session], self.position(self.victim)
+            self.coordinator._started_id,
+            members[self.devices[self.liar].session],
+            self.position(self.victim),
         )
         assert found is not None
         return found
@@ -174,10 +218,14 @@ def share_key_of(play: Play, number: int) -> X25519PrivateKey:
     ],
     ids=["true evidence", "another secret", "zeros", "short", "no proof", "no proof of the length"],
 )
-def test_a_false_complaint_costs_the_complainer_its_seat(evidence: Callable[[bytes, bytes], tuple[bytes, bytes]]) -> None:
-    """With the true secret the ciphertext opens; any other secret has no proof. The honest dealer stays, and its vector is in the sum.
+def test_a_false_complaint_costs_the_complainer_its_seat(
+    evidence: Callable[[bytes, bytes], tuple[bytes, bytes]],
+) -> None:
+    """With the true secret the ciphertext opens; any other secret has no proof. The honest dealer
+    stays, and its vector is in the sum.
 
-    Planted: a proof that is not looked at -> the dealer loses its seat; a ciphertext that is not tried -> the same.
+    Planted: a proof that is not looked at -> the dealer loses its seat; a ciphertext that is not
+    tried -> the same.
     """
     play = Liar(WORLD, evidence=evidence).run()
     assert play.check()
@@ -186,7 +234,9 @@ def test_a_false_complaint_costs_the_complainer_its_seat(evidence: Callable[[byt
 
 
 def test_evidence_of_another_round_or_pair_is_none() -> None:
-    """The proof of the right secret, made for another round, dealer or complainer, does not hold: what it shows is bound to one pair."""
+    """The proof of the right secret, made for another round, dealer or complainer, does not hold:
+    what it shows is bound to one pair.
+    """
     play = Liar(WORLD)
     play.run_to(Step.CHECK)
     right = play.dispute()
@@ -200,17 +250,26 @@ def test_evidence_of_another_round_or_pair_is_none() -> None:
         replace(right, complainer=right.complainer + 1),
         replace(right, complainer_key=right.dealer_key),
     ):
-        assert not right.dealer_is_guilty(*other.prove(private, SeededEntropy("other"))) or other.complainer_key == right.dealer_key
+        assert (
+            not right.dealer_is_guilty(*other.prove(private, SeededEntropy("other")))
+            or other.complainer_key == right.dealer_key
+        )
         assert not other.dealer_is_guilty(shared, proof)
 
 
 def test_a_device_that_only_asks_is_only_told() -> None:
-    """Without evidence nothing happens to anybody; the device sees what its neighbour signed, and can go on."""
+    """Without evidence nothing happens to anybody; the device sees what its neighbour signed, and
+    can go on.
+    """
     play = Play(WORLD).run_to(Step.CHECK)
     session, position = play.devices[0].session, play.position(5)
     for wrong in (play.position(0), 12, 2**32 - 1):  # itself, and nobody
         with pytest.raises(ShoalError) as caught:
-            play.coordinator.check(session, pairwise_pb2.Check(complaint=pairwise_pb2.Complaint(position=wrong)), play.now)
+            play.coordinator.check(
+                session,
+                pairwise_pb2.Check(complaint=pairwise_pb2.Complaint(position=wrong)),
+                play.now,
+            )
         assert caught.value.kind is Kind.INVALID
     asks = pairwise_pb2.Check(complaint=pairwise_pb2.Complaint(position=position))
     assert play.coordinator.check(session, asks, play.now) is None
@@ -225,9 +284,11 @@ def test_a_device_that_only_asks_is_only_told() -> None:
 
 
 def test_complaints_come_in_time_once_or_not_at_all() -> None:
-    """Twice the same is one verdict; before and after the phase a complaint changes nothing, however true.
+    """Twice the same is one verdict; before and after the phase a complaint changes nothing,
+    however true.
 
-    Planted: ``judged`` that does not look at the phase -> a device whose pads are in vectors already is left out, and there is no sum.
+    Planted: ``judged`` that does not look at the phase -> a device whose pads are in vectors
+    already is left out, and there is no sum.
     """
     play = BadDealers(WORLD, bad={2: 11}).run_to(Step.SHARE)
     session = play.devices[0].session
@@ -239,12 +300,17 @@ def test_complaints_come_in_time_once_or_not_at_all() -> None:
     for number in (0, 1):
         play.devices[number].check(play.answer(number).roster)
     said, second = (play.devices[number].complain(dealt(play, 2)) for number in (0, 1))
-    disputes = [play.coordinator.check(play.devices[number].session, one, play.now) for number, one in enumerate((said, second))]
+    disputes = [
+        play.coordinator.check(play.devices[number].session, one, play.now)
+        for number, one in enumerate((said, second))
+    ]
     verdicts = []
     for number, (dispute, one) in enumerate(zip(disputes, (said, second), strict=True)):
         assert dispute is not None
         verdict = dispute.dealer_is_guilty(one.complaint.shared, one.complaint.proof)
-        verdicts.append(play.coordinator.judged(play.devices[number].session, dispute, dealer_is_guilty=verdict))
+        verdicts.append(
+            play.coordinator.judged(play.devices[number].session, dispute, dealer_is_guilty=verdict)
+        )
     assert verdicts == [play.devices[2].session, None]
     assert play.coordinator.check(session, said, play.now) is None  # the same again
     play.go_on_from(Step.CHECK, Step.UNMASK)
@@ -263,14 +329,17 @@ def dealt(play: Play, number: int) -> pairwise_pb2.Shares:
     return found
 
 
-# --- servers ----------------------------------------------------------------------------------------------------------------------
+# --- servers
+# --------------------------------------------------------------------------------------------------
 
 
 def test_servers_get_no_secret_by_spoiling_what_an_honest_dealer_dealt() -> None:
-    """The aim: make a device give away what it shares with an honest neighbour, and with it that neighbour's true share.
+    """The aim: make a device give away what it shares with an honest neighbour, and with it that
+    neighbour's true share.
 
-    Whatever the servers show as signed, bytes of theirs, the true ones, another dealer's, the device gives up, uncharged. Planted:
-    ``check_dealt`` without the signature, or without comparing the ciphertext -> the secret leaves.
+    Whatever the servers show as signed, bytes of theirs, the true ones, another dealer's, the
+    device gives up, uncharged. Planted: ``check_dealt`` without the signature, or without comparing
+    the ciphertext -> the secret leaves.
     """
     for show in ("theirs", "true", "of another", "nothing"):
         play = Play(WORLD).run_to(Step.CHECK)
@@ -278,13 +347,24 @@ def test_servers_get_no_secret_by_spoiling_what_an_honest_dealer_dealt() -> None
         roster = play.answer(0).roster
         place = place_of(12, 11, play.position(0), play.position(dealer))
         roster.ciphertexts[place] = flipped(roster.ciphertexts[place])
-        assert device.check(roster) == pairwise_pb2.Check(complaint=pairwise_pb2.Complaint(position=play.position(dealer)))
+        assert device.check(roster) == pairwise_pb2.Check(
+            complaint=pairwise_pb2.Complaint(position=play.position(dealer))
+        )
         true = dealt(play, dealer)
         own = place_of(12, 11, play.position(dealer), play.position(0)) * CIPHERTEXT_SIZE
         spoilt = pairwise_pb2.Shares()
         spoilt.CopyFrom(true)
-        spoilt.ciphertexts = true.ciphertexts[:own] + roster.ciphertexts[place] + true.ciphertexts[own + CIPHERTEXT_SIZE :]
-        shown = {"theirs": spoilt, "true": true, "of another": dealt(play, 6), "nothing": pairwise_pb2.Shares(commitment=bytes(32))}
+        spoilt.ciphertexts = (
+            true.ciphertexts[:own]
+            + roster.ciphertexts[place]
+            + true.ciphertexts[own + CIPHERTEXT_SIZE :]
+        )
+        shown = {
+            "theirs": spoilt,
+            "true": true,
+            "of another": dealt(play, 6),
+            "nothing": pairwise_pb2.Shares(commitment=bytes(32)),
+        }
         with pytest.raises(ShoalError) as caught:
             device.complain(shown[show])
         assert caught.value.kind is (Kind.CONFLICT if show == "true" else Kind.BAD_SIGNATURE)
@@ -292,7 +372,9 @@ def test_servers_get_no_secret_by_spoiling_what_an_honest_dealer_dealt() -> None
 
 
 def test_a_shuffler_that_hears_no_complaint_gets_no_vector() -> None:
-    """It goes on to MASK with the bad dealer in every roster: each device gives the round up before anything is written down."""
+    """It goes on to MASK with the bad dealer in every roster: each device gives the round up before
+    anything is written down.
+    """
 
     @dataclass
     class Deaf(BadDealers):
@@ -302,12 +384,15 @@ def test_a_shuffler_that_hears_no_complaint_gets_no_vector() -> None:
     play = Deaf(WORLD, bad={2: 11}).run()
     assert not play.check()
     assert charged(play) <= {2}  # to itself it dealt nothing
-    assert {errors[0].kind for number, errors in play.errors.items() if number != 2} == {Kind.ABORTED}
+    assert {errors[0].kind for number, errors in play.errors.items() if number != 2} == {
+        Kind.ABORTED
+    }
 
 
 def test_a_shuffler_that_judges_nothing_keeps_no_device_proving() -> None:
-    """The second time that the same neighbour's bad ciphertext is shown the device gives up, uncharged. Planted: no ``accused`` -> it
-    would prove for as long as the window lasts."""
+    """The second time that the same neighbour's bad ciphertext is shown the device gives up,
+    uncharged. Planted: no ``accused`` -> it would prove for as long as the window lasts.
+    """
     play = BadDealers(WORLD, bad={2: 11}).run_to(Step.CHECK)
     device, roster = play.devices[0], play.answer(0).roster
     assert device.check(roster).HasField("complaint")
@@ -315,11 +400,17 @@ def test_a_shuffler_that_judges_nothing_keeps_no_device_proving() -> None:
     assert device.complain(dealt(play, 2)).complaint.proof
     with pytest.raises(ShoalError) as caught:
         device.check(roster)
-    assert (caught.value.kind, device.state, device.charged) == (Kind.ABORTED, DeviceState.ABORTED, False)
+    assert (caught.value.kind, device.state, device.charged) == (
+        Kind.ABORTED,
+        DeviceState.ABORTED,
+        False,
+    )
 
 
 def test_neighbourhoods_shrink_to_the_threshold_and_not_below() -> None:
-    """Whoever is left with fewer than t neighbours that shared gives up, in the check as in masking, uncharged."""
+    """Whoever is left with fewer than t neighbours that shared gives up, in the check as in
+    masking, uncharged.
+    """
     play = Play(WORLD).run_to(Step.CHECK)
     roster = play.answer(0).roster
     for place in range(11 - THRESHOLD):
@@ -332,8 +423,9 @@ def test_neighbourhoods_shrink_to_the_threshold_and_not_below() -> None:
 
 
 def test_who_does_not_check_is_left_out_before_masking() -> None:
-    """So everybody who is in the sum holds a share of everybody in it, and the rest costs no share at all. Planted: who is silent in CHECK
-    stays in the roster -> counted as dropped."""
+    """So everybody who is in the sum holds a share of everybody in it, and the rest costs no share
+    at all. Planted: who is silent in CHECK stays in the roster -> counted as dropped.
+    """
     play = Play(WORLD, [Step.CHECK, *[Step.NONE] * 11]).run_to(Step.UNMASK)
     assert play.statuses[0] is Status.NEVER_SHARED
     play.go_on_from(Step.UNMASK)
@@ -342,11 +434,15 @@ def test_who_does_not_check_is_left_out_before_masking() -> None:
 
 
 def test_a_share_key_of_the_twist_gets_no_seat() -> None:
-    """Nobody could prove anything against its owner. Planted: ``on_curve`` not asked in ``Seating.take`` -> it has a seat."""
+    """Nobody could prove anything against its owner. Planted: ``on_curve`` not asked in
+    ``Seating.take`` -> it has a seat.
+    """
     play = Play(WORLD)
     join = play.devices[0].join(play.coordinator.invite(play.now).offer, play.now)
     join.share_key = (2).to_bytes(32, "little")
-    join.signature = identity(0).key.sign(SigningContext.ROUND_KEYS, join.offer_id + join.pad_key + join.share_key)
+    join.signature = identity(0).key.sign(
+        SigningContext.ROUND_KEYS, join.offer_id + join.pad_key + join.share_key
+    )
     with pytest.raises(ShoalError) as caught:
         play.coordinator.join(play.devices[0].session, join, play.now)
     assert caught.value.kind is Kind.INVALID

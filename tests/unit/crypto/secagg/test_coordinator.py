@@ -1,4 +1,6 @@
-"""The shuffler's machine of a round: every message, late, malformed, repeated and contradicted; every phase's end; every wrong answer."""
+"""The shuffler's machine of a round: every message, late, malformed, repeated and contradicted;
+every phase's end; every wrong answer.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shoal.crypto.enrolment import issue
+from shoal.crypto.admission.enrolment import issue
 from shoal.crypto.secagg.coordinator import countersign, open_request
 from shoal.crypto.secagg.device import DeviceRound
 from shoal.crypto.secagg.effects import Deliver
@@ -21,11 +23,15 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
-from tests.secagg_world import DAY, NOW, Play, Step, World, identity
+from tests.worlds.secagg import DAY, NOW, Play, Step, World, identity
 
 WORLD = World(5)
 STRICT = World(5, Mode.STRICT)
-PHASE = {Step.JOIN: pairwise_pb2.PHASE_JOIN, Step.SHARE: pairwise_pb2.PHASE_SHARE, Step.MASK: pairwise_pb2.PHASE_MASK}
+PHASE = {
+    Step.JOIN: pairwise_pb2.PHASE_JOIN,
+    Step.SHARE: pairwise_pb2.PHASE_SHARE,
+    Step.MASK: pairwise_pb2.PHASE_MASK,
+}
 STRANGER = bytes(16)
 
 
@@ -45,12 +51,18 @@ def a_join(play: Play, number: int = 0) -> pairwise_pb2.Join:
 
 def resigned(join: pairwise_pb2.Join, number: int, **changes: bytes) -> pairwise_pb2.Join:
     """With other fields, signed by the device itself."""
-    fields = {name: changes.get(name, getattr(join, name)) for name in ("offer_id", "certificate", "pad_key", "share_key")}
+    fields = {
+        name: changes.get(name, getattr(join, name))
+        for name in ("offer_id", "certificate", "pad_key", "share_key")
+    }
     data = fields["offer_id"] + fields["pad_key"] + fields["share_key"]
-    return pairwise_pb2.Join(signature=identity(number).key.sign(SigningContext.ROUND_KEYS, data), **fields)
+    return pairwise_pb2.Join(
+        signature=identity(number).key.sign(SigningContext.ROUND_KEYS, data), **fields
+    )
 
 
-# --- the offer ----------------------------------------------------------------------------------------------------------------
+# --- the offer
+# --------------------------------------------------------------------------------------------------
 
 
 def test_countersign_checks_everything() -> None:
@@ -58,12 +70,19 @@ def test_countersign_checks_everything() -> None:
     terms, nonce = WORLD.terms, bytes(range(32))
     key = WORLD.analyzer_key
     good = Offer(
-        terms.task_id, 3, terms.analyzer_config.key_id, terms.schedule_hash, nonce_commitment(nonce), nonce_commitment(b"\x01" * 32)
+        terms.task_id,
+        3,
+        terms.analyzer_config.key_id,
+        terms.schedule_hash,
+        nonce_commitment(nonce),
+        nonce_commitment(b"\x01" * 32),
     )
 
     def reply(offer: Offer, signer: SigningKey = key) -> pairwise_pb2.OpenRoundReply:
         data = offer.encode()
-        return pairwise_pb2.OpenRoundReply(offer=data, analyzer_signature=signer.sign(SigningContext.ROUND_OFFER, data))
+        return pairwise_pb2.OpenRoundReply(
+            offer=data, analyzer_signature=signer.sign(SigningContext.ROUND_OFFER, data)
+        )
 
     signed = countersign(terms, nonce, reply(good), WORLD.shuffler_key)
     assert signed.offer == good.encode()
@@ -74,7 +93,9 @@ def test_countersign_checks_everything() -> None:
         replace(good, analyzer_key_id=KeyId(bytes(8))),
         replace(good, schedule_hash=Digest.of(b"another")),
         replace(good, shuffler_commitment=bytes(32)),
-        replace(good, analyzer_commitment=good.shuffler_commitment),  # the shuffler's own, handed back
+        replace(
+            good, analyzer_commitment=good.shuffler_commitment
+        ),  # the shuffler's own, handed back
     ):
         assert kind_of(countersign, terms, nonce, reply(wrong), WORLD.shuffler_key) is Kind.MISMATCH
     forged = reply(good, SigningKey.generate())
@@ -93,7 +114,8 @@ def test_invite() -> None:
     assert not full.HasField("offer")
 
 
-# --- joining ------------------------------------------------------------------------------------------------------------------
+# --- joining
+# --------------------------------------------------------------------------------------------------
 
 
 def test_one_seat_per_device_session_and_key() -> None:
@@ -101,13 +123,21 @@ def test_one_seat_per_device_session_and_key() -> None:
     play = Play(WORLD)
     play.join(0)
     join, again = a_join(play), a_join(play)
-    assert play.coordinator.join(session(play), again, NOW) == identity(0).key.public  # the same bytes, the same answer
+    assert (
+        play.coordinator.join(session(play), again, NOW) == identity(0).key.public
+    )  # the same bytes, the same answer
     fresh = DeviceRound(WORLD.terms, identity(0), SeededEntropy("fresh keys")).join(play.offer, NOW)
     for twice in (join, fresh):  # another session of the device
         assert kind_of(play.coordinator.join, bytes(16), twice, NOW) is Kind.CONFLICT
     other = a_join(play, 1)
-    assert kind_of(play.coordinator.join, session(play), other, NOW) is Kind.CONFLICT  # another Join of the session
-    for stolen in ({"pad_key": join.pad_key}, {"share_key": join.share_key}, {"pad_key": join.share_key}):
+    assert (
+        kind_of(play.coordinator.join, session(play), other, NOW) is Kind.CONFLICT
+    )  # another Join of the session
+    for stolen in (
+        {"pad_key": join.pad_key},
+        {"share_key": join.share_key},
+        {"pad_key": join.share_key},
+    ):
         theft = resigned(other, 1, **stolen)
         assert kind_of(play.coordinator.join, bytes(16), theft, NOW) is Kind.CONFLICT
     one_key = resigned(other, 1, pad_key=other.share_key)
@@ -116,9 +146,11 @@ def test_one_seat_per_device_session_and_key() -> None:
 
 
 def test_who_may_join() -> None:
-    """A certified device, with keys that it signed for this offer and that nobody's neighbour stumbles over.
+    """A certified device, with keys that it signed for this offer and that nobody's neighbour
+    stumbles over.
 
-    Planted: the certificate or the signature not verified; no ``agree`` in ``take``; another offer accepted -> each fails.
+    Planted: the certificate or the signature not verified; no ``agree`` in ``take``; another offer
+    accepted -> each fails.
     """
     play = Play(WORLD)
     join, key = a_join(play), identity(0).key
@@ -134,9 +166,14 @@ def test_who_may_join() -> None:
             resigned(join, 0, share_key=b""),
             resigned(join, 0, pad_key=bytes(32)),  # of low order
             resigned(join, 0, share_key=b"\x01" + bytes(31)),
-            resigned(join, 0, share_key=join.share_key[:-1] + bytes((join.share_key[-1] | 0x80,))),  # a second spelling
+            resigned(
+                join, 0, share_key=join.share_key[:-1] + bytes((join.share_key[-1] | 0x80,))
+            ),  # a second spelling
         ],
-        Kind.UNAUTHENTICATED: [resigned(join, 0, certificate=stranger), resigned(join, 0, certificate=b"no certificate")],
+        Kind.UNAUTHENTICATED: [
+            resigned(join, 0, certificate=stranger),
+            resigned(join, 0, certificate=b"no certificate"),
+        ],
         Kind.BAD_SIGNATURE: [changed, resigned(join, 1)],
     }
     for kind, messages in refused.items():
@@ -151,24 +188,34 @@ def test_who_may_join() -> None:
 
 def test_the_joining_ends() -> None:
     play = Play(World(3))
-    assert kind_of(play.coordinator.join, session(play), a_join(play), NOW + 30) is Kind.WINDOW_CLOSED
+    assert (
+        kind_of(play.coordinator.join, session(play), a_join(play), NOW + 30) is Kind.WINDOW_CLOSED
+    )
     for number in range(3):
         play.join(number)
     extra = DeviceRound(play.world.terms, identity(7), SeededEntropy("seven"))
     late = extra.join(play.offer, NOW)
     assert kind_of(play.coordinator.join, extra.session, late, NOW) is Kind.WINDOW_CLOSED  # full
-    assert play.coordinator.join(session(play), a_join(play), NOW + 99) == identity(0).key.public  # a repeat is never late
+    assert (
+        play.coordinator.join(session(play), a_join(play), NOW + 99) == identity(0).key.public
+    )  # a repeat is never late
 
 
-# --- phases -------------------------------------------------------------------------------------------------------------------
+# --- phases
+# --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("step", "seconds"), [(Step.JOIN, 30), (Step.SHARE, 60), (Step.CHECK, 60), (Step.MASK, 120), (Step.UNMASK, 60)])
+@pytest.mark.parametrize(
+    ("step", "seconds"),
+    [(Step.JOIN, 30), (Step.SHARE, 60), (Step.CHECK, 60), (Step.MASK, 120), (Step.UNMASK, 60)],
+)
 @pytest.mark.parametrize("strict", [False, True])
 def test_deadlines(step: Step, seconds: float, strict: bool) -> None:
-    """A phase that is not complete ends at its deadline, not a moment before; every device's step is refused from then on.
+    """A phase that is not complete ends at its deadline, not a moment before; every device's step
+    is refused from then on.
 
-    In strict mode endorsing and unmasking share unmask_s, half each. Planted: > for >= in ``tick`` -> fails.
+    In strict mode endorsing and unmasking share unmask_s, half each. Planted: > for >= in ``tick``
+    -> fails.
     """
     play = Play(replace(STRICT if strict else WORLD)).run_to(step)
     coordinator, begun = play.coordinator, play.now
@@ -194,7 +241,9 @@ def test_deadlines(step: Step, seconds: float, strict: bool) -> None:
 @pytest.mark.parametrize("strict", [False, True])
 def test_endorsing_ends(strict: bool) -> None:
     play = Play(STRICT if strict else WORLD).run_to(Step.ENDORSE)
-    assert play.coordinator.phase == (pairwise_pb2.PHASE_ENDORSE if strict else pairwise_pb2.PHASE_UNMASK)
+    assert play.coordinator.phase == (
+        pairwise_pb2.PHASE_ENDORSE if strict else pairwise_pb2.PHASE_UNMASK
+    )
     assert play.coordinator.deadline() == play.now + (30 if strict else 60)
 
 
@@ -216,8 +265,12 @@ def test_complete_phases_end_at_once() -> None:
     ],
 )
 def test_too_few(step: Step, lost: int, reason: Reason) -> None:
-    """One device fewer than the plan's minimum at each stage: a typed abort that the analyzer hears of, and that devices are told."""
-    world = replace(STRICT, devices=6, cohort_min=3, survivors_min=4 if step in (Step.SHARE, Step.MASK) else 3)
+    """One device fewer than the plan's minimum at each stage: a typed abort that the analyzer hears
+    of, and that devices are told.
+    """
+    world = replace(
+        STRICT, devices=6, cohort_min=3, survivors_min=4 if step in (Step.SHARE, Step.MASK) else 3
+    )
     world = replace(world, cohort_min=4) if world.survivors_min == 4 else world
     play = Play(world, [step] * lost + [Step.NONE] * (6 - lost)).run()
     assert play.coordinator.reason is reason
@@ -239,12 +292,15 @@ def test_too_few(step: Step, lost: int, reason: Reason) -> None:
 
 
 def test_a_cohort_without_parameters_is_not_started() -> None:
-    """Three devices of which one may be lost and one is corrupt: nothing fits. A lint of the task forbids it; nobody starts it."""
+    """Three devices of which one may be lost and one is corrupt: nothing fits. A lint of the task
+    forbids it; nobody starts it.
+    """
     play = Play(World(3, dropout_ppm=340_000, honest_ppm=650_000)).run()
     assert play.coordinator.reason is Reason.OTHER
 
 
-# --- steps ----------------------------------------------------------------------------------------------------------------------
+# --- steps
+# --------------------------------------------------------------------------------------------------
 
 
 def test_unknown_sessions() -> None:
@@ -263,11 +319,21 @@ def test_unknown_sessions() -> None:
 
 STEPS: dict[Step, tuple[str, Any, Any]] = {
     # what the device sends, as this class's method takes it; another one of the same kind
-    Step.SHARE: ("shares", lambda p: p.devices[0].share(p.answer(0).started, NOW), lambda m: changed(m, ciphertexts=m.ciphertexts[::-1])),
-    Step.ENDORSE: ("endorse", lambda p: p.devices[0].endorse(p.answer(0).commit), lambda m: changed(m, signature=bytes(64))),
+    Step.SHARE: (
+        "shares",
+        lambda p: p.devices[0].share(p.answer(0).started, NOW),
+        lambda m: changed(m, ciphertexts=m.ciphertexts[::-1]),
+    ),
+    Step.ENDORSE: (
+        "endorse",
+        lambda p: p.devices[0].endorse(p.answer(0).commit),
+        lambda m: changed(m, signature=bytes(64)),
+    ),
     Step.UNMASK: (
         "unmask",
-        lambda p: p.devices[0].unmask(p.answer(0).commit, list(p.answer(0).endorsements), p.ledgers[0]),
+        lambda p: p.devices[0].unmask(
+            p.answer(0).commit, list(p.answer(0).endorsements), p.ledgers[0]
+        ),
         lambda m: changed(m, sealed=m.sealed[::-1]),
     ),
 }
@@ -283,7 +349,9 @@ def changed(message: Any, **fields: bytes) -> Any:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_early_repeated_contradicted_late(step: Step) -> None:
-    """Before its phase TOO_EARLY; the same bytes again always fine; other bytes CONFLICT; after its phase WINDOW_CLOSED."""
+    """Before its phase TOO_EARLY; the same bytes again always fine; other bytes CONFLICT; after its
+    phase WINDOW_CLOSED.
+    """
     name, make, other = STEPS[step]
     play = Play(STRICT).run_to(step)
     message = make(play)
@@ -329,12 +397,20 @@ def test_malformed_steps_change_nothing() -> None:
     play.phase(Step.SHARE, play.share)
     play.phase(Step.CHECK, play.check_shares)
     play.phase(Step.MASK, play.mask)
-    for signature in (b"", bytes(64), identity(1).key.sign(SigningContext.ROUND_ENDORSE, play.answer(0).commit.record)):
+    for signature in (
+        b"",
+        bytes(64),
+        identity(1).key.sign(SigningContext.ROUND_ENDORSE, play.answer(0).commit.record),
+    ):
         message = pairwise_pb2.Endorse(signature=signature)
         assert kind_of(play.coordinator.endorse, session(play), message, NOW) is Kind.BAD_SIGNATURE
     assert play.coordinator.counts()["endorsed"] == 0
     play.phase(Step.ENDORSE, play.endorse)
-    sealed = play.devices[0].unmask(play.answer(0).commit, list(play.answer(0).endorsements), play.ledgers[0]).sealed
+    sealed = (
+        play.devices[0]
+        .unmask(play.answer(0).commit, list(play.answer(0).endorsements), play.ledgers[0])
+        .sealed
+    )
     for bundle in (b"", sealed[:-1], sealed + b"\x00"):
         bad = pairwise_pb2.Unmask(sealed=bundle)
         assert kind_of(play.coordinator.unmask, session(play), bad, NOW) is Kind.INVALID
@@ -344,9 +420,11 @@ def test_malformed_steps_change_nothing() -> None:
 
 
 def test_a_vector_counts_once_and_never_late() -> None:
-    """The same upload again is fine, another one CONFLICT; after the phase it is refused and not among the rows.
+    """The same upload again is fine, another one CONFLICT; after the phase it is refused and not
+    among the rows.
 
-    Planted: ``expects_upload`` that looks at no deadline; ``_deliver`` that names sessions twice -> fails.
+    Planted: ``expects_upload`` that looks at no deadline; ``_deliver`` that names sessions twice ->
+    fails.
     """
     play = Play(WORLD).run_to(Step.MASK)
     for number in range(4):
@@ -377,9 +455,15 @@ def test_uploads_before_and_without_shares() -> None:
     play.phase(Step.JOIN, play.join)
     assert kind_of(play.coordinator.uploaded, session(play), Digest.of(b""), NOW) is Kind.TOO_EARLY
     play.phase(Step.SHARE, play.share)
-    assert kind_of(play.coordinator.uploaded, session(play), Digest.of(b""), play.now) is Kind.TOO_EARLY
+    assert (
+        kind_of(play.coordinator.uploaded, session(play), Digest.of(b""), play.now)
+        is Kind.TOO_EARLY
+    )
     play.phase(Step.CHECK, play.check_shares)
-    assert kind_of(play.coordinator.uploaded, session(play), Digest.of(b""), play.now) is Kind.WINDOW_CLOSED
+    assert (
+        kind_of(play.coordinator.uploaded, session(play), Digest.of(b""), play.now)
+        is Kind.WINDOW_CLOSED
+    )
     answer = play.answer(0)
     assert answer.kind == Kind.WINDOW_CLOSED.value
     assert not answer.HasField("roster")
@@ -394,11 +478,14 @@ def test_only_devices_in_the_sum_endorse_and_unmask() -> None:
     assert kind_of(play.coordinator.endorse, session(play), message, play.now) is Kind.WINDOW_CLOSED
     assert not play.answer(0).HasField("commit")
     play.phase(Step.ENDORSE, play.endorse)
-    sealed = play.devices[1].unmask(play.answer(1).commit, list(play.answer(1).endorsements), play.ledgers[1])
+    sealed = play.devices[1].unmask(
+        play.answer(1).commit, list(play.answer(1).endorsements), play.ledgers[1]
+    )
     assert kind_of(play.coordinator.unmask, session(play), sealed, play.now) is Kind.WINDOW_CLOSED
 
 
-# --- what devices are told ----------------------------------------------------------------------------------------------------------
+# --- what devices are told
+# --------------------------------------------------------------------------------------------------
 
 
 def test_answers_phase_by_phase() -> None:
@@ -409,7 +496,13 @@ def test_answers_phase_by_phase() -> None:
     for number in range(1, 5):
         play.join(number)
     play.finish()
-    needs = {Step.SHARE: "started", Step.CHECK: "roster", Step.MASK: "roster", Step.ENDORSE: "commit", Step.UNMASK: "commit"}
+    needs = {
+        Step.SHARE: "started",
+        Step.CHECK: "roster",
+        Step.MASK: "roster",
+        Step.ENDORSE: "commit",
+        Step.UNMASK: "commit",
+    }
     for step, what in needs.items():
         answer = play.answer(0)
         assert answer.phase == getattr(pairwise_pb2, f"PHASE_{step.name}")
@@ -417,7 +510,12 @@ def test_answers_phase_by_phase() -> None:
         assert len(answer.endorsements) == (4 if step is Step.UNMASK else 0)
         assert answer.received == (WORLD.terms.sealed_vector_bytes if step > Step.MASK else 0)
         play.act(step)(0)
-        assert not {f.name for f, _ in play.answer(0).ListFields()} & {"started", "roster", "commit", "endorsements"}
+        assert not {f.name for f, _ in play.answer(0).ListFields()} & {
+            "started",
+            "roster",
+            "commit",
+            "endorsements",
+        }
         for number in range(1, 5):
             play.act(step)(number)
         play.finish()
@@ -429,7 +527,10 @@ def test_received_is_what_the_driver_holds_until_all_has_come() -> None:
     play = Play(WORLD).run_to(Step.MASK)
     assert play.coordinator.answer(session(play), NOW, received=17).received == 17
     play.mask(0)
-    assert play.coordinator.answer(session(play), NOW, received=17).received == WORLD.terms.sealed_vector_bytes
+    assert (
+        play.coordinator.answer(session(play), NOW, received=17).received
+        == WORLD.terms.sealed_vector_bytes
+    )
 
 
 def test_sizes_say_nothing() -> None:
@@ -456,11 +557,17 @@ def test_sizes_say_nothing() -> None:
         [Step.UNMASK, *[Step.NONE] * 5],
     ):
         Sizes(World(6, dropout_ppm=400_000, honest_ppm=10**6), fates).run()
-    assert {what: len(found) for what, found in sizes.items()} == {"shares": 1, "vector": 1, "bundle": 1}
+    assert {what: len(found) for what, found in sizes.items()} == {
+        "shares": 1,
+        "vector": 1,
+        "bundle": 1,
+    }
 
 
 def test_waiting() -> None:
-    """Between the bounds, shorter towards the phase's end, spread over sessions, never beyond the deadline by more than the least wait."""
+    """Between the bounds, shorter towards the phase's end, spread over sessions, never beyond the
+    deadline by more than the least wait.
+    """
     plan = WORLD.plan
     for left in (120.0, 10.0, 1.0, 0.0, -5.0, math.inf):
         waits = [wait_ms(bytes([i]) * 16, State.MASK, plan, left) for i in range(200)]
@@ -474,17 +581,24 @@ def test_waiting() -> None:
 
 def test_refusal() -> None:
     answer = refusal(ShoalError(Kind.CONFLICT, "no"))
-    assert (answer.phase, answer.kind, answer.reason) == (pairwise_pb2.PHASE_UNSPECIFIED, Kind.CONFLICT.value, "no")
+    assert (answer.phase, answer.kind, answer.reason) == (
+        pairwise_pb2.PHASE_UNSPECIFIED,
+        Kind.CONFLICT.value,
+        "no",
+    )
     assert refusal(Reason.RESTARTED.error).phase == pairwise_pb2.PHASE_ABORTED
 
 
 @pytest.mark.parametrize("lost", [Step.SHARE, Step.MASK])
 def test_a_round_that_loses_more_than_its_share_ends_before_the_commit(lost: Step) -> None:
-    """k and t are made for floor(.2 * 10) = 2 lost, whatever survivors_min says. Planted: survivors_min alone looked at -> TOO_FEW_SHARES.
+    """k and t are made for floor(.2 * 10) = 2 lost, whatever survivors_min says. Planted:
+    survivors_min alone looked at -> TOO_FEW_SHARES.
 
     Devices would refuse to unmask; here nobody signs a commit that they refuse.
     """
     play = Play(World(devices=10), [lost] * 3 + [Step.NONE] * 7).run()
     assert not play.check()
-    assert play.coordinator.reason is (Reason.TOO_FEW_SHARED if lost is Step.SHARE else Reason.TOO_FEW_VECTORS)
+    assert play.coordinator.reason is (
+        Reason.TOO_FEW_SHARED if lost is Step.SHARE else Reason.TOO_FEW_VECTORS
+    )
     assert Play(World(devices=10), [lost] * 2 + [Step.NONE] * 8).run().check()

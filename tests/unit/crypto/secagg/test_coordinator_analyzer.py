@@ -1,4 +1,6 @@
-"""The shuffler's machine of a round and the analyzer's answers: honest ones, wrong ones, late ones; and the order of the rows."""
+"""The shuffler's machine of a round and the analyzer's answers: honest ones, wrong ones, late ones;
+and the order of the rows.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from shoal.crypto.signing import SigningContext
 from shoal.entropy import SeededEntropy, shuffled
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
-from tests.secagg_world import NOW, Play, Step, World
 from tests.sizes import size
+from tests.worlds.secagg import NOW, Play, Step, World
 
 WORLD = World(5)
 
@@ -48,10 +50,15 @@ class Lying(Play):
             case AskCommit(request):
                 return c.committed(self.lie(self.collector.commit(request)), self.now)
             case AskUnmask(requests):
-                return c.unmasked(self.lie([self.collector.unmask(request) for request in requests][-1]), self.now)
+                return c.unmasked(
+                    self.lie([self.collector.unmask(request) for request in requests][-1]), self.now
+                )
             case Deliver(sessions):
                 rows = [self.uploads[one] for one in sessions]
-                return c.delivered(self.lie(pairwise_pb2.VectorsReply(unusable=self.collector.add_vectors(rows))), self.now)
+                return c.delivered(
+                    self.lie(pairwise_pb2.VectorsReply(unusable=self.collector.add_vectors(rows))),
+                    self.now,
+                )
         raise AssertionError(effect)
 
 
@@ -67,7 +74,10 @@ def lying(about: type, lie: Callable[[Any], Any]) -> Play:
 def other_start(**fields: Any) -> Callable[[Any], Any]:
     def lie(reply: pairwise_pb2.StartRoundReply) -> pairwise_pb2.StartRoundReply:
         start = replace(Start.decode(reply.start), **fields).encode()
-        return pairwise_pb2.StartRoundReply(start=start, analyzer_signature=WORLD.analyzer_key.sign(SigningContext.ROUND_START, start))
+        return pairwise_pb2.StartRoundReply(
+            start=start,
+            analyzer_signature=WORLD.analyzer_key.sign(SigningContext.ROUND_START, start),
+        )
 
     return lie
 
@@ -86,12 +96,16 @@ def other_start(**fields: Any) -> Callable[[Any], Any]:
     ],
 )
 def test_a_wrong_start(lie: Callable[[Any], Any]) -> None:
-    """Signed or not, another start than the shuffler's own computation gives. Planted: no comparison in ``started`` -> fails."""
+    """Signed or not, another start than the shuffler's own computation gives. Planted: no
+    comparison in ``started`` -> fails.
+    """
     assert lying(AskStart, lie).coordinator.reason is Reason.DISAGREE
 
 
 def test_an_analyzer_that_chooses_its_nonce_late() -> None:
-    """A whole start, consistent in itself, from a nonce that the analyzer did not commit to: it could have tried many rings."""
+    """A whole start, consistent in itself, from a nonce that the analyzer did not commit to: it
+    could have tried many rings.
+    """
     play = Play(WORLD)
     for number in range(5):
         play.join(number)
@@ -109,7 +123,9 @@ def test_wrong_unusable_rows(unusable: list[int]) -> None:
 
 
 def test_rows_that_the_analyzer_calls_unusable_count_as_dropped() -> None:
-    """The shuffler believes it, the commit says so; the analyzer that then counts otherwise refuses its own numbers."""
+    """The shuffler believes it, the commit says so; the analyzer that then counts otherwise refuses
+    its own numbers.
+    """
     play = Lying(WORLD)
     play.about, play.lie = Deliver, lambda _: pairwise_pb2.VectorsReply(unusable=[2])
     play.run()
@@ -137,7 +153,11 @@ def test_a_commit_that_the_analyzer_did_not_sign_is_shown_to_nobody() -> None:
     ("reply", "reason", "ended"),
     [
         (pairwise_pb2.UnmaskRoundReply(), Reason.DISAGREE, [Reason.DISAGREE]),
-        (pairwise_pb2.UnmaskRoundReply(reason=Reason.WRONG_SUM.value, blamed=[1, 1, 0, 99]), Reason.WRONG_SUM, []),
+        (
+            pairwise_pb2.UnmaskRoundReply(reason=Reason.WRONG_SUM.value, blamed=[1, 1, 0, 99]),
+            Reason.WRONG_SUM,
+            [],
+        ),
         (pairwise_pb2.UnmaskRoundReply(reason="\x1b[31mwhatever a peer says"), Reason.OTHER, []),
     ],
 )
@@ -166,7 +186,8 @@ def test_answers_out_of_turn_change_nothing() -> None:
 
 
 def test_rows_are_in_random_order() -> None:
-    """All orders of four, equally often: chi-square with 23 degrees of freedom below 59.1 (false alarm 5e-5; the seed is fixed).
+    """All orders of four, equally often: chi-square with 23 degrees of freedom below 59.1 (false
+    alarm 5e-5; the seed is fixed).
 
     Planted: rows in order of arrival, sorted by session, or ``uniform_below(last)`` -> fails.
     """

@@ -1,4 +1,6 @@
-"""A device's machine of a round: its steps in order, retries, what it remembers, what it forgets. Its checks: test_device_checks.py."""
+"""A device's machine of a round: its steps in order, retries, what it remembers, what it forgets.
+Its checks: test_device_checks.py.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
-from tests.secagg_relay import (
+from tests.worlds.secagg_relay import (
     NOW,
     SPARSE,
     MemoryLedger,
@@ -39,35 +41,55 @@ LOST = 3
 OTHER = Digest(bytes([1]) * 32)
 
 
-def make(mode: Mode = Mode.DEFAULT, n: int = N, graph: GraphParameters | None = SPARSE, lost: int = LOST, bits: int = 32) -> Relay:
+def make(
+    mode: Mode = Mode.DEFAULT,
+    n: int = N,
+    graph: GraphParameters | None = SPARSE,
+    lost: int = LOST,
+    bits: int = 32,
+) -> Relay:
     return Relay(make_terms(n, graph=graph, mode=mode, lost=lost, bits=bits), n)
 
 
-# --- the whole way ------------------------------------------------------------------------------------------------------
+# --- the whole way
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
 @pytest.mark.parametrize("bits", [16, 32, 64])
 @pytest.mark.parametrize(("n", "graph"), [(N, SPARSE), (7, None)])
-def test_devices_make_an_exact_sum(mode: Mode, bits: int, n: int, graph: GraphParameters | None) -> None:
-    """Planted: a pad's sign turned round; pads added with neighbours that did not share; the seed's share given for a dropped
-    device -> this fails.
+def test_devices_make_an_exact_sum(
+    mode: Mode, bits: int, n: int, graph: GraphParameters | None
+) -> None:
+    """Planted: a pad's sign turned round; pads added with neighbours that did not share; the seed's
+    share given for a dropped device -> this fails.
     """
     relay = make(mode, n, graph, bits=bits, lost=2)
     relay.mask(without={1}, never={4})
     assert relay.sum(relay.unmask()).tolist() == relay.expected().tolist()
-    assert {device.state for p, device in enumerate(relay.devices) if p in relay.sealed} == {DeviceState.RELEASED}
+    assert {device.state for p, device in enumerate(relay.devices) if p in relay.sealed} == {
+        DeviceState.RELEASED
+    }
 
 
 def test_states_round_id_and_charge_follow_the_steps() -> None:
     relay = make(Mode.STRICT)
     device = relay.devices[0]
-    assert (device.state, device.round_id, device.charged, device.reason) == (DeviceState.NEW, None, False, "")
+    assert (device.state, device.round_id, device.charged, device.reason) == (
+        DeviceState.NEW,
+        None,
+        False,
+        "",
+    )
     assert len(device.session) == 16
     assert device.session != relay.devices[1].session
     relay.share()
     device = relay.devices[0]
-    assert (device.state, device.round_id, device.charged) == (DeviceState.SHARED, relay.round_id, False)
+    assert (device.state, device.round_id, device.charged) == (
+        DeviceState.SHARED,
+        relay.round_id,
+        False,
+    )
     for position in range(N):
         relay.sealed[position] = relay.mask_one(position)
     assert (device.state, device.charged) == (DeviceState.MASKED, True)
@@ -75,7 +97,9 @@ def test_states_round_id_and_charge_follow_the_steps() -> None:
     endorsements = relay.endorsements(1, commit)
     device.endorse(commit)
     assert device.state is DeviceState.ENDORSED
-    relay.devices[1].unmask(commit, endorsements, relay.ledgers[1])  # too late to endorse itself: its neighbours did
+    relay.devices[1].unmask(
+        commit, endorsements, relay.ledgers[1]
+    )  # too late to endorse itself: its neighbours did
     assert relay.devices[1].state is DeviceState.RELEASED
 
 
@@ -93,7 +117,11 @@ def test_joins_are_signed_for_the_offer_and_use_fresh_keys() -> None:
     assert {join.offer_id for join in joins} == {relay.offer_id.raw}
     for join in joins:
         data = relay.offer_id.raw + join.pad_key + join.share_key
-        signer = next(key for key in (signing_key(f"device {i}") for i in range(N)) if key.public == device_key(join))
+        signer = next(
+            key
+            for key in (signing_key(f"device {i}") for i in range(N))
+            if key.public == device_key(join)
+        )
         assert join.signature == signer.sign(SigningContext.ROUND_KEYS, data)
 
 
@@ -103,7 +131,8 @@ def test_helper_mode_has_no_rounds() -> None:
     assert error.value.kind is Kind.INVALID
 
 
-# --- order, retries, memory ---------------------------------------------------------------------------------------------
+# --- order, retries, memory
+# ---------------------------------------------------------------------------------------------
 
 
 def steps(relay: Relay, device: DeviceRound) -> dict[str, Callable[[], object]]:
@@ -111,7 +140,9 @@ def steps(relay: Relay, device: DeviceRound) -> dict[str, Callable[[], object]]:
     return {
         "join": lambda: device.join(pairwise_pb2.SignedOffer(), NOW),
         "share": lambda: device.share(started, NOW),
-        "mask": lambda: device.mask(pairwise_pb2.Roster(), vector_of(0, relay.terms.dimension), MemoryLedger()),
+        "mask": lambda: device.mask(
+            pairwise_pb2.Roster(), vector_of(0, relay.terms.dimension), MemoryLedger()
+        ),
         "endorse": lambda: device.endorse(commit),
         "unmask": lambda: device.unmask(commit, [], MemoryLedger()),
     }
@@ -130,8 +161,20 @@ def test_a_step_out_of_order_changes_nothing(reached: str) -> None:
     device = relay.devices[0]
     if reached == "ended":
         device.end()
-    turn = {"new": {"join"}, "joined": {"share"}, "shared": {"mask"}, "masked": {"endorse", "unmask"}, "ended": set()}[reached]
-    done = {"new": set(), "joined": {"join"}, "shared": {"join", "share"}, "masked": {"join", "share", "mask"}, "ended": set()}[reached]
+    turn = {
+        "new": {"join"},
+        "joined": {"share"},
+        "shared": {"mask"},
+        "masked": {"endorse", "unmask"},
+        "ended": set(),
+    }[reached]
+    done = {
+        "new": set(),
+        "joined": {"join"},
+        "shared": {"join", "share"},
+        "masked": {"join", "share", "mask"},
+        "ended": set(),
+    }[reached]
     for name, step in steps(relay, device).items():
         if name not in turn | done:
             with pytest.raises(ShoalError) as error:
@@ -144,7 +187,8 @@ def test_a_step_out_of_order_changes_nothing(reached: str) -> None:
 
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
 def test_every_step_may_be_repeated_and_says_the_same_bytes(mode: Mode) -> None:
-    """Planted: ``_said`` always answers None -> INTERNAL; ``mask`` seals again on a retry -> this fails.
+    """Planted: ``_said`` always answers None -> INTERNAL; ``mask`` seals again on a retry -> this
+    fails.
 
     What is handed out is a copy: a caller that writes into it changes no later answer.
     """
@@ -183,8 +227,9 @@ def test_another_offer_or_start_for_one_round_is_a_conflict() -> None:
 
 
 def test_keys_are_forgotten_as_soon_as_they_are_not_needed() -> None:
-    """Planted: ``_Shared`` keeps the private pad key; ``_Masked`` keeps the stream keys; ``unmask`` keeps the stage, or ``end``
-    the answers -> this fails."""
+    """Planted: ``_Shared`` keeps the private pad key; ``_Masked`` keeps the stream keys; ``unmask``
+    keeps the stage, or ``end`` the answers -> this fails.
+    """
     relay = make()
     relay.join()
     device = relay.devices[0]
@@ -192,7 +237,11 @@ def test_keys_are_forgotten_as_soon_as_they_are_not_needed() -> None:
     assert len(private) == 2
     raw = {key.private_bytes_raw() for key in private}
     relay.shared[0] = device.share(relay.started(0), NOW)
-    kept = [one.public_key().public_bytes_raw() for one in reachable(device) if isinstance(one, X25519PrivateKey)]
+    kept = [
+        one.public_key().public_bytes_raw()
+        for one in reachable(device)
+        if isinstance(one, X25519PrivateKey)
+    ]
     assert kept == [relay.joins[0].share_key]  # a complaint takes it
     assert not raw & {one for one in reachable(device) if isinstance(one, bytes)}
     for p in range(1, N):
@@ -248,12 +297,20 @@ def test_a_round_never_prints_pickles_or_copies_its_keys() -> None:
         assert len(text) < 60
 
 
-# --- what its caller gets wrong ---------------------------------------------------------------------------------------------
+# --- what its caller gets wrong
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "vector",
-    [np.zeros(4, np.int64), np.zeros(6, np.int64), np.zeros((5, 1), np.int64), np.zeros(5, np.int32), np.zeros(5), np.zeros(5, np.uint64)],
+    [
+        np.zeros(4, np.int64),
+        np.zeros(6, np.int64),
+        np.zeros((5, 1), np.int64),
+        np.zeros(5, np.int32),
+        np.zeros(5),
+        np.zeros(5, np.uint64),
+    ],
 )
 def test_a_vector_of_another_shape_or_type_changes_nothing(vector: np.ndarray) -> None:
     relay = make()
@@ -289,7 +346,8 @@ def test_endorsing_belongs_to_strict_mode() -> None:
     assert relay.devices[0].state is DeviceState.MASKED
 
 
-# --- mask -----------------------------------------------------------------------------------------------------------------------
+# --- mask
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_ledger_is_written_before_anything_is_returned() -> None:
@@ -314,12 +372,17 @@ def test_the_ledger_is_written_before_anything_is_returned() -> None:
     relay.unmask()
     hashed = [hashlib.sha256(data).digest() for data in (relay.sealed[0], relay.commit().record)]
     where = (relay.terms.task_id, relay.terms.window, relay.round_id)
-    assert ledger.entries == [("masked", *where, Digest(hashed[0])), ("released", *where, Digest(hashed[1]))]
+    assert ledger.entries == [
+        ("masked", *where, Digest(hashed[0])),
+        ("released", *where, Digest(hashed[1])),
+    ]
     assert seen == [DeviceState.SHARED, DeviceState.MASKED]
 
 
 def test_nothing_is_masked_beside_a_ciphertext_that_does_not_open() -> None:
-    """The round is given up before anything is written down or charged. Planted: ``mask`` that takes it for no share -> charged."""
+    """The round is given up before anything is written down or charged. Planted: ``mask`` that
+    takes it for no share -> charged.
+    """
     relay = make()
     relay.share()
     device, roster = relay.devices[0], relay.roster(0)
@@ -327,4 +390,8 @@ def test_nothing_is_masked_beside_a_ciphertext_that_does_not_open() -> None:
     with pytest.raises(ShoalError) as caught:
         device.mask(roster, vector_of(0, 5), relay.ledgers[0])
     assert caught.value.kind is Kind.ABORTED
-    assert (device.state, device.charged, relay.ledgers[0].entries) == (DeviceState.ABORTED, False, [])
+    assert (device.state, device.charged, relay.ledgers[0].entries) == (
+        DeviceState.ABORTED,
+        False,
+        [],
+    )

@@ -1,7 +1,8 @@
 """What a device checks in every step, each check by itself.
 
-Each forged record below is signed by both servers and wrong in one thing alone, so that one check stands between it and the device.
-Planted: each check of ``device_checks`` was taken out by itself -> the case named after it fails.
+Each forged record below is signed by both servers and wrong in one thing alone, so that one check
+stands between it and the device. Planted: each check of ``device_checks`` was taken out by itself
+-> the case named after it fails.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.crypto.enrolment import DeviceIdentity
+from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.device import DeviceRound, DeviceState
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.records import Commit, Offer, Start, Status
@@ -22,7 +23,7 @@ from shoal.errors import Kind
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
-from tests.secagg_relay import (
+from tests.worlds.secagg_relay import (
     NOW,
     SPARSE,
     Relay,
@@ -41,23 +42,35 @@ LOST = 3
 OTHER = Digest(bytes([1]) * 32)
 
 
-def make(mode: Mode = Mode.DEFAULT, n: int = N, graph: GraphParameters | None = SPARSE, lost: int = LOST, bits: int = 32) -> Relay:
+def make(
+    mode: Mode = Mode.DEFAULT,
+    n: int = N,
+    graph: GraphParameters | None = SPARSE,
+    lost: int = LOST,
+    bits: int = 32,
+) -> Relay:
     return Relay(make_terms(n, graph=graph, mode=mode, lost=lost, bits=bits), n)
 
 
-# --- join ---------------------------------------------------------------------------------------------------------------------
+# --- join
+# --------------------------------------------------------------------------------------------------
 
 
 def as_offer(record: pairwise_pb2.SignedRecord) -> pairwise_pb2.SignedOffer:
     return pairwise_pb2.SignedOffer(
-        offer=record.record, shuffler_signature=record.shuffler_signature, analyzer_signature=record.analyzer_signature
+        offer=record.record,
+        shuffler_signature=record.shuffler_signature,
+        analyzer_signature=record.analyzer_signature,
     )
 
 
 OFFERS: dict[str, tuple[Kind, Callable[[Offer], Offer]]] = {
     "another task": (Kind.MISMATCH, lambda offer: replace(offer, task_id=TaskId(bytes(32)))),
     "another window": (Kind.MISMATCH, lambda offer: replace(offer, window=4)),
-    "another analyzer key": (Kind.MISMATCH, lambda offer: replace(offer, analyzer_key_id=KeyId(bytes(8)))),
+    "another analyzer key": (
+        Kind.MISMATCH,
+        lambda offer: replace(offer, analyzer_key_id=KeyId(bytes(8))),
+    ),
     "another key schedule": (Kind.MISMATCH, lambda offer: replace(offer, schedule_hash=OTHER)),
 }
 
@@ -89,14 +102,17 @@ def test_an_offer_is_signed_as_an_offer_and_well_formed() -> None:
     refused(Kind.INVALID, relay.devices[2].join, torn, NOW)
 
 
-@pytest.mark.parametrize(("root", "now"), [("root", NOW + 1001), ("root", NOW - 1001), ("another root", NOW)])
+@pytest.mark.parametrize(
+    ("root", "now"), [("root", NOW + 1001), ("root", NOW - 1001), ("another root", NOW)]
+)
 def test_a_device_knows_whether_its_own_certificate_holds(root: str, now: float) -> None:
     relay = make()
     device = DeviceRound(relay.terms, identity(0, signing_key(root)), SeededEntropy(0))
     refused(Kind.UNAUTHENTICATED, device.join, relay.offer(), now)
 
 
-# --- share ----------------------------------------------------------------------------------------------------------------------
+# --- share
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("whose", ["shuffler_signature", "analyzer_signature"])
@@ -104,7 +120,11 @@ def test_a_start_wants_both_signatures(whose: str) -> None:
     relay = make()
     relay.join()
     started = relay.started(0)
-    setattr(started.start, whose, signing_key("somebody").sign(SigningContext.ROUND_START, started.start.record))
+    setattr(
+        started.start,
+        whose,
+        signing_key("somebody").sign(SigningContext.ROUND_START, started.start.record),
+    )
     refused(Kind.BAD_SIGNATURE, relay.devices[0].share, started, NOW)
 
 
@@ -113,7 +133,12 @@ def test_a_start_is_signed_as_a_start_and_well_formed() -> None:
     relay.join()
     for device, context, data, kind in (
         (0, SigningContext.ROUND_COMMIT, relay.start_record.encode(), Kind.BAD_SIGNATURE),
-        (1, SigningContext.ROUND_START, relay.start_record.encode() + b"\xf8\x07\x01", Kind.INVALID),
+        (
+            1,
+            SigningContext.ROUND_START,
+            relay.start_record.encode() + b"\xf8\x07\x01",
+            Kind.INVALID,
+        ),
         (2, SigningContext.ROUND_START, relay.start_record.encode()[:-1], Kind.INVALID),
     ):
         started = relay.started(device)
@@ -125,12 +150,16 @@ def test_the_round_that_starts_is_the_one_that_was_joined() -> None:
     relay = make()
     relay.join()
     started = relay.started(0, replace(relay.start_record, offer_id=OTHER))
-    refused(Kind.MISMATCH, relay.devices[0].share, started, NOW, text="not the one that was offered")
+    refused(
+        Kind.MISMATCH, relay.devices[0].share, started, NOW, text="not the one that was offered"
+    )
 
 
 @pytest.mark.parametrize("whose", [0, 1])
 def test_a_nonce_chosen_after_the_seats_is_refused(whose: int) -> None:
-    """The ring is laid rightly from the new nonce: whoever may choose it late may choose who sits beside whom."""
+    """The ring is laid rightly from the new nonce: whoever may choose it late may choose who sits
+    beside whom.
+    """
     relay = make()
     joins = [device.join(relay.offer(), NOW) for device in relay.devices]
     late = [*relay.nonces]
@@ -147,7 +176,13 @@ def test_a_round_has_as_many_devices_as_the_plan_allows(least: int, most: int) -
     relay.terms = replace(relay.terms, plan=plan)
     relay.devices = [DeviceRound(relay.terms, identity(i), SeededEntropy(i)) for i in range(N)]
     relay.join()
-    refused(Kind.MISMATCH, relay.devices[0].share, relay.started(0), NOW, text=f"{least} to {most} devices")
+    refused(
+        Kind.MISMATCH,
+        relay.devices[0].share,
+        relay.started(0),
+        NOW,
+        text=f"{least} to {most} devices",
+    )
 
 
 def test_the_device_computes_how_many_neighbours_it_has() -> None:
@@ -172,7 +207,9 @@ def test_a_position_outside_the_ring_is_refused() -> None:
 
 
 def forged_neighbour(forge: Callable[[Relay, str], pairwise_pb2.Join]) -> tuple[Relay, int]:
-    """A round in which the last to join is forged, rightly laid and signed; and a position beside it."""
+    """A round in which the last to join is forged, rightly laid and signed; and a position beside
+    it.
+    """
     relay = make()
     joins = [device.join(relay.offer(), NOW) for device in relay.devices[:-1]]
     joins.append(forge(relay, "forged"))
@@ -186,15 +223,24 @@ def by(who: DeviceIdentity) -> Callable[[Relay, str], pairwise_pb2.Join]:
 
 
 NEIGHBOURS: dict[str, tuple[Kind, Callable[[Relay, str], pairwise_pb2.Join]]] = {
-    "enrolled elsewhere": (Kind.UNAUTHENTICATED, by(identity("sybil", signing_key("another root")))),
+    "enrolled elsewhere": (
+        Kind.UNAUTHENTICATED,
+        by(identity("sybil", signing_key("another root"))),
+    ),
     "expired": (Kind.UNAUTHENTICATED, by(identity("old", until=NOW - 1))),
     "signed for another offer": (
         Kind.BAD_SIGNATURE,
-        lambda relay, name: make_join(relay.offer_id, name, signature=make_join(OTHER, name).signature),
+        lambda relay, name: make_join(
+            relay.offer_id, name, signature=make_join(OTHER, name).signature
+        ),
     ),
     "signed by another device": (
         Kind.BAD_SIGNATURE,
-        lambda relay, name: make_join(relay.offer_id, name, signature=make_join(relay.offer_id, name, who=identity("thief")).signature),
+        lambda relay, name: make_join(
+            relay.offer_id,
+            name,
+            signature=make_join(relay.offer_id, name, who=identity("thief")).signature,
+        ),
     ),
 }
 
@@ -213,21 +259,25 @@ def test_that_forged_neighbours_are_refused_for_what_was_forged() -> None:
     assert relay.devices[beside].state is DeviceState.SHARED
 
 
-# --- mask --------------------------------------------------------------------------------------------------------------
+# --- mask
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_roster_of_another_size_is_refused() -> None:
     relay = make()
     relay.share()
     honest = list(relay.roster(0).ciphertexts)
-    for device, wrong in enumerate(([*honest, b""], honest[1:], [bytes(CIPHERTEXT_SIZE + 1), *honest[1:]])):
+    for device, wrong in enumerate(
+        ([*honest, b""], honest[1:], [bytes(CIPHERTEXT_SIZE + 1), *honest[1:]])
+    ):
         roster = pairwise_pb2.Roster(ciphertexts=wrong)
         ledger = relay.ledgers[device]
         refused(Kind.MISMATCH, relay.devices[device].mask, roster, vector_of(device, 5), ledger)
         assert ledger.entries == []
 
 
-# --- unmask ---------------------------------------------------------------------------------------------------------------------
+# --- unmask
+# --------------------------------------------------------------------------------------------------
 
 
 def statuses(relay: Relay, changes: dict[int, Status]) -> bytes:
@@ -237,25 +287,49 @@ def statuses(relay: Relay, changes: dict[int, Status]) -> bytes:
     return bytes(changed)
 
 
-def masked(mode: Mode = Mode.DEFAULT, without: frozenset[int] = frozenset(), never: frozenset[int] = frozenset()) -> Relay:
+def masked(
+    mode: Mode = Mode.DEFAULT,
+    without: frozenset[int] = frozenset(),
+    never: frozenset[int] = frozenset(),
+) -> Relay:
     relay = make(mode)
     relay.mask(without=without, never=never)
     return relay
 
 
 COMMITS: dict[str, tuple[Kind, Callable[[Relay], pairwise_pb2.SignedRecord]]] = {
-    "another round": (Kind.MISMATCH, lambda r: sign(SigningContext.ROUND_COMMIT, Commit(OTHER, r.statuses()).encode())),
+    "another round": (
+        Kind.MISMATCH,
+        lambda r: sign(SigningContext.ROUND_COMMIT, Commit(OTHER, r.statuses()).encode()),
+    ),
     "not of 9": (Kind.MISMATCH, lambda r: r.commit(r.statuses() + b"\x02")),
-    "this device's vector is not in the sum": (Kind.ABORTED, lambda r: r.commit(statuses(r, {0: Status.DROPPED}))),
-    "vectors are in the sum": (Kind.ABORTED, lambda r: r.commit(statuses(r, dict.fromkeys((1, 3, 5, 6), Status.DROPPED)))),
-    "neighbours are in the sum": (Kind.ABORTED, lambda r: r.commit(statuses(r, dict.fromkeys(r.peers(0)[:3], Status.DROPPED)))),
-    "contradicts the roster": (Kind.CONFLICT, lambda r: r.commit(statuses(r, {r.peers(0)[0]: Status.NEVER_SHARED}))),
-    "signature": (Kind.BAD_SIGNATURE, lambda r: sign(SigningContext.ROUND_START, r.commit().record)),
+    "this device's vector is not in the sum": (
+        Kind.ABORTED,
+        lambda r: r.commit(statuses(r, {0: Status.DROPPED})),
+    ),
+    "vectors are in the sum": (
+        Kind.ABORTED,
+        lambda r: r.commit(statuses(r, dict.fromkeys((1, 3, 5, 6), Status.DROPPED))),
+    ),
+    "neighbours are in the sum": (
+        Kind.ABORTED,
+        lambda r: r.commit(statuses(r, dict.fromkeys(r.peers(0)[:3], Status.DROPPED))),
+    ),
+    "contradicts the roster": (
+        Kind.CONFLICT,
+        lambda r: r.commit(statuses(r, {r.peers(0)[0]: Status.NEVER_SHARED})),
+    ),
+    "signature": (
+        Kind.BAD_SIGNATURE,
+        lambda r: sign(SigningContext.ROUND_START, r.commit().record),
+    ),
     "a status is 0, 1 or 2": (
         Kind.INVALID,
         lambda r: sign(
             SigningContext.ROUND_COMMIT,
-            pairwise_pb2.Commit(version=1, round_id=r.round_id.raw, statuses=b"\x02" * 8 + b"\x03").SerializeToString(),
+            pairwise_pb2.Commit(
+                version=1, round_id=r.round_id.raw, statuses=b"\x02" * 8 + b"\x03"
+            ).SerializeToString(),
         ),
     ),
 }
@@ -275,7 +349,9 @@ def test_a_commit_that_must_not_be_answered(name: str, mode: Mode) -> None:
 
 
 def test_a_neighbour_that_never_shared_is_not_called_dropped_or_alive() -> None:
-    """The other direction of "contradicts the roster": no share of it is held, and its pads were not added."""
+    """The other direction of "contradicts the roster": no share of it is held, and its pads were
+    not added.
+    """
     for status in (Status.DROPPED, Status.ALIVE):
         relay = make()
         relay.join()
@@ -295,17 +371,24 @@ def test_a_commit_wants_both_signatures(whose: str) -> None:
 
 
 def test_exactly_the_allowed_number_may_be_lost() -> None:
-    """The counterpart of "vectors are in the sum": with LOST lost, not one more, the device answers."""
+    """The counterpart of "vectors are in the sum": with LOST lost, not one more, the device
+    answers.
+    """
     relay = masked()
     lost = [p for p in range(1, N) if p not in relay.peers(0)[:2]][:LOST]
-    relay.devices[0].unmask(relay.commit(statuses(relay, dict.fromkeys(lost, Status.DROPPED))), [], relay.ledgers[0])
+    relay.devices[0].unmask(
+        relay.commit(statuses(relay, dict.fromkeys(lost, Status.DROPPED))), [], relay.ledgers[0]
+    )
     assert relay.devices[0].state is DeviceState.RELEASED
 
 
-# --- endorsements -----------------------------------------------------------------------------------------------------------------
+# --- endorsements
+# --------------------------------------------------------------------------------------------------
 
 
-ENDORSEMENTS: dict[str, Callable[[list[pairwise_pb2.Endorsement]], list[pairwise_pb2.Endorsement]]] = {
+ENDORSEMENTS: dict[
+    str, Callable[[list[pairwise_pb2.Endorsement]], list[pairwise_pb2.Endorsement]]
+] = {
     "none": lambda _: [],
     "one too few": lambda good: good[:1],
     "one twice": lambda good: [good[0], good[0]],
@@ -313,7 +396,10 @@ ENDORSEMENTS: dict[str, Callable[[list[pairwise_pb2.Endorsement]], list[pairwise
         good[0],
         pairwise_pb2.Endorsement(position=good[1].position, signature=good[0].signature),
     ],
-    "by no neighbour": lambda good: [good[0], pairwise_pb2.Endorsement(position=4, signature=good[1].signature)],
+    "by no neighbour": lambda good: [
+        good[0],
+        pairwise_pb2.Endorsement(position=4, signature=good[1].signature),
+    ],
 }
 
 
@@ -325,25 +411,41 @@ def test_strict_mode_wants_endorsements_of_threshold_neighbours(name: str) -> No
     good = relay.endorsements(0, commit)
     device.endorse(commit)
     wrong = ENDORSEMENTS[name](good)
-    refused(Kind.ABORTED, device.unmask, commit, wrong, relay.ledgers[0], text="endorsed the commit")
+    refused(
+        Kind.ABORTED, device.unmask, commit, wrong, relay.ledgers[0], text="endorsed the commit"
+    )
     assert [entry[0] for entry in relay.ledgers[0].entries] == ["masked"]
 
 
 def test_an_endorsement_is_over_this_commit_in_its_own_context_and_by_somebody_in_the_sum() -> None:
-    """Planted: any neighbour counts, in the sum or not; the signature over any record of the round -> this fails."""
+    """Planted: any neighbour counts, in the sum or not; the signature over any record of the round
+    -> this fails.
+    """
     for name in ("commit", "context", "dropped"):
         relay = masked(Mode.STRICT)
         peers = relay.peers(0)
-        keys = {p: next(k for k in (signing_key(f"device {i}") for i in range(N)) if k.public == device_key(relay.joins[p])) for p in peers}
+        keys = {
+            p: next(
+                k
+                for k in (signing_key(f"device {i}") for i in range(N))
+                if k.public == device_key(relay.joins[p])
+            )
+            for p in peers
+        }
         commit = relay.commit(statuses(relay, {peers[0]: Status.DROPPED}))
         context = SigningContext.ROUND_COMMIT if name == "context" else SigningContext.ROUND_ENDORSE
         record = relay.commit().record if name == "commit" else commit.record
         signers = peers[:1] if name == "dropped" else peers[2:3]
         good = keys[peers[1]].sign(SigningContext.ROUND_ENDORSE, commit.record)
         one = pairwise_pb2.Endorsement(position=peers[1], signature=good)
-        wrong = [pairwise_pb2.Endorsement(position=p, signature=keys[p].sign(context, record)) for p in signers]
+        wrong = [
+            pairwise_pb2.Endorsement(position=p, signature=keys[p].sign(context, record))
+            for p in signers
+        ]
         device, ledger = relay.devices[0], relay.ledgers[0]
-        refused(Kind.ABORTED, device.unmask, commit, [one, *wrong], ledger, text="1 neighbours endorsed")
+        refused(
+            Kind.ABORTED, device.unmask, commit, [one, *wrong], ledger, text="1 neighbours endorsed"
+        )
 
 
 def test_one_corrupt_endorsement_among_enough_good_ones_harms_nobody() -> None:
@@ -360,7 +462,14 @@ def test_more_endorsements_than_neighbours_are_refused_unread() -> None:
     commit = relay.commit()
     many = relay.endorsements(0, commit)
     many.append(many[0])
-    refused(Kind.INVALID, relay.devices[0].unmask, commit, many, relay.ledgers[0], text="more endorsements")
+    refused(
+        Kind.INVALID,
+        relay.devices[0].unmask,
+        commit,
+        many,
+        relay.ledgers[0],
+        text="more endorsements",
+    )
 
 
 def test_default_mode_ignores_endorsements() -> None:
@@ -371,7 +480,9 @@ def test_default_mode_ignores_endorsements() -> None:
 
 
 def test_start_records_fit_the_protocol() -> None:
-    """What the relay lays is what the records say, so that no case above fails for another reason."""
+    """What the relay lays is what the records say, so that no case above fails for another
+    reason.
+    """
     relay = make()
     relay.share()
     assert Start.decode(relay.started(0).start.record) == relay.start_record

@@ -1,4 +1,6 @@
-"""A step comes through whole, its reply opens for its sender alone, and no answer opens another one."""
+"""A step comes through whole, its reply opens for its sender alone, and no answer opens another
+one.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,10 @@ def test_a_step_and_its_reply_come_through(suite: SuiteId, step: bytes) -> None:
     assert len(request.frame) == HEADER_SIZE + suite.overhead + REPLY_KEY_SIZE + len(step)
     assert request_key_id(request.frame) == key.config.key_id
     assert open_request(key, request.frame) == (step, request.reply_key)
-    assert open_sealed(key, request.frame[HEADER_SIZE:], exchange_info(key.config.key_id)) == request.reply_key + step
+    assert (
+        open_sealed(key, request.frame[HEADER_SIZE:], exchange_info(key.config.key_id))
+        == request.reply_key + step
+    )
     reply = seal_reply(request.reply_key, step)
     assert len(reply) == len(step) + 28
     assert open_reply(request.reply_key, reply) == step
@@ -83,11 +88,17 @@ def test_a_step_and_its_reply_come_through(suite: SuiteId, step: bytes) -> None:
 def test_every_request_has_its_own_reply_key() -> None:
     """Planted: a constant reply key -> this fails."""
     requests = [seal_request(HOP[AES].config, b"step", SYSTEM) for _ in range(3)]
-    assert len({request.reply_key for request in requests}) == len({request.frame for request in requests}) == 3
+    assert (
+        len({request.reply_key for request in requests})
+        == len({request.frame for request in requests})
+        == 3
+    )
 
 
 def test_two_answers_to_one_request_do_not_share_a_keystream() -> None:
-    """A frame may be replayed by whoever carries it, and be answered twice. Planted: a fixed nonce -> this fails."""
+    """A frame may be replayed by whoever carries it, and be answered twice. Planted: a fixed nonce
+    -> this fails.
+    """
     key = bytes(range(32))
     first, second = b"there is nothing to do", b"the round is aborted.."
     replies = [seal_reply(key, answer) for answer in (first, second)]
@@ -101,7 +112,9 @@ def test_two_answers_to_one_request_do_not_share_a_keystream() -> None:
 
 
 def test_a_reply_opens_under_its_own_key_alone() -> None:
-    """BAD_SIGNATURE, not INVALID: to the device it means that somebody else answered. Planted: ValueError let through -> this fails."""
+    """BAD_SIGNATURE, not INVALID: to the device it means that somebody else answered. Planted:
+    ValueError let through -> this fails.
+    """
     key, other = bytes(range(32)), bytes(range(1, 33))
     reply = seal_reply(key, b"answer", SeededEntropy("reply"))
     refused(Kind.BAD_SIGNATURE, open_reply, other, reply)
@@ -137,7 +150,12 @@ def test_a_request_for_another_key_or_purpose_is_refused() -> None:
     """Bound through info: a frame sealed for something else is no request."""
     key = HOP[AES]
     header = bytes((1, AES)) + key.config.key_id.raw
-    refused(Kind.UNKNOWN_KEY, open_request, generate(AES), seal_request(key.config, b"step", SYSTEM).frame)
+    refused(
+        Kind.UNKNOWN_KEY,
+        open_request,
+        generate(AES),
+        seal_request(key.config, b"step", SYSTEM).frame,
+    )
     for info in (b"", exchange_info(KEY_ID), b"shoal/v1/hop\x00\x00" + key.config.key_id.raw):
         refused(Kind.INVALID, open_request, key, header + seal(key.config, bytes(40), info))
 

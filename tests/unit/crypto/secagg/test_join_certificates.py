@@ -1,30 +1,36 @@
-"""The certificate of a join at the shuffler: it holds for the whole round, and is not remembered."""
+"""The certificate of a join at the shuffler: it holds for the whole round, and is not
+remembered.
+"""
 
 from __future__ import annotations
 
-from shoal.crypto import enrolment
-from shoal.crypto.enrolment import issue
+from shoal.crypto.admission import enrolment
+from shoal.crypto.admission.enrolment import issue
 from shoal.crypto.secagg.coordinator import Coordinator
 from shoal.errors import Kind
-from tests.secagg_world import DAY, ENROLMENT, NOW, Play, World, identity
 from tests.unit.crypto.secagg.test_coordinator import a_join, kind_of, resigned, session
+from tests.worlds.secagg import DAY, ENROLMENT, NOW, Play, World, identity
 
 WORLD = World(5)
 
 
 def test_a_certificate_that_ends_during_the_round() -> None:
-    """Its neighbours would give up the round when it is shown to them. Planted: validity looked at now alone -> fails."""
+    """Its neighbours would give up the round when it is shown to them. Planted: validity looked at
+    now alone -> fails.
+    """
     play = Play(WORLD)
     late = NOW + 364.9999 * DAY  # the certificate holds until NOW + 365 days
-    round_of_then = Coordinator(WORLD.terms, play.offer, bytes(32), WORLD.shuffler_key, WORLD.entropy("then"), late)
+    round_of_then = Coordinator(
+        WORLD.terms, play.offer, bytes(32), WORLD.shuffler_key, WORLD.entropy("then"), late
+    )
     join = a_join(play)
     assert kind_of(round_of_then.join, session(play), join, late) is Kind.UNAUTHENTICATED
     assert round_of_then.counts()["joined"] == 0
 
 
 def test_a_certificate_that_does_not_hold_yet() -> None:
-    """At its beginning, though it would hold when the round ends. Planted: only the later of now and the round's end looked at ->
-    fails.
+    """At its beginning, though it would hold when the round ends. Planted: only the later of now
+    and the round's end looked at -> fails.
     """
     play, key = Play(WORLD), identity(0).key
     early = issue(ENROLMENT, key.public, int(NOW) + 1, int(NOW) + int(DAY))
@@ -34,7 +40,9 @@ def test_a_certificate_that_does_not_hold_yet() -> None:
 
 
 def test_no_join_leaves_a_memory_of_its_device() -> None:
-    """Also one that is refused later, and one that is only looked at. Planted: ``remember=True`` in ``Seating.identify`` -> fails."""
+    """Also one that is refused later, and one that is only looked at. Planted: ``remember=True`` in
+    ``Seating.identify`` -> fails.
+    """
     play = Play(WORLD)
     fresh = [issue(ENROLMENT, identity(n).key.public, int(NOW), int(NOW + DAY)) for n in range(2)]
     joins = [resigned(a_join(play, n), n, certificate=fresh[n]) for n in range(2)]
@@ -43,4 +51,8 @@ def test_no_join_leaves_a_memory_of_its_device() -> None:
     play.coordinator.join(session(play), joins[0], NOW)
     assert kind_of(play.coordinator.join, bytes(3), joins[1], NOW) is Kind.INVALID
     after = enrolment._remembered.cache_info()
-    assert (after.currsize, after.hits, after.misses) == (before.currsize, before.hits, before.misses)
+    assert (after.currsize, after.hits, after.misses) == (
+        before.currsize,
+        before.hits,
+        before.misses,
+    )

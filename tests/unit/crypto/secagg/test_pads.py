@@ -1,4 +1,6 @@
-"""Pads cancel, whoever adds them in whatever order; nothing but the two devices' secret and the round decides them."""
+"""Pads cancel, whoever adds them in whatever order; nothing but the two devices' secret and the
+round decides them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from shoal.crypto.secagg.pads import (
     sign_of,
     single_stream_key,
 )
-from shoal.crypto.secagg.shamir import combine, split
+from shoal.crypto.secagg.primitives.shamir import combine, split
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
@@ -57,25 +59,36 @@ def pair_key(i: int, j: int, round_id: Digest = ROUND) -> bytes:
 
 
 def reference_pad(stream_key: bytes, count: int) -> bytes:
-    """AES-256-CTR written out with the bare block cipher: counter blocks counted as 128-bit big-endian numbers."""
+    """AES-256-CTR written out with the bare block cipher: counter blocks counted as 128-bit
+    big-endian numbers.
+    """
     first = int.from_bytes(stream_key[32:], "big")
     blocks = b"".join(((first + i) % 2**128).to_bytes(16, "big") for i in range(-(-count // 16)))
     return Cipher(algorithms.AES(stream_key[:32]), modes.ECB()).encryptor().update(blocks)[:count]  # noqa: S305 - one block at a time
 
 
-# --- derivation -------------------------------------------------------------------------------------------------------
+# --- derivation
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 48, 64, 65, 8160])
 def test_hkdf_is_that_of_the_library(count: int) -> None:
     """Planted: the previous block left out of the next one -> sizes above 32 fail."""
-    for salt, secret, info in ((b"", b"x", b""), (ROUND.raw, SEED, b"info"), (bytes(100), bytes(200), bytes(300))):
-        assert hkdf(salt, secret, info, count) == HKDF(hashes.SHA256(), count, salt, info).derive(secret)
+    for salt, secret, info in (
+        (b"", b"x", b""),
+        (ROUND.raw, SEED, b"info"),
+        (bytes(100), bytes(200), bytes(300)),
+    ):
+        assert hkdf(salt, secret, info, count) == HKDF(hashes.SHA256(), count, salt, info).derive(
+            secret
+        )
 
 
 def test_hkdf_rfc_5869_case_1() -> None:
     salt, info = bytes(range(13)), bytes(range(0xF0, 0xFA))
-    expected = "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
+    expected = (
+        "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
+    )
     assert hkdf(salt, b"\x0b" * 22, info, 42).hex() == expected
 
 
@@ -91,25 +104,41 @@ def test_stream_keys_are_what_their_documentation_says() -> None:
         return HKDF(hashes.SHA256(), 48, salt, info).derive(secret)
 
     low, high = sorted(PUBLIC[:2])
-    assert pair_key(0, 1) == derived(ROUND.raw, agree(PRIVATE[0], PUBLIC[1]), b"shoal/v1/secagg/pad\x00" + low + high)
-    assert self_stream_key(SEED, ROUND, PUBLIC[0]) == derived(ROUND.raw, SEED, b"shoal/v1/secagg/self-pad\x00" + PUBLIC[0])
-    assert single_stream_key(SEED, TASK, 258) == derived(TASK.raw, SEED, b"shoal/v1/secagg/single-pad\x00\x00\x00\x01\x02")
+    assert pair_key(0, 1) == derived(
+        ROUND.raw, agree(PRIVATE[0], PUBLIC[1]), b"shoal/v1/secagg/pad\x00" + low + high
+    )
+    assert self_stream_key(SEED, ROUND, PUBLIC[0]) == derived(
+        ROUND.raw, SEED, b"shoal/v1/secagg/self-pad\x00" + PUBLIC[0]
+    )
+    assert single_stream_key(SEED, TASK, 258) == derived(
+        TASK.raw, SEED, b"shoal/v1/secagg/single-pad\x00\x00\x00\x01\x02"
+    )
 
 
 def test_both_neighbours_derive_one_key() -> None:
-    """Whoever computes it, and in whichever order the keys are handed in. Planted: own||other instead of lo||hi -> this fails."""
+    """Whoever computes it, and in whichever order the keys are handed in. Planted: own||other
+    instead of lo||hi -> this fails.
+    """
     for i, j in itertools.combinations(range(len(PRIVATE)), 2):
         shared = agree(PRIVATE[i], PUBLIC[j])
         assert shared == agree(PRIVATE[j], PUBLIC[i])
-        assert pair_key(i, j) == pair_key(j, i) == pair_stream_key(shared, ROUND, PUBLIC[j], PUBLIC[i])
+        assert (
+            pair_key(i, j) == pair_key(j, i) == pair_stream_key(shared, ROUND, PUBLIC[j], PUBLIC[i])
+        )
 
 
 def test_every_pair_device_and_round_has_its_own_stream() -> None:
-    """The round id is the salt: the same keys in another round give other pads. Planted: a constant salt -> this fails."""
+    """The round id is the salt: the same keys in another round give other pads. Planted: a constant
+    salt -> this fails.
+    """
     rounds = [Digest.of(bytes((i,))) for i in range(3)]
     keys = [pair_key(i, j, r) for i, j in itertools.combinations(range(4), 2) for r in rounds]
     keys += [self_stream_key(SEED, r, public) for public in PUBLIC[:4] for r in rounds]
-    keys += [single_stream_key(SEED, TaskId(r.raw), window) for r in rounds for window in (0, 1, 2**32 - 1)]
+    keys += [
+        single_stream_key(SEED, TaskId(r.raw), window)
+        for r in rounds
+        for window in (0, 1, 2**32 - 1)
+    ]
     assert len(set(keys)) == len(keys)
     assert len({key[:32] for key in keys}) == len({key[32:] for key in keys}) == len(keys)
 
@@ -121,7 +150,9 @@ def first_words(stream_key: bytes) -> bytes:
 
 
 def test_every_bit_of_every_secret_changes_the_pad() -> None:
-    """No secret is folded into fewer bits on its way to a pad. Planted: seed[:16] used, or two halves XORed -> this fails."""
+    """No secret is folded into fewer bits on its way to a pad. Planted: seed[:16] used, or two
+    halves XORed -> this fails.
+    """
     makers: tuple[Callable[[bytes], bytes], ...] = (
         lambda secret: pair_stream_key(secret, ROUND, PUBLIC[0], PUBLIC[1]),
         lambda secret: self_stream_key(secret, ROUND, PUBLIC[0]),
@@ -136,7 +167,9 @@ def test_every_bit_of_every_secret_changes_the_pad() -> None:
 
 def test_every_bit_of_a_stream_key_changes_the_pad() -> None:
     """Key and counter block both matter, all 384 bits. Planted: a zero IV -> this fails."""
-    flips = [(int.from_bytes(STREAM_KEY, "big") ^ 1 << bit).to_bytes(48, "big") for bit in range(384)]
+    flips = [
+        (int.from_bytes(STREAM_KEY, "big") ^ 1 << bit).to_bytes(48, "big") for bit in range(384)
+    ]
     assert len({first_words(key) for key in (STREAM_KEY, *flips)}) == 385
 
 
@@ -158,7 +191,8 @@ def test_windows_out_of_range_are_refused() -> None:
         refused(single_stream_key, SEED, TASK, window)
 
 
-# --- keys that are no keys --------------------------------------------------------------------------------------------
+# --- keys that are no keys
+# --------------------------------------------------------------------------------------------
 
 # u-coordinates of every point of order 1, 2, 4 and 8 on Curve25519 and its twist.
 SMALL_ORDER = (
@@ -173,8 +207,9 @@ SMALL_ORDER = (
 def test_the_list_of_small_orders_is_right() -> None:
     """A point has order dividing 8 iff three doublings lead to infinity (Z = 0).
 
-    The cofactors are 8 on the curve and 4 on its twist, and both small subgroups are cyclic: the curve has u = 0 (order 2),
-    1 (order 4) and two of order 8; the twist has 0 and -1. That is all, besides infinity, which X25519 also spells 0.
+    The cofactors are 8 on the curve and 4 on its twist, and both small subgroups are cyclic: the
+    curve has u = 0 (order 2), 1 (order 4) and two of order 8; the twist has 0 and -1. That is all,
+    besides infinity, which X25519 also spells 0.
     """
 
     def double(x: int, z: int) -> tuple[int, int]:
@@ -198,7 +233,9 @@ def test_the_list_of_small_orders_is_right() -> None:
 @pytest.mark.parametrize("private", PRIVATE[:3])
 @pytest.mark.parametrize("u", SMALL_ORDER)
 def test_points_of_small_order_are_refused(private: X25519PrivateKey, u: int) -> None:
-    """In canonical and in every other spelling. Planted: the library's ValueError caught and 32 zero bytes returned -> this fails."""
+    """In canonical and in every other spelling. Planted: the library's ValueError caught and 32
+    zero bytes returned -> this fails.
+    """
     assert "small order" in refused(agree, private, u.to_bytes(32, "little"))
     for top in (0, 1 << 255):
         for turns in (0, 1):
@@ -206,14 +243,27 @@ def test_points_of_small_order_are_refused(private: X25519PrivateKey, u: int) ->
                 refused(agree, private, (spelled | top).to_bytes(32, "little"))
 
 
-@pytest.mark.parametrize("u", [int.from_bytes(PUBLIC[0], "little") | 1 << 255, FIELD_PRIME, FIELD_PRIME + 9, 2**255 - 1, 2**256 - 1])
+@pytest.mark.parametrize(
+    "u",
+    [
+        int.from_bytes(PUBLIC[0], "little") | 1 << 255,
+        FIELD_PRIME,
+        FIELD_PRIME + 9,
+        2**255 - 1,
+        2**256 - 1,
+    ],
+)
 def test_a_second_spelling_of_a_key_is_refused(u: int) -> None:
-    """Keys that differ as bytes differ as points, so that no key is on a list twice. Planted: the check removed -> this fails."""
+    """Keys that differ as bytes differ as points, so that no key is on a list twice. Planted: the
+    check removed -> this fails.
+    """
     assert "canonical" in refused(agree, PRIVATE[1], u.to_bytes(32, "little"))
 
 
 def test_a_private_key_put_together_from_shares_has_the_same_public_key() -> None:
-    """X25519 clamps a private key when it is used, not when it is made: its 32 raw bytes are shared and come back as they were."""
+    """X25519 clamps a private key when it is used, not when it is made: its 32 raw bytes are shared
+    and come back as they were.
+    """
     entropy = SeededEntropy("clamping")
     for raw in (*(entropy.bytes(32) for _ in range(5)), bytes(32), b"\xff" * 32):
         private = X25519PrivateKey.from_private_bytes(raw)
@@ -224,11 +274,14 @@ def test_a_private_key_put_together_from_shares_has_the_same_public_key() -> Non
         assert agree(again, PUBLIC[0]) == agree(private, PUBLIC[0])
 
 
-# --- signs ------------------------------------------------------------------------------------------------------------
+# --- signs
+# --------------------------------------------------------------------------------------------------
 
 
 def test_one_adds_and_the_other_subtracts() -> None:
-    """By the bytes of the keys, first byte first. Planted: compared as little-endian numbers -> this fails."""
+    """By the bytes of the keys, first byte first. Planted: compared as little-endian numbers ->
+    this fails.
+    """
     low, high = b"\x01" + b"\xff" * 31, b"\x02" + bytes(31)
     assert (sign_of(low, high), sign_of(high, low)) == (1, -1)
     for a, b in itertools.permutations(PUBLIC, 2):
@@ -242,7 +295,8 @@ def test_equal_keys_are_refused() -> None:
 
 @pytest.mark.parametrize("bits", WORD)
 def test_pads_of_a_round_cancel_in_any_order(bits: int) -> None:
-    """Six devices, everybody with everybody, each in another order of its neighbours: the sum is that of the vectors.
+    """Six devices, everybody with everybody, each in another order of its neighbours: the sum is
+    that of the vectors.
 
     Planted: the sign by position in the list instead of by key; sign always +1 -> this fails.
     """
@@ -251,7 +305,10 @@ def test_pads_of_a_round_cancel_in_any_order(bits: int) -> None:
     total = np.zeros(count, dtype=WORD[bits])
     for i in range(len(PRIVATE)):
         masked = vectors[i].copy()
-        order = sorted((j for j in range(len(PRIVATE)) if j != i), key=lambda j: hashlib.sha256(bytes((i, j))).digest())
+        order = sorted(
+            (j for j in range(len(PRIVATE)) if j != i),
+            key=lambda j: hashlib.sha256(bytes((i, j))).digest(),
+        )
         for j in order:
             apply(masked, pair_key(i, j), sign_of(PUBLIC[i], PUBLIC[j]))
         assert (masked != vectors[i]).mean() > 0.9
@@ -259,16 +316,35 @@ def test_pads_of_a_round_cancel_in_any_order(bits: int) -> None:
     assert np.array_equal(total, np.sum(vectors, axis=0, dtype=WORD[bits]))
 
 
-# --- the stream -------------------------------------------------------------------------------------------------------
+# --- the stream
+# --------------------------------------------------------------------------------------------------
 
-LENGTHS = [0, 1, 2, 15, 16, 17, 1000, _CHUNK - 16, _CHUNK - 8, _CHUNK, _CHUNK + 8, 2 * _CHUNK + 24]  # bytes, rounded down to words
+LENGTHS = [
+    0,
+    1,
+    2,
+    15,
+    16,
+    17,
+    1000,
+    _CHUNK - 16,
+    _CHUNK - 8,
+    _CHUNK,
+    _CHUNK + 8,
+    2 * _CHUNK + 24,
+]  # bytes, rounded down to words
 
 
 @pytest.mark.parametrize("bits", WORD)
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("stream_key", [STREAM_KEY, bytes(32) + b"\xff" * 16, pair_key(0, 1)], ids=["plain", "counter wraps", "pair"])
+@pytest.mark.parametrize(
+    "stream_key",
+    [STREAM_KEY, bytes(32) + b"\xff" * 16, pair_key(0, 1)],
+    ids=["plain", "counter wraps", "pair"],
+)
 def test_the_pad_is_aes_256_ctr(bits: int, sign: int, stream_key: bytes) -> None:
-    """Against the library's one-shot CTR and against the bare block cipher, word by word in little-endian, across chunks.
+    """Against the library's one-shot CTR and against the bare block cipher, word by word in
+    little-endian, across chunks.
 
     Planted: sign ignored; words big-endian; the cipher begun anew in every chunk -> this fails.
     """
@@ -278,12 +354,25 @@ def test_the_pad_is_aes_256_ctr(bits: int, sign: int, stream_key: bytes) -> None
         before = np.frombuffer(SeededEntropy(length).bytes(count * width), dtype=WORD[bits])
         words = before.copy()
         apply(words, stream_key, sign)
-        pad = Cipher(algorithms.AES(stream_key[:32]), modes.CTR(stream_key[32:])).encryptor().update(bytes(count * width))
+        pad = (
+            Cipher(algorithms.AES(stream_key[:32]), modes.CTR(stream_key[32:]))
+            .encryptor()
+            .update(bytes(count * width))
+        )
         assert pad[:4096] == reference_pad(stream_key, min(4096, len(pad)))
-        expected = before + np.frombuffer(pad, WORD[bits]) if sign == 1 else before - np.frombuffer(pad, WORD[bits])
+        expected = (
+            before + np.frombuffer(pad, WORD[bits])
+            if sign == 1
+            else before - np.frombuffer(pad, WORD[bits])
+        )
         assert np.array_equal(words, expected)
-        first = [int.from_bytes(pad[i * width : (i + 1) * width], "little") for i in range(min(count, 50))]
-        assert words[:50].tolist() == [(int(x) + sign * y) % 2**bits for x, y in zip(before, first, strict=False)]
+        first = [
+            int.from_bytes(pad[i * width : (i + 1) * width], "little")
+            for i in range(min(count, 50))
+        ]
+        assert words[:50].tolist() == [
+            (int(x) + sign * y) % 2**bits for x, y in zip(before, first, strict=False)
+        ]
         apply(words, stream_key, -sign)
         assert np.array_equal(words, before)
 
@@ -317,8 +406,14 @@ BAD_WORDS: dict[str, NDArray[Any]] = {
 
 @pytest.mark.parametrize("name", BAD_WORDS)
 def test_other_arrays_are_refused_unchanged(name: str) -> None:
-    """Above all a big-endian view, whose sum would be garbage. Planted: the dtype check by width and kind alone -> this fails."""
-    words = BAD_WORDS[name].copy() if name not in ("every second word", "backwards") else BAD_WORDS[name]
+    """Above all a big-endian view, whose sum would be garbage. Planted: the dtype check by width
+    and kind alone -> this fails.
+    """
+    words = (
+        BAD_WORDS[name].copy()
+        if name not in ("every second word", "backwards")
+        else BAD_WORDS[name]
+    )
     before = words.copy()
     refused(apply, words, STREAM_KEY, 1)
     assert np.array_equal(words, before)
@@ -336,7 +431,9 @@ def test_a_read_only_vector_a_wrong_sign_and_a_wrong_key_are_refused() -> None:
 
 
 def test_threads_do_not_share_scratch_memory() -> None:
-    """Four threads pad their own vectors at once, many times. Planted: one scratch buffer for all threads -> this fails."""
+    """Four threads pad their own vectors at once, many times. Planted: one scratch buffer for all
+    threads -> this fails.
+    """
     keys = [bytes((i,)) * STREAM_KEY_SIZE for i in range(4)]
     count, turns = 3 * _CHUNK // 4 + 5, size(10, 100)
     results: list[NDArray[Any]] = [np.zeros(count, dtype=WORD[32]) for _ in keys]
@@ -353,5 +450,9 @@ def test_threads_do_not_share_scratch_memory() -> None:
     for thread in threads:
         thread.join()
     for key, result in zip(keys, results, strict=True):
-        pad = Cipher(algorithms.AES(key[:32]), modes.CTR(key[32:])).encryptor().update(bytes(4 * count))
+        pad = (
+            Cipher(algorithms.AES(key[:32]), modes.CTR(key[32:]))
+            .encryptor()
+            .update(bytes(4 * count))
+        )
         assert np.array_equal(result, np.frombuffer(pad, "<u4") * np.uint32(turns))

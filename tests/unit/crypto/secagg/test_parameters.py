@@ -1,4 +1,6 @@
-"""Neighbours and thresholds: known answers, exact enumeration of small rings, and the attacks that the conditions are made against."""
+"""Neighbours and thresholds: known answers, exact enumeration of small rings, and the attacks that
+the conditions are made against.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,16 @@ from tests.sizes import size
 SEMI, MAL, BOTH = Corruption.SEMI_HONEST, Corruption.SEMI_MALICIOUS, Corruption.COLLUDING
 
 
-def fit(n: int, corrupt: str, dropout: str, corruption: Corruption, sigma: int = 40) -> tuple[int, int]:
+def fit(
+    n: int, corrupt: str, dropout: str, corruption: Corruption, sigma: int = 40
+) -> tuple[int, int]:
     found = graph_parameters(n, Fraction(corrupt), Fraction(dropout), corruption, sigma)
     assert not found.complete
     return found.neighbours, found.threshold
 
 
-# Those of fcp/secagg/server/graph_parameter_finder_test.cc (google-parfait/federated-compute) that are not complete graphs here.
+# Those of fcp/secagg/server/graph_parameter_finder_test.cc (google-parfait/federated-compute) that
+# are not complete graphs here.
 PUBLISHED = [
     (100, ".45", ".45", SEMI, 92, 46),
     (1000, ".45", ".45", SEMI, 822, 417),
@@ -74,8 +79,12 @@ TABLE = {
 
 
 @pytest.mark.parametrize(("n", "corrupt", "dropout", "corruption", "k", "t"), PUBLISHED)
-def test_published_answers(n: int, corrupt: str, dropout: str, corruption: Corruption, k: int, t: int) -> None:
-    """Planted: sigma instead of sigma + 1 in condition (2), or n - 1 instead of n -> several fail. (Published thresholds are at most t.)"""
+def test_published_answers(
+    n: int, corrupt: str, dropout: str, corruption: Corruption, k: int, t: int
+) -> None:
+    """Planted: sigma instead of sigma + 1 in condition (2), or n - 1 instead of n -> several fail.
+    (Published thresholds are at most t.)
+    """
     assert fit(n, corrupt, dropout, corruption) == (k, t)
 
 
@@ -85,12 +94,19 @@ def test_table(rates: tuple[str, str, Corruption], row: list[tuple[int, int]]) -
 
 
 def test_strict_mode_as_it_is_used() -> None:
-    """sigma 80 with condition (4), against the semi-malicious (66, 49), (120, 87), (230, 151) at n = 1000."""
-    assert [fit(1000, *rates, BOTH, 80) for rates in ((".05", ".05"), (".1", ".1"), (".1", ".2"))] == [(166, 140), (372, 307), (740, 561)]
-    assert [fit(100, *rates, BOTH, 80) for rates in ((".05", ".05"), (".1", ".1"), (".1", ".2"))] == [(28, 23), (54, 44), (84, 64)]
+    """sigma 80 with condition (4), against the semi-malicious (66, 49), (120, 87), (230, 151) at n
+    = 1000.
+    """
+    assert [
+        fit(1000, *rates, BOTH, 80) for rates in ((".05", ".05"), (".1", ".1"), (".1", ".2"))
+    ] == [(166, 140), (372, 307), (740, 561)]
+    assert [
+        fit(100, *rates, BOTH, 80) for rates in ((".05", ".05"), (".1", ".1"), (".1", ".2"))
+    ] == [(28, 23), (54, 44), (84, 64)]
 
 
-# --- the formulas against enumeration -----------------------------------------------------------------------------------
+# --- the formulas against enumeration
+# -----------------------------------------------------------------------------------
 
 
 def rings(most: int) -> list[tuple[int, int]]:
@@ -119,56 +135,77 @@ def sets(n: int, count: int) -> list[frozenset[int]]:
 
 @pytest.mark.parametrize(("n", "k"), rings(size(8, 10)))
 def test_connectivity_bounds_every_small_ring(n: int, k: int) -> None:
-    """The share of removals that tear the ring, counted, is at most the formula's; (1) decides as the exact fraction does.
+    """The share of removals that tear the ring, counted, is at most the formula's; (1) decides as
+    the exact fraction does.
 
-    Planted: n instead of n (n - k - 1) / 2 pairs -> fails for half of these rings; k - 2 factors in the product stay above, k + 1 fail.
+    Planted: n instead of n (n - k - 1) / 2 pairs -> fails for half of these rings; k - 2 factors in
+    the product stay above, k + 1 fail.
     """
     for removed in range(n - 1):
         removals = sets(n, removed)
         torn = sum(len(parts(frozenset(range(n)) - one, n, k)) > 1 for one in removals)
         bound = Fraction(n * (n - k - 1) * math.perm(removed, k), 2 * math.perm(n, k))
         assert Fraction(torn, len(removals)) <= bound
-        assert (torn > 0) == (bound > 0)  # tight in this sense: fewer than k removals never tear, k can
+        assert (torn > 0) == (
+            bound > 0
+        )  # tight in this sense: fewer than k removals never tear, k can
         for sigma in range(1, 12):
             assert connected(n, removed, k, sigma) == (bound < Fraction(1, 2 ** (sigma + 1)))
 
 
 @pytest.mark.parametrize(("n", "k"), rings(size(8, 10)))
 def test_privacy_counts_corrupt_neighbours_of_every_small_ring(n: int, k: int) -> None:
-    """Expected devices with x corrupt neighbours or more, over all corrupt sets, is n P[X >= x] exactly; so are both thresholds.
+    """Expected devices with x corrupt neighbours or more, over all corrupt sets, is n P[X >= x]
+    exactly; so are both thresholds.
 
-    Planted: a tail that begins at x + 1 -> fails; 2t - k read as 2t - k + 1 -> fails for SEMI_MALICIOUS.
+    Planted: a tail that begins at x + 1 -> fails; 2t - k read as 2t - k + 1 -> fails for
+    SEMI_MALICIOUS.
     """
     for bad in range(n):
         corrupt = sets(n, bad)
-        counts = [len(one.intersection(neighbour_positions(n, k, p))) for one in corrupt for p in range(n)]
+        counts = [
+            len(one.intersection(neighbour_positions(n, k, p))) for one in corrupt for p in range(n)
+        ]
 
         def expected(x: int, counts: list[int] = counts, total: int = len(corrupt)) -> Fraction:
             return Fraction(sum(count >= x for count in counts), total)
 
         for sigma in range(1, 8):
             small = Fraction(1, 2 ** (sigma + 1))
-            assert private_from(n, bad, k, SEMI, sigma) == next(t for t in range(2, n + 2) if expected(t) <= small)
-            assert private_from(n, bad, k, MAL, sigma) == next(t for t in range(2, n + 2) if expected(2 * t - k) <= small)
+            assert private_from(n, bad, k, SEMI, sigma) == next(
+                t for t in range(2, n + 2) if expected(t) <= small
+            )
+            assert private_from(n, bad, k, MAL, sigma) == next(
+                t for t in range(2, n + 2) if expected(2 * t - k) <= small
+            )
             most = correct_to(n, bad, k, sigma)  # now the marked ones are lost
-            assert all((expected(k - t + 1) <= Fraction(1, 2**sigma)) == (t <= most) for t in range(1, k + 1))
+            assert all(
+                (expected(k - t + 1) <= Fraction(1, 2**sigma)) == (t <= most)
+                for t in range(1, k + 1)
+            )
 
 
 def test_two_stories_need_twice_the_threshold() -> None:
-    """Whatever a device's honest neighbours are told, both secrets open only with X >= 2t - k: all tales of all neighbourhoods."""
+    """Whatever a device's honest neighbours are told, both secrets open only with X >= 2t - k: all
+    tales of all neighbourhoods.
+    """
     for k in range(2, 8, 2):
         for t in range(2, k + 1):
             for x in range(k + 1):
-                opened = any(alive + x >= t and (k - x - alive) + x >= t for alive in range(k - x + 1))
+                opened = any(
+                    alive + x >= t and (k - x - alive) + x >= t for alive in range(k - x + 1)
+                )
                 assert not opened or x >= 2 * t - k
 
 
 @pytest.mark.parametrize(("n", "k"), rings(size(8, 9)))
 def test_a_torn_part_opens_only_with_two_corrupt_runs(n: int, k: int) -> None:
-    """Condition (4), over every corrupt set and every choice of who is said to be lost, and every t of strict mode.
+    """Condition (4), over every corrupt set and every choice of who is said to be lost, and every t
+    of strict mode.
 
-    A part of the honest living opens if each of its devices has t neighbours that give shares of its seed: honest living ones and corrupt
-    ones. Planted: runs with more than r corrupt devices instead of r -> fails.
+    A part of the honest living opens if each of its devices has t neighbours that give shares of
+    its seed: honest living ones and corrupt ones. Planted: runs with more than r corrupt devices
+    instead of r -> fails.
     """
     half = k // 2
     runs = [frozenset((start + i) % n for i in range(half)) for start in range(n)]
@@ -179,20 +216,27 @@ def test_a_torn_part_opens_only_with_two_corrupt_runs(n: int, k: int) -> None:
         if len(found) < 2:
             continue
         corrupt = frozenset(p for p in range(n) if told[p] == 2)
-        holders = [alive.union(corrupt).intersection(neighbour_positions(n, k, p)) for p in range(n)]
-        opens = max(min(len(holders[p]) for p in part) for part in found)  # the largest t for which some part opens
-        # A device in a part holds to the rest of its part only; what is in other parts is no neighbour of it, so holders are right.
+        holders = [
+            alive.union(corrupt).intersection(neighbour_positions(n, k, p)) for p in range(n)
+        ]
+        opens = max(
+            min(len(holders[p]) for p in part) for part in found
+        )  # the largest t for which some part opens
+        # A device in a part holds to the rest of its part only; what is in other parts is no
+        # neighbour of it, so holders are right.
         for t in range(half + 1, opens + 1):
             r = t - half
             assert any(len(a & corrupt) >= r and len(b & corrupt) >= r for a, b in pairs)
 
 
 def test_two_commits_find_no_two_quorums() -> None:
-    """Condition (4), over every way in which a ring of n can be split between two commits, and every t of strict mode.
+    """Condition (4), over every way in which a ring of n can be split between two commits, and
+    every t of strict mode.
 
-    ``signed``: each honest device signs one commit, or is corrupt and signs both. Who has t such neighbours may act on its commit. Then
-    S and A make two sums of one round only if devices of both kinds act, and everybody has t neighbours that act or are corrupt.
-    Planted: 3t > 2k - 2 instead -> fails: (k, t) = (4, 3) acts on two commits with one corrupt device.
+    ``signed``: each honest device signs one commit, or is corrupt and signs both. Who has t such
+    neighbours may act on its commit. Then S and A make two sums of one round only if devices of
+    both kinds act, and everybody has t neighbours that act or are corrupt. Planted: 3t > 2k - 2
+    instead -> fails: (k, t) = (4, 3) acts on two commits with one corrupt device.
     """
     seen = set()
     for n, k in [(n, k) for n in range(6, size(12, 14)) for k in (4, 6) if k < n - 1]:
@@ -204,8 +248,12 @@ def test_two_commits_find_no_two_quorums() -> None:
                 if signed & bad:
                     continue
                 other = (1 << n) - 1 & ~signed & ~bad
-                mine = [(around[p] & (signed | bad)).bit_count() for p in range(n) if signed >> p & 1]
-                theirs = [(around[p] & (other | bad)).bit_count() for p in range(n) if other >> p & 1]
+                mine = [
+                    (around[p] & (signed | bad)).bit_count() for p in range(n) if signed >> p & 1
+                ]
+                theirs = [
+                    (around[p] & (other | bad)).bit_count() for p in range(n) if other >> p & 1
+                ]
                 for t in range(k // 2 + 1, min(max(mine, default=0), max(theirs, default=0)) + 1):
                     acts = bad
                     for p in range(n):
@@ -219,10 +267,16 @@ def test_two_commits_find_no_two_quorums() -> None:
 
 
 def test_strict_thresholds_rule_two_commits_out() -> None:
-    """3t > 2k + 2x with the x that nobody's corrupt neighbours reach, and what follows from it. Planted: (k + x + 1) // 2 -> fails."""
+    """3t > 2k + 2x with the x that nobody's corrupt neighbours reach, and what follows from it.
+    Planted: (k + x + 1) // 2 -> fails.
+    """
     for n, bad, k in product((60, 200, 1000), (0, 3, 10), (10, 30, 50)):
         for sigma in (10, 80):
-            x = private_from(n, bad, k, SEMI, sigma) if private_from(n, bad, k, SEMI, sigma) > 2 else 2
+            x = (
+                private_from(n, bad, k, SEMI, sigma)
+                if private_from(n, bad, k, SEMI, sigma) > 2
+                else 2
+            )
             t = private_from(n, bad, k, BOTH, sigma)
             assert 3 * t > 2 * k + 2 * (x if x > 2 else 1)
             assert t >= private_from(n, bad, k, MAL, sigma)
@@ -231,7 +285,9 @@ def test_strict_thresholds_rule_two_commits_out() -> None:
 
 @pytest.mark.parametrize("corruption", Corruption)
 def test_nothing_smaller_is_passed_over(corruption: Corruption) -> None:
-    """The search that leaps finds what a plain search finds. Planted: leaps twice as long -> fails."""
+    """The search that leaps finds what a plain search finds. Planted: leaps twice as long ->
+    fails.
+    """
     for n in (51, 64, 87, 120, *size(1, 2) * (200,)):
         for corrupt, dropout in product(("0", ".05", ".1", ".33"), ("0", ".05", ".2", ".33")):
             gamma, delta = Fraction(corrupt), Fraction(dropout)
@@ -250,13 +306,16 @@ def test_nothing_smaller_is_passed_over(corruption: Corruption) -> None:
             assert found == plain if plain else found.complete
 
 
-# --- complete graphs, plans, refusals -----------------------------------------------------------------------------------
+# --- complete graphs, plans, refusals
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", range(3, 51))
 @pytest.mark.parametrize("corruption", Corruption)
 def test_complete_graphs_leave_nothing_to_chance(n: int, corruption: Corruption) -> None:
-    """Every t that fits, found by trying; the middle one is taken. Planted: holders counted as n, or n - D as the most -> fails."""
+    """Every t that fits, found by trying; the middle one is taken. Planted: holders counted as n,
+    or n - D as the most -> fails.
+    """
     for corrupt, dropout in product(("0", ".1", ".3"), ("0", ".1", ".2")):
         gamma, delta = Fraction(corrupt), Fraction(dropout)
         bad, lost = math.floor(gamma * n), math.floor(delta * n)
@@ -265,7 +324,10 @@ def test_complete_graphs_leave_nothing_to_chance(n: int, corruption: Corruption)
             for t in range(2, n)
             if t > bad
             and n - 1 - lost >= t
-            and (corruption is SEMI or all((n - 1 - bad - a) + bad < t or a + bad < t for a in range(n - bad)))
+            and (
+                corruption is SEMI
+                or all((n - 1 - bad - a) + bad < t or a + bad < t for a in range(n - bad))
+            )
         ]
         if not fits:
             with pytest.raises(ShoalError):
@@ -276,13 +338,23 @@ def test_complete_graphs_leave_nothing_to_chance(n: int, corruption: Corruption)
 
 
 def plan(mode: Mode, **changes: int) -> PairwisePlan:
-    values = {"cohort_min": 100, "cohort_max": 1000, "survivors_min": 80, "dropout_ppm": 200_000, "word_bits": 32} | changes
+    values = {
+        "cohort_min": 100,
+        "cohort_max": 1000,
+        "survivors_min": 80,
+        "dropout_ppm": 200_000,
+        "word_bits": 32,
+    } | changes
     return PairwisePlan(mode, **values)
 
 
 def test_a_plan_says_which() -> None:
-    assert parameters_for(plan(Mode.DEFAULT), 900_000, 1000) == GraphParameters(66, 31, complete=False)
-    assert parameters_for(plan(Mode.STRICT), 900_000, 1000) == GraphParameters(740, 561, complete=False)
+    assert parameters_for(plan(Mode.DEFAULT), 900_000, 1000) == GraphParameters(
+        66, 31, complete=False
+    )
+    assert parameters_for(plan(Mode.STRICT), 900_000, 1000) == GraphParameters(
+        740, 561, complete=False
+    )
     assert SIGMA == {Mode.DEFAULT: 40, Mode.STRICT: 80}
     with pytest.raises(ShoalError, match="helper mode") as caught:
         parameters_for(plan(Mode.HELPER), 900_000, 1000)
@@ -297,7 +369,9 @@ def test_rates_are_exact() -> None:
 
 
 def test_more_losses_than_planned_end_a_round() -> None:
-    """With U_min = 80 of 1000 the ring would be torn for sure: (k, t) are made for 200 lost, so 800 must survive."""
+    """With U_min = 80 of 1000 the ring would be torn for sure: (k, t) are made for 200 lost, so 800
+    must survive.
+    """
     assert survivors_needed(plan(Mode.DEFAULT), 1000) == 800
     assert survivors_needed(plan(Mode.DEFAULT), 100) == 80
     assert survivors_needed(plan(Mode.DEFAULT, survivors_min=95), 100) == 95
@@ -315,7 +389,9 @@ def test_more_losses_than_planned_end_a_round() -> None:
         (3, "0", ".4", SEMI, "more devices"),
     ],
 )
-def test_nothing_fits(n: int, corrupt: str, dropout: str, corruption: Corruption, words: str) -> None:
+def test_nothing_fits(
+    n: int, corrupt: str, dropout: str, corruption: Corruption, words: str
+) -> None:
     with pytest.raises(ShoalError, match=words) as caught:
         graph_parameters(n, Fraction(corrupt), Fraction(dropout), corruption, 40)
     assert caught.value.kind is Kind.INVALID
@@ -324,7 +400,16 @@ def test_nothing_fits(n: int, corrupt: str, dropout: str, corruption: Corruption
 
 def test_out_of_range() -> None:
     good = (100, Fraction(1, 10), Fraction(1, 10), SEMI, 40, 20)
-    for place, value in [(0, 1), (0, 0), (1, Fraction(1)), (1, Fraction(-1, 9)), (2, Fraction(1)), (2, Fraction(-1)), (4, 0), (5, 0)]:
+    for place, value in [
+        (0, 1),
+        (0, 0),
+        (1, Fraction(1)),
+        (1, Fraction(-1, 9)),
+        (2, Fraction(1)),
+        (2, Fraction(-1)),
+        (4, 0),
+        (5, 0),
+    ]:
         arguments = [*good[:place], value, *good[place + 1 :]]
         with pytest.raises(ShoalError) as caught:
             graph_parameters(*arguments)  # type: ignore[arg-type]

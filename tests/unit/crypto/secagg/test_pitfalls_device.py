@@ -1,5 +1,6 @@
-"""The known ways in which secure aggregation went wrong elsewhere, tried on a device: by servers that sign anything, by other devices
-that are certified and corrupt, and by failures at the worst moment. What each planted defect makes fail is said in the docstrings.
+"""The known ways in which secure aggregation went wrong elsewhere, tried on a device: by servers
+that sign anything, by other devices that are certified and corrupt, and by failures at the worst
+moment. What each planted defect makes fail is said in the docstrings.
 """
 
 from __future__ import annotations
@@ -19,28 +20,50 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
-from tests.secagg_relay import NOW, SPARSE, MemoryLedger, Relay, identity, make_terms, refused, vector_of
 from tests.sizes import size
+from tests.worlds.secagg_relay import (
+    NOW,
+    SPARSE,
+    MemoryLedger,
+    Relay,
+    identity,
+    make_terms,
+    refused,
+    vector_of,
+)
 
 N, LOST = 9, 3
 
 
-def make(mode: Mode = Mode.DEFAULT, graph: GraphParameters | None = SPARSE, n: int = N, lost: int = LOST, seed: object = 0) -> Relay:
+def make(
+    mode: Mode = Mode.DEFAULT,
+    graph: GraphParameters | None = SPARSE,
+    n: int = N,
+    lost: int = LOST,
+    seed: object = 0,
+) -> Relay:
     return Relay(make_terms(n, graph=graph, mode=mode, lost=lost), n, seed)
 
 
-# --- 1: both kinds of shares of one neighbour -----------------------------------------------------------------------------------
+# --- 1: both kinds of shares of one neighbour
+# -----------------------------------------------------------------------------------
 
 
-ALLOWED = {Status.ALIVE: ShareKind.SELF_SEED, Status.DROPPED: ShareKind.PAD_KEY, Status.NEVER_SHARED: ShareKind.NONE}
+ALLOWED = {
+    Status.ALIVE: ShareKind.SELF_SEED,
+    Status.DROPPED: ShareKind.PAD_KEY,
+    Status.NEVER_SHARED: ShareKind.NONE,
+}
 
 
 def test_whatever_is_committed_no_neighbour_gives_both_shares_away() -> None:
-    """1. Each device is shown commits with any statuses, signed by both servers, one after the other, and asked for shares every time;
-    ledgers forget, so that nothing but the device's own memory stands in the way.
+    """1. Each device is shown commits with any statuses, signed by both servers, one after the
+    other, and asked for shares every time; ledgers forget, so that nothing but the device's own
+    memory stands in the way.
 
-    Over all that it ever gives: one item per neighbour, of the kind that the one commit allows. Planted: ``_release`` gives the pad
-    key's share of those alive; a second commit is answered too -> this fails.
+    Over all that it ever gives: one item per neighbour, of the kind that the one commit allows.
+    Planted: ``_release`` gives the pad key's share of those alive; a second commit is answered too
+    -> this fails.
     """
     entropy = SeededEntropy("forged commits")
     answered = refusals = 0
@@ -53,14 +76,18 @@ def test_whatever_is_committed_no_neighbour_gives_both_shares_away() -> None:
                 record = bytearray(relay.statuses())
                 for _ in range(uniform_below(4, entropy)):
                     record[uniform_below(N, entropy)] = uniform_below(3, entropy)
-                before = deepcopy(relay.ledgers[position])  # without what it gave for the commits before
+                before = deepcopy(
+                    relay.ledgers[position]
+                )  # without what it gave for the commits before
                 try:
                     answer = relay.devices[position].unmask(relay.commit(bytes(record)), [], before)
                 except ShoalError:
                     refusals += 1
                     continue
                 answered += 1
-                for peer, (kind, _share) in zip(peers, relay.open_bundle(position, answer.sealed).items, strict=True):
+                for peer, (kind, _share) in zip(
+                    peers, relay.open_bundle(position, answer.sealed).items, strict=True
+                ):
                     assert kind is ALLOWED[Status(record[peer])]
                     given_away[peer].add(kind)
             assert all(len(kinds) <= 1 for kinds in given_away.values())
@@ -68,7 +95,9 @@ def test_whatever_is_committed_no_neighbour_gives_both_shares_away() -> None:
 
 
 def test_a_status_opens_one_share_or_none() -> None:
-    """1. Also where the checks before it would have failed already. Planted: NEVER_SHARED gives the pad key's share -> this fails."""
+    """1. Also where the checks before it would have failed already. Planted: NEVER_SHARED gives the
+    pad key's share -> this fails.
+    """
     pair = SharePair(bytes(33), bytes(32) + b"\x01")
     assert [_release(status, pair) for status in Status] == [
         (ShareKind.NONE, b""),
@@ -80,8 +109,11 @@ def test_a_status_opens_one_share_or_none() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
 @pytest.mark.parametrize("first", [Status.ALIVE, Status.DROPPED])
-def test_a_neighbour_named_alive_to_some_and_dropped_later_is_not_opened(mode: Mode, first: Status) -> None:
-    """1, the attack that works elsewhere: one survivor in both lists gives up seed and pad key, and with them its vector.
+def test_a_neighbour_named_alive_to_some_and_dropped_later_is_not_opened(
+    mode: Mode, first: Status
+) -> None:
+    """1, the attack that works elsewhere: one survivor in both lists gives up seed and pad key, and
+    with them its vector.
 
     Planted: ``_said`` lets another commit pass, and RELEASED unmask -> this fails.
     """
@@ -98,7 +130,9 @@ def test_a_neighbour_named_alive_to_some_and_dropped_later_is_not_opened(mode: M
     if mode is Mode.STRICT:
         device.endorse(lists[0])
         endorsements = [
-            pairwise_pb2.Endorsement(position=p, signature=relay.devices[p].endorse(lists[0]).signature)
+            pairwise_pb2.Endorsement(
+                position=p, signature=relay.devices[p].endorse(lists[0]).signature
+            )
             for p in relay.peers(0)
             if p != victim
         ]
@@ -108,28 +142,39 @@ def test_a_neighbour_named_alive_to_some_and_dropped_later_is_not_opened(mode: M
     assert [entry[0] for entry in ledger.entries] == ["masked", "released"]
 
 
-# --- 2: two survivor sets ---------------------------------------------------------------------------------------------------------
+# --- 2: two survivor sets
+# --------------------------------------------------------------------------------------------------
 
 
 def test_whoever_endorsed_one_survivor_set_neither_endorses_nor_answers_another() -> None:
-    """2. Planted: endorse looks at no earlier answer; unmask does not look at what was endorsed -> this fails."""
+    """2. Planted: endorse looks at no earlier answer; unmask does not look at what was endorsed ->
+    this fails.
+    """
     for step in ("endorse", "unmask"):
         relay = make(Mode.STRICT)
         relay.mask()
         device, ledger = relay.devices[0], relay.ledgers[0]
-        first, second = relay.commit(), relay.commit(bytes(relay.statuses()[:-1]) + bytes([Status.DROPPED]))
+        first, second = (
+            relay.commit(),
+            relay.commit(bytes(relay.statuses()[:-1]) + bytes([Status.DROPPED])),
+        )
         device.endorse(first)
         if step == "endorse":
             refused(Kind.CONFLICT, device.endorse, second, text="two survivor sets")
             continue
         others = [
-            pairwise_pb2.Endorsement(position=p, signature=relay.devices[p].endorse(second).signature) for p in relay.peers(0) if p != N - 1
+            pairwise_pb2.Endorsement(
+                position=p, signature=relay.devices[p].endorse(second).signature
+            )
+            for p in relay.peers(0)
+            if p != N - 1
         ]
         refused(Kind.CONFLICT, device.unmask, second, others, ledger, text="two survivor sets")
 
 
 def test_servers_that_show_each_half_another_survivor_set_open_nothing_in_strict_mode() -> None:
-    """2. Even if both servers sign both sets: endorsements of one set say nothing about the other, so too few count.
+    """2. Even if both servers sign both sets: endorsements of one set say nothing about the other,
+    so too few count.
 
     Planted: endorsements are counted, not verified -> this fails.
     """
@@ -140,18 +185,34 @@ def test_servers_that_show_each_half_another_survivor_set_open_nothing_in_strict
     shown = {p: sets[p % 2] for p in range(N - 1)}
     signed = {p: relay.devices[p].endorse(commit).signature for p, commit in shown.items()}
     for p, commit in shown.items():
-        endorsements = [pairwise_pb2.Endorsement(position=q, signature=signed[q]) for q in relay.peers(p) if q in signed]
-        refused(Kind.ABORTED, relay.devices[p].unmask, commit, endorsements, relay.ledgers[p], text="endorsed the commit")
+        endorsements = [
+            pairwise_pb2.Endorsement(position=q, signature=signed[q])
+            for q in relay.peers(p)
+            if q in signed
+        ]
+        refused(
+            Kind.ABORTED,
+            relay.devices[p].unmask,
+            commit,
+            endorsements,
+            relay.ledgers[p],
+            text="endorsed the commit",
+        )
 
 
-# --- 3: lost at every stage ---------------------------------------------------------------------------------------------------------
+# --- 3: lost at every stage
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "graph"), [(N, SPARSE), (7, None)])
-def test_lost_before_sharing_and_lost_after_it_give_an_exact_sum(n: int, graph: GraphParameters | None) -> None:
-    """3. All pairs of (never shared, dropped) at every distance on the ring: neighbours of each other, of one survivor, of none.
+def test_lost_before_sharing_and_lost_after_it_give_an_exact_sum(
+    n: int, graph: GraphParameters | None
+) -> None:
+    """3. All pairs of (never shared, dropped) at every distance on the ring: neighbours of each
+    other, of one survivor, of none.
 
-    Planted: ``mask`` adds the pads of those who never shared -> this fails; a share is asked for them -> CONFLICT or a wrong kind.
+    Planted: ``mask`` adds the pads of those who never shared -> this fails; a share is asked for
+    them -> CONFLICT or a wrong kind.
     """
     for distance in range(1, n):
         relay = make(graph=graph, n=n, lost=2)
@@ -159,7 +220,12 @@ def test_lost_before_sharing_and_lost_after_it_give_an_exact_sum(n: int, graph: 
         bundles = relay.unmask()
         assert relay.sum(bundles).tolist() == relay.expected().tolist()
         for position, sealed in bundles.items():
-            kinds = {peer: kind for peer, (kind, _) in zip(relay.peers(position), relay.open_bundle(position, sealed).items, strict=True)}
+            kinds = {
+                peer: kind
+                for peer, (kind, _) in zip(
+                    relay.peers(position), relay.open_bundle(position, sealed).items, strict=True
+                )
+            }
             assert kinds.get(0, ShareKind.NONE) is ShareKind.NONE
             assert kinds.get(distance, ShareKind.PAD_KEY) is ShareKind.PAD_KEY
 
@@ -181,22 +247,34 @@ def test_devices_lost_in_the_last_step_are_not_missed() -> None:
     assert relay.sum(bundles).tolist() == relay.expected().tolist()
 
 
-# --- 5: retries, and the same pads for two vectors -------------------------------------------------------------------------------
+# --- 5: retries, and the same pads for two vectors
+# -------------------------------------------------------------------------------
 
 
 def test_a_retry_is_the_same_bytes_and_new_noise_under_the_same_pads_is_refused() -> None:
-    """5. The difference of two vectors under one set of pads shows both. Planted: ``mask`` remembers the roster alone -> this fails."""
+    """5. The difference of two vectors under one set of pads shows both. Planted: ``mask``
+    remembers the roster alone -> this fails.
+    """
     relay = make()
     relay.share()
     device, ledger, vector = relay.devices[0], relay.ledgers[0], vector_of(0, 5)
     first = device.mask(relay.roster(0), vector, ledger)
     assert device.mask(relay.roster(0), vector, ledger) == first
-    refused(Kind.CONFLICT, device.mask, relay.roster(0), vector + 1, ledger, text="their difference would show")
+    refused(
+        Kind.CONFLICT,
+        device.mask,
+        relay.roster(0),
+        vector + 1,
+        ledger,
+        text="their difference would show",
+    )
     assert len(ledger.entries) == 1
 
 
 def test_a_second_roster_for_the_same_vector_is_refused() -> None:
-    """5. With one neighbour more or less the difference of two masked vectors is that neighbour's pad."""
+    """5. With one neighbour more or less the difference of two masked vectors is that neighbour's
+    pad.
+    """
     relay = make()
     relay.share()
     device, ledger, vector = relay.devices[0], relay.ledgers[0], vector_of(0, 5)
@@ -226,11 +304,20 @@ class Broken(MemoryLedger):
 
 
 @pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize("error", [ShoalError(Kind.UNAVAILABLE, "the disk is full"), OSError("the disk is full"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ShoalError(Kind.UNAVAILABLE, "the disk is full"),
+        OSError("the disk is full"),
+        KeyboardInterrupt(),
+    ],
+)
 def test_a_ledger_that_fails_lets_nothing_out(error: Exception, written: bool) -> None:
-    """5. Nobody knows whether the entry is on the disk, so nothing is sent and nothing of the round is kept.
+    """5. Nobody knows whether the entry is on the disk, so nothing is sent and nothing of the round
+    is kept.
 
-    Planted: the guard is put around the checks alone; the ledger is asked after the answer is remembered -> this fails.
+    Planted: the guard is put around the checks alone; the ledger is asked after the answer is
+    remembered -> this fails.
     """
     for step in ("masked", "released"):
         relay = make()
@@ -242,7 +329,11 @@ def test_a_ledger_that_fails_lets_nothing_out(error: Exception, written: bool) -
         if step == "released":
             relay.sealed[0] = relay.mask_one(0)
         commit = relay.commit()
-        fails = partial(relay.mask_one, 0) if step == "masked" else partial(device.unmask, commit, [], ledger)
+        fails = (
+            partial(relay.mask_one, 0)
+            if step == "masked"
+            else partial(device.unmask, commit, [], ledger)
+        )
         with pytest.raises(type(error)):
             fails()
         assert device.state is DeviceState.ABORTED
@@ -253,13 +344,22 @@ def test_a_ledger_that_fails_lets_nothing_out(error: Exception, written: bool) -
 
 
 def test_a_window_that_was_answered_is_not_answered_again() -> None:
-    """5. A device that came back (a restart, a restored copy of its state) finds its ledger's entry, in whatever round."""
+    """5. A device that came back (a restart, a restored copy of its state) finds its ledger's
+    entry, in whatever round.
+    """
     first, second = make(seed=1), make(seed=2)
     first.share()
     second.share()
     ledger = first.ledgers[0]
     first.mask_one(0)
-    refused(Kind.CONFLICT, second.devices[0].mask, second.roster(0), vector_of(0, 5), ledger, text="answered once")
+    refused(
+        Kind.CONFLICT,
+        second.devices[0].mask,
+        second.roster(0),
+        vector_of(0, 5),
+        ledger,
+        text="answered once",
+    )
     assert len(ledger.entries) == 1
 
 
@@ -272,11 +372,14 @@ def test_two_rounds_of_one_device_share_no_key_and_no_pad() -> None:
     assert len({key for join in joins for key in (join.pad_key, join.share_key)}) == 4
 
 
-# --- 12: sums of too few ----------------------------------------------------------------------------------------------------------
+# --- 12: sums of too few
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_sum_of_fewer_than_the_minimum_is_not_answered() -> None:
-    """12. The noise is made for survivors_min devices. Planted: the count is not looked at -> this fails."""
+    """12. The noise is made for survivors_min devices. Planted: the count is not looked at -> this
+    fails.
+    """
     for alive in range(1, N + 1):
         relay = make(lost=LOST)
         relay.mask()
@@ -285,13 +388,21 @@ def test_a_sum_of_fewer_than_the_minimum_is_not_answered() -> None:
         statuses = bytes(Status.ALIVE if p in kept else Status.DROPPED for p in range(N))
         device, ledger = relay.devices[0], relay.ledgers[0]
         if alive < least:
-            refused(Kind.ABORTED, device.unmask, relay.commit(statuses), [], ledger, text=f"{alive} vectors are in the sum, {least} are")
+            refused(
+                Kind.ABORTED,
+                device.unmask,
+                relay.commit(statuses),
+                [],
+                ledger,
+                text=f"{alive} vectors are in the sum, {least} are",
+            )
         else:
             device.unmask(relay.commit(statuses), [], ledger)
 
 
 def test_more_lost_than_the_plan_foresees_is_not_answered_either() -> None:
-    """12. A server that calls vectors unusable until survivors_min are left could tear the ring: the graph is made for ``dropout``.
+    """12. A server that calls vectors unusable until survivors_min are left could tear the ring:
+    the graph is made for ``dropout``.
 
     Planted: survivors_min alone is looked at -> this fails.
     """
@@ -301,12 +412,21 @@ def test_more_lost_than_the_plan_foresees_is_not_answered_either() -> None:
     relay.mask()
     kept = (0, *relay.peers(0))
     statuses = bytes(Status.ALIVE if p in kept else Status.DROPPED for p in range(N))
-    refused(Kind.ABORTED, relay.devices[0].unmask, relay.commit(statuses), [], relay.ledgers[0], text="5 vectors are in the sum, 6 are")
+    refused(
+        Kind.ABORTED,
+        relay.devices[0].unmask,
+        relay.commit(statuses),
+        [],
+        relay.ledgers[0],
+        text="5 vectors are in the sum, 6 are",
+    )
 
 
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
 def test_fewer_than_threshold_neighbours_end_the_round_before_the_vector_leaves(mode: Mode) -> None:
-    """12. A device whose neighbours are gone stands alone. Planted: the roster is not counted -> this fails."""
+    """12. A device whose neighbours are gone stands alone. Planted: the roster is not counted ->
+    this fails.
+    """
     relay = make(mode)
     relay.join()
     relay.shared = {p: relay.devices[p].share(relay.started(p), NOW) for p in range(N)}
@@ -314,7 +434,14 @@ def test_fewer_than_threshold_neighbours_end_the_round_before_the_vector_leaves(
     roster = relay.roster(0)
     for slot in range(SPARSE.neighbours - SPARSE.threshold + 1):
         roster.ciphertexts[slot] = b""
-    refused(Kind.ABORTED, device.mask, roster, vector_of(0, 5), ledger, text="1 neighbours shared, 2 are needed")
+    refused(
+        Kind.ABORTED,
+        device.mask,
+        roster,
+        vector_of(0, 5),
+        ledger,
+        text="1 neighbours shared, 2 are needed",
+    )
     assert ledger.entries == []
     assert not device.charged
     other = relay.roster(1)
@@ -323,11 +450,14 @@ def test_fewer_than_threshold_neighbours_end_the_round_before_the_vector_leaves(
     relay.devices[1].mask(other, vector_of(1, 5), relay.ledgers[1])
 
 
-# --- 13: lengths that say nothing --------------------------------------------------------------------------------------------------
+# --- 13: lengths that say nothing
+# --------------------------------------------------------------------------------------------------
 
 
 def test_lengths_of_messages_depend_on_the_number_of_neighbours_alone() -> None:
-    """13. Whoever dropped, whatever opened, whatever the vector. Planted: items without a share are left out -> this fails."""
+    """13. Whoever dropped, whatever opened, whatever the vector. Planted: items without a share are
+    left out -> this fails.
+    """
     lengths: dict[str, set[int]] = {"share": set(), "mask": set(), "unmask": set()}
     for never, without, n in ((set(), set(), N), ({1}, {2}, N), ({1, 5}, {6}, N), (set(), {3}, 12)):
         relay = make(n=n)
@@ -336,7 +466,11 @@ def test_lengths_of_messages_depend_on_the_number_of_neighbours_alone() -> None:
         lengths["mask"] |= {len(sealed) for sealed in relay.sealed.values()}
         lengths["unmask"] |= {len(sealed) for sealed in relay.unmask().values()}
     overhead = relay.terms.analyzer_config.suite.overhead
-    share = pairwise_pb2.Shares(ciphertexts=bytes(SPARSE.neighbours * CIPHERTEXT_SIZE), commitment=bytes(32), signature=bytes(64))
+    share = pairwise_pb2.Shares(
+        ciphertexts=bytes(SPARSE.neighbours * CIPHERTEXT_SIZE),
+        commitment=bytes(32),
+        signature=bytes(64),
+    )
     assert lengths == {
         "share": {share.ByteSize()},
         "mask": {relay.terms.sealed_vector_bytes},
@@ -344,12 +478,13 @@ def test_lengths_of_messages_depend_on_the_number_of_neighbours_alone() -> None:
     }
 
 
-# --- 15: what has been spent ---------------------------------------------------------------------------------------------------------
+# --- 15: what has been spent
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_window_is_charged_from_the_ledger_entry_on_whatever_comes_after() -> None:
-    """15. Servers that abort after they saw who dropped out must not get a second answer for free. Planted: ``abort`` resets
-    ``charged`` -> this fails.
+    """15. Servers that abort after they saw who dropped out must not get a second answer for free.
+    Planted: ``abort`` resets ``charged`` -> this fails.
     """
     relay = make()
     relay.share()
@@ -364,4 +499,6 @@ def test_the_window_is_charged_from_the_ledger_entry_on_whatever_comes_after() -
     assert relay.ledgers[1].entries[0][0] == "masked"
     again = make(seed="the next round")
     again.share()
-    refused(Kind.CONFLICT, again.devices[1].mask, again.roster(1), vector_of(1, 5), relay.ledgers[1])
+    refused(
+        Kind.CONFLICT, again.devices[1].mask, again.roster(1), vector_of(1, 5), relay.ledgers[1]
+    )

@@ -14,7 +14,15 @@ from shoal.protos import pairwise_pb2
 
 H, N = Digest(bytes(range(32))), bytes(range(32))
 OFFER = Offer(TaskId(N), 3, KeyId(bytes(8)), H, N, N[::-1])
-START = pairwise_pb2.Start(version=1, offer_id=N, shuffler_nonce=N, analyzer_nonce=N[::-1], devices=5, ring_root=N, list_hash=N)
+START = pairwise_pb2.Start(
+    version=1,
+    offer_id=N,
+    shuffler_nonce=N,
+    analyzer_nonce=N[::-1],
+    devices=5,
+    ring_root=N,
+    list_hash=N,
+)
 COMMIT = pairwise_pb2.Commit(version=1, round_id=N, statuses=b"\x02" * 5)
 RECORDS: dict[str, tuple[Callable[[bytes], object], Any]] = {
     "offer": (Offer.decode, pairwise_pb2.Offer.FromString(OFFER.encode())),

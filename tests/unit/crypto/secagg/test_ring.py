@@ -1,4 +1,6 @@
-"""The ring: every arc of every small ring is accepted, and everything else refused: gaps, swaps, twins, other keys, other rings."""
+"""The ring: every arc of every small ring is accepted, and everything else refused: gaps, swaps,
+twins, other keys, other rings.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from shoal.crypto.secagg import merkle
+from shoal.crypto.secagg.primitives import merkle
 from shoal.crypto.secagg.ring import (
     Ring,
     Seat,
@@ -35,7 +37,9 @@ def key(*words: object) -> bytes:
 
 
 def seats(n: int) -> list[Seat]:
-    return [Seat(seat_of(OFFER, key("device", i)), key("pad", i), key("share", i)) for i in range(n)]
+    return [
+        Seat(seat_of(OFFER, key("device", i)), key("pad", i), key("share", i)) for i in range(n)
+    ]
 
 
 def degrees(n: int) -> list[int]:
@@ -45,10 +49,20 @@ def degrees(n: int) -> list[int]:
 def seen(ring: Ring, position: int, k: int) -> list[Seat]:
     """The leaves that a device sees, in the order that ``verify_arc`` wants."""
     n = len(ring)
-    return list(ring.order) if k == n - 1 else [ring.order[(position - k // 2 + i) % n] for i in range(k + 1)]
+    return (
+        list(ring.order)
+        if k == n - 1
+        else [ring.order[(position - k // 2 + i) % n] for i in range(k + 1)]
+    )
 
 
-def check(ring: Ring, k: int, position: int, leaves: list[Seat] | None = None, proof: list[bytes] | None = None) -> None:
+def check(
+    ring: Ring,
+    k: int,
+    position: int,
+    leaves: list[Seat] | None = None,
+    proof: list[bytes] | None = None,
+) -> None:
     verify_arc(
         ring.root,
         len(ring),
@@ -67,7 +81,9 @@ def refused(kind: Kind | None, *arguments: object, **named: object) -> None:
 
 
 class Forged(Ring):
-    """What a dishonest shuffler lays: these seats in this order, whatever their tags, and the right proofs for it."""
+    """What a dishonest shuffler lays: these seats in this order, whatever their tags, and the right
+    proofs for it.
+    """
 
     __slots__ = ()
 
@@ -82,14 +98,23 @@ class Forged(Ring):
 def test_every_arc_of_every_small_ring(n: int) -> None:
     """All positions, all k; and no leaf or proof of one position passes at another."""
     ring = Ring(SEED, seats(n))
-    assert [tag(SEED, one.seat) for one in ring.order] == sorted(tag(SEED, one.seat) for one in ring.order)
+    assert [tag(SEED, one.seat) for one in ring.order] == sorted(
+        tag(SEED, one.seat) for one in ring.order
+    )
     for k, position in product(degrees(n), range(n)):
         check(ring, k, position)
         assert ring.arc(position, k) == list(neighbour_positions(n, k, position))
         assert ring.position_of(ring.order[position].seat) == position
         if k < n - 1:
             elsewhere = (position + 1) % n
-            refused(None, ring, k, elsewhere, leaves=seen(ring, position, k), proof=ring.proof(position, k))
+            refused(
+                None,
+                ring,
+                k,
+                elsewhere,
+                leaves=seen(ring, position, k),
+                proof=ring.proof(position, k),
+            )
 
 
 @pytest.mark.parametrize("n", range(3, 41))
@@ -99,12 +124,19 @@ def test_neighbours_are_symmetric_and_even(n: int) -> None:
         assert all(len(set(one)) == k and p not in one for p, one in enumerate(around))
         assert all(p in around[q] for p in range(n) for q in around[p])
         if k < n - 1:
-            assert around[n // 2] == tuple((n // 2 + i) % n for i in (*range(-k // 2, 0), *range(1, k // 2 + 1)))
+            assert around[n // 2] == tuple(
+                (n // 2 + i) % n for i in (*range(-k // 2, 0), *range(1, k // 2 + 1))
+            )
 
 
-@pytest.mark.parametrize(("n", "k", "position"), [(12, 4, 6), (12, 4, 0), (12, 4, 11), (12, 10, 3), (12, 11, 5), (5, 2, 4)])
+@pytest.mark.parametrize(
+    ("n", "k", "position"),
+    [(12, 4, 6), (12, 4, 0), (12, 4, 11), (12, 10, 3), (12, 11, 5), (5, 2, 4)],
+)
 def test_every_changed_byte_is_refused(n: int, k: int, position: int) -> None:
-    """Of the root, the seed, the seats, the keys and the proof. Planted: the share key left out of the leaf -> fails."""
+    """Of the root, the seed, the seats, the keys and the proof. Planted: the share key left out of
+    the leaf -> fails.
+    """
     ring = Ring(SEED, seats(n))
     leaves, proof = seen(ring, position, k), ring.proof(position, k)
     for i in range(32):
@@ -124,7 +156,13 @@ def test_every_changed_byte_is_refused(n: int, k: int, position: int) -> None:
             wrong = replace(leaves[j], **{name: changed(getattr(leaves[j], name))})
             refused(None, ring, k, position, leaves=[*leaves[:j], wrong, *leaves[j + 1 :]])
         for j in range(len(proof)):
-            refused(Kind.BAD_SIGNATURE, ring, k, position, proof=[*proof[:j], changed(proof[j]), *proof[j + 1 :]])
+            refused(
+                Kind.BAD_SIGNATURE,
+                ring,
+                k,
+                position,
+                proof=[*proof[:j], changed(proof[j]), *proof[j + 1 :]],
+            )
     for bad in ([*proof, bytes(32)], [bytes(32), *proof], proof[:-1] if proof else [b""]):
         refused(Kind.INVALID, ring, k, position, proof=bad)
 
@@ -134,21 +172,36 @@ def test_swapped_missing_and_added_leaves(k: int, position: int) -> None:
     ring = Ring(SEED, seats(12))
     leaves = seen(ring, position, k)
     for i in range(len(leaves) - 1):
-        refused(Kind.INVALID, ring, k, position, leaves=[*leaves[:i], leaves[i + 1], leaves[i], *leaves[i + 2 :]])
+        refused(
+            Kind.INVALID,
+            ring,
+            k,
+            position,
+            leaves=[*leaves[:i], leaves[i + 1], leaves[i], *leaves[i + 2 :]],
+        )
     refused(Kind.INVALID, ring, k, position, leaves=leaves[:-1])
     refused(Kind.INVALID, ring, k, position, leaves=[*leaves, leaves[0]])
     refused(Kind.INVALID, ring, k, position, leaves=leaves[::-1])
     if k == 4:  # one true leaf more, with the right proof of all six: still not the arc
         start = (position - 2) % 12
         six = [ring.order[(start + i) % 12] for i in range(6)]
-        refused(Kind.INVALID, ring, k, position, leaves=six, proof=merkle.range_proof([one.leaf for one in ring.order], start, 6))
+        refused(
+            Kind.INVALID,
+            ring,
+            k,
+            position,
+            leaves=six,
+            proof=merkle.range_proof([one.leaf for one in ring.order], start, 6),
+        )
 
 
 def test_a_shuffler_picks_no_neighbour() -> None:
-    """Pitfall 10: an order that does not follow the tags is refused by those who see it, even though its proofs are right.
+    """Pitfall 10: an order that does not follow the tags is refused by those who see it, even
+    though its proofs are right.
 
-    Two devices anywhere are exchanged, so that they get other neighbours: both refuse. An arc with a gap (a device passed over, the next
-    one taken instead) has rising tags but no proof. Planted: the tags not compared, or compared around the ring's end -> fails.
+    Two devices anywhere are exchanged, so that they get other neighbours: both refuse. An arc with
+    a gap (a device passed over, the next one taken instead) has rising tags but no proof. Planted:
+    the tags not compared, or compared around the ring's end -> fails.
     """
     honest = Ring(SEED, seats(12))
     for i, j in product(range(12), range(12)):
@@ -158,7 +211,9 @@ def test_a_shuffler_picks_no_neighbour() -> None:
             forged = Forged(order)
             for position in (i, j):
                 refused(Kind.INVALID, forged, 4, position)
-    turned = Forged([*honest.order[3:], *honest.order[:3]])  # the tags rise all round, but the ring begins elsewhere
+    turned = Forged(
+        [*honest.order[3:], *honest.order[:3]]
+    )  # the tags rise all round, but the ring begins elsewhere
     for position in range(12):
         arc = {(position + i) % 12 for i in range(-2, 3)}
         if {8, 9} <= arc or {11, 0} <= arc:
@@ -168,7 +223,9 @@ def test_a_shuffler_picks_no_neighbour() -> None:
 
 
 def test_nobody_sits_beside_himself() -> None:
-    """A seat twice on a ring is refused wherever its places see one another, also across the ring's end. Planted: <= for < -> fails."""
+    """A seat twice on a ring is refused wherever its places see one another, also across the ring's
+    end. Planted: <= for < -> fails.
+    """
     order = Ring(SEED, seats(12)).order
     double = replace(order[5], pad_key=key("other"), share_key=key("another"))
     with pytest.raises(ShoalError):
@@ -176,8 +233,11 @@ def test_nobody_sits_beside_himself() -> None:
     forged = Forged([*order[:6], double, *order[6:]])
     for position in (4, 5, 6, 7):
         refused(Kind.INVALID, forged, 4, position)
-    # Across the end: the last but one seat again at position 0, with the largest tag between them, so that each step alone looks right.
-    forged = Forged([replace(order[10], pad_key=key("other"), share_key=key("another")), *order[1:]])
+    # Across the end: the last but one seat again at position 0, with the largest tag between them,
+    # so that each step alone looks right.
+    forged = Forged(
+        [replace(order[10], pad_key=key("other"), share_key=key("another")), *order[1:]]
+    )
     for position in (10, 11, 0):
         refused(Kind.INVALID, forged, 4, position)
 
@@ -185,15 +245,19 @@ def test_nobody_sits_beside_himself() -> None:
 @pytest.mark.parametrize("twist", ["same", "high bit", "plus the field"])
 @pytest.mark.parametrize(("mine", "theirs"), list(product(("pad_key", "share_key"), repeat=2)))
 def test_keys_that_are_equal_or_reflected(twist: str, mine: str, theirs: str) -> None:
-    """Pitfall 9: a neighbour with the device's own key, in any encoding of the point, and a device whose two keys are one.
+    """Pitfall 9: a neighbour with the device's own key, in any encoding of the point, and a device
+    whose two keys are one.
 
-    Planted: keys compared as bytes -> the twisted ones pass; share keys not compared with pad keys -> fails.
+    Planted: keys compared as bytes -> the twisted ones pass; share keys not compared with pad keys
+    -> fails.
     """
     some = seats(12)
     small = (7).to_bytes(32, "little")  # a point with three encodings: 7, 7 + 2^255, 7 + 2^255 - 19
-    other = {"same": small, "high bit": (7 + 2**255).to_bytes(32, "little"), "plus the field": (7 + 2**255 - 19).to_bytes(32, "little")}[
-        twist
-    ]
+    other = {
+        "same": small,
+        "high bit": (7 + 2**255).to_bytes(32, "little"),
+        "plus the field": (7 + 2**255 - 19).to_bytes(32, "little"),
+    }[twist]
     for own in (3, 4):
         bad = list(some)
         bad[3] = replace(bad[3], **{mine: small})
@@ -219,14 +283,35 @@ def test_other_numbers_of_devices() -> None:
         for position, other in product(range(2, n - 2), (n - 2, n - 1, n + 1, n + 2)):
             if position + 2 < other and other > 5:
                 with pytest.raises(ShoalError):
-                    verify_arc(ring.root, other, 4, position, seen(ring, position, 4), SEED, ring.proof(position, 4))
+                    verify_arc(
+                        ring.root,
+                        other,
+                        4,
+                        position,
+                        seen(ring, position, 4),
+                        SEED,
+                        ring.proof(position, 4),
+                    )
 
 
 @pytest.mark.parametrize(
-    ("n", "k", "position"), [(12, 4, 12), (12, 4, -1), (12, 5, 3), (12, 0, 3), (12, -2, 3), (1, 2, 0), (0, 2, 0), (LIMITS.cohort + 1, 4, 0)]
+    ("n", "k", "position"),
+    [
+        (12, 4, 12),
+        (12, 4, -1),
+        (12, 5, 3),
+        (12, 0, 3),
+        (12, -2, 3),
+        (1, 2, 0),
+        (0, 2, 0),
+        (LIMITS.cohort + 1, 4, 0),
+    ],
 )
 def test_numbers_out_of_range(n: int, k: int, position: int) -> None:
-    for call in (lambda: neighbour_positions(n, k, position), lambda: verify_arc(bytes(32), n, k, position, [], SEED, [])):
+    for call in (
+        lambda: neighbour_positions(n, k, position),
+        lambda: verify_arc(bytes(32), n, k, position, [], SEED, []),
+    ):
         with pytest.raises(ShoalError) as caught:
             call()
         assert caught.value.kind is Kind.INVALID
@@ -246,7 +331,15 @@ def test_lists_of_seats() -> None:
     assert encode_seats(back) == data
     parts = [data[i : i + 96] for i in range(0, len(data), 96)]
     twice = parts[0][:32] + key("fresh") + key("fresher")
-    wrong = [b"", parts[0], data[:-1], data + b"\x00", b"".join(parts[::-1]), b"".join([parts[0], twice, *parts[1:]]), data + parts[-1]]
+    wrong = [
+        b"",
+        parts[0],
+        data[:-1],
+        data + b"\x00",
+        b"".join(parts[::-1]),
+        b"".join([parts[0], twice, *parts[1:]]),
+        data + parts[-1],
+    ]
     for bad in (*wrong, bytes(96) * (LIMITS.cohort + 1)):
         with pytest.raises(ShoalError) as caught:
             decode_seats(bad)
@@ -259,9 +352,17 @@ def test_lists_of_seats() -> None:
 
 def test_hashes_as_documented() -> None:
     """Planted: one label for two hashes, or nonces exchanged -> fails."""
-    assert seat_of(OFFER, b"d" * 32) == hashlib.sha256(b"shoal/v1/secagg/seat\x00" + OFFER.raw + b"d" * 32).digest()
-    assert tag(SEED, b"x" * 32) == hashlib.sha256(b"shoal/v1/secagg/tag\x00" + SEED + b"x" * 32).digest()
-    expected = hashlib.sha256(b"shoal/v1/secagg/graph\x00" + OFFER.raw + Digest.of(b"list").raw + b"s" * 32 + b"a" * 32)
+    assert (
+        seat_of(OFFER, b"d" * 32)
+        == hashlib.sha256(b"shoal/v1/secagg/seat\x00" + OFFER.raw + b"d" * 32).digest()
+    )
+    assert (
+        tag(SEED, b"x" * 32)
+        == hashlib.sha256(b"shoal/v1/secagg/tag\x00" + SEED + b"x" * 32).digest()
+    )
+    expected = hashlib.sha256(
+        b"shoal/v1/secagg/graph\x00" + OFFER.raw + Digest.of(b"list").raw + b"s" * 32 + b"a" * 32
+    )
     assert expected.digest() == SEED
     with pytest.raises(ShoalError):
         seat_of(OFFER, b"d" * 31)
@@ -271,9 +372,13 @@ def test_hashes_as_documented() -> None:
         Ring(SEED, seats(3)).position_of(bytes(32))
 
 
-@pytest.mark.parametrize(("n", "k"), [(n, k) for n in range(2, 11) for k in (*range(2, n - 1, 2), n - 1)])
+@pytest.mark.parametrize(
+    ("n", "k"), [(n, k) for n in range(2, 11) for k in (*range(2, n - 1, 2), n - 1)]
+)
 def test_a_neighbours_place_without_its_list(n: int, k: int) -> None:
-    """Every pair of every small ring. Planted: ``before < k``, or the device itself counted -> this fails."""
+    """Every pair of every small ring. Planted: ``before < k``, or the device itself counted -> this
+    fails.
+    """
     for position in range(n):
         around = neighbour_positions(n, k, position)
         for other in range(-n, 2 * n):

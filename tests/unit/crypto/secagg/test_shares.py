@@ -1,4 +1,6 @@
-"""Sealed shares open for one neighbour, one direction and one round; a bundle says one thing about each neighbour."""
+"""Sealed shares open for one neighbour, one direction and one round; a bundle says one thing about
+each neighbour.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from shoal.crypto.secagg.shamir import PRIME
+from shoal.crypto.secagg.primitives.shamir import PRIME
 from shoal.crypto.secagg.shares import (
     CIPHERTEXT_SIZE,
     Bundle,
@@ -46,13 +48,23 @@ def refused(act: Any, *args: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
-# --- sealing ----------------------------------------------------------------------------------------------------------
+# --- sealing
+# --------------------------------------------------------------------------------------------------
 
 
 def test_share_keys_are_what_their_documentation_says() -> None:
-    """And those of the two directions, of two rounds and of two pairs differ. Planted: keys sorted as for pads -> this fails."""
-    assert HKDF(hashes.SHA256(), 32, ROUND.raw, b"shoal/v1/secagg/share\x00" + A + B).derive(SHARED) == KEY
-    others = [share_key(SHARED, ROUND, B, A), share_key(SHARED, OTHER_ROUND, A, B), share_key(A, ROUND, A, B)]
+    """And those of the two directions, of two rounds and of two pairs differ. Planted: keys sorted
+    as for pads -> this fails.
+    """
+    assert (
+        HKDF(hashes.SHA256(), 32, ROUND.raw, b"shoal/v1/secagg/share\x00" + A + B).derive(SHARED)
+        == KEY
+    )
+    others = [
+        share_key(SHARED, ROUND, B, A),
+        share_key(SHARED, OTHER_ROUND, A, B),
+        share_key(A, ROUND, A, B),
+    ]
     assert len({KEY, *others}) == 4
 
 
@@ -61,17 +73,24 @@ def test_shares_come_back() -> None:
     assert len(sealed) == CIPHERTEXT_SIZE == 82
     assert open_shares(KEY, sealed, ROUND, SENDER, RECEIVER) == PAIR
     largest = SharePair(LARGEST, bytes(33))
-    assert open_shares(KEY, seal_shares(KEY, largest, ROUND, 0, 2**32 - 1), ROUND, 0, 2**32 - 1) == largest
+    assert (
+        open_shares(KEY, seal_shares(KEY, largest, ROUND, 0, 2**32 - 1), ROUND, 0, 2**32 - 1)
+        == largest
+    )
 
 
 def test_the_ciphertext_is_aes_256_gcm_as_documented() -> None:
     """Planted: positions little-endian or exchanged; s before b -> this fails."""
     bound = ROUND.raw + b"\x00\x00\x01\x02" + b"\x00\x00\x00\x03"
-    assert seal_shares(KEY, PAIR, ROUND, SENDER, RECEIVER) == AESGCM(KEY).encrypt(bytes(12), SHARE_B + SHARE_S, bound)
+    assert seal_shares(KEY, PAIR, ROUND, SENDER, RECEIVER) == AESGCM(KEY).encrypt(
+        bytes(12), SHARE_B + SHARE_S, bound
+    )
 
 
 def test_shares_open_nowhere_else() -> None:
-    """Other key, direction, round or position. Planted: each part left out of the associated data -> this fails."""
+    """Other key, direction, round or position. Planted: each part left out of the associated data
+    -> this fails.
+    """
     sealed = seal_shares(KEY, PAIR, ROUND, SENDER, RECEIVER)
     refused(open_shares, share_key(SHARED, ROUND, B, A), sealed, ROUND, SENDER, RECEIVER)
     refused(open_shares, KEY, sealed, OTHER_ROUND, SENDER, RECEIVER)
@@ -83,19 +102,35 @@ def test_shares_open_nowhere_else() -> None:
 def test_damaged_shares_do_not_open() -> None:
     sealed = seal_shares(KEY, PAIR, ROUND, SENDER, RECEIVER)
     for place in range(len(sealed)):
-        refused(open_shares, KEY, sealed[:place] + bytes((sealed[place] ^ 1,)) + sealed[place + 1 :], ROUND, SENDER, RECEIVER)
+        refused(
+            open_shares,
+            KEY,
+            sealed[:place] + bytes((sealed[place] ^ 1,)) + sealed[place + 1 :],
+            ROUND,
+            SENDER,
+            RECEIVER,
+        )
     for wrong in (b"", sealed[:-1], sealed + b"\x00"):
         refused(open_shares, KEY, wrong, ROUND, SENDER, RECEIVER)
 
 
 @pytest.mark.parametrize("share", [PRIME.to_bytes(33, "big"), b"\xff" * 33])
 def test_shares_outside_the_field_are_none(share: bytes) -> None:
-    """A dealer that seals what is no share: the holder counts it as no share, instead of making its whole bundle unreadable."""
+    """A dealer that seals what is no share: the holder counts it as no share, instead of making its
+    whole bundle unreadable.
+    """
     refused(SharePair, share, SHARE_S)
     refused(SharePair, SHARE_B, share)
     for plaintext in (share + SHARE_S, SHARE_B + share):
         bound = ROUND.raw + SENDER.to_bytes(4, "big") + RECEIVER.to_bytes(4, "big")
-        refused(open_shares, KEY, AESGCM(KEY).encrypt(bytes(12), plaintext, bound), ROUND, SENDER, RECEIVER)
+        refused(
+            open_shares,
+            KEY,
+            AESGCM(KEY).encrypt(bytes(12), plaintext, bound),
+            ROUND,
+            SENDER,
+            RECEIVER,
+        )
 
 
 def test_wrong_lengths_and_positions_are_refused() -> None:
@@ -117,25 +152,55 @@ def test_wrong_lengths_and_positions_are_refused() -> None:
     refused(share_key, SHARED, ROUND, A, A)
 
 
-# --- commitment -------------------------------------------------------------------------------------------------------
+# --- commitment
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_commitment_is_to_round_key_and_seed() -> None:
     """Planted: the round left out -> this fails."""
     expected = hashlib.sha256(b"shoal/v1/secagg/self\x00" + ROUND.raw + A + SHARED).digest()
     assert commitment(ROUND, A, SHARED) == expected
-    assert len({expected, commitment(OTHER_ROUND, A, SHARED), commitment(ROUND, B, SHARED), commitment(ROUND, A, B)}) == 4
+    assert (
+        len(
+            {
+                expected,
+                commitment(OTHER_ROUND, A, SHARED),
+                commitment(ROUND, B, SHARED),
+                commitment(ROUND, A, B),
+            }
+        )
+        == 4
+    )
 
 
-# --- bundles ----------------------------------------------------------------------------------------------------------
+# --- bundles
+# --------------------------------------------------------------------------------------------------
 
-ITEMS = ((ShareKind.SELF_SEED, SHARE_B), (ShareKind.NONE, b""), (ShareKind.PAD_KEY, SHARE_S), (ShareKind.SELF_SEED, LARGEST))
+ITEMS = (
+    (ShareKind.SELF_SEED, SHARE_B),
+    (ShareKind.NONE, b""),
+    (ShareKind.PAD_KEY, SHARE_S),
+    (ShareKind.SELF_SEED, LARGEST),
+)
 
 
 def test_a_bundle_comes_back() -> None:
-    """Byte by byte as documented. Planted: the position little-endian; zeros for NONE left out -> this fails."""
+    """Byte by byte as documented. Planted: the position little-endian; zeros for NONE left out ->
+    this fails.
+    """
     data = encode_bundle(258, ITEMS)
-    assert data == b"\x00\x00\x01\x02" + b"\x01" + SHARE_B + b"\x00" + bytes(33) + b"\x02" + SHARE_S + b"\x01" + LARGEST
+    assert (
+        data
+        == b"\x00\x00\x01\x02"
+        + b"\x01"
+        + SHARE_B
+        + b"\x00"
+        + bytes(33)
+        + b"\x02"
+        + SHARE_S
+        + b"\x01"
+        + LARGEST
+    )
     assert decode_bundle(data, 4) == Bundle(258, ITEMS)
     assert decode_bundle(encode_bundle(0, ()), 0) == Bundle(0, ())
 
@@ -147,7 +212,9 @@ def test_a_share_of_zeros_is_not_none() -> None:
 
 
 def test_a_bundle_has_one_length() -> None:
-    """Whatever was shared, dropped or missing. Planted: NONE encoded as its kind alone -> this fails."""
+    """Whatever was shared, dropped or missing. Planted: NONE encoded as its kind alone -> this
+    fails.
+    """
     shares = {ShareKind.NONE: b"", ShareKind.SELF_SEED: SHARE_B, ShareKind.PAD_KEY: SHARE_S}
     for kind, share in shares.items():
         assert len(encode_bundle(7, [(kind, share)] * 50)) == bundle_size(50) == 4 + 50 * 34
@@ -185,7 +252,8 @@ def test_bundles_that_are_none_are_refused() -> None:
         refused(encode_bundle, position, ITEMS)
 
 
-# --- secrets ----------------------------------------------------------------------------------------------------------
+# --- secrets
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("holder", [PAIR, Bundle(1, ITEMS)], ids=["pair", "bundle"])

@@ -1,4 +1,6 @@
-"""Helper mode: one pad per device, one set of rows per sum; the analyzer sees uniform words, the shuffler seeds and nothing under them."""
+"""Helper mode: one pad per device, one set of rows per sum; the analyzer sees uniform words, the
+shuffler seeds and nothing under them.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.crypto.enrolment import DeviceIdentity, issue
+from shoal.crypto.admission.enrolment import DeviceIdentity, issue
 from shoal.crypto.hpke import generate
 from shoal.crypto.secagg import pads
 from shoal.crypto.secagg.exchange import single_info
-from shoal.crypto.secagg.single import SingleSum, Submission, check_single, submit, sum_pads, window_label
+from shoal.crypto.secagg.single import (
+    SingleSum,
+    Submission,
+    check_single,
+    submit,
+    sum_pads,
+    window_label,
+)
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
@@ -20,14 +29,23 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.secagg import Mode, PairwisePlan
-from tests.secagg_relay import MemoryLedger
+from tests.worlds.secagg_relay import MemoryLedger
 
 NOW = 1_800_000_000.0
 ROOT = SigningKey.generate()
 KEY = generate(SuiteId.X25519_AES128)
 PLAN = PairwisePlan(Mode.HELPER, 4, 100, 3, 400_000, 32)
 TERMS = RoundTerms(
-    TaskId(bytes(32)), 3, PLAN, 900_000, 5, bytes([1]) * 32, bytes([2]) * 32, ROOT.public, KEY.config, Digest(bytes([3]) * 32)
+    TaskId(bytes(32)),
+    3,
+    PLAN,
+    900_000,
+    5,
+    bytes([1]) * 32,
+    bytes([2]) * 32,
+    ROOT.public,
+    KEY.config,
+    Digest(bytes([3]) * 32),
 )
 
 
@@ -42,7 +60,10 @@ def vectors(n: int, terms: RoundTerms = TERMS) -> NDArray[np.int64]:
 
 def made(n: int, terms: RoundTerms = TERMS) -> tuple[list[Submission], NDArray[np.int64]]:
     values = vectors(n, terms)
-    return [submit(terms, identity(), value, MemoryLedger(), SeededEntropy(i)) for i, value in enumerate(values)], values
+    return [
+        submit(terms, identity(), value, MemoryLedger(), SeededEntropy(i))
+        for i, value in enumerate(values)
+    ], values
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
@@ -58,10 +79,18 @@ def test_the_sum_is_exact(bits: int) -> None:
 
 
 def test_pads_of_another_set_are_refused() -> None:
-    """A missing, a doubled, a foreign pad, or another count: typed, never a wrong sum. Planted: no verify_checks -> this fails."""
+    """A missing, a doubled, a foreign pad, or another count: typed, never a wrong sum. Planted: no
+    verify_checks -> this fails.
+    """
     submissions, _ = made(5)
     seeds = [one.single.seed for one in submissions]
-    for wrong, count in ((seeds[:-1], 5), ([*seeds, seeds[0]], 5), ([*seeds[:-1], bytes(32)], 5), (seeds, 4), (seeds, 6)):
+    for wrong, count in (
+        (seeds[:-1], 5),
+        ([*seeds, seeds[0]], 5),
+        ([*seeds[:-1], bytes(32)], 5),
+        (seeds, 4),
+        (seeds, 6),
+    ):
         total = SingleSum(TERMS, KEY)
         total.add(one.sealed for one in submissions)
         with pytest.raises(ShoalError) as error:
@@ -83,7 +112,9 @@ def test_rows_that_do_not_open_are_left_out() -> None:
 
 
 def test_too_few_usable_rows_have_no_sum() -> None:
-    """Nobody gets the sum of a few by bringing rubbish beside their rows. Planted: no such check -> a sum of 2."""
+    """Nobody gets the sum of a few by bringing rubbish beside their rows. Planted: no such check ->
+    a sum of 2.
+    """
     submissions, _ = made(5)
     total = SingleSum(TERMS, KEY)
     total.add([submissions[0].sealed, submissions[1].sealed, b"x", b"y", b"z"])
@@ -102,7 +133,9 @@ def test_a_vector_of_another_window_does_not_open() -> None:
 
 
 def test_what_the_analyzer_opens_is_covered() -> None:
-    """The opened words are the vector plus the pad of the seed, and nothing but that seed's pad takes it away."""
+    """The opened words are the vector plus the pad of the seed, and nothing but that seed's pad
+    takes it away.
+    """
     (one,), values = made(1)
     opened = KEY.open(one.sealed, single_info(TERMS.task_id, TERMS.window, KEY.config.key_id))
     words = np.frombuffer(opened, "<u4").copy()
@@ -115,7 +148,9 @@ def test_the_ledger_is_written_before_anything_can_be_sent() -> None:
     """A window that was answered gives nothing. Planted: no call of the ledger -> this fails."""
     ledger = MemoryLedger()
     first = submit(TERMS, identity(), vectors(1)[0], ledger)
-    assert ledger.entries == [("masked", TERMS.task_id, 3, window_label(TERMS.task_id, 3), Digest.of(first.sealed))]
+    assert ledger.entries == [
+        ("masked", TERMS.task_id, 3, window_label(TERMS.task_id, 3), Digest.of(first.sealed))
+    ]
     with pytest.raises(ShoalError) as error:
         submit(TERMS, identity(), vectors(1)[0], ledger)
     assert error.value.kind is Kind.CONFLICT

@@ -1,4 +1,6 @@
-"""From shares and a masked sum to the sum, without any device: masks are laid here by the formula of the reference, pad by pad."""
+"""From shares and a masked sum to the sum, without any device: masks are laid here by the formula
+of the reference, pad by pad.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from shoal.crypto.secagg import pads, words
-from shoal.crypto.secagg.decoding import at_zero, decode, interpolate, outliers
 from shoal.crypto.secagg.parameters import GraphParameters
+from shoal.crypto.secagg.primitives.decoding import at_zero, decode, interpolate, outliers
+from shoal.crypto.secagg.primitives.shamir import PRIME, combine, split
 from shoal.crypto.secagg.records import Reason, Status
-from shoal.crypto.secagg.shamir import PRIME, combine, split
 from shoal.crypto.secagg.shares import Bundle, Item, ShareKind, commitment
 from shoal.crypto.secagg.unmasking import Committed, Secrets, ShareBook, remove_masks
 from shoal.entropy import SeededEntropy
@@ -57,13 +59,23 @@ class Masked:
 
     def _share(self, position: int, entropy: SeededEntropy) -> None:
         kind = ShareKind.SELF_SEED if self.statuses[position] == Status.ALIVE else ShareKind.PAD_KEY
-        secret = self.seeds[position] if kind is ShareKind.SELF_SEED else self.keys[position].private_bytes_raw()
+        secret = (
+            self.seeds[position]
+            if kind is ShareKind.SELF_SEED
+            else self.keys[position].private_bytes_raw()
+        )
         holders = self.committed.neighbours(position)
-        for holder, share in zip(holders, split(secret, self.graph.threshold, [h + 1 for h in holders], entropy), strict=True):
+        for holder, share in zip(
+            holders,
+            split(secret, self.graph.threshold, [h + 1 for h in holders], entropy),
+            strict=True,
+        ):
             self.items[holder][position] = (kind, share)
 
     def masked(self) -> NDArray[np.unsignedinteger]:
-        """The sum of what the alive devices sent: each its words, its self mask, a pad with every neighbour that shared."""
+        """The sum of what the alive devices sent: each its words, its self mask, a pad with every
+        neighbour that shared.
+        """
         total = np.zeros(D + len(self.constants), pads.WORD[self.bits])
         for position in self.alive:
             total += words.append_checks(self.vectors[position], self.constants, self.bits)
@@ -83,7 +95,12 @@ class Masked:
 
     def bundle(self, position: int) -> Bundle:
         none: Item = (ShareKind.NONE, b"")
-        return Bundle(position, tuple(self.items[position].get(one, none) for one in self.committed.neighbours(position)))
+        return Bundle(
+            position,
+            tuple(
+                self.items[position].get(one, none) for one in self.committed.neighbours(position)
+            ),
+        )
 
     def book(self, without: int = 0) -> ShareBook:
         """All bundles but those of the last ``without`` alive devices."""
@@ -95,11 +112,17 @@ class Masked:
     def spoil(self, holder: int, of: int, by: int = 1) -> None:
         """The holder's share of ``of`` is wrong by ``by``."""
         kind, share = self.items[holder][of]
-        self.items[holder][of] = (kind, ((int.from_bytes(share, "big") + by) % PRIME).to_bytes(33, "big"))
+        self.items[holder][of] = (
+            kind,
+            ((int.from_bytes(share, "big") + by) % PRIME).to_bytes(33, "big"),
+        )
 
     def true_secrets(self) -> Secrets:
         dropped = self.committed.positions(Status.DROPPED)
-        return Secrets({p: self.seeds[p] for p in self.alive}, {p: self.keys[p].private_bytes_raw() for p in dropped})
+        return Secrets(
+            {p: self.seeds[p] for p in self.alive},
+            {p: self.keys[p].private_bytes_raw() for p in dropped},
+        )
 
     def sums_up(self, total: NDArray[np.unsignedinteger]) -> bool:
         """Whether ``total`` is the unmasked sum, check words and all."""
@@ -114,7 +137,12 @@ def graph(n: int, k: int, t: int) -> GraphParameters:
 
 
 RING = bytes([2, 2, 1, 2, 0, 2, 2, 2, 1, 2, 2, 2])  # twelve devices: two dropped, one never shared
-ROUNDS = [(RING, graph(12, 6, 3)), (RING, graph(12, 11, 6)), (b"\x02\x02\x02", graph(3, 2, 2)), (b"\x01\x02\x02\x02\x01", graph(5, 4, 2))]
+ROUNDS = [
+    (RING, graph(12, 6, 3)),
+    (RING, graph(12, 11, 6)),
+    (b"\x02\x02\x02", graph(3, 2, 2)),
+    (b"\x01\x02\x02\x02\x01", graph(5, 4, 2)),
+]
 
 
 @pytest.mark.parametrize(("statuses", "graph"), ROUNDS)
@@ -122,7 +150,8 @@ ROUNDS = [(RING, graph(12, 6, 3)), (RING, graph(12, 11, 6)), (b"\x02\x02\x02", g
 def test_sum(statuses: bytes, graph: GraphParameters, bits: int) -> None:
     """Recovered secrets are the true ones, and what is left when masks are gone is the sum.
 
-    Planted: the sign of dropped devices' pads turned; alive neighbours taken for all neighbours; a self pad added, not taken -> each fails.
+    Planted: the sign of dropped devices' pads turned; alive neighbours taken for all neighbours; a
+    self pad added, not taken -> each fails.
     """
     one = Masked(statuses, graph, bits)
     secrets = one.book().recover()
@@ -135,10 +164,11 @@ def test_sum(statuses: bytes, graph: GraphParameters, bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
 def test_check_words_catch_each_missing_or_doubled_pad(bits: int) -> None:
-    """Each mask of each device left out once, put in twice, or with the other sign: the check words see every one.
+    """Each mask of each device left out once, put in twice, or with the other sign: the check words
+    see every one.
 
-    A wrong pad passes with probability 2^-64. Planted: ``verify_checks`` that compares the first check word alone -> still caught at 32
-    bits; one that returns True -> fails.
+    A wrong pad passes with probability 2^-64. Planted: ``verify_checks`` that compares the first
+    check word alone -> still caught at 32 bits; one that returns True -> fails.
     """
     one = Masked(RING, graph(12, 6, 3), bits)
     clean = one.masked()
@@ -162,11 +192,19 @@ def test_missing_secrets_leave_masks() -> None:
     secrets = one.true_secrets()
     for gone in secrets.seeds:
         total = one.masked()
-        remove_masks(total, one.committed, replace(secrets, seeds={p: s for p, s in secrets.seeds.items() if p != gone}))
+        remove_masks(
+            total,
+            one.committed,
+            replace(secrets, seeds={p: s for p, s in secrets.seeds.items() if p != gone}),
+        )
         assert not one.sums_up(total)
     for gone in secrets.pad_keys:
         total = one.masked()
-        remove_masks(total, one.committed, replace(secrets, pad_keys={p: s for p, s in secrets.pad_keys.items() if p != gone}))
+        remove_masks(
+            total,
+            one.committed,
+            replace(secrets, pad_keys={p: s for p, s in secrets.pad_keys.items() if p != gone}),
+        )
         assert not one.sums_up(total)
 
 
@@ -178,11 +216,13 @@ def test_a_pad_key_of_small_order_is_refused() -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-# --- bundles ----------------------------------------------------------------------------------------------------------------
+# --- bundles
+# --------------------------------------------------------------------------------------------------
 
 
 def test_kinds_that_a_status_does_not_allow_are_blamed() -> None:
-    """A bundle with a wrong kind for one neighbour is ignored as a whole: never both kinds of one device.
+    """A bundle with a wrong kind for one neighbour is ignored as a whole: never both kinds of one
+    device.
 
     Planted: ``add`` that does not look at kinds -> fails.
     """
@@ -206,7 +246,9 @@ def test_kinds_that_a_status_does_not_allow_are_blamed() -> None:
 
 
 def test_one_bundle_per_alive_position() -> None:
-    """Only the first counts; of a dropped device, with another position inside, or of a wrong length: ignored and blamed."""
+    """Only the first counts; of a dropped device, with another position inside, or of a wrong
+    length: ignored and blamed.
+    """
     one = Masked(RING, graph(12, 6, 3))
     book = one.book()
     before = {position: dict(held) for position, held in book._held.items()}
@@ -236,7 +278,8 @@ def test_nothing_prints() -> None:
     assert repr(one.seeds[0]) not in shown
 
 
-# --- secrets ----------------------------------------------------------------------------------------------------------------
+# --- secrets
+# --------------------------------------------------------------------------------------------------
 
 
 def test_exactly_as_many_bundles_as_the_threshold() -> None:
@@ -251,18 +294,22 @@ def test_exactly_as_many_bundles_as_the_threshold() -> None:
 
 @pytest.mark.parametrize("liars", [(1,), (0, 6), (0, 1, 2), (2, 5, 9), (8, 9, 10)])
 def test_wrong_shares_are_outvoted_and_blamed(liars: tuple[int, ...]) -> None:
-    """Up to floor((m - t) / 2) wrong holders of every secret do no harm, also where every run of t neighbours has one, as with (2, 5, 9).
+    """Up to floor((m - t) / 2) wrong holders of every secret do no harm, also where every run of t
+    neighbours has one, as with (2, 5, 9).
 
     Planted: ``_fits`` that is always true; ``decode`` that finds nothing -> each fails.
     """
-    one = Masked(bytes([2] * 11 + [1]), graph(12, 11, 4))  # each has 10 or 11 shares: 3 wrong ones are found
+    one = Masked(
+        bytes([2] * 11 + [1]), graph(12, 11, 4)
+    )  # each has 10 or 11 shares: 3 wrong ones are found
     for liar in liars:
         for of in range(12):
             if of != liar:
                 one.spoil(liar, of, by=liar + of + 1)
     book = one.book()
     assert book.recover() == one.true_secrets()
-    # Whoever is among the t that are looked at first is found out; who is not needed is not looked at.
+    # Whoever is among the t that are looked at first is found out; who is not needed is not looked
+    # at.
     assert book.blamed <= set(liars)
     assert (0 in liars) == (0 in book.blamed)
     if min(liars) < 4:
@@ -270,7 +317,9 @@ def test_wrong_shares_are_outvoted_and_blamed(liars: tuple[int, ...]) -> None:
 
 
 def test_more_wrong_shares_than_can_be_outvoted() -> None:
-    """Five of ten wrong with t = 4: some subset of neighbours fits the promise; nine of eleven: none does, and nothing is guessed."""
+    """Five of ten wrong with t = 4: some subset of neighbours fits the promise; nine of eleven:
+    none does, and nothing is guessed.
+    """
     one = Masked(bytes([2] * 11), graph(11, 10, 4))
     for liar in range(1, 6):
         one.spoil(liar, 0, by=liar)
@@ -295,7 +344,9 @@ def test_no_share_to_spare() -> None:
 
 
 def test_a_dealer_that_promises_another_secret() -> None:
-    """All shares lie on one polynomial, but not of the promised secret: the round is aborted, and no holder is blamed."""
+    """All shares lie on one polynomial, but not of the promised secret: the round is aborted, and
+    no holder is blamed.
+    """
     one = Masked(b"\x02" * 5, graph(5, 4, 2))
     commitments = (bytes(31) + b"\x01", *one.committed.commitments[1:])
     one.committed = replace(one.committed, commitments=commitments)
@@ -307,7 +358,9 @@ def test_a_dealer_that_promises_another_secret() -> None:
 
 
 def test_liars_are_believed_last() -> None:
-    """Found out over one secret, a holder is passed over for the next ones: one decoding, not one per secret."""
+    """Found out over one secret, a holder is passed over for the next ones: one decoding, not one
+    per secret.
+    """
     one = Masked(b"\x02" * 9, graph(9, 8, 3))
     for of in range(1, 9):
         one.spoil(0, of)
@@ -319,13 +372,16 @@ def test_liars_are_believed_last() -> None:
     assert searched == [1]
 
 
-# --- decoding ---------------------------------------------------------------------------------------------------------------
+# --- decoding
+# --------------------------------------------------------------------------------------------------
 
 
 def test_decoding_against_brute_force() -> None:
-    """Every number of errors up to the bound, at any place: the polynomial; beyond it: never one that more than half the rest denies.
+    """Every number of errors up to the bound, at any place: the polynomial; beyond it: never one
+    that more than half the rest denies.
 
-    Brute force: the polynomial through any t shares on which at least m - floor((m - t) / 2) of all lie is unique.
+    Brute force: the polynomial through any t shares on which at least m - floor((m - t) / 2) of all
+    lie is unique.
     """
     entropy = SeededEntropy("decoding")
     for trial in range(size(60, 3_000)):
@@ -333,7 +389,10 @@ def test_decoding_against_brute_force() -> None:
         t = 1 + trial // 8 % m
         secret = entropy.bytes(32)
         points = list(range(3, 3 + m))
-        shares = {p: int.from_bytes(s, "big") for p, s in zip(points, split(secret, t, points, entropy), strict=True)}
+        shares = {
+            p: int.from_bytes(s, "big")
+            for p, s in zip(points, split(secret, t, points, entropy), strict=True)
+        }
         errors = trial % ((m - t) // 2 + 3)
         wrong = points[:errors] if trial % 2 else points[len(points) - errors :]
         for point in wrong:
@@ -361,7 +420,11 @@ def test_interpolation_is_combine_and_extends_it() -> None:
     shares = dict(zip(points, split(secret, 3, points, entropy), strict=True))
     polynomial = interpolate(points, [int.from_bytes(shares[p], "big") for p in points])
     assert len(polynomial) == 3
-    assert at_zero(polynomial).to_bytes(32, "big") == secret == combine({p: shares[p] for p in points[:3]})
+    assert (
+        at_zero(polynomial).to_bytes(32, "big")
+        == secret
+        == combine({p: shares[p] for p in points[:3]})
+    )
     assert interpolate([1, 2], [0, 0]) == []
     assert at_zero([]) == 0
     assert decode({1: 0, 2: 0, 3: 0}, 2) == []

@@ -18,7 +18,9 @@ ROUND = hashlib.sha256(b"round").digest()
 
 
 def masked_sum(bits: int, devices: int, *, defect: str = "") -> NDArray[np.unsignedinteger]:
-    """The sum of ``devices`` vectors with pads of neighbours on a ring, and of self masks that are removed; one defect at one device."""
+    """The sum of ``devices`` vectors with pads of neighbours on a ring, and of self masks that are
+    removed; one defect at one device.
+    """
     word = pads.WORD[bits]
     constants = check_constants(ROUND, bits)
     rng = np.random.default_rng(1)
@@ -61,11 +63,24 @@ def test_right_sums_pass(bits: int, devices: int) -> None:
 
 @pytest.mark.parametrize("bits", CHECK_WORDS)
 @pytest.mark.parametrize(
-    "defect", ["missing", "doubled", "sign", "byte order", "shifted", "another pad", "row missing", "row doubled", "vector big-endian"]
+    "defect",
+    [
+        "missing",
+        "doubled",
+        "sign",
+        "byte order",
+        "shifted",
+        "another pad",
+        "row missing",
+        "row doubled",
+        "vector big-endian",
+    ],
 )
 @pytest.mark.parametrize("devices", [3, 10, 257])
 def test_wrong_sums_are_caught(bits: int, defect: str, devices: int) -> None:
-    """Pitfalls 3 and 4: a pad too few, twice, with the wrong sign or byte order; a vector of a set that was not agreed on."""
+    """Pitfalls 3 and 4: a pad too few, twice, with the wrong sign or byte order; a vector of a set
+    that was not agreed on.
+    """
     total = masked_sum(bits, devices, defect=defect)
     assert not verify_checks(total, devices, check_constants(ROUND, bits))
     if defect == "row missing":
@@ -74,7 +89,9 @@ def test_wrong_sums_are_caught(bits: int, defect: str, devices: int) -> None:
 
 @pytest.mark.parametrize("bits", CHECK_WORDS)
 def test_every_word_is_compared(bits: int) -> None:
-    """Planted: only the first word compared, or np.any for np.all -> fails. Another round's constants do not fit either."""
+    """Planted: only the first word compared, or np.any for np.all -> fails. Another round's
+    constants do not fit either.
+    """
     constants = check_constants(ROUND, bits)
     total = append_checks(np.zeros(3, np.int64), constants, bits) * pads.WORD[bits].type(9)
     assert verify_checks(total, 9, constants)
@@ -88,27 +105,39 @@ def test_every_word_is_compared(bits: int) -> None:
     assert not verify_checks(total[-1:], 9, constants)
     assert not verify_checks(total.astype(np.uint8), 9, constants)
     assert not verify_checks(total.reshape(1, -1), 9, constants)
-    count = (1 << bits) + 9  # modulo 2^w: beyond the width the count is not told apart, which rounds never reach
+    count = (
+        1 << bits
+    ) + 9  # modulo 2^w: beyond the width the count is not told apart, which rounds never reach
     assert verify_checks(total, count, constants) or bits == 64
 
 
 @pytest.mark.parametrize("bits", CHECK_WORDS)
 def test_constants(bits: int) -> None:
-    """Known answers, of 64 bits or more together, 1 first and all odd: a wrong count m' of vectors gives m' - m times an odd number."""
+    """Known answers, of 64 bits or more together, 1 first and all odd: a wrong count m' of vectors
+    gives m' - m times an odd number.
+    """
     constants = check_constants(ROUND, bits)
     assert len(constants) * bits >= 64
     assert constants[0] == 1
     assert all(int(one) % 2 for one in constants)
     digest = hashlib.sha256(b"shoal/v1/secagg/checks\x00" + bytes([bits]) + ROUND).digest()
     width = bits // 8
-    assert constants[1:].tolist() == [int.from_bytes(digest[i * width : (i + 1) * width], "little") | 1 for i in range(1, len(constants))]
+    assert constants[1:].tolist() == [
+        int.from_bytes(digest[i * width : (i + 1) * width], "little") | 1
+        for i in range(1, len(constants))
+    ]
     assert constants.dtype == pads.WORD[bits]
     assert constants.flags.writeable
 
 
 def test_signed_words_go_there_and_back() -> None:
-    """All residues, negative numbers and those that wrap. Planted: clipping instead of wrapping -> fails."""
-    values = np.array([0, 1, -1, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 12345678901], np.int64)
+    """All residues, negative numbers and those that wrap. Planted: clipping instead of wrapping ->
+    fails.
+    """
+    values = np.array(
+        [0, 1, -1, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 12345678901],
+        np.int64,
+    )
     for bits in CHECK_WORDS:
         words = append_checks(values, check_constants(ROUND, bits), bits)
         assert words.dtype == pads.WORD[bits]
@@ -116,7 +145,9 @@ def test_signed_words_go_there_and_back() -> None:
         assert words.flags.writeable
         back = decode_signed(words[: len(values)])
         assert back.dtype == np.int64
-        assert [(int(a) - int(b)) % (1 << bits) for a, b in zip(back, values, strict=True)] == [0] * len(values)
+        assert [(int(a) - int(b)) % (1 << bits) for a, b in zip(back, values, strict=True)] == [
+            0
+        ] * len(values)
         assert all(-(1 << bits - 1) <= int(one) < 1 << bits - 1 for one in back)
 
 

@@ -38,24 +38,44 @@ def test_a_spec_becomes_its_noise_once(spec: MechanismSpec) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (MechanismSpec.of("gaussian", variance=1, shares=1), "no noise of that name: choose one of discrete_laplace, skellam"),
+        (
+            MechanismSpec.of("gaussian", variance=1, shares=1),
+            "no noise of that name: choose one of discrete_laplace, skellam",
+        ),
         (MechanismSpec.of("krr", cells=3), "no noise of that name"),
         (MechanismSpec.of("skellam", variance=1), 'skellam lacks the parameter "shares"'),
         (MechanismSpec.of("skellam", shares=1), 'skellam lacks the parameter "variance"'),
-        (MechanismSpec.of("skellam", variance=1, shares=1, scale=1), 'skellam has no parameter "scale"'),
+        (
+            MechanismSpec.of("skellam", variance=1, shares=1, scale=1),
+            'skellam has no parameter "scale"',
+        ),
         (MechanismSpec.of("skellam", variance=0, shares=1), '"variance" is 1 to'),
         (MechanismSpec.of("skellam", variance=1, shares=0), '"shares" is 1 to 1000000'),
         (MechanismSpec.of("skellam", variance=1, shares=1_000_001), '"shares" is 1 to 1000000'),
-        (MechanismSpec.of("skellam", variance=2**64 - 1, shares=1_000), "choose a coarser grid, or more survivors"),
-        (MechanismSpec.of("discrete_laplace", variance=1, shares=1), 'discrete_laplace has no parameter "variance"'),
-        (MechanismSpec.of("discrete_laplace", shares=1), 'discrete_laplace lacks the parameter "scale"'),
+        (
+            MechanismSpec.of("skellam", variance=2**64 - 1, shares=1_000),
+            "choose a coarser grid, or more survivors",
+        ),
+        (
+            MechanismSpec.of("discrete_laplace", variance=1, shares=1),
+            'discrete_laplace has no parameter "variance"',
+        ),
+        (
+            MechanismSpec.of("discrete_laplace", shares=1),
+            'discrete_laplace lacks the parameter "scale"',
+        ),
         (MechanismSpec.of("discrete_laplace", scale=4_095, shares=1), '"scale" is 4096 to'),
-        (MechanismSpec.of("discrete_laplace", scale=2**31 + 1, shares=1), '"scale" is 4096 to 2147483648'),
+        (
+            MechanismSpec.of("discrete_laplace", scale=2**31 + 1, shares=1),
+            '"scale" is 4096 to 2147483648',
+        ),
     ],
     ids=str,
 )
 def test_what_cannot_be_is_refused(spec: MechanismSpec, words: str) -> None:
-    """Planted: the range check left out -> a rate of 0, a division by zero, an endless table; this fails."""
+    """Planted: the range check left out -> a rate of 0, a division by zero, an endless table; this
+    fails.
+    """
     with pytest.raises(ShoalError) as caught:
         create_noise(spec)
     assert caught.value.kind is Kind.INVALID
@@ -67,13 +87,17 @@ def test_parameters_are_named_as_a_spec_sorts_them() -> None:
         assert name == family.name
         names = [parameter.name for parameter in family.parameters]
         assert names == sorted(names)
-        assert all(1 <= parameter.low <= parameter.high < 1 << 64 and parameter.meaning for parameter in family.parameters)
+        assert all(
+            1 <= parameter.low <= parameter.high < 1 << 64 and parameter.meaning
+            for parameter in family.parameters
+        )
 
 
 def test_the_package_is_light() -> None:
     """Importing it loads no numpy; asking for a name does; an unknown name is an AttributeError."""
     code = (
         "import sys; import shoal.mechanisms.noise as n; assert 'numpy' not in sys.modules;"
-        "from shoal.mechanisms.noise import create_noise; assert 'numpy' in sys.modules; assert not hasattr(n, 'other')"
+        "from shoal.mechanisms.noise import create_noise; assert 'numpy' in sys.modules; assert "
+        "not hasattr(n, 'other')"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,4 +1,6 @@
-"""Shares of Skellam noise: what they add up to, in exact convolutions of the tables that are sampled from."""
+"""Shares of Skellam noise: what they add up to, in exact convolutions of the tables that are
+sampled from.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,19 @@ def skellam_pmf(k: int, variance: int) -> float:
         return float(mpmath.exp(-variance) * mpmath.besseli(abs(k), variance))
 
 
-@pytest.mark.parametrize(("variance", "shares"), [(1, 1), (1, 60), (7, 3), (100, 60), (size(400, 5_000), 720)])
+@pytest.mark.parametrize(
+    ("variance", "shares"), [(1, 1), (1, 60), (7, 3), (100, 60), (size(400, 5_000), 720)]
+)
 def test_the_shares_add_up_to_the_skellam_law(variance: int, shares: int) -> None:
-    """The convolution of all shares' laws equals exp(-v) I_k(v) to 1e-12 at every k. Planted: rate = v / shares -> fails."""
+    """The convolution of all shares' laws equals exp(-v) I_k(v) to 1e-12 at every k. Planted: rate
+    = v / shares -> fails.
+    """
     one = law_of(share(variance, shares).sampler)
     difference = np.convolve(one, one[::-1])
     total = power(difference, shares)
     centre = (len(one) - 1) * shares
-    # power() cuts what is below 1e-30 on the right only; the left end stays, so that the centre is where it was.
+    # power() cuts what is below 1e-30 on the right only; the left end stays, so that the centre is
+    # where it was.
     for k in range(-12, 13):
         assert total[centre + k] == pytest.approx(skellam_pmf(k, variance), abs=1e-12)
 
@@ -67,9 +74,14 @@ def test_more_devices_than_shares_add_more_noise() -> None:
     assert total[(len(one) - 1) * 75] == pytest.approx(skellam_pmf(0, 125), abs=1e-12)
 
 
-@pytest.mark.parametrize(("variance", "shares"), [(1, 1_000_000), (1, 1), (10**6, 720), (10**10, 720), (size(10**10, 2**34), 1)])
+@pytest.mark.parametrize(
+    ("variance", "shares"),
+    [(1, 1_000_000), (1, 1), (10**6, 720), (10**10, 720), (size(10**10, 2**34), 1)],
+)
 def test_every_supported_size_is_the_poisson_law(variance: int, shares: int) -> None:
-    """The table's mean and variance, summed in float64, and its size: 18 standard deviations at most."""
+    """The table's mean and variance, summed in float64, and its size: 18 standard deviations at
+    most.
+    """
     noise = share(variance, shares)
     rate = variance / (2 * shares)
     table = noise.sampler.boundaries
@@ -89,11 +101,15 @@ def test_a_share_that_is_too_large_is_refused() -> None:
 
 
 def test_a_sample_is_the_difference_of_two_draws() -> None:
-    """Both halves are drawn, in order, from separate words. Planted: one half drawn twice -> all zeros, and this fails."""
+    """Both halves are drawn, in order, from separate words. Planted: one half drawn twice -> all
+    zeros, and this fails.
+    """
     noise = share(1000, 3)
     drawn = noise.sample(1000, SeededEntropy(3))
     entropy = SeededEntropy(3)
-    assert np.array_equal(drawn, noise.sampler.draw(1000, entropy) - noise.sampler.draw(1000, entropy))
+    assert np.array_equal(
+        drawn, noise.sampler.draw(1000, entropy) - noise.sampler.draw(1000, entropy)
+    )
     assert drawn.dtype == np.int64
     assert (drawn > 0).any()
     assert (drawn < 0).any()

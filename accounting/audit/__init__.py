@@ -1,0 +1,1 @@
+"""Attacks on our own randomizers, measured and compared with what is claimed."""

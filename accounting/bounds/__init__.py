@@ -1,0 +1,1 @@
+"""The theorems behind a certificate: one bound each."""

@@ -1,0 +1,44 @@
+"""Upper bounds from the privacy blanket (Balle, Bell, Gascon, Nissim, "The Privacy Blanket of the
+Shuffle Model", CRYPTO 2019).
+
+Every randomizer with output law P(. | x) can be split: with probability gamma = sum_y min_x P(y |
+x) a report does not look at its input and is drawn from the *blanket* omega(y) = min_x P(y | x) /
+gamma. Tell the adversary which of the others' reports did look, and what they were: only the
+blanket reports and the victim's own remain mixed. Lemma 5.3 there:
+
+    delta(epsilon) <= E[(L_1 + ... + L_M)_+] / (gamma n),   M ~ Bin(n, gamma),
+    L_i = (P(Y_i | x) - e^epsilon P(Y_i | x')) / omega(Y_i),   Y_i ~ omega,
+
+for non-adaptive users who all run the same randomizer. E[L_i] = 1 - e^epsilon, which is where
+``Walk``'s threshold comes from.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from shoal.accounting.numerics.random_walk import Walk
+from shoal.privacy import KaryLaw
+
+
+def kary_blanket(law: KaryLaw, n: int) -> Walk:
+    """The exact blanket expectation of k-ary randomized response, for every pair of answers at once
+    (they are symmetric).
+
+    The blanket is uniform: gamma = k other / total. c counts blanket reports on x or x', N those on
+    x, R those elsewhere; L = -(e^epsilon - 1) gamma on every report, plus (1 - gamma) k on x, minus
+    (1 - gamma) k e^epsilon on x'. Divided by gamma.
+    """
+    ratio = law.max_ratio
+    pair = Fraction(2 * law.other, law.total)
+    rest = Fraction((law.k - 2) * law.other, law.total - 2 * law.other)
+    return Walk(
+        n=n,
+        pair=pair,
+        rho=Fraction(1, 2),
+        slope=2 * (ratio - 1),
+        slope_e=ratio - 1,
+        third=rest,
+        per_pair=(ratio + 1) / 2,
+        per_third=Fraction(1),
+    )

@@ -1,0 +1,131 @@
+"""Upper bounds by clones (Feldman, McMillan, Talwar, "Hiding Among the Clones", FOCS 2021; arXiv
+2012.12803, Theorem 3.1).
+
+For an epsilon0-LDP randomizer R and the victim's two answers x, x' there are distributions Q0, Q1
+with, for E = e^epsilon0,
+
+    R(x)  = E/(E+1) Q0 + 1/(E+1) Q1,    R(x') = 1/(E+1) Q0 + E/(E+1) Q1,
+    R(z) >= q (Q0 + Q1) / 2 for every other z,
+
+with q = e^-epsilon0. So each of the other n - 1 reports is, with probability q, a fair coin between
+Q0 and Q1: a clone of the victim. With C ~ Bin(n - 1, q), A ~ Bin(C, 1/2) and a biased bit B ~
+Bernoulli(E/(E+1)) the two views are post-processings of (A + B, C - A + 1 - B) and (A + 1 - B, C -
+A + B); swapping the coordinates swaps the two, so both directions have one divergence. It holds for
+adaptively chosen randomizers too.
+
+Grouped by the number of symbols C + 1 that divergence is E[(X)_+] / n for a ``Walk`` with c ~
+Bin(n, q): with q = 2/(E+1) it would be the blanket of binary randomized response. The theorem that
+allows q = 2/(E+1) for *every* epsilon0-LDP randomizer ("stronger clones", Feldman, McMillan, Talwar
+2022, arXiv 2208.04591) has a published erratum: it is not used.
+
+``table_clones`` is the same proof with the constants read off a finite output table instead of
+bounded from epsilon0: the only properties used are the three displayed ones. Q0 + Q1 = R(x) +
+R(x'), hence q = min_{z, y} 2 R(y | z) / (R(y | x) + R(y | x')).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations
+
+from shoal.accounting.numerics.random_walk import Walk
+from shoal.privacy import FiniteLaw, KaryLaw, SymmetricLaw
+
+# More different pairs than this are replaced by one that is worse than each of them.
+_MOST_PAIRS = 6
+# Larger tables (entries times inputs) are bounded by their largest ratio alone.
+_LARGE_TABLE = 400_000
+
+
+def clones(ratio: Fraction, n: int) -> Walk:
+    """The clones bound for every randomizer with likelihood ratios of at most ``ratio`` (> 1) =
+    e^epsilon0.
+    """
+    return _clones(ratio, 1 / ratio, n)
+
+
+def kary_clones(law: KaryLaw, n: int) -> Walk:
+    """``table_clones`` of k-ary randomized response: q = 2 other / (same + other) = 2/(E+1),
+    whatever k is.
+    """
+    return _clones(law.max_ratio, Fraction(2 * law.other, law.same + law.other), n)
+
+
+def table_clones(law: FiniteLaw, n: int) -> tuple[Walk, ...]:
+    """Clones bounds of a finite randomizer, one for each pair of inputs that no other pair
+    dominates: take the worst.
+    """
+    return tuple(_clones(ratio, clone, n) for ratio, clone in _worst_pairs(law))
+
+
+def symmetric_clones(law: SymmetricLaw, n: int) -> Walk:
+    """``table_clones`` of a symmetric law: one pair stands for all, and its least weights bound
+    every other input's from below.
+    """
+    clone = min(
+        Fraction(2 * low, a + b) for low, a, b in zip(law.least, law.one, law.two, strict=True)
+    )
+    return _clones(law.max_ratio, clone, n)
+
+
+def pair_constants(
+    law: FiniteLaw, one: tuple[int, ...], other: tuple[int, ...]
+) -> tuple[Fraction, Fraction]:
+    """(E, q) of the module's text for one pair of rows of ``law``: their largest ratio either way,
+    and the clone probability.
+    """
+    return _constants(_least(law), one, other)
+
+
+def _least(law: FiniteLaw) -> list[int]:
+    """Of each output, the least weight that any input gives it."""
+    return [min(column) for column in zip(*law.rows, strict=True)]
+
+
+def _constants(
+    least: list[int], one: tuple[int, ...], other: tuple[int, ...]
+) -> tuple[Fraction, Fraction]:
+    """``pair_constants``. Fractions are compared by cross-multiplying: reducing each of them takes
+    ten times as long, and a planner asks for thousands of pairs a hundred times over.
+    """
+    # the largest ratio so far, over / under; the least clone probability, 2 low / both (none yet)
+    over, under, low, both = (
+        1,
+        1,
+        1,
+        0,
+    )
+    for weight, a, b in zip(least, one, other, strict=True):
+        most, lesser = (a, b) if a >= b else (b, a)
+        if most * under > over * lesser:
+            over, under = most, lesser
+        if weight * both < low * (a + b):
+            low, both = weight, a + b
+    return Fraction(over, under), Fraction(2 * low, both)
+
+
+def _clones(ratio: Fraction, clone: Fraction, n: int) -> Walk:
+    # L = 2 (E - e) / (E + 1) on Q0 and -2 (e E - 1) / (E + 1) on Q1; the sum of L's is divided by
+    # the clone probability.
+    slope = 2 * (ratio - 1) / (ratio + 1) / clone
+    return Walk(
+        n=n, pair=clone, rho=Fraction(1, 2), slope=2 * slope, slope_e=slope, per_pair=1 / clone
+    )
+
+
+def _worst_pairs(law: FiniteLaw) -> list[tuple[Fraction, Fraction]]:
+    """(ratio, clone probability) of the undominated pairs of inputs. A larger ratio and fewer
+    clones are both worse.
+    """
+    inputs = sorted(set(law.rows))
+    if len(inputs) ** 2 * len(inputs[0]) > _LARGE_TABLE:
+        return [(law.max_ratio, 1 / law.max_ratio)]
+    least = _least(law)
+    found = {_constants(least, one, other) for one, other in combinations(inputs, 2)}
+    worst: list[tuple[Fraction, Fraction]] = []
+    for ratio, clone in sorted(found, key=lambda pair: (-pair[0], pair[1])):
+        if not worst or clone < worst[-1][1]:
+            worst.append((ratio, clone))
+    if len(worst) > _MOST_PAIRS:
+        return [(worst[0][0], worst[-1][1])]
+    return worst

@@ -1,0 +1,1 @@
+"""What several releases about the same devices give away together."""

@@ -1,0 +1,1 @@
+"""What a task must satisfy before anybody signs it."""

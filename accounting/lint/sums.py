@@ -1,0 +1,76 @@
+"""What a pairwise task must satisfy before anybody signs it, beyond what its fields say alone:
+pure, no files.
+"""
+
+from __future__ import annotations
+
+import math
+
+from shoal.accounting.lint.findings import Finding, LintResult
+from shoal.accounting.meaning import bound_text
+from shoal.accounting.sums.sum_task import check_sum
+from shoal.errors import ShoalError
+from shoal.limits import LIMITS
+from shoal.secagg import Mode
+from shoal.task import Task
+
+
+def lint_sum(task: Task) -> LintResult:
+    """Errors: noise for another number of survivors, words that could wrap, a target out of reach.
+    See ``lint.lint``.
+    """
+    plan = task.pairwise
+    try:
+        certificate = check_sum(task)
+    except ShoalError as error:
+        return LintResult((Finding(True, str(error)),), None)
+    findings: list[Finding] = []
+
+    def add(bad: bool, error: bool, message: str) -> None:
+        if bad:
+            findings.append(Finding(error, message))
+
+    add(
+        certificate.epsilon_upper > task.target_epsilon,
+        True,
+        f"target_epsilon {task.target_epsilon:g} can't be met: the noise gives epsilon "
+        f"{bound_text(certificate.epsilon_upper)} at delta "
+        f"{task.delta:g}: make the noise anew, or accept a larger target",
+    )
+    if plan is None:
+        return LintResult(tuple(findings), certificate)
+    add(
+        task.delta > 1 / plan.survivors_min,
+        False,
+        f"delta {task.delta:g} is above 1 / survivors_min: a whole device's vector may leak with "
+        "that probability: choose 1e-6 or less",
+    )
+    add(
+        plan.mode is not Mode.STRICT and not math.isfinite(certificate.epsilon_together),
+        False,
+        f"mode {plan.mode.name.lower()}: shuffler and analyzer together can read every vector; "
+        "strict mode withstands that",
+    )
+    add(
+        plan.survivors_min == plan.cohort_min,
+        False,
+        "survivors_min equals cohort_min: one lost device, and the smallest round has no sum",
+    )
+    unmask_s = (
+        plan.unmask_s / 2 if plan.mode is Mode.STRICT else plan.unmask_s
+    )  # two steps share it
+    add(
+        plan.mode is not Mode.HELPER
+        and min(plan.join_s, plan.share_s, plan.mask_s, unmask_s) < LIMITS.phase_far_s,
+        False,
+        f"a phase is shorter than {LIMITS.phase_far_s} s (in strict mode half of unmask_s): "
+        "devices that connect over slow links are lost",
+    )
+    add(
+        plan.mode is Mode.HELPER and task.min_batch > plan.cohort_max,
+        True,
+        f"min_batch is {task.min_batch}, but the one sum of a window in mode helper has "
+        f"{plan.cohort_max} devices at most: no window "
+        "could be released, lower min_batch or raise cohort_max",
+    )
+    return LintResult(tuple(findings), certificate)

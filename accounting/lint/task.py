@@ -1,0 +1,158 @@
+"""What a task must satisfy before anybody signs it, beyond what its fields say alone: pure, no
+files.
+
+Errors make a task impossible (a target that can't be met, a mechanism that doesn't fit its domain);
+``shoal task sign`` refuses them. Warnings are lawful but rarely meant; the person who signs should
+read them.
+"""
+
+from __future__ import annotations
+
+from shoal.accounting.composition.memoized import (
+    check_memoized,
+    lifetime_epsilon,
+    rarest,
+    recognised,
+)
+from shoal.accounting.guarantee import guaranteed
+from shoal.accounting.lint.findings import Finding, LintResult
+from shoal.accounting.lint.sums import lint_sum
+from shoal.accounting.meaning import bound_text
+from shoal.accounting.routes import CLONES
+from shoal.domain import Categories, Numeric, Words, YesNo
+from shoal.errors import ShoalError
+from shoal.mechanisms import Mechanism, create
+from shoal.mechanisms.longitudinal.protocol import Longitudinal
+from shoal.privacy import epsilon0_upper
+from shoal.task import Aggregator, Task
+
+# Above this a single report says next to nothing against its receiver: the odds between two answers
+# move by more than 400.
+_WEAK_EPSILON0 = 6.0
+_WASTED = (
+    "has a memory, and memoized is not set: every window draws all of it anew and costs epsilon0 "
+    "again, so the permanent part is noise "
+    "without use: set memoized = true, or choose another mechanism"
+)
+# Mechanisms for each kind of question whose kept answers tell a device apart least.
+_SHARED: dict[type, str] = {
+    YesNo: "binary_rr",
+    Categories: "krr with few cells",
+    Numeric: "one_bit_mean, or kmean with few levels",
+    Words: "rappor, which keeps a noisy filter and sends another report of it in each window",
+}
+# Below this a permanent report that few others send tells a device apart.
+_FEW_ALIKE = 20.0
+
+
+def lint(task: Task) -> LintResult:
+    """Check a task against its mechanism and the accountant."""
+    if task.aggregator is Aggregator.PAIRWISE:
+        return lint_sum(task)
+    try:
+        mechanism = create(task.mechanism, task.domain)
+    except ShoalError as error:
+        return LintResult((Finding(True, str(error)),), None)
+    findings: list[Finding] = []
+
+    def add(bad: bool, error: bool, message: str) -> None:
+        if bad:
+            findings.append(Finding(error, message))
+
+    add(
+        (task.report_size, task.messages) != (mechanism.report_size, mechanism.messages),
+        True,
+        f"report_size and messages are {task.report_size} and {task.messages}: {mechanism.name} "
+        f"makes {mechanism.messages} message(s) "
+        f"of {mechanism.report_size} byte(s)",
+    )
+    findings.extend(_memoized(task, mechanism))
+    certificate = guaranteed(mechanism.privacy(), task.min_batch, task.honest_fraction, task.delta)
+    epsilon0 = epsilon0_upper(mechanism.privacy())
+    add(
+        certificate.epsilon_upper > task.target_epsilon,
+        True,
+        f"target_epsilon {task.target_epsilon:g} can't be met: with min_batch {task.min_batch} and "
+        "honest_fraction "
+        f"{float(task.honest_fraction):g} the guaranteed epsilon is "
+        f"{bound_text(certificate.epsilon_upper)} at delta {task.delta:g}: "
+        "raise min_batch, lower epsilon0, or accept a larger target",
+    )
+    add(
+        task.n_certified < 2,
+        True,
+        "honest_fraction x min_batch is below 2 reports: nothing would be hidden among others: "
+        "raise min_batch",
+    )
+    add(
+        task.delta > 1 / task.min_batch,
+        False,
+        f"delta {task.delta:g} is above 1 / min_batch: a whole device's answer may leak with that "
+        "probability: choose 1e-6 or less",
+    )
+    add(
+        epsilon0 > _WEAK_EPSILON0,
+        False,
+        f"epsilon0 is {bound_text(epsilon0, digits=3)}: if shuffler and analyzer collude, a report "
+        "protects its device hardly at all",
+    )
+    add(
+        certificate.method == CLONES,
+        False,
+        f"of {mechanism.name} with these parameters the certificate knows nothing but epsilon0 "
+        "(clones), and claims little: another "
+        "setting or mechanism may give a smaller error for the same guarantee: see `shoal plan`",
+    )
+    add(
+        task.max_batch == task.min_batch,
+        False,
+        "max_batch equals min_batch: one missing device, and the window is withheld",
+    )
+    return LintResult(tuple(findings), certificate)
+
+
+def _memoized(task: Task, mechanism: Mechanism) -> list[Finding]:
+    if not task.memoized:
+        twice = (
+            isinstance(mechanism, Longitudinal)
+            and mechanism.privacy().max_ratio < mechanism.permanent().max_ratio
+        )
+        return (
+            [Finding(False, f"{mechanism.name} {_WASTED}")]
+            if twice and task.windows.count > 1
+            else []
+        )
+    try:
+        check_memoized(task, mechanism)
+    except ShoalError as error:
+        return [Finding(True, str(error))]
+    found: list[Finding] = []
+    if task.windows.count == 1:
+        found.append(Finding(False, "memoized has no use in a task of one window: leave it out"))
+    lifetime, first = lifetime_epsilon(task, mechanism), epsilon0_upper(mechanism.privacy())
+    if first < lifetime:
+        found.append(
+            Finding(
+                False,
+                f"memoized: one report promises epsilon0 {bound_text(first)}, an unchanged value "
+                f"over all windows {bound_text(lifetime)}, "
+                "and each further permanent answer costs that again: devices are charged by the "
+                "second figure",
+            )
+        )
+    same, linked = rarest(task, mechanism.privacy()), recognised(task, mechanism)
+    if isinstance(mechanism, Longitudinal):
+        found.append(Finding(False, f"memoized: {linked}"))
+    elif same is None:
+        found.append(Finding(False, f"memoized: {linked}: use {_SHARED[type(task.domain)]}"))
+    elif same < _FEW_ALIKE:
+        found.append(
+            Finding(
+                False,
+                f"memoized: a rare report is expected only {bound_text(same, up=False, digits=2)} "
+                "times among the honest ones, so devices "
+                "can be recognised from window to window by what they repeat: use fewer cells, a "
+                "smaller epsilon0, or a larger min_batch",
+            )
+        )
+    return found

@@ -1,0 +1,98 @@
+"""Which of several sums can never be the largest: those below another one in convex order, whatever
+epsilon and n are.
+
+For an ordered pair of inputs (x, x') and positive w <= every P(. | z), one report adds L_e = a / w
+- e b / w with probability w, for every output with weights a = P(y | x), b = P(y | x'), w
+(``cells``). The divergence of n reports is E[(L_1 + ... + L_n)_+] / n. All L_e of one table have
+the same mean, 1 - e. If E[(L - t)_+] <= E[(M - t)_+] for all t, then E[g(L)] <= E[g(M)] for every
+convex g (L is below M in convex order: Shaked, Shanthikumar, "Stochastic Orders", 2007, section
+3.A). Given all other terms, the positive part of the sum is a convex function of one of them; so
+replacing the L_i by M_i one after the other never makes the expectation smaller. So a pair whose
+
+    h(e, t) = sum_y (a - e b - t w)_+
+
+is nowhere above that of another pair, for e in [1, r] (r the largest ratio; beyond it every
+divergence is 0) and all t, need not be looked at: neither now nor at any other n or delta.
+
+Both h are linear between the lines a = e b + t w in the plane of (e, t), and equal (to 0, or to 1 -
+e - t) above and below all lines. So the difference is smallest where two lines meet, or where a
+line meets an end of [1, r]. These points are as many as pairs of lines, and there everything is an
+integer: with e = u2 / u1 and t = u3 / u1, the sum of (a u1 - b u2 - w u3)_+ at the cross product u
+of two lines. No rounding, no tolerance: what is left out is proven to be below.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+
+# One output, or several with the same proportions: integer weights (a, b, w) of one scale, w > 0.
+Line = tuple[int, int, int]
+# Pairs with more lines are kept unlooked at: a comparison takes time with the third power of their
+# number, 10 ms at 32.
+_MOST_LINES = 32
+
+
+def undominated(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> list[int]:
+    """Places of the sums that are left: each of the others is at or below one of these. In rising
+    order.
+
+    ``sums``: for each pair of inputs its lines, all of one total: the sums of all a, of all b and
+    of all w are the same for all pairs, a line (0, 0, rest) making up for what w leaves out.
+    ``ratio``: the largest a / b of any pair, above 1.
+    """
+    if max(map(len, sums)) > _MOST_LINES:
+        return list(range(len(sums)))
+    # A pair that is below another has the smaller variance at e = 1, so the largest are looked at
+    # first.
+    order = sorted(range(len(sums)), key=lambda at: -sum((a - b) ** 2 / w for a, b, w in sums[at]))
+    kept: list[int] = []
+    for at in order:
+        if not any(below(sums[at], sums[other], ratio) for other in kept):
+            kept.append(at)
+    return sorted(kept)
+
+
+def below(one: tuple[Line, ...], two: tuple[Line, ...], ratio: Fraction) -> bool:
+    """Whether h of ``one`` is at most h of ``two`` for every e in [1, ratio] and every t. Exact."""
+    high, low = ratio.numerator, ratio.denominator
+    # What both have adds the same to both, everywhere: of the rest, too, all sums are the same. As
+    # often as both have it: a line that one has twice and the other once is left once.
+    mine, theirs = Counter(one), Counter(two)
+    one, two = tuple((mine - theirs).elements()), tuple((theirs - mine).elements())
+    lines = list(dict.fromkeys([*one, *two]))
+    ends = [
+        point
+        for a, b, w in lines
+        for point in ((w, w, a - b), (low * w, high * w, low * a - high * b))
+    ]
+    if any(_height(one, point) > _height(two, point) for point in ends):
+        return False
+    for left, right in combinations(lines, 2):
+        point = _meeting(left, right)
+        if (
+            point[0]
+            and point[0] <= point[1]
+            and low * point[1] <= high * point[0]
+            and _height(one, point) > _height(two, point)
+        ):
+            return False
+    return True
+
+
+def _meeting(left: Line, right: Line) -> Line:
+    """(u1, u2, u3), u1 >= 0, with a u1 = b u2 + w u3 on both lines; u1 = 0 where they don't meet at
+    any e.
+    """
+    (a, b, w), (c, d, v) = left, right
+    # (a, -b, -w) x (c, -d, -v)
+    u1, u2, u3 = b * v - w * d, a * v - w * c, b * c - a * d
+    return (u1, u2, u3) if u1 >= 0 else (-u1, -u2, -u3)
+
+
+def _height(lines: tuple[Line, ...], point: Line) -> int:
+    """h at the point, times u1 > 0 and the weights' scale."""
+    u1, u2, u3 = point
+    return sum([value for a, b, w in lines if (value := a * u1 - b * u2 - w * u3) > 0])

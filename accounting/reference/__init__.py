@@ -1,0 +1,1 @@
+"""Published bounds, for comparison. No certificate is made of them."""

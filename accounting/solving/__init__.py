@@ -1,0 +1,1 @@
+"""The certificate turned around: what a central epsilon needs."""

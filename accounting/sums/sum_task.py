@@ -1,0 +1,153 @@
+"""A task whose vectors are summed by secure aggregation: its numbers computed, and checked, in one
+place.
+
+``design_sum`` computes what nobody should type: the smallest word that cannot wrap, the noise for
+the guaranteed survivors. ``check_sum`` is the same question asked of a task that somebody signed:
+devices, analyzer and ``shoal task lint`` all ask it before they act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from shoal.accounting.sums.pairwise import PairwiseCertificate, calibrate, certify_sum
+from shoal.domain import Norm, Vector
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.noise.registry import create_noise
+from shoal.mechanisms.noise.width import noise_tail, word_bits_for
+from shoal.mechanisms.quantize import bounds, default_grid
+from shoal.secagg import WORD_BITS, Mode, PairwisePlan
+from shoal.task import PPM, MechanismSpec, Task
+
+# What a round should lose little to: of cohort_max devices that could join, this share is enough to
+# begin.
+_COHORT_MIN = Fraction(4, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class SumDesign:
+    """What a task needs beside its words: domain with its grid, noise, settings of the rounds."""
+
+    domain: Vector
+    mechanism: MechanismSpec
+    plan: PairwisePlan
+
+
+def design_sum(
+    *,
+    dimension: int,
+    norm: Norm,
+    clip: float,
+    noise: str,
+    mode: Mode,
+    cohort_max: int,
+    dropout_ppm: int,
+    honest_fraction_ppm: int,
+    epsilon: float,
+    delta: float,
+    cohort_min: int | None = None,
+    grid: int | None = None,
+    names: Sequence[str] = (),
+    unit: str = "",
+    phases: Sequence[int] = (30, 60, 120, 60),
+) -> SumDesign:
+    """The smallest noise whose certificate is at most (``epsilon``, ``delta``), and the smallest
+    word that holds every sum.
+
+    ``cohort_max``: devices of a round at most; ``cohort_min``: at least, by default four fifths of
+    it. The survivors that a round must have are cohort_min - floor(dropout * cohort_min).
+    ``phases``: seconds of join, share, mask, unmask. Raises INVALID for what cannot be had, in one
+    line that names the number to change.
+    """
+    least = (
+        cohort_min
+        if cohort_min is not None
+        else max(2, -(-cohort_max * _COHORT_MIN.numerator // _COHORT_MIN.denominator))
+    )
+    survivors = least - least * dropout_ppm // PPM
+    if survivors < 2:
+        raise ShoalError(
+            Kind.INVALID,
+            f"of cohort_min = {least} devices dropout leaves {survivors}: raise cohort_min or "
+            "lower dropout",
+        )
+    # With the widest word first: what is wrong with the sizes is said before anything is computed
+    # from them.
+    widest = PairwisePlan(mode, least, cohort_max, survivors, dropout_ppm, WORD_BITS[-1], *phases)
+    if widest.honest_survivors(honest_fraction_ppm) < 1:
+        raise _hides_nobody()
+    domain = Vector(
+        dimension,
+        norm,
+        clip,
+        grid if grid is not None else default_grid(norm, clip, dimension),
+        tuple(names),
+        unit,
+    )
+    limits = bounds(domain)
+    share = widest.honest_share(honest_fraction_ppm)
+    spec = calibrate(
+        noise,
+        limits,
+        dimension,
+        epsilon=epsilon,
+        delta=delta,
+        survivors=survivors,
+        honest_fraction=share,
+    )
+    bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
+    return SumDesign(domain, spec, replace(widest, word_bits=bits))
+
+
+@lru_cache(maxsize=64)
+def check_sum(task: Task) -> PairwiseCertificate:
+    """The certificate of every round of this task, if it holds together.
+
+    Raises INVALID for a task without secure aggregation, for noise that is not made for exactly the
+    guaranteed honest survivors, and for words in which a sum could wrap: such a sum would be wrong
+    without anybody noticing.
+    """
+    plan, domain = task.pairwise, task.domain
+    if plan is None or not isinstance(domain, Vector):
+        raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
+    create_noise(task.mechanism)
+    guaranteed = plan.honest_survivors(task.honest_fraction_ppm)
+    if guaranteed < 2:
+        raise _hides_nobody()
+    if task.mechanism.get("shares") != guaranteed:
+        made = task.mechanism.get("shares")
+        raise ShoalError(
+            Kind.INVALID,
+            f"the noise is made for {made} honest survivors, {guaranteed} are guaranteed: shares "
+            "must be that number",
+        )
+    limits = bounds(domain)
+    bits = word_bits_for(
+        plan.cohort_max, limits.linf, noise_tail(task.mechanism, domain.dimension, plan.cohort_max)
+    )
+    if bits > plan.word_bits:
+        raise ShoalError(
+            Kind.INVALID,
+            f"a sum could wrap in words of {plan.word_bits} bits: word_bits must be {bits}",
+        )
+    return certify_sum(
+        task.mechanism,
+        limits,
+        domain.dimension,
+        survivors=plan.survivors_min,
+        honest_fraction=plan.honest_share(task.honest_fraction_ppm),
+        delta=task.delta,
+        mode=plan.mode,
+    )
+
+
+def _hides_nobody() -> ShoalError:
+    return ShoalError(
+        Kind.INVALID,
+        "with this honest_fraction and dropout fewer than 2 honest devices are sure to survive a "
+        "round: a sum would hide nobody, "
+        "raise the honest fraction or the size of rounds, or lower dropout",
+    )

@@ -1,0 +1,1 @@
+"""The life of a batch at the analyzer: received, opened, tallied, shredded."""

@@ -1,0 +1,246 @@
+"""One batch after another: open, tally, release in one transaction, then delete what could open it
+again.
+
+A crash anywhere is harmless: until the transaction the batch is PROCESSING and is opened again;
+after it the batch is DONE and only the deletions are made again. Whatever fails is tried again with
+growing pauses; the batch waits, it is never lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from shoal.analyzer.batches.opening import Opener, open_batch
+from shoal.analyzer.batches.shredding import Shredder
+from shoal.analyzer.batches.spool import Spools, intact
+from shoal.analyzer.core import Batch, BatchState
+from shoal.analyzer.keys import KeyFolder
+from shoal.analyzer.results.release import Prepared, conclude, prepare, prepare_expired
+from shoal.analyzer.store import Store
+from shoal.analyzer.tasks import TaskFolder
+from shoal.crypto.signing import SigningKey
+from shoal.errors import Kind, ShoalError
+from shoal.failpoints import hit
+from shoal.ids import Digest
+from shoal.log import get_log
+from shoal.services.conditions import Condition
+from shoal.services.workers import WorkerPool
+
+log = get_log("analyzer")
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 60.0
+_SWEEP_S = 60.0  # between two looks at the tasks' retention
+_CANNOT_DELETE = "rows or the key of a window that is over can't be deleted"
+
+
+class Processor:
+    """``run`` works until cancelled; ``add`` puts a PROCESSING batch into its queue."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        tasks: TaskFolder,
+        keys: KeyFolder,
+        spools: Spools,
+        pool: WorkerPool,
+        signing_key: SigningKey,
+        shredder: Shredder,
+    ) -> None:
+        self._store, self._tasks, self._keys, self._spools, self._shredder = (
+            store,
+            tasks,
+            keys,
+            spools,
+            shredder,
+        )
+        self._pool, self._signing_key = pool, signing_key
+        self._waiting: deque[Batch] = deque()
+        self._arrived = asyncio.Event()
+        self._failing: dict[Digest, Batch] = {}  # tried, and not released yet
+
+    def conditions(self) -> Iterator[Condition]:
+        """The batches that can't be finished, for ``Conditions.watch``."""
+        for batch in list(self._failing.values()):
+            if not self._tasks.serves(
+                batch.manifest.task_id
+            ):  # ``MissingKeys`` says what to do about it
+                continue
+            window, task = batch.manifest.window, batch.manifest.task_id.short
+            yield Condition(
+                "stuck",
+                f"{task}/{window}",
+                f"window {window} of task {task} can't be released yet: see the log",
+            )
+
+    @property
+    def trouble(self) -> str | None:
+        """The first of them, or None."""
+        return next((one.message for one in self.conditions()), None)
+
+    @property
+    def waiting(self) -> int:
+        """Batches that are complete and not released yet."""
+        return len(self._waiting)
+
+    def add(self, batch: Batch) -> None:
+        """A batch that is in the queue, or at hand, is not added again."""
+        if all(batch.manifest_hash != waiting.manifest_hash for waiting in self._waiting):
+            self._waiting.append(batch)
+            self._arrived.set()
+
+    async def resume(self) -> None:
+        """After a start: queue what was PROCESSING, and finish the deletions of what is DONE or
+        beyond its retention.
+        """
+        for batch in await asyncio.to_thread(self._store.batches):
+            if batch.state is BatchState.PROCESSING:
+                self.add(batch)
+            elif batch.state is BatchState.DONE:
+                with contextlib.suppress(
+                    ShoalError
+                ):  # it is in the log, and tried again before every acknowledgement
+                    await self.clean(batch)
+
+        await self._sweep()
+
+    async def sweep_forever(self) -> None:
+        """Hold the tasks' retention, until cancelled."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            # whatever it was, retention is held at the next sweep
+            try:
+                await self._sweep()
+            except Exception as error:  # noqa: BLE001
+                log.error(
+                    "the tasks' retention could not be looked at: will be tried again", error=error
+                )
+
+    async def _sweep(self) -> None:
+        for batch in await asyncio.to_thread(self._store.batches):
+            if batch.state is BatchState.PROCESSING and self._shredder.expired(batch):
+                self.add(batch)  # its end must not wait for an offer that may never come
+        try:
+            await asyncio.to_thread(self._shredder.sweep)
+        except (ShoalError, OSError) as error:
+            log.error(_CANNOT_DELETE, error=error)
+
+    async def run(self) -> None:
+        """A batch that fails goes to the back of the queue, so that it doesn't hold up the
+        others.
+        """
+        pause = _FIRST_PAUSE_S
+        while True:
+            while not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+            batch = self._waiting[0]
+            # whatever it was, the batch stays and the others go on
+            try:
+                await self.process(batch)
+            except Exception as error:  # noqa: BLE001
+                self._failing[batch.manifest_hash] = batch
+                log.error(
+                    "a batch can't be released yet",
+                    task=batch.manifest.task_id,
+                    window=batch.manifest.window,
+                    error=error,
+                )
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                self._waiting.rotate(-1)
+            else:
+                self._failing.pop(batch.manifest_hash, None)
+                pause = _FIRST_PAUSE_S
+                self._waiting.popleft()
+
+    async def process(self, batch: Batch) -> None:
+        """Bring one PROCESSING batch to its end, or back to RECEIVING if its rows are gone. Raises
+        ShoalError, OSError: try again.
+        """
+        manifest = batch.manifest
+        path = self._spools.path(batch.manifest_hash)
+        current = await asyncio.to_thread(self._store.batch, batch.manifest_hash)
+        if current is not None and current.state is BatchState.PROCESSING:
+            if self._shredder.expired(batch):
+                await self._expire(batch)
+            elif not await asyncio.to_thread(intact, path, manifest):
+                log.error(
+                    "the rows of a batch are gone or damaged: they come again",
+                    task=manifest.task_id,
+                    window=manifest.window,
+                )
+                await asyncio.to_thread(self._spools.delete, batch.manifest_hash)
+                await asyncio.to_thread(
+                    self._store.move,
+                    batch.manifest_hash,
+                    BatchState.PROCESSING,
+                    BatchState.RECEIVING,
+                )
+                return
+            else:
+                prepared = await self._open(batch, path)
+                hit("analyzer.batch.opened")
+                await self._finish(prepared)
+        await self.clean(batch)
+
+    async def _expire(self, batch: Batch) -> None:
+        """Rows that could not be opened in time are not kept for another try: their key would have
+        to be kept as well.
+        """
+        served = self._tasks.get(batch.manifest.task_id)
+        await self._finish(await asyncio.to_thread(prepare_expired, served, batch))
+
+    async def _finish(self, prepared: Prepared) -> None:
+        done = await asyncio.to_thread(
+            self._store.finish,
+            prepared.batch,
+            lambda earlier: conclude(prepared, earlier, self._signing_key),
+        )
+        hit("analyzer.batch.done")
+        if done:
+            _report(prepared)
+
+    async def _open(self, batch: Batch, path: Path) -> Prepared:
+        manifest = batch.manifest
+        served = self._tasks.get(manifest.task_id)
+        key = await asyncio.to_thread(self._keys.load, manifest.analyzer_key_id)
+        opener = Opener.of(served.task, served.task_id, manifest.window, key, manifest.row_size)
+        opened = await open_batch(self._pool, path, opener)
+        return await asyncio.to_thread(prepare, served, batch, opened)
+
+    async def clean(self, batch: Batch) -> None:
+        """Delete what could open a DONE batch again; only then is it acknowledged. Raises
+        UNAVAILABLE if that can't be done.
+        """
+        try:
+            await asyncio.to_thread(self._shredder.released, batch)
+        except (ShoalError, OSError) as error:
+            log.error(
+                _CANNOT_DELETE,
+                task=batch.manifest.task_id,
+                window=batch.manifest.window,
+                error=error,
+            )
+            raise ShoalError(
+                Kind.UNAVAILABLE,
+                "the analyzer can't delete what it released: its operator finds the reason in its "
+                "log",
+            ) from None
+
+
+def _report(prepared: Prepared) -> None:
+    manifest = prepared.batch.manifest
+    log.info(
+        "window withheld" if prepared.withheld else "window released",
+        task=manifest.task_id,
+        window=manifest.window,
+        n=prepared.n,
+        rejected=sum(prepared.opened.rejected.values()),
+        epsilon_upper=prepared.certificate.epsilon_upper,
+        reason=prepared.withheld,
+    )

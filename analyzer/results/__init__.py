@@ -1,0 +1,1 @@
+"""From tallies to what people read: the signed release, running totals, the report page."""

@@ -1,0 +1,380 @@
+"""From an opened batch to the signed release: estimates with error bars, and the certificate of
+what shuffling bought.
+
+Two epsilons stand side by side. The *guaranteed* one is at floor(honest_fraction * min_batch),
+fixed before anybody answered; it alone decides whether the release is withheld. The one at
+floor(honest_fraction * n) is what the reports that really came would give; strangers could raise
+that n, so it is labelled not guaranteed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.accounting import Certificate, certify, guaranteed
+from shoal.accounting.accountant import FRESH, upper_curve
+from shoal.accounting.composition.compose import release_law
+from shoal.accounting.composition.loss_bytes import to_bytes
+from shoal.accounting.composition.memoized import (
+    FORGOTTEN,
+    check_memoized,
+    lifetime_epsilon,
+    promised,
+)
+from shoal.analyzer import core
+from shoal.analyzer.batches.opening import Opened
+from shoal.analyzer.core import Batch
+from shoal.analyzer.results.cumulative import compose_spendings, composed_words
+from shoal.analyzer.results.processed import (
+    counted,
+    distribution,
+    distribution_of,
+    message,
+    processed,
+    quantiles,
+    quantiles_of,
+)
+from shoal.analyzer.store import Outcome, Spending
+from shoal.codec import VERSION, parse
+from shoal.crypto.signing import SigningContext, SigningKey
+from shoal.crypto.trust import ServedTask
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import Estimate, create
+from shoal.mechanisms.numbers.distribution import Distribution
+from shoal.mechanisms.numbers.quantiles import Quantile
+from shoal.privacy import epsilon0_upper
+from shoal.protos import delivery_pb2, release_pb2
+from shoal.task import Admission, Task
+
+UNIT = "one report of one device in one window"
+MEMOIZED_UNIT = (
+    "one report of one device in one window seen alone; over all windows of the task: the one "
+    "unchanged value of a device"
+)
+OPEN_ADMISSION = (
+    "admission is open: nothing enforces the honest fraction, it is an assumption about every batch"
+)
+ENROLLED_ADMISSION = (
+    "admission is enrolled: every certified device counts at most once in a window; the honest "
+    "fraction is an assumption about enrolled"
+    " devices"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything about a release but the composition with earlier ones. ``n``: valid, distinct
+    reports.
+
+    ``lifetime``: of a memoized task, epsilon0 of its permanent reports, or of what a mechanism with
+    a memory keeps.
+    """
+
+    served: ServedTask
+    batch: Batch
+    opened: Opened
+    n: int
+    certificate: Certificate
+    epsilon_at_received_n: float
+    withheld: str | None
+    estimate: Estimate | None
+    law: bytes | None = None
+    lifetime: float | None = None
+    distribution: Distribution | None = None
+    quantiles: tuple[Quantile, ...] = ()
+
+    @property
+    def charge(self) -> Spending:
+        """What opening this batch costs. With fewer valid reports than min_batch the guarantee's n
+        was not reached: then by what came.
+        """
+        task, task_id = self.served.task, self.served.task_id
+        if self.n < task.min_batch:
+            came = max(self.certificate.epsilon_upper, self.epsilon_at_received_n)
+            return Spending(task_id, came, task.delta, lifetime=self.lifetime)
+        return Spending(
+            task_id, self.certificate.epsilon_upper, task.delta, self.law, self.lifetime
+        )
+
+
+def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
+    """The slow part (the accountant: up to a second), without any state."""
+    task = served.task
+    mechanism = create(task.mechanism, task.domain)
+    check_memoized(task, mechanism)
+    lifetime = lifetime_epsilon(task, mechanism) if task.memoized else None
+    law = mechanism.privacy()
+    n = opened.tally.rows // task.messages
+    certificate = guaranteed(law, task.min_batch, task.honest_fraction, task.delta)
+    received = (
+        certify(law, n, task.delta, honest_fraction=task.honest_fraction).epsilon_upper
+        if n
+        else epsilon0_upper(law)
+    )
+    withheld = core.withheld(n, task.min_batch, certificate.epsilon_upper, task.target_epsilon)
+    estimate = None if withheld else mechanism.estimate(opened.tally)
+    losses = (
+        to_bytes(release_law(upper_curve, law, task.n_certified, task.delta))
+        if n >= task.min_batch
+        else None
+    )
+    shape = None if withheld else distribution_of(mechanism, opened.tally)
+    told = () if withheld else quantiles_of(mechanism, task.domain, opened.tally)
+    return Prepared(
+        served,
+        batch,
+        opened,
+        n,
+        certificate,
+        received,
+        withheld,
+        estimate,
+        losses,
+        lifetime,
+        shape,
+        told,
+    )
+
+
+def prepare_expired(served: ServedTask, batch: Batch) -> Prepared:
+    """The end of a batch that could not be opened while its retention lasted: withheld, n = 0,
+    charged at epsilon0.
+
+    The accountant is not asked: it may be what kept the batch from its end.
+    """
+    task = served.task
+    mechanism = create(task.mechanism, task.domain)
+    nothing = Opened(mechanism.tally(np.zeros((0, mechanism.report_size), dtype=np.uint8)), {})
+    local = epsilon0_upper(mechanism.privacy())
+    certificate = Certificate(
+        epsilon_upper=local,
+        epsilon_lower=0.0,
+        epsilon0=local,
+        delta=task.delta,
+        n=task.min_batch,
+        honest_fraction=task.honest_fraction,
+        method="local guarantee alone: nothing was opened",
+        assumptions=(),
+    )
+    lifetime = lifetime_epsilon(task, mechanism) if task.memoized else None
+    return Prepared(
+        served,
+        batch,
+        nothing,
+        0,
+        certificate,
+        local,
+        core.WITHHELD_RETENTION,
+        None,
+        lifetime=lifetime,
+    )
+
+
+def conclude(prepared: Prepared, earlier: Sequence[Spending], key: SigningKey) -> Outcome:
+    """The signed bytes of release and acknowledgement. ``earlier``: what every batch before this
+    one cost.
+    """
+    release = _message(prepared, earlier).SerializeToString(deterministic=True)
+    ack = delivery_pb2.Ack(
+        version=VERSION, manifest_hash=prepared.batch.manifest_hash.raw
+    ).SerializeToString(deterministic=True)
+    return Outcome(
+        release=release,
+        release_signature=key.sign(SigningContext.RELEASE, release),
+        ack=ack,
+        ack_signature=key.sign(SigningContext.ACK, ack),
+        tally=None if prepared.withheld else prepared.opened.tally.to_bytes(),
+        spending=prepared.charge,
+    )
+
+
+def _message(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Release:
+    task, manifest = prepared.served.task, prepared.batch.manifest
+    rejected = [
+        release_pb2.Rejected(reason=reason, count=count)
+        for reason, count in sorted(prepared.opened.rejected.items())
+    ]
+    return release_pb2.Release(
+        version=VERSION,
+        task_id=manifest.task_id.raw,
+        name=task.name,
+        window=manifest.window,
+        n=prepared.n,
+        rejected=rejected,
+        estimates=_estimates(prepared.estimate),
+        privacy=_privacy(prepared, earlier),
+        manifest_hash=prepared.batch.manifest_hash.raw,
+        withheld=prepared.withheld or "",
+        distribution=message(prepared.distribution),
+        counts="" if prepared.withheld else counted(prepared.estimate, task.domain),
+        damaged=-(-manifest.damaged // task.messages),
+        quantiles=[
+            release_pb2.Quantile(
+                share=each.share, value=each.value, ci_low=each.low, ci_high=each.high
+            )
+            for each in prepared.quantiles
+        ],
+    )
+
+
+def _estimates(estimate: Estimate | None) -> list[release_pb2.Estimate]:
+    if estimate is None:
+        return []
+    rows = zip(
+        estimate.labels,
+        estimate.values.tolist(),
+        estimate.stderr.tolist(),
+        estimate.ci_low.tolist(),
+        estimate.ci_high.tolist(),
+        strict=True,
+    )
+    return [
+        release_pb2.Estimate(label=label, value=value, stderr=error, ci_low=low, ci_high=high)
+        for label, value, error, low, high in rows
+    ]
+
+
+def _privacy(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Privacy:
+    task, certificate = prepared.served.task, prepared.certificate
+    spendings = [*earlier, prepared.charge]
+    composed = compose_spendings(spendings)
+    return release_pb2.Privacy(
+        epsilon0=certificate.epsilon0,
+        epsilon_upper=certificate.epsilon_upper,
+        epsilon_lower=certificate.epsilon_lower,
+        delta=certificate.delta,
+        n_certified=task.n_certified,
+        honest_fraction=float(task.honest_fraction),
+        relation=certificate.relation,
+        method=certificate.method,
+        assumptions=[*_assumptions(task, certificate), *composed_words(spendings)],
+        epsilon_at_received_n=prepared.epsilon_at_received_n,
+        unit=MEMOIZED_UNIT if task.memoized else UNIT,
+        epsilon_cumulative_upper=composed.epsilon_upper,
+        delta_cumulative=composed.delta,
+        windows_composed=len(spendings),
+        tasks_composed=len({spending.task_id for spending in spendings}),
+        memoized=_memoized(prepared, spendings),
+    )
+
+
+def _memoized(prepared: Prepared, spendings: Sequence[Spending]) -> release_pb2.Memoized | None:
+    if prepared.lifetime is None:
+        return None
+    windows = sum(spending.task_id == prepared.served.task_id for spending in spendings)
+    return release_pb2.Memoized(lifetime_epsilon=prepared.lifetime, windows=windows)
+
+
+def _assumptions(task: Task, certificate: Certificate) -> list[str]:
+    admission = OPEN_ADMISSION if task.admission is Admission.OPEN else ENROLLED_ADMISSION
+    if not task.memoized:
+        return [*certificate.assumptions, admission]
+    promise, alone, repeated = promised(create(task.mechanism, task.domain))
+    return [
+        *(repeated if line == FRESH else line for line in certificate.assumptions),
+        admission,
+        alone,
+        promise,
+        FORGOTTEN,
+    ]
+
+
+def decode_release(data: bytes) -> release_pb2.Release:
+    """Stored bytes back. Raises INVALID, also for a release of another version."""
+    release = parse(release_pb2.Release, data, "release")
+    if release.version != VERSION:
+        raise ShoalError(
+            Kind.INVALID,
+            f"release: version {release.version} is not known here (this program reads version "
+            f"{VERSION})",
+        )
+    return release
+
+
+def to_json(release: release_pb2.Release) -> dict[str, Any]:
+    """The stable machine shape. Other programs rely on these keys: change them only with a new
+    version.
+
+    ``damaged``: reports that were acknowledged and are missing, because a disk lost or changed
+    them. ``processed`` (counts for readers), ``distribution`` and ``quantiles`` are there where
+    there is something to show (``processed``).
+    """
+    privacy = release.privacy
+    shown = {
+        "processed": processed(release),
+        "distribution": distribution(release),
+        "quantiles": quantiles(release),
+    }
+    return {
+        "task_id": release.task_id.hex(),
+        "name": release.name,
+        "window": release.window,
+        "n": release.n,
+        "rejected": {row.reason: row.count for row in release.rejected},
+        "estimates": [
+            {
+                "label": row.label,
+                "value": row.value,
+                "stderr": row.stderr,
+                "ci_low": row.ci_low,
+                "ci_high": row.ci_high,
+            }
+            for row in release.estimates
+        ],
+        "privacy": {
+            "epsilon0": _finite(privacy.epsilon0),
+            "epsilon_upper": privacy.epsilon_upper,
+            "epsilon_lower": privacy.epsilon_lower,
+            "delta": privacy.delta,
+            "n_certified": privacy.n_certified,
+            "honest_fraction": privacy.honest_fraction,
+            "relation": privacy.relation,
+            "method": privacy.method,
+            "assumptions": list(privacy.assumptions),
+            "epsilon_at_received_n": _finite(privacy.epsilon_at_received_n),
+            "unit": privacy.unit,
+            "epsilon_cumulative_upper": _finite(privacy.epsilon_cumulative_upper),
+            "delta_cumulative": privacy.delta_cumulative,
+            "windows_composed": privacy.windows_composed,
+            "tasks_composed": privacy.tasks_composed,
+            **(
+                {"memoized": _memoized_json(privacy.memoized)}
+                if privacy.HasField("memoized")
+                else {}
+            ),
+        },
+        "damaged": release.damaged,
+        "manifest_hash": release.manifest_hash.hex(),
+        "withheld": release.withheld or None,
+        **{name: value for name, value in shown.items() if value is not None},
+        **({"rounds": _rounds_json(release.rounds)} if release.HasField("rounds") else {}),
+    }
+
+
+def _memoized_json(memoized: release_pb2.Memoized) -> dict[str, Any]:
+    """Of a release of a memoized task alone."""
+    return {"lifetime_epsilon": memoized.lifetime_epsilon, "windows": memoized.windows}
+
+
+def _rounds_json(rounds: release_pb2.RoundsReport) -> dict[str, Any]:
+    """Of a release by secure aggregation alone."""
+    return {
+        "mode": rounds.mode,
+        "rounds": rounds.rounds,
+        "aborted": {row.reason: row.count for row in rounds.aborted},
+        "noise_stderr": rounds.noise_stderr,
+        "one_round_noise_stderr": rounds.one_round_noise_stderr,
+        "rounding_stderr": rounds.rounding_stderr,
+        "epsilon_analyzer": _finite(rounds.epsilon_analyzer),
+        "epsilon_together": _finite(rounds.epsilon_together),
+    }
+
+
+def _finite(epsilon: float) -> float | None:
+    """JSON has no infinity: null means that nothing is promised."""
+    return epsilon if math.isfinite(epsilon) else None

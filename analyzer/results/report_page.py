@@ -1,0 +1,306 @@
+"""Releases as one self-contained HTML page: plots with the tables beside them, the certificate in
+numbers and in plain words.
+
+Nothing is loaded from anywhere (a content security policy in the page says so too), all text is
+escaped, and it can be read in light and dark, on paper and by a screen reader.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from shoal.accounting.certificate import Certificate
+from shoal.accounting.composition.memoized import sentences as memoized_sentences
+from shoal.accounting.meaning import bound_text, sentences, sum_sentences
+from shoal.analyzer.results.cumulative import COMPOSED_MEMOIZED
+from shoal.analyzer.results.plots import Histogram, Plot, histogram, number, plot
+from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside
+from shoal.task import PPM
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+TEMPLATE = "report.html.j2"
+MOST_ROWS = (
+    2_000  # of one list of estimates: browsers draw no more with comfort, and programs read CSV
+)
+Truths = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Estimates that share an axis. ``rows``: label, value, low, high, truth (None: not given),
+    inside (None: no truth), count.
+
+    ``processed``: how the counts were made, in words; empty where there are none.
+    """
+
+    title: str
+    summary: str
+    plot: Plot
+    rows: tuple[dict[str, Any], ...]
+    has_truth: bool
+    left_out: int  # rows of a long list that the page does not show
+    processed: str
+    said: str  # what the intervals mean, and estimates below 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a number is distributed. ``plot``: None over bins, whose counts are above. ``quantiles``:
+    (share in percent, value, ends of its interval or None); an end is None where there is none.
+    """
+
+    plot: Histogram | None
+    summary: str
+    quantiles: tuple[tuple[str, float, tuple[float, float | None] | None], ...]
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    release: Mapping[str, Any]
+    anchor: str
+    title: str
+    estimates: tuple[Estimates, ...]
+    shape: Shape | None
+    words: tuple[str, ...]
+
+
+def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None = None) -> str:
+    """The page for releases in the shape of ``release.to_json``.
+
+    ``truths``: true values by label, by task id in hex, where somebody knows them (a demonstration,
+    a test).
+    """
+    sections = [
+        _section(i, release, (truths or {}).get(release["task_id"], {}))
+        for i, release in enumerate(releases)
+    ]
+    last = max(
+        releases, key=lambda release: int(release["privacy"]["windows_composed"]), default=None
+    )
+    return _template().render(
+        sections=sections,
+        epsilons=_epsilons(sections),
+        composed=None if last is None else last["privacy"],
+        repeated=last is not None and COMPOSED_MEMOIZED in last["privacy"]["assumptions"],
+        tasks=len({release["task_id"] for release in releases}),
+        shuffled=any("rounds" not in release for release in releases),
+        summed=any("rounds" in release for release in releases),
+    )
+
+
+def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float]) -> Section:
+    summed = "rounds" in release
+    processed = release.get("processed")
+    rows = list(release["estimates"])
+    if processed is not None:
+        rows = [
+            {**row, "count": count} for row, count in zip(rows, processed["counts"], strict=True)
+        ]
+    apart = (
+        not summed and processed is None
+    )  # means are in the domain's unit, while others count devices: they get an axis of their own
+    groups = [
+        ("Mean", [row for row in rows if apart and row["label"] in MEANS]),
+        (
+            "Totals" if summed else "Devices per answer",
+            [row for row in rows if not (apart and row["label"] in MEANS)],
+        ),
+    ]
+    how = "" if processed is None else f"{processed['method']}: {processed['note']}"
+    said = ". ".join(beside(release))
+    estimates = tuple(_estimates(title, rows, truth, how, said) for title, rows in groups if rows)
+    return Section(
+        release, f"r{index}", _title(release), estimates, _shape(release), tuple(_words(release))
+    )
+
+
+def _shape(release: Mapping[str, Any]) -> Shape | None:
+    made, told = release.get("distribution"), release.get("quantiles")
+    quantiles: tuple[tuple[str, float, tuple[float, float | None] | None], ...]
+    if told is not None:
+        quantiles = tuple(
+            (f"{row['share']:.0%}", row["value"], (row["ci_low"], row["ci_high"])) for row in told
+        )
+    elif made is not None:
+        quantiles = tuple(
+            (f"{float(q):.0%}", value, None) for q, value in made["quantiles"].items()
+        )
+    else:
+        return None
+    summary = "; ".join(f"{share} at or below {number(value)}" for share, value, _ in quantiles)
+    if made is None:
+        return Shape(None, summary, quantiles, f"Of the devices that answered. {OUTSIDE}.")
+    answered = (
+        ""
+        if made["answered"] is None
+        else f" Of the devices that answered, an estimated {made['answered']:.1%} of all."
+    )
+    return Shape(
+        histogram(made["edges"], made["shares"], {share: value for share, value, _ in quantiles}),
+        summary,
+        quantiles,
+        f"{made['method']}, {made['note']}.{answered}"
+        + (f" Intervals of the quantiles are unprocessed. {OUTSIDE}." if told else ""),
+    )
+
+
+def _words(release: Mapping[str, Any]) -> list[str]:
+    privacy, rounds = release["privacy"], release.get("rounds")
+    if rounds is None:
+        memoized = privacy.get("memoized")
+        # Before the sentences about this release: they are about its window seen alone.
+        first = (
+            []
+            if memoized is None
+            else memoized_sentences(
+                memoized["lifetime_epsilon"], memoized["windows"], privacy["epsilon0"]
+            )
+        )
+        return [*first, *sentences(_certificate(privacy))]
+    words = sum_sentences(
+        privacy["epsilon_upper"],
+        privacy["delta"],
+        privacy["n_certified"],
+        rounds["epsilon_together"],
+        rounds["mode"],
+    )
+    if release["withheld"]:
+        return words
+    noise, one_round, rounding = (
+        number(rounds[key]) for key in ("noise_stderr", "one_round_noise_stderr", "rounding_stderr")
+    )
+    return [
+        *words,
+        f"Rounds added: {rounds['rounds']}. Each total has a standard error of {noise} from their "
+        "noise, where one round of the same "
+        f"devices would have {one_round}, and at most {rounding} from rounding.",
+    ]
+
+
+def _title(release: Mapping[str, Any]) -> str:
+    return f"{release['name']}, window {release['window']}"
+
+
+def _estimates(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    truth: Mapping[str, float],
+    processed: str,
+    said: str,
+) -> Estimates:
+    shown = []
+    marks = []
+    for row in rows[:MOST_ROWS]:
+        true = truth.get(row["label"])
+        inside = None if true is None else bool(row["ci_low"] <= true <= row["ci_high"])
+        shown.append(
+            {
+                **{
+                    "label": row["label"],
+                    "value": row["value"],
+                    "low": row["ci_low"],
+                    "high": row["ci_high"],
+                },
+                **{"truth": true, "inside": inside, "count": row.get("count")},
+            }
+        )
+        known = {} if true is None else {"truth": true}
+        marks.append(
+            (
+                str(row["label"]),
+                {"value": row["value"], "low": row["ci_low"], "high": row["ci_high"], **known},
+            )
+        )
+    summary = "; ".join(
+        f"{row['label']}: {number(row['value'])}, from {number(row['low'])} to "
+        f"{number(row['high'])}"
+        for row in shown[:12]
+    )
+    more = f"; and {len(rows) - 12} more" if len(rows) > 12 else ""
+    has_truth = any(row["truth"] is not None for row in shown)
+    return Estimates(
+        title,
+        summary + more,
+        plot(marks),
+        tuple(shown),
+        has_truth,
+        len(rows) - len(shown),
+        processed,
+        said,
+    )
+
+
+def _epsilons(sections: Sequence[Section]) -> Plot:
+    """Local against central epsilon, one row per release; logarithmic, because the point is how
+    many times smaller it became.
+    """
+    names = {
+        "epsilon0": "epsilon0",
+        "upper": "epsilon_upper",
+        "lower": "epsilon_lower",
+        "received": "epsilon_at_received_n",
+    }
+    rows = [
+        (
+            section.title,
+            {
+                mark: float(section.release["privacy"][key])
+                for mark, key in names.items()
+                if section.release["privacy"][key] is not None
+            },
+        )
+        for section in sections
+    ]
+    return plot(rows, logarithmic=True)
+
+
+def _certificate(privacy: Mapping[str, Any]) -> Certificate:
+    """The guarantee as the accountant's own object. n is the smallest batch of which the honest
+    share is n_certified.
+    """
+    share = Fraction(round(privacy["honest_fraction"] * PPM), PPM)
+    return Certificate(
+        epsilon_upper=privacy["epsilon_upper"],
+        epsilon_lower=privacy["epsilon_lower"],
+        epsilon0=privacy["epsilon0"],
+        delta=privacy["delta"],
+        n=max(1, math.ceil(privacy["n_certified"] / share)),
+        honest_fraction=share,
+        method=privacy["method"],
+        assumptions=tuple(privacy["assumptions"]),
+        relation=privacy["relation"],
+    )
+
+
+@functools.cache
+def _template() -> Template:
+    def load(name: str) -> str:
+        return (
+            importlib.resources.files("shoal.analyzer.results")
+            .joinpath(name)
+            .read_text(encoding="utf-8")
+        )
+
+    # Here: only who draws wants the package (the extras "plot" and "server").
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FunctionLoader(load),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=number, up=bound_text, down=functools.partial(bound_text, up=False)
+    )
+    return environment.get_template(TEMPLATE)

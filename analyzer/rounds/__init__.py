@@ -1,0 +1,1 @@
+"""The analyzer's side of secure aggregation: rounds, sums and their release."""

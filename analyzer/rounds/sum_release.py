@@ -1,0 +1,279 @@
+"""From the sums of a window's rounds to the signed release: totals with error bars, and what the
+noise guarantees.
+
+Every round's sum carries noise for its own guaranteed survivors, and the analyzer sees each of
+them: the certificate is that of one round. A device is in one round of a window, so rounds do not
+add up; what they add is noise to the total, and the release says how much.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.accounting.sums.pairwise import PairwiseCertificate, certify_sum
+from shoal.accounting.sums.sum_task import check_sum
+from shoal.analyzer import core
+from shoal.analyzer.results.cumulative import compose_spendings, composed_words
+from shoal.analyzer.store import Outcome, Spending
+from shoal.codec import VERSION
+from shoal.crypto.signing import SigningContext, SigningKey
+from shoal.crypto.trust import ServedTask
+from shoal.domain import Vector
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
+from shoal.mechanisms.noise import polya
+from shoal.mechanisms.noise.registry import create_noise
+from shoal.mechanisms.quantize import bounds, rounding_variance
+from shoal.protos import delivery_pb2, release_pb2
+from shoal.task import Task
+
+UNIT = "one vector of one device in one window"
+NO_SUMS = "no round of this window ended with a sum"
+TOO_FEW_SURVIVORS = "a sum has fewer survivors than the noise is made for"
+TOO_MANY_SURVIVORS = "a sum has more devices than its words are made for: it may have wrapped"
+_Z95 = 1.959963984540054  # the normal quantile of 97.5 %
+_CHEBYSHEV = math.sqrt(20.0)  # standard deviations that any law exceeds with 5 % at most
+
+
+class Sum(Protocol):
+    """One finished round as it is stored: ``vector`` int64[d] in grid steps, over ``survivors``
+    devices.
+    """
+
+    @property
+    def round_id(self) -> Digest: ...
+
+    @property
+    def survivors(self) -> int: ...
+
+    @property
+    def vector(self) -> NDArray[np.int64]: ...
+
+
+def sums_hash(task_id: TaskId, window: int, sums: Sequence[Sum]) -> Digest:
+    """What stands where a shuffled release has its manifest's hash: SHA-256 over task, window (4
+    bytes) and sorted round ids.
+    """
+    rounds = b"".join(sorted(one.round_id.raw for one in sums))
+    return Digest(
+        hashlib.sha256(
+            b"shoal/v1/secagg/window\x00" + task_id.raw + window.to_bytes(4, "big") + rounds
+        ).digest()
+    )
+
+
+def conclude_sums(
+    served: ServedTask,
+    window: int,
+    sums: Sequence[Sum],
+    aborted: Mapping[str, int],
+    earlier: Sequence[Spending],
+    key: SigningKey,
+    damaged: int = 0,
+) -> Outcome:
+    """The signed bytes of the release of a window. ``aborted``: rounds that ended without a sum, by
+    reason. ``damaged``: devices whose vectors were acknowledged, or summed, and are in none of
+    ``sums`` because a disk lost or changed them.
+
+    ``earlier``: what every batch and window before this one cost. Withheld when fewer than
+    min_batch survivors were summed, the certificate is above the target, or a sum has fewer
+    survivors than the certificate is about (no honest party makes one), or more than its words
+    hold. A window is charged even when it is withheld: the analyzer has seen its sums, and where
+    one was too small it is charged by what came.
+    """
+    task = served.task
+    certificate = check_sum(task)
+    survivors = sum(one.survivors for one in sums)
+    received = _received(task, certificate, sums)
+    withheld = _withheld(task, certificate, sums, survivors)
+    charge = Spending(served.task_id, max(certificate.epsilon_upper, received), task.delta)
+    digest = sums_hash(served.task_id, window, sums).raw
+    release = release_pb2.Release(
+        version=VERSION,
+        task_id=served.task_id.raw,
+        name=task.name,
+        window=window,
+        n=survivors,
+        estimates=[] if withheld else _estimates(task, sums, survivors),
+        privacy=_privacy(task, certificate, received, [*earlier, charge]),
+        manifest_hash=digest,
+        withheld=withheld or "",
+        rounds=_rounds(task, certificate, charge.epsilon_upper, sums, aborted),
+        damaged=damaged,
+    ).SerializeToString(deterministic=True)
+    ack = delivery_pb2.Ack(version=VERSION, manifest_hash=digest).SerializeToString(
+        deterministic=True
+    )
+    return Outcome(
+        release=release,
+        release_signature=key.sign(SigningContext.RELEASE, release),
+        ack=ack,
+        ack_signature=key.sign(SigningContext.ACK, ack),
+        tally=None,
+        spending=charge,
+    )
+
+
+def _withheld(
+    task: Task, certificate: PairwiseCertificate, sums: Sequence[Sum], survivors: int
+) -> str | None:
+    """Why nothing may be published; None: publish."""
+    if not sums:
+        return NO_SUMS
+    if min(one.survivors for one in sums) < certificate.survivors:
+        return TOO_FEW_SURVIVORS
+    if task.pairwise is None or max(one.survivors for one in sums) > task.pairwise.cohort_max:
+        return TOO_MANY_SURVIVORS
+    return core.withheld(survivors, task.min_batch, certificate.epsilon_upper, task.target_epsilon)
+
+
+def total(sums: Sequence[Sum], domain: Vector) -> NDArray[np.float64]:
+    """float64[d] in the task's unit: the rounds' sums added as Python integers, so that many 64-bit
+    sums can't wrap.
+
+    Each is the float nearest to the exact value: one division of integers.
+    """
+    added = np.zeros(domain.dimension, dtype=object)
+    for one in sums:
+        added = added + one.vector.astype(object)
+    clip = Fraction(domain.clip)
+    above, below = clip.numerator, clip.denominator * domain.grid
+    return np.array([value * above / below for value in added.tolist()], dtype=np.float64)
+
+
+def standard_errors(task: Task, survivors: int) -> tuple[float, float]:
+    """(of the noise, of the rounding at most) of each total over that many devices, in the task's
+    unit.
+
+    Every device that is in the sum has added a whole share, so the noise is that of all survivors,
+    not of the guaranteed ones.
+    """
+    domain = _domain(task)
+    step = domain.clip / domain.grid
+    noise = math.sqrt(survivors * float(create_noise(task.mechanism).variance)) * step
+    rounding = math.sqrt(survivors * rounding_variance(domain)) * step
+    return noise, rounding
+
+
+def _domain(task: Task) -> Vector:
+    if not isinstance(task.domain, Vector):
+        raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
+    return task.domain
+
+
+def reach95(task: Task, survivors: int) -> float:
+    """Standard errors to either side that hold the truth with 95 %.
+
+    The noise is no normal variable: discrete Laplace noise of one round leaves +-1.96 standard
+    errors with 6.2 %. The quantile is z + (z^3 - 3 z) k / 24 with the noise's excess kurtosis k
+    (Cornish and Fisher, 1938): for Skellam noise k = 1 / variance; for the difference of two
+    negative binomials of exponent r, (1 + 4 p + p^2) / (2 r p). Never more than Chebyshev's
+    inequality wants.
+    """
+    spec = task.mechanism
+    shares = survivors / spec.get("shares")
+    if spec.name == polya.NAME:
+        p = math.exp(-polya.UNIT / spec.get("scale"))
+        kurtosis = (1.0 + 4.0 * p + p * p) / (2.0 * shares * p)
+    else:
+        kurtosis = 1.0 / (shares * spec.get("variance"))
+    return min(_Z95 + (_Z95**3 - 3.0 * _Z95) * kurtosis / 24.0, _CHEBYSHEV)
+
+
+def _estimates(task: Task, sums: Sequence[Sum], survivors: int) -> list[release_pb2.Estimate]:
+    domain = _domain(task)
+    stderr = math.hypot(*standard_errors(task, survivors))
+    reach = reach95(task, survivors) * stderr
+    return [
+        release_pb2.Estimate(
+            label=label, value=value, stderr=stderr, ci_low=value - reach, ci_high=value + reach
+        )
+        for label, value in zip(domain.labels, total(sums, domain).tolist(), strict=True)
+    ]
+
+
+def _received(task: Task, certificate: PairwiseCertificate, sums: Sequence[Sum]) -> float:
+    """Epsilon at the survivors of the smallest round that came: not guaranteed. Above the guarantee
+    only if a round was too small.
+
+    Without a round it is the guarantee: nothing was seen.
+    """
+    domain, plan = _domain(task), task.pairwise
+    if not sums or plan is None:
+        return certificate.epsilon_upper
+    least = min(one.survivors for one in sums)
+    share = plan.honest_share(task.honest_fraction_ppm)
+    if least * share < 1:
+        return certificate.epsilon0
+    came = certify_sum(
+        task.mechanism,
+        bounds(domain),
+        domain.dimension,
+        survivors=least,
+        honest_fraction=share,
+        delta=task.delta,
+        mode=plan.mode,
+    )
+    # Noise of more devices hides no less, so that both bounds hold then.
+    return (
+        came.epsilon_upper
+        if least < certificate.survivors
+        else min(came.epsilon_upper, certificate.epsilon_upper)
+    )
+
+
+def _privacy(
+    task: Task, certificate: PairwiseCertificate, received: float, spendings: Sequence[Spending]
+) -> release_pb2.Privacy:
+    composed = compose_spendings(spendings)
+    return release_pb2.Privacy(
+        epsilon0=certificate.epsilon0,
+        epsilon_upper=certificate.epsilon_upper,
+        epsilon_lower=certificate.epsilon_lower,
+        delta=certificate.delta,
+        n_certified=certificate.honest,
+        honest_fraction=float(task.honest_fraction),
+        relation=certificate.relation,
+        method=certificate.method,
+        assumptions=[*certificate.assumptions, *composed_words(spendings)],
+        epsilon_at_received_n=received,
+        unit=UNIT,
+        epsilon_cumulative_upper=composed.epsilon_upper,
+        delta_cumulative=composed.delta,
+        windows_composed=len(spendings),
+        tasks_composed=len({spending.task_id for spending in spendings}),
+    )
+
+
+def _rounds(
+    task: Task,
+    certificate: PairwiseCertificate,
+    charged: float,
+    sums: Sequence[Sum],
+    aborted: Mapping[str, int],
+) -> release_pb2.RoundsReport:
+    noise, rounding = standard_errors(task, sum(one.survivors for one in sums))
+    plan = task.pairwise
+    return release_pb2.RoundsReport(
+        mode=plan.mode.name.lower() if plan else "",
+        rounds=len(sums),
+        aborted=[
+            release_pb2.Rejected(reason=reason, count=count)
+            for reason, count in sorted(Counter(aborted).items())
+        ],
+        noise_stderr=noise,
+        # One round of all these devices would have as many times the guaranteed survivors, each
+        # with a smaller share.
+        one_round_noise_stderr=noise / math.sqrt(len(sums)) if sums else 0.0,
+        rounding_stderr=rounding,
+        epsilon_analyzer=max(certificate.epsilon_analyzer, charged),
+        epsilon_together=max(certificate.epsilon_together, charged),
+    )

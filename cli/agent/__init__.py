@@ -1,0 +1,1 @@
+"""``shoal agent``: the device's side."""

@@ -1,0 +1,195 @@
+"""``shoal agent consent``: the owner's answers, per purpose, and to single tasks that ask for more
+than the owner's limit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from shoal.cli.agent.memory import memory
+from shoal.cli.agent.output import print_json, print_lines, up
+from shoal.clients.owner.consent import ALLOWED, DENIED, answer_of
+from shoal.errors import Kind, ShoalError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from shoal.clients.agent import Agent
+    from shoal.clients.config import AgentConfig
+
+_TAKES_BACK = ("deny", "ask")
+
+
+async def consent(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    """List all answers, answer for a purpose, or accept one task's epsilon0. Raises CONFIG for
+    arguments that don't fit together.
+    """
+    from shoal.clients.agent import Agent
+
+    name, word = arguments.name, arguments.answer
+    if name is None:
+        return _show(arguments, await _listed(config))
+    if arguments.accept_epsilon0 and (arguments.purpose or word not in {None, "ask"}):
+        raise ShoalError(
+            Kind.CONFIG,
+            "--accept-epsilon0 is about one task: give it alone, or with ask to take it back; "
+            "answer for its purpose by itself",
+        )
+    withdrawn, purpose = 0, name if arguments.purpose else ""
+    try:
+        async with Agent(config, background=False) as agent:
+            if arguments.accept_epsilon0:
+                return await _accept(arguments, agent)
+            purpose = _purpose(agent, config, name, arguments.purpose)
+            if word is not None:
+                answer = answer_of(word)
+                withdrawn = len(
+                    await (
+                        agent.withdraw(purpose)
+                        if answer == DENIED
+                        else agent.consent(purpose, answer)
+                    )
+                )
+    except ShoalError as error:
+        if error.kind is Kind.OVERLOADED and word in _TAKES_BACK and not arguments.accept_epsilon0:
+            raise _not_kept(error, arguments.config.name, purpose) from None
+        raise
+    rows = [row for row in await _listed(config) if row["purpose"] == purpose]
+    if withdrawn and not arguments.json:
+        print_lines(
+            f"{'1 report that waited was' if withdrawn == 1 else f'{withdrawn:,} reports that waited were'} deleted"
+        )
+    return _show(arguments, [{**row, "withdrawn": withdrawn} for row in rows])
+
+
+def _not_kept(error: ShoalError, file: str, purpose: str) -> ShoalError:
+    """A disk that is full must not stand between an owner and his no: what the configuration denies
+    needs no write of the memory.
+    """
+    words = f'"{_toml(purpose)}"' if purpose else "the purpose's words in quotation marks"
+    return ShoalError(
+        error.kind,
+        f"{error.message}; the answer was not kept. To deny it all the same, write {words} = "
+        '"denied" under [policy.purposes] in '
+        f"{file} and send SIGHUP to a running agent: once it has read the file it sends nothing "
+        "for that purpose, and what waits is "
+        "deleted when there is room",
+    )
+
+
+def _toml(text: str) -> str:
+    """Inside a basic string of TOML; nothing in it can steer a terminal."""
+    shown = ("\\" + c if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
+    return "".join(shown)
+
+
+async def _accept(arguments: argparse.Namespace, agent: Agent) -> int:
+    """The explicit yes to a task's local epsilon, whatever it is, or (with "ask") that it is taken
+    back.
+    """
+    found, back = agent.tasks.find(arguments.name), arguments.answer == "ask"
+    accepted = await agent.accept(arguments.name, back=back)
+    refusal = next(
+        (one.refusal for one in agent.status() if one.assignment.task_id == found.task_id), ""
+    )
+    if arguments.json:
+        shown = "infinite" if accepted == math.inf else accepted
+        print_json(
+            {
+                "task": found.task.name,
+                "task_id": found.task_id.hex,
+                "accepted_epsilon0": shown,
+                "refusal": refusal or None,
+            }
+        )
+        return 0
+    what = (
+        f"accepted is epsilon0 = {up(found.epsilon0)}, for this task alone"
+        if not back
+        else "its epsilon0 is not accepted any more"
+    )
+    print_lines(f"task {found.task.name} ({found.task_id.short}): {what}")
+    print_lines(
+        f"  this device would send nothing: {refusal}" if refusal else "  it may be answered"
+    )
+    return 0
+
+
+def _purpose(agent: Agent, config: AgentConfig, name: str, exact: bool) -> str:
+    """The purpose that is meant: a task's, by its name or id, or the words themselves. Raises
+    CONFIG for words that nobody knows.
+    """
+    known = {one.task.purpose for one in agent.tasks.all()} | set(config.policy.purposes)
+    with memory(config) as book:
+        known |= set(book.consents()) if book is not None else set()
+    if exact:
+        return name
+    try:
+        meant = agent.tasks.find(name).task.purpose
+    except ShoalError as error:
+        if error.kind is not Kind.UNKNOWN_TASK and name not in known:
+            raise
+        meant = name
+    if meant != name and name in known:
+        raise ShoalError(
+            Kind.CONFLICT,
+            f'"{name[:64]}" is a task and a purpose: add --purpose, or name the task by its id',
+        )
+    if meant in known:
+        return meant
+    raise ShoalError(
+        Kind.CONFIG,
+        f'no task and no purpose is known as "{name[:64]}": to answer for a purpose before it is '
+        "asked, add --purpose",
+    )
+
+
+async def _listed(config: AgentConfig) -> list[dict[str, Any]]:
+    """Every purpose that a task, the configuration, the fleet or an answer names, by its words."""
+    from shoal.clients.agent import Agent
+
+    async with Agent(config, background=False) as agent:
+        statuses = agent.status()
+    with memory(config) as book:
+        stored = book.consents() if book is not None else {}
+    policy, ceiling = config.policy, config.effective_policy.ceiling
+    asked: dict[str, list[str]] = {}
+    for one in statuses:
+        asked.setdefault(one.assignment.task.purpose, []).append(one.assignment.task.name)
+    return [
+        {
+            "purpose": purpose,
+            "consent": config.effective_policy.consent(purpose, stored),
+            "written": policy.purposes.get(purpose),
+            "answered": stored.get(purpose),
+            "fleet": DENIED if ceiling.forbids(purpose) else None,
+            "tasks": asked.get(purpose, []),
+        }
+        for purpose in sorted({*asked, *policy.purposes, *stored, *ceiling.denied})
+    ]
+
+
+def _show(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
+    if arguments.json:
+        print_json(rows)
+        return 0
+    for row in rows:
+        print_lines(_line(row))
+    if not rows:
+        print_lines("no task asks for anything, and nothing was answered")
+    return 0
+
+
+def _line(row: dict[str, Any]) -> str:
+    """One purpose: where it stands, why, and who asks."""
+    said = [f"{row['written']} in the configuration"] if row["written"] else []
+    said += [f"{row['answered']} by command"] if row["answered"] else []
+    said += ["denied by the fleet's file"] if row["fleet"] else []
+    tasks = f"tasks: {', '.join(row['tasks'])}" if row["tasks"] else "no task asks for it"
+    state = row["consent"]
+    hint = "" if state in (ALLOWED, DENIED) else ": nothing is sent"
+    return (
+        f'purpose "{row["purpose"]}": {state}{hint}{" (" + ", ".join(said) + ")" if said else ""}; '
+        f"{tasks}"
+    )

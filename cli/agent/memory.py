@@ -1,0 +1,299 @@
+"""``shoal agent ledger`` and ``budget``: what a device remembers, read from its file; nothing is
+sent, entered or changed.
+
+They want neither tasks folder nor network: an owner can look even where the agent can't start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from shoal.cli.agent.output import down, print_json, print_lines, up, utc
+from shoal.clients.memory.commitments import NANO
+
+if TYPE_CHECKING:
+    import argparse
+
+    from shoal.clients.config import AgentConfig
+    from shoal.clients.memory.commitments import Book
+    from shoal.clients.memory.database import AgentStore
+    from shoal.clients.memory.ledger import Head, LedgerEntry, Stored
+    from shoal.ids import TaskId
+
+_LEAST_ID = 8  # hex digits that may stand for a task id
+_SHOWN_HEX = 32  # digits of what was sent, on a terminal; --json has all
+_NO_DELTA = ("delta_charged", 0.0)
+# say something only where they are there: an outcome without a failure, a task that is not memoized
+_SILENT = {
+    "kind",
+    "lifetime",
+}
+# How the details of an entry are told, in this order; what is not here comes after, by name.
+_WORDS = {
+    "purpose": "purpose",
+    "question": "question",
+    "answer": "answer",
+    "reason": "reason",
+    "state": "state",
+    "kind": "kind",
+    "source": "value from",
+    "value": "true value",
+    "epsilon_local": "local epsilon",
+    "epsilon_first": "of this report by itself",
+    "epsilon_central": "guaranteed central epsilon",
+    "epsilon_charged": "charged",
+    "delta_charged": "but for a delta of",
+    "basis": "by",
+    "epsilon_spent_after": "spent in all",
+    "lifetime": "spent on this task",
+    "first_report": "first report",
+    "memoized": "memoized",
+    "report": "sent",
+}
+
+
+@contextmanager
+def memory(config: AgentConfig) -> Iterator[Book | None]:
+    """The device's book; None if it has none yet.
+
+    Raises CONFIG, OVERLOADED; MISMATCH if the file is gone and the head of its ledger isn't.
+    """
+    from shoal.clients.memory.commitments_sqlite import SqliteBook
+
+    with _store(config) as store:
+        yield None if store is None else SqliteBook(store)
+
+
+@contextmanager
+def _store(config: AgentConfig) -> Iterator[AgentStore | None]:
+    from shoal.clients.memory.database import HEAD_SUFFIX, AgentStore
+    from shoal.clients.memory.ledger import EMPTY
+    from shoal.errors import Kind, ShoalError
+
+    head = config.outbox.with_name(config.outbox.name + HEAD_SUFFIX)
+    if not config.outbox.exists():
+        if head.exists() and not head.read_bytes()[:200].strip().endswith(str(EMPTY).encode()):
+            raise ShoalError(
+                Kind.MISMATCH,
+                f"ledger: entry 1 does not verify: {config.outbox.name} is gone, and {head.name} "
+                "says that there were entries: "
+                "keep what is left, and find out who can write it; `shoal agent memory "
+                "--confirm-set-back` begins anew",
+            )
+        yield None
+        return
+    store = AgentStore(config.outbox)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def budget(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    """What all answers may cost, have cost, and cost by task."""
+    with memory(config) as book:
+        found, damaged = budget_json(config, book), found_damaged(book)
+    if arguments.json:
+        print_json({**found, "damaged": damaged} if damaged else found)
+        return 0
+    print_lines(budget_line(found))
+    for task in found["tasks"]:
+        windows = "1 window" if task["windows"] == 1 else f"{task['windows']:,} windows"
+        print_lines(
+            f"  task {task['task']} ({task['task_id'][:8]}): epsilon {up(task['epsilon'])} for "
+            f"{windows}"
+        )
+    for line in damaged:
+        print_lines(line)
+    return 0
+
+
+def budget_line(found: Mapping[str, Any]) -> str:
+    if found["limit"] is None:
+        return (
+            "budget: none is set (policy.lifetime_epsilon); answers have cost epsilon "
+            f"{up(found['spent'])} so far"
+        )
+    return (
+        f"budget: epsilon {up(found['spent'])} of {found['limit']:g} spent, {down(found['left'])} "
+        "left"
+    )
+
+
+def found_damaged(book: Book | None) -> list[str]:
+    """A line for every row that the disk damaged."""
+    from shoal.clients.memory.commitments_sqlite import SqliteBook
+    from shoal.clients.memory.marks import COMMAND
+
+    found = book.damages() if isinstance(book, SqliteBook) else []
+    return [f"damaged: {damage}; {COMMAND}" for damage in found]
+
+
+def budget_json(config: AgentConfig, book: Book | None) -> dict[str, Any]:
+    """limit, spent and left (None: no limit) in epsilon, and per task what its answered windows
+    were charged.
+
+    Where sums are damaged ``spent`` is never too little, and the tasks are left out.
+    """
+    from shoal.errors import Kind, ShoalError
+
+    limit = config.effective_policy.limit_nano
+    spent = book.spent() if book is not None else 0
+    tasks = []
+    try:
+        for task_id in (
+            dict.fromkeys(charge.task_id for charge in book.charges()) if book is not None else ()
+        ):
+            tally = book.tally(task_id) if book is not None else None
+            if tally is not None:
+                row = {
+                    "task": _name(book, task_id),
+                    "task_id": task_id.hex,
+                    "windows": tally.windows,
+                    "epsilon": tally.nano / NANO,
+                }
+                tasks.append(row)
+    except ShoalError as error:
+        if error.kind is not Kind.MISMATCH:
+            raise
+        tasks = []
+    return {
+        "limit": None if limit is None else config.effective_policy.lifetime_epsilon,
+        "spent": spent / NANO,
+        "left": None if limit is None else max(0, limit - spent) / NANO,
+        "tasks": tasks,
+    }
+
+
+def _name(book: Book | None, task_id: TaskId) -> str:
+    seen = book.seen(task_id) if book is not None else None
+    return seen.name if seen is not None else task_id.short
+
+
+# --- ledger
+# --------------------------------------------------------------------------------------------------
+
+
+def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    """The entries, oldest first, after the whole chain was verified, and that the tables say the
+    same. Raises MISMATCH naming the first bad entry, or the first difference, INVALID for a bad
+    HEAD.
+    """
+    from shoal.clients.memory.commitments_sqlite import SqliteBook
+    from shoal.clients.memory.ledger import EMPTY, Head
+
+    noted = Head.parse(arguments.verify) if arguments.verify is not None else EMPTY
+    with _store(config) as store:
+        book = None if store is None else SqliteBook(store)
+        head = EMPTY if store is None else verified(store)
+        _lies_on(noted, head, book)
+        # What a running agent entered since is not verified yet, and comes with the next look.
+        rows = (
+            [row for row in book.entries(arguments.since) if row.number <= head.count]
+            if book is not None
+            else []
+        )
+        rows = [row for row in rows if _wanted(row.entry, arguments.task)]
+        found = budget_json(config, book)
+    if arguments.json:
+        print_json(
+            {
+                "entries": [_entry_json(row) for row in rows],
+                "head": {"count": head.count, "hash": head.digest.hex()},
+                "verified": True,
+                "budget": {key: found[key] for key in ("limit", "spent", "left")},
+            }
+        )
+        return 0
+    for row in rows:
+        print_lines(entry_line(row))
+    if not rows:
+        print_lines("no entries")
+    print_lines(budget_line(found))
+    print_lines(f"verified: {head.count} entries, head {head}")
+    return 0
+
+
+def verified(store: AgentStore) -> Head:
+    """The head of a chain that holds, and that the tables beside it fit. Raises MISMATCH."""
+    from shoal.clients.memory.commitments_sqlite import SqliteBook
+    from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+    from shoal.clients.memory.reconcile import reconcile
+
+    book = SqliteBook(store)
+    with (
+        store.write()
+    ):  # a running agent waits meanwhile: what it enters and what it charges are looked at together
+        head = book.verify()
+        reconcile(book.entries(), book, SqliteOutbox(store))
+    return head
+
+
+def _lies_on(noted: Head, head: Head, book: Book | None) -> None:
+    """That the chain whose last head is ``head`` once had the head ``noted``. Raises MISMATCH."""
+    from shoal.clients.memory.ledger import check
+    from shoal.errors import Kind, ShoalError
+
+    if noted.count > head.count:
+        raise ShoalError(
+            Kind.MISMATCH,
+            f"ledger: entry {head.count + 1} does not verify: it is missing, {noted.count} entries "
+            "were there when HEAD was noted",
+        )
+    if book is not None and noted.count:
+        check(book.entries(0, noted.count), noted)
+
+
+def _wanted(entry: LedgerEntry, task: str | None) -> bool:
+    """By the task's name, or 8 or more hex digits of its id."""
+    if task is None or entry.task == task:
+        return True
+    return (
+        len(task) >= _LEAST_ID
+        and entry.task_id is not None
+        and entry.task_id.hex.startswith(task.lower())
+    )
+
+
+def _entry_json(row: Stored) -> dict[str, Any]:
+    entry = row.entry
+    return {
+        "number": row.number,
+        "at": utc(entry.at_s),
+        **entry.to_json(),
+        "hash": row.digest.hex(),
+    }
+
+
+def entry_line(row: Stored) -> str:
+    """One entry for people: what happened, to what, and the details in words."""
+    entry = row.entry
+    task = f" task {entry.task or '?'} ({entry.task_id.short})" if entry.task_id is not None else ""
+    window = f" window {entry.window}" if entry.window is not None else ""
+    told = {
+        name
+        for name, value in entry.details.items()
+        if (value is not None or name not in _SILENT) and (name, value) != _NO_DELTA
+    }
+    names = [*(name for name in _WORDS if name in told), *sorted(told - set(_WORDS))]
+    details = "; ".join(
+        f"{_WORDS.get(name, name.replace('_', ' '))} {_shown(name, entry.details[name])}"
+        for name in names
+    )
+    return f"{row.number} {utc(entry.at_s)} {entry.event.value}{task}{window}" + (
+        f": {details}" if details else ""
+    )
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and (name.startswith("epsilon") or name == "lifetime"):
+        return up(value)
+    if name == "report" and isinstance(value, str) and len(value) > _SHOWN_HEX:
+        return f"{value[:_SHOWN_HEX]}... ({len(value) // 2} bytes)"
+    return f"{value}"

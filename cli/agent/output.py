@@ -1,0 +1,155 @@
+"""What the commands of ``shoal agent`` print: lines for people, in which nothing can steer a
+terminal, and JSON for programs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal.clients.agent import Outcome, TaskStatus
+
+
+def print_lines(text: str) -> None:
+    """A line or more. Words of a task come from elsewhere: whatever could steer a terminal is shown
+    as a question mark.
+    """
+    sys.stdout.write("".join(c if c.isprintable() or c == "\n" else "?" for c in text) + "\n")
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def tell(task: str, line: str) -> None:
+    """Where a sum is, for an owner who waits minutes: on stderr, so that what stdout has stays one
+    line, or JSON.
+    """
+    text = f"shoal: task {task}: {line}"
+    print("".join(c if c.isprintable() else "?" for c in text), file=sys.stderr, flush=True)  # noqa: T201 - the command line's own output
+
+
+def utc(seconds: float) -> str:
+    """A device's clock may be anywhere: what no calendar has is shown as seconds."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds} s"
+
+
+def up(epsilon: float) -> str:
+    """An upper bound, never shown too small."""
+    from shoal.accounting.meaning import bound_text
+
+    return bound_text(epsilon)
+
+
+def down(epsilon: float) -> str:
+    """What is left, never shown too large."""
+    from shoal.accounting.meaning import bound_text
+
+    return bound_text(epsilon, up=False)
+
+
+# --- reports
+# --------------------------------------------------------------------------------------------------
+
+
+def outcome_line(outcome: Outcome, *, reporting: bool = False) -> str:
+    """One report's standing, for people."""
+    from shoal.clients.core import State
+
+    reason = outcome.message or (
+        outcome.kind.name.lower().replace("_", " ") if outcome.kind else ""
+    )
+    text = {
+        State.QUEUED: "queued" + (f", not sent yet ({reason})" if reason else ", will be sent"),
+        State.ACKED: outcome.message or "delivered, the shuffler has it on disk",
+        State.REFUSED: f"refused: {reason}",
+        State.UNKNOWN: f"its fate is unknown, it counts once or not at all: {reason}",
+        State.WITHDRAWN: "withdrawn: deleted, because its purpose is not agreed to any more"
+        + (f" (an attempt before that may have arrived: {reason})" if reason else ""),
+    }[outcome.state]
+    ignored = "" if outcome.fresh or not reporting else "answered before, this value was ignored; "
+    return f"task {outcome.task}, window {outcome.window}: {ignored}{text}"
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "task": outcome.task,
+        "task_id": outcome.task_id.hex,
+        "window": outcome.window,
+        "state": outcome.state.value,
+        "fresh": outcome.fresh,
+        "attempts": outcome.attempts,
+        "kind": outcome.kind.name if outcome.kind else None,
+        "message": outcome.message,
+    }
+
+
+# --- tasks
+# --------------------------------------------------------------------------------------------------
+
+
+def task_lines(status: TaskStatus, rules: list[str], paid: bool) -> str:
+    """``paid``: whether the budget pays for another window."""
+    task = status.assignment.task
+    window = (
+        "no window is open"
+        if status.window is None
+        else f"window {status.window} of {task.windows.count} is open"
+    )
+    may = (
+        "may be answered"
+        if paid
+        else "would send nothing: the budget does not pay for another window"
+    )
+    answer = f"would send nothing: {status.refusal}" if status.refusal else may
+    lines = [
+        f"task {task.name} ({status.assignment.task_id.short}): {task.question}",
+        f"  purpose: {task.purpose}",
+        f"  consent: {status.consent}; {answer}",
+        f"  {_epsilons(status)}, batches of at least {task.min_batch}; {window}",
+    ]
+    return "\n".join((*lines, *(f"  rule: {rule}" for rule in rules)))
+
+
+def _epsilons(status: TaskStatus) -> str:
+    one = status.assignment
+    together = up(one.epsilon0)
+    if one.apart is None:
+        often = " per distinct value (memoized)" if one.task.memoized else " per report"
+        often += "" if one.first is None else f", {up(one.first)} of one report by itself"
+        return f"epsilon0 {together}{often}"
+    apart = up(one.apart)
+    if one.epsilon0 <= one.apart:
+        return f"epsilon {apart} per sum, even if shuffler and analyzer work together"
+    return (
+        f"epsilon {apart} per sum while shuffler and analyzer do not work together ({together} if "
+        "they do)"
+    )
+
+
+def task_json(status: TaskStatus, rules: list[str]) -> dict[str, Any]:
+    task = status.assignment.task
+    return {
+        "task": task.name,
+        "task_id": status.assignment.task_id.hex,
+        "authority": status.assignment.trusted.authority.hex(),
+        "question": task.question,
+        "purpose": task.purpose,
+        "consent": status.consent,
+        "refusal": status.refusal or None,
+        "window": status.window,
+        "epsilon0": status.assignment.epsilon0
+        if math.isfinite(status.assignment.epsilon0)
+        else None,
+        "epsilon_apart": status.assignment.apart,
+        "memoized": task.memoized,
+        "min_batch": task.min_batch,
+        "rules": rules,
+    }

@@ -1,0 +1,1 @@
+"""``shoal epsilon``: the accountant alone."""

@@ -1,0 +1,1 @@
+"""``shoal load``: many simulated devices against running services."""

@@ -1,0 +1,274 @@
+"""``shoal load``: many simulated devices against running services, and the proof that what was
+acknowledged was counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+
+import typer
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from shoal.cli.load import options as given
+from shoal.cli.load import plan as load_plan
+from shoal.cli.load import show as load_show
+from shoal.cli.load.absent import Absence
+from shoal.cli.load.service_counts import Counted, Counter, Watch
+from shoal.cli.load.show import Outcome, Row
+from shoal.cli.load.tasks import (
+    Target,
+    check_broker,
+    check_closing,
+    check_open,
+    plan_of,
+    starting,
+    stored_by,
+    targets,
+)
+from shoal.cli.output import emit_json, stderr
+from shoal.clients.fleet import plan as fleet
+from shoal.clients.fleet.arrivals import Pattern
+from shoal.clients.fleet.measure import Meter
+from shoal.clients.fleet.misbehaviour import Way
+from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
+from shoal.clients.fleet.simulator import simulate
+from shoal.clocks.clock import Clock, SystemClock
+from shoal.errors import Kind, ShoalError
+
+_START_S = 30.0  # a service that was started just now may take this long to answer
+_COUNT_S = 0.3  # between two looks at what they counted
+_LOOK_S = 1.0  # between two looks at what the services take
+
+
+def register(app: typer.Typer) -> None:
+    app.command("load", help=given.HELP)(load)
+
+
+def load(
+    devices: given.Devices,
+    task: given.Task = None,
+    tasks_dir: given.TasksDir = None,
+    window: given.Window = None,
+    authority: given.Authority = None,
+    enrolment: given.Roots = None,
+    rate: given.Rate = None,
+    over: given.Over = None,
+    arrival: given.Arrival = Pattern.STEADY,
+    way: given.WayOption = Way.GRPC,
+    relay: given.Relay = False,
+    prepare: given.Prepare = False,
+    in_flight: given.InFlight = None,
+    processes: given.Processes = 0,
+    channels: given.Channels = 2,
+    patience: given.Patience = 60.0,
+    duplicates: given.Duplicates = 0.0,
+    late: given.Late = 0.0,
+    malformed: given.Malformed = 0.0,
+    hostile: given.Hostile = 0.0,
+    address: given.Address = None,
+    broker: given.Broker = None,
+    broker_ca: given.BrokerCa = None,
+    broker_user: given.BrokerUser = "",
+    broker_password: given.BrokerPassword = None,
+    broker_protocol: given.BrokerProtocol = "5",
+    broker_insecure: given.BrokerInsecure = False,
+    analyzer_status: given.AnalyzerStatus = None,
+    shuffler_status: given.ShufflerStatus = None,
+    wait: given.Wait = 600.0,
+    plan: given.PlanOnly = False,
+    as_json: given.AsJson = False,
+) -> None:
+    """See ``load_options.HELP``."""
+    run(given.Options(**locals()))
+
+
+def run(options: given.Options, clock: Clock | None = None) -> None:
+    """Raises MISMATCH when something was lost, doubled or wrongly answered; KeyboardInterrupt after
+    the figures of an interrupted load, UNAVAILABLE after those of one that had nobody to send to.
+    """
+    clock = clock or SystemClock()
+    found = targets(options, clock.now())
+    plan = plan_of(options, found, clock.now())
+    prepare_s = load_plan.preparing_s(plan) if plan.prepare else 0.0
+    start = clock.now() + prepare_s  # minutes, perhaps: windows go on meanwhile
+    plan = starting(options, plan, found, start, prepare_s)
+    if options.plan:
+        forecast = load_plan.forecast(plan, found)
+        if options.as_json:
+            emit_json(load_plan.to_json(forecast))
+        else:
+            load_plan.show(forecast)
+        return None
+    if plan.broker is not None:
+        asyncio.run(check_broker(plan.broker))
+    counter = (
+        Counter(options.analyzer_status, options.shuffler_status)
+        if options.analyzer_status or options.shuffler_status
+        else None
+    )
+    if counter is not None:
+        counter.check(_START_S, stderr.print)
+        check_open(counter, found)
+        check_closing(
+            found,
+            stored_by(plan),
+            options.wait,
+            start + (plan.arrivals.over_s if plan.arrivals else 0.0),
+        )
+    watch = Watch({"analyzer": options.analyzer_status, "shuffler": options.shuffler_status})
+    result = asyncio.run(
+        _send(plan, watch, lambda prepared: starting(options, prepared, found, clock.now()))
+    )
+    counts: list[Counted | None] = [None] * len(found)
+    interrupted, ended, decided_s = result.interrupted, time.monotonic(), None
+    if counter is not None and not interrupted:
+        try:
+            counts = _count(counter, watch, found, options.wait)
+        except KeyboardInterrupt:
+            interrupted = True
+        decided_s = None if None in counts else time.monotonic() - ended
+    rows = [_row(one, index, result, counts[index]) for index, one in enumerate(found)]
+    outcome = Outcome(
+        result, rows, options.rate, watch.figures(), counter is not None, interrupted, decided_s
+    )
+    if options.as_json:
+        emit_json(load_show.to_json(outcome))
+    else:
+        load_show.show(outcome)
+    if watch.nobody:
+        raise ShoalError(Kind.UNAVAILABLE, watch.nobody)
+    if interrupted:
+        raise KeyboardInterrupt
+    return outcome.check()
+
+
+def _row(target: Target, index: int, result: SimulationResult, counted: Counted | None) -> Row:
+    acked, unknown, refused = (
+        result.acked_of(index),
+        result.unknown_of(index),
+        result.refused_of(index),
+    )
+    return Row(
+        target, acked + unknown + refused, acked, unknown, *result.garbage_of(index), counted
+    )
+
+
+async def _send(
+    plan: SimulationPlan, watch: Watch, ready: Callable[[SimulationPlan], SimulationPlan]
+) -> SimulationResult:
+    """The first Ctrl-C ends the sending and keeps what was measured; a second one ends
+    everything.
+    """
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def interrupted() -> None:
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    columns = (
+        TextColumn("reports"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[bad]}"),
+    )
+    absence = Absence(plan.patience_s, stop.set, _say)
+    try:
+        async with _looking(watch, absence):
+            with Progress(*columns, console=stderr) as progress:
+                bar, meter = (
+                    progress.add_task("reports", total=plan.reports, rate="", bad=""),
+                    Meter(),
+                )
+                told: set[str] = set()
+
+                def tell(now: fleet.Progress) -> None:
+                    absence.heard(time.monotonic(), now)
+                    if (
+                        now.trouble and now.trouble not in told and not stderr.is_terminal
+                    ):  # nobody sees the bar before the end
+                        _say(f"trying again: {now.trouble}")
+                        told.add(now.trouble)
+                    rate = f"{meter.rate(time.monotonic(), now.done):,.0f}/s"
+                    progress.update(bar, completed=now.done, rate=rate, bad=failures(now))
+
+                def preparing(part: float) -> None:
+                    progress.update(bar, rate=f"encapsulations: {part:.0%}")
+
+                return await simulate(plan, tell, stop, preparing, ready)
+    finally:
+        watch.nobody = absence.verdict
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _say(line: str) -> None:
+    stderr.print(line, markup=False, soft_wrap=True)
+
+
+def failures(now: fleet.Progress) -> str:
+    """What went wrong so far and what is wrong now, in words; empty if nothing is."""
+    parts = (
+        (now.refused, "refused"),
+        (now.unknown, "unknown"),
+        (now.surprises, "answered wrongly"),
+    )
+    told = [f"{count:,} {what}" for count, what in parts if count]
+    return ", ".join([*told, *([f"trying again: {now.trouble}"] if now.trouble else [])])
+
+
+@contextlib.asynccontextmanager
+async def _looking(watch: Watch, absence: Absence) -> AsyncIterator[None]:
+    """Watch the services' CPU and memory meanwhile, and whether they are there."""
+
+    async def look() -> None:
+        while True:
+            absence.looked(await asyncio.to_thread(watch.look))
+            await asyncio.sleep(_LOOK_S)
+
+    await asyncio.to_thread(watch.look)
+    looking = asyncio.create_task(look())
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+
+def _count(
+    counter: Counter, watch: Watch, found: list[Target], wait: float
+) -> list[Counted | None]:
+    """What the services counted, as soon as every window is decided, or what is known after
+    ``wait`` seconds.
+    """
+    wanted = [one.wanted for one in found]
+    end, absence = time.monotonic() + wait, Absence.after(_say)
+    with Progress(
+        TextColumn("windows decided"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=stderr,
+    ) as progress:
+        bar = progress.add_task("windows", total=len(wanted))
+        while True:
+            counts = counter.read(wanted)
+            absence.looked(watch.look())
+            decided = sum(count is not None for count in counts)
+            progress.update(bar, completed=decided)
+            if decided == len(wanted) or time.monotonic() > end:
+                return counts
+            time.sleep(_COUNT_S)

@@ -1,0 +1,330 @@
+"""The options of ``shoal load``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.clients.fleet.arrivals import Pattern
+from shoal.clients.fleet.misbehaviour import Way
+from shoal.errors import Kind, ShoalError
+
+MOST_DEVICES = 50_000_000
+_WHAT, _HOW, _WHO, _WHERE, _END = (
+    "What is sent",
+    "How it is sent",
+    "Who misbehaves",
+    "Where it goes",
+    "What comes of it",
+)
+
+HELP = """Send the reports of many simulated devices, then compare what was acknowledged with what was counted.
+
+Every device verifies the signed task and key schedule, randomizes a random value, seals and submits it. With --rate or --over a
+report's latency counts from the moment it was due, so waiting that a stalled server causes is in the figures. Use a task of
+its own: other reports in the same window are counted too. Tasks whose shuffler is not on this machine want --address.
+
+Exit status 1 unless acknowledged = counted and every misbehaving client got the one answer that it must get; 130 after Ctrl-C,
+with what was measured until then.
+
+**Examples**
+
+    # What a load would do and cost; nothing is sent
+    shoal load --task load.task --devices 1000000 --plan
+
+    # A thousand reports per second, and the proof that none was lost or doubled
+    shoal load --task load.task --devices 100000 --rate 1000 --analyzer-status http://127.0.0.1:7446
+
+    # As fast as the services go: batches, encapsulations made beforehand
+    shoal load --task load.task --devices 1000000 --way relay --prepare --analyzer-status http://127.0.0.1:7446
+
+    # A rush at the end, with clients that repeat, break frames or lie
+    shoal load --task load.task --devices 50000 --arrival rush --over 60 --duplicates 0.05 --malformed 0.01 --hostile 0.01
+
+    # Through an MQTT broker
+    shoal load --task load.task --devices 10000 --way mqtt --broker localhost:8883 --broker-ca ca.pem
+"""
+
+Devices = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=MOST_DEVICES,
+        help="Simulated devices; each answers every task once.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Task = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="NAME.task, with NAME.keys beside it; may be repeated.",
+        rich_help_panel=_WHAT,
+    ),
+]
+TasksDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="All tasks of a folder, instead of --task.", rich_help_panel=_WHAT
+    ),
+]
+Window = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="Window to report in; default: the one that is open now.", rich_help_panel=_WHAT
+    ),
+]
+Authority = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HEX",
+        help="Public key that devices trust; default: whoever signed the first task.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Roots = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="ROOT.key",
+        help=(
+            "Signing key of a task's enrolment authority: enrols the simulated devices. For tests "
+            "alone."
+        ),
+        rich_help_panel=_WHAT,
+    ),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        help="Reports per second over all devices; default: as fast as they go.",
+        rich_help_panel=_HOW,
+    ),
+]
+Over = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        metavar="SECONDS",
+        help="Time for all reports, instead of --rate. A rush: default, until its window ends.",
+        rich_help_panel=_HOW,
+    ),
+]
+Arrival = Annotated[
+    Pattern,
+    typer.Option(
+        help=(
+            "steady; spike: 4 of 5 reports in the middle twentieth of the time; rush: half of them "
+            "in the last tenth."
+        ),
+        rich_help_panel=_HOW,
+    ),
+]
+WayOption = Annotated[
+    Way,
+    typer.Option(
+        "--way",
+        help="One call per report, batches of up to 500 frames as a relay sends them, or a broker.",
+        rich_help_panel=_HOW,
+    ),
+]
+Relay = Annotated[
+    bool, typer.Option("--relay", help="The same as --way relay.", rich_help_panel=_HOW)
+]
+Prepare = Annotated[
+    bool,
+    typer.Option(
+        "--prepare",
+        help=(
+            "Make all HPKE encapsulations before the clock starts; the signatures of a task are "
+            "then verified once per process."
+        ),
+        rich_help_panel=_HOW,
+    ),
+]
+InFlight = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=4096,
+        help="Devices (of a relay: batches) under way per process; default 64 (4).",
+        rich_help_panel=_HOW,
+    ),
+]
+Processes = Annotated[
+    int, typer.Option(min=0, max=256, help="Processes; 0: one per CPU.", rich_help_panel=_HOW)
+]
+Channels = Annotated[
+    int, typer.Option(min=1, max=64, help="Connections per process.", rich_help_panel=_HOW)
+]
+Patience = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="Seconds for which a report is tried again after a retryable failure.",
+        rich_help_panel=_HOW,
+    ),
+]
+_SHARE = {"min": 0.0, "max": 1.0, "metavar": "SHARE", "rich_help_panel": _WHO}
+Duplicates = Annotated[
+    float,
+    typer.Option(
+        **_SHARE,
+        help="Part of the devices that send their frame twice at once and again after the receipt.",
+    ),
+]
+Late = Annotated[float, typer.Option(**_SHARE, help="Part that seals for a window that is over.")]
+Malformed = Annotated[
+    float,
+    typer.Option(
+        **_SHARE, help="Part that sends noise, cut or damaged frames, unknown versions or keys."
+    ),
+]
+Hostile = Annotated[
+    float,
+    typer.Option(
+        **_SHARE,
+        help=(
+            "Part that sends garbage for the analyzer, unknown tasks, wrong lengths, too much, or "
+            "reports twice."
+        ),
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Shuffler to submit to; default: the tasks' own, on this machine.",
+        rich_help_panel=_WHERE,
+    ),
+]
+Broker = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="MQTT broker, for --way mqtt.", rich_help_panel=_WHERE),
+]
+BrokerCa = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="CA that the broker's certificate chains to; default: the system's.",
+        rich_help_panel=_WHERE,
+    ),
+]
+BrokerUser = Annotated[
+    str, typer.Option(metavar="NAME", help="User name at the broker.", rich_help_panel=_WHERE)
+]
+BrokerPassword = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="File with its password.", rich_help_panel=_WHERE),
+]
+BrokerProtocol = Annotated[
+    str, typer.Option(metavar="5|3.1.1", help="Version of MQTT.", rich_help_panel=_WHERE)
+]
+BrokerInsecure = Annotated[
+    bool,
+    typer.Option(
+        "--broker-insecure", help="No TLS: a broker on this machine alone.", rich_help_panel=_WHERE
+    ),
+]
+AnalyzerStatus = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help=(
+            "The analyzer's admin address, for example http://127.0.0.1:7446: counts after the "
+            "window."
+        ),
+        rich_help_panel=_END,
+    ),
+]
+ShufflerStatus = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help=(
+            "The shuffler's admin address, for example http://127.0.0.1:7444: also counts withheld "
+            "windows."
+        ),
+        rich_help_panel=_END,
+    ),
+]
+Wait = Annotated[
+    float,
+    typer.Option(min=0, help="Seconds to wait for the counts after sending.", rich_help_panel=_END),
+]
+PlanOnly = Annotated[
+    bool,
+    typer.Option(
+        "--plan",
+        help="Say what would be sent and what it costs, and send nothing.",
+        rich_help_panel=_END,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.", rich_help_panel=_END)]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for, as the command's parameters are called. Raises CONFIG for a combination
+    that makes no sense.
+    """
+
+    devices: int
+    task: list[Path] | None = None
+    tasks_dir: Path | None = None
+    window: int | None = None
+    authority: list[str] | None = None
+    enrolment: list[Path] | None = field(default=None, repr=False)
+    rate: float | None = None
+    over: float | None = None
+    arrival: Pattern = Pattern.STEADY
+    way: Way = Way.GRPC
+    relay: bool = False
+    prepare: bool = False
+    in_flight: int | None = None
+    processes: int = 0
+    channels: int = 2
+    patience: float = 60.0
+    duplicates: float = 0.0
+    late: float = 0.0
+    malformed: float = 0.0
+    hostile: float = 0.0
+    address: str | None = None
+    broker: str | None = None
+    broker_ca: Path | None = None
+    broker_user: str = ""
+    broker_password: Path | None = None
+    broker_protocol: str = "5"
+    broker_insecure: bool = False
+    analyzer_status: str | None = None
+    shuffler_status: str | None = None
+    wait: float = 600.0
+    plan: bool = False
+    as_json: bool = False
+
+    def __post_init__(self) -> None:
+        def refuse(condition: bool, message: str) -> None:
+            if condition:
+                raise ShoalError(Kind.CONFIG, message)
+
+        refuse(self.relay and self.way is Way.MQTT, "--relay is --way relay: choose one way")
+        refuse(
+            self.taken is Way.MQTT and self.broker is None, "--way mqtt wants --broker HOST:PORT"
+        )
+        refuse(self.taken is not Way.MQTT and self.broker is not None, "--broker is for --way mqtt")
+        refuse(
+            self.taken is Way.MQTT and self.address is not None,
+            "--address is for gRPC: over MQTT frames go to --broker",
+        )
+        refuse(self.rate is not None and self.over is not None, "give --rate or --over, not both")
+        refuse(
+            self.arrival is Pattern.SPIKE and self.rate is None and self.over is None,
+            "--arrival spike wants --over SECONDS or --rate: the time in which all reports come",
+        )
+
+    @property
+    def taken(self) -> Way:
+        return Way.RELAY if self.relay else self.way

@@ -1,0 +1,266 @@
+"""What ``shoal load`` tells in the end: a table for people, JSON for programs, and whether it
+failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from shoal.cli.figures import duration, figure, volume
+from shoal.cli.load.service_counts import Counted, Usage
+from shoal.cli.load.tasks import Target
+from shoal.cli.output import say, say_table
+from shoal.clients.fleet.measure import percentiles
+from shoal.clients.fleet.plan import Breaches, SimulationResult
+from shoal.clients.fleet.share import Effort
+from shoal.errors import Kind, ShoalError
+from shoal.limits import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One task: reports that were ``sent`` by devices whose report must count, and what came of
+    them. ``counted`` None = not asked for, or not decided in time. ``garbage``,
+    ``garbage_unknown``: reports that the analyzer must reject, (perhaps) stored.
+    """
+
+    target: Target
+    sent: int
+    acked: int
+    unknown: int
+    garbage: int
+    garbage_unknown: int
+    counted: Counted | None
+
+    @property
+    def agrees(self) -> bool:
+        """Every acknowledged report counted once, every acknowledged piece of garbage rejected;
+        what has an unknown fate may be either.
+        """
+        counted = self.counted
+        if counted is None:
+            return False
+        if (
+            counted.rejected is None
+        ):  # withheld by the shuffler, who can't tell garbage from reports
+            least = self.acked + self.garbage
+            return least <= counted.n <= least + self.unknown + self.garbage_unknown
+        messages = self.target.served.task.messages
+        rejected = (
+            self.garbage * messages
+            <= counted.rejected
+            <= (self.garbage + self.garbage_unknown) * messages
+        )
+        return rejected and self.acked <= counted.n <= self.acked + self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything that was measured. ``counting``: whether counts were asked for. ``decided_s``:
+    from the end of the sending until every window was decided; None if counts were not asked for,
+    or did not come.
+    """
+
+    result: SimulationResult
+    rows: list[Row]
+    rate_asked: float | None
+    services: dict[str, Usage]
+    counting: bool
+    interrupted: bool
+    decided_s: float | None = None
+
+    def check(self) -> None:
+        """Raises MISMATCH when something was lost, doubled, or answered as it must not be."""
+        if self.result.surprises:
+            what, count = max(self.result.surprises.items(), key=lambda item: item[1])
+            raise ShoalError(
+                Kind.MISMATCH,
+                f"{sum(self.result.surprises.values()):,} wrong answers to misbehaving clients, "
+                f"{count:,} times {what}: see the table",
+            )
+        sent = sum(row.sent for row in self.rows)
+        if sent and not any(row.acked for row in self.rows):
+            raise ShoalError(
+                Kind.MISMATCH,
+                f"none of {sent:,} reports was acknowledged: check that the shuffler (or the "
+                "broker) runs, its address and its certificate",
+            )
+        if self.counting and not all(row.agrees for row in self.rows):
+            raise ShoalError(
+                Kind.MISMATCH,
+                "acknowledged and counted reports differ: see the table; other devices in the "
+                "window, or a lost report",
+            )
+
+
+def to_json(outcome: Outcome) -> dict[str, Any]:
+    result = outcome.result
+    return {
+        "sent": result.sent,
+        "acked": result.acked,
+        "refused": {kind.name: count for kind, count in result.refused.items()},
+        "unknown": result.unknown,
+        "duplicates": {"sent": result.copies[0], "acked": result.copies[1]},
+        "misbehaving": {
+            conduct.name.lower(): _breaches_json(breaches)
+            for conduct, breaches in result.breaches.items()
+        },
+        "surprises": result.surprises,
+        "began_at": result.began_at,
+        "seconds": result.seconds,
+        "prepare_seconds": result.prepare_s,
+        "decided_seconds": outcome.decided_s,
+        "rate": result.acked / result.seconds if result.seconds else 0.0,
+        "rate_asked": outcome.rate_asked,
+        "latency_ms": percentiles(result.latencies_ms),
+        "services": {
+            name: {
+                "cpu_s": usage.cpu_s,
+                "memory_bytes": usage.memory_bytes,
+                "restarts": usage.restarts,
+            }
+            for name, usage in outcome.services.items()
+        },
+        "generator": _generator_json(result.efforts),
+        "interrupted": outcome.interrupted,
+        "tasks": [
+            {
+                "task": row.target.name,
+                "task_id": row.target.served.task_id.hex,
+                "window": row.target.window,
+                "sent": row.sent,
+                "acked": row.acked,
+                "unknown": row.unknown,
+                "garbage": row.garbage,
+                "counted": None if row.counted is None else row.counted.n,
+                "rejected": None if row.counted is None else row.counted.rejected,
+                "agrees": row.agrees if row.counted is not None else None,
+            }
+            for row in outcome.rows
+        ],
+    }
+
+
+def _generator_json(efforts: tuple[Effort, ...]) -> dict[str, Any]:
+    """``memory_bytes``: of the largest process."""
+    return {
+        "processes": len(efforts),
+        "prepare_cpu_s": sum(one.prepare_cpu_s for one in efforts),
+        "cpu_s": sum(one.cpu_s for one in efforts),
+        "memory_bytes": max((one.memory_bytes for one in efforts), default=0),
+    }
+
+
+def _breaches_json(breaches: Breaches) -> dict[str, Any]:
+    return {
+        "sent": breaches.sent,
+        "refused": {kind.name: count for kind, count in breaches.refused.items()},
+        "acked": breaches.acked,
+        "unknown": breaches.unknown,
+        "unanswered": breaches.unanswered,
+        "surprises": breaches.surprises,
+    }
+
+
+def show(outcome: Outcome) -> None:
+    result, counting = outcome.result, outcome.counting
+    table = Table(
+        "task",
+        "window",
+        *("sent", "acknowledged", "refused", "unknown"),
+        *(("counted", "agrees") if counting else ()),
+    )
+    for row in outcome.rows:
+        cells: list[int | str] = [
+            row.target.name,
+            row.target.window,
+            row.sent,
+            row.acked,
+            row.sent - row.acked - row.unknown,
+            row.unknown,
+        ]
+        if counting:
+            agrees = (
+                "" if outcome.interrupted and row.counted is None else "yes" if row.agrees else "NO"
+            )
+            cells += ["not decided" if row.counted is None else row.counted.n, agrees]
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
+    say_table(table)
+    for kind, count in result.refused.items():
+        say(f"{count:,} refused, {kind.name}: {result.reasons.get(kind, '')}")
+    if result.unknown and result.trouble:
+        say(f"{result.unknown:,} unknown, the last because: {result.trouble}")
+    _show_misbehaviour(outcome)
+    per_s = result.acked / max(result.seconds, 1e-9)
+    say(f"{result.acked:,} reports in {duration(result.seconds)}: {figure(per_s)} per second")
+    if len(result.latencies_ms):
+        say(
+            "latency: "
+            + ", ".join(
+                f"{name} {value:,.1f} ms"
+                for name, value in percentiles(result.latencies_ms).items()
+            )
+        )
+    if outcome.decided_s is not None:
+        say(f"last report to decision: {duration(outcome.decided_s)}")
+    if result.efforts:
+        spent = _generator_json(result.efforts)
+        prepared = (
+            f", and {duration(spent['prepare_cpu_s'])} before for encapsulations"
+            if spent["prepare_cpu_s"]
+            else ""
+        )
+        share = (
+            f"{duration(spent['cpu_s'])} of CPU{prepared}, at most {volume(spent['memory_bytes'])} "
+            "of memory each"
+        )
+        say(f"this generator's {spent['processes']} processes: {share}")
+    for name, usage in outcome.services.items():
+        spent_s = (
+            duration(usage.cpu_s) if usage.cpu_s < 1 else f"{usage.cpu_s:,.0f} s"
+        )  # they tell whole seconds, and whole MiB
+        restarts = f", started again {usage.restarts} times" if usage.restarts else ""
+        say(
+            f"{name}: {spent_s} of CPU, at most {usage.memory_bytes / MIB:,.0f} MiB of "
+            f"memory{restarts}"
+        )
+    if outcome.interrupted:
+        say("interrupted: these figures are of what had been sent until then")
+
+
+def _show_misbehaviour(outcome: Outcome) -> None:
+    result = outcome.result
+    if result.copies[0]:
+        say(
+            f"duplicates: {result.copies[0]:,} sent, {result.copies[1]:,} acknowledged with the "
+            "same bytes"
+        )
+    if result.breaches:
+        table = Table("misbehaving", "frames", "refused", "acknowledged", "no answer", "surprises")
+        for conduct, one in result.breaches.items():
+            refused = ", ".join(
+                f"{count:,} {kind.name}"
+                for kind, count in one.refused.items()
+                if kind is not Kind.DEADLINE
+            )
+            silent = one.unanswered + one.unknown + one.refused.get(Kind.DEADLINE, 0)
+            table.add_row(
+                conduct.name.lower().replace("_", " "),
+                *(f"{one.sent:,}", refused, f"{one.acked:,}", f"{silent:,}", f"{one.surprises:,}"),
+            )
+        say_table(table)
+    rejected = [
+        row.counted.rejected
+        for row in outcome.rows
+        if row.counted is not None and row.counted.rejected is not None
+    ]
+    if any(row.garbage for row in outcome.rows) and rejected:
+        say(
+            f"garbage: {sum(row.garbage for row in outcome.rows):,} acknowledged, "
+            f"{sum(rejected):,} messages rejected by the analyzer"
+        )
+    for what, count in result.surprises.items():
+        say(f"SURPRISE: {what}: {count:,} times")

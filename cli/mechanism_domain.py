@@ -1,0 +1,40 @@
+"""A domain of so many cells that a registered mechanism serves: for commands about a mechanism
+alone, without a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.mechanisms import serves
+
+
+def domain_of(name: str, k: int | None) -> Domain:
+    """The domain of k cells that the mechanism serves: yes/no, categories or numbers. Raises CONFIG
+    naming --k.
+    """
+    if serves(name, YesNo()) and k in (None, 2) and (k == 2 or not serves(name, _categories(3))):
+        return YesNo()
+    kinds: tuple[tuple[int, Callable[[int], Domain]], ...] = ((3, _categories), (3, _numbers))
+    fits = [(fewest, make) for fewest, make in kinds if serves(name, make(fewest))]
+    if not fits:
+        raise ShoalError(Kind.CONFIG, f"{name} takes no --k: leave it out, or use krr")
+    fewest, make = fits[0]
+    least = 2 if serves(name, YesNo()) else fewest
+    if k is None or not least <= k <= LIMITS.cells:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{name} wants --k, the number of cells: a whole number from {least} to {LIMITS.cells}",
+        )
+    return make(k)
+
+
+def _categories(k: int) -> Domain:
+    return Categories(tuple(f"c{i}" for i in range(k - 1)))
+
+
+def _numbers(k: int) -> Domain:
+    return Numeric(0.0, float(k - 2), k - 1)

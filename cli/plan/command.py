@@ -1,0 +1,341 @@
+"""``shoal plan``: which mechanism, with which integers, for the guarantee that holds after
+shuffling; and what the others would cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from shoal.analyzer.planner import Frequencies, Plan, Request, Simulation, plan, simulate
+from shoal.analyzer.planner.order import Tell
+from shoal.analyzer.planner.simulate import MOST_DEVICES, MOST_RUNS, zipf
+from shoal.cli.output import check_new, emit_json, say, stderr, write_new
+from shoal.cli.plan import options as opt
+from shoal.cli.plan.options import Asked
+from shoal.cli.plan.output import show_plan, simulated
+from shoal.cli.plan.plot import plot
+from shoal.cli.plan.recipe import show_recipe
+from shoal.cli.plan.request import Given, devices, honest, limited
+from shoal.cli.plan.task import task_text
+from shoal.cli.plots import check_plot
+from shoal.entropy import SYSTEM, SeededEntropy
+from shoal.errors import Kind, ShoalError
+
+
+def register(app: typer.Typer) -> None:
+    app.command("plan")(command)
+
+
+def command(
+    context: typer.Context,
+    question: opt.Question = None,
+    n: opt.N = None,
+    delta: opt.Delta = 1e-8,
+    epsilon: opt.Epsilon = None,
+    error: opt.Error = None,
+    k: opt.K = None,
+    labels: opt.Labels = None,
+    counts: opt.Counts = None,
+    share: opt.Share = None,
+    low: opt.Low = 0.0,
+    high: opt.High = 1.0,
+    unit: opt.Unit = "",
+    levels: opt.Levels = None,
+    value: opt.Value = None,
+    worst: opt.Worst = False,
+    quantiles: opt.Quantiles = None,
+    shape: opt.ShapeOf = None,
+    heaps: opt.Heaps = None,
+    min_batch: opt.MinBatch = None,
+    honest_fraction: opt.HonestFraction = "1",
+    mechanism: opt.MechanismNames = None,
+    max_bytes: opt.MaxBytes = None,
+    max_messages: opt.MaxMessages = None,
+    max_epsilon0: opt.MaxEpsilon0 = None,
+    windows: opt.Windows = 1,
+    changes: opt.Changes = 0,
+    memoized: opt.Memoized = False,
+    tasks: opt.Tasks = 1,
+    per_window: opt.PerWindow = False,
+    recipe: opt.Recipe = None,
+    everything: opt.All = False,
+    emit: opt.Emit = None,
+    picture: opt.Plot = None,
+    runs: opt.Simulate = None,
+    data: opt.SimulatedData = None,
+    seed: opt.Seed = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Choose a mechanism and its integers for a central guarantee, and predict the errors.
+
+    Every setting of every registered mechanism is compared at its own largest epsilon0 that keeps
+    the target after shuffling.
+
+    Example: shoal plan categories --k 16 --n 100000 --epsilon 1 --delta 1e-6
+
+    A yes/no question, 90 % honest reports, a batch of 10,000 at least: shoal plan yes_no --n 50000
+    --min-batch 10000 --honest-fraction 0.9 --epsilon 0.5
+
+    The mean of a number, checked by simulation: shoal plan mean --low 0 --high 24 --unit hours --n
+    100000 --epsilon 1 --simulate 1000
+
+    The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --n 100000 --error
+    50
+
+    A budget for a year of weeks, in each of which the same devices are asked: shoal plan yes_no --n
+    20000 --epsilon 1 --windows 52
+
+    The sum, and quantiles, asked in twelve windows: shoal plan sum --high 50 --unit kWh --n 100000
+    --epsilon 1; shoal plan quantiles --high 96 --unit minutes --quantiles 0.5,0.9 --n 100000
+    --epsilon 1 --windows 12 --changes 2
+
+    What a well-known deployment's number means: shoal plan --recipe list; shoal plan --recipe
+    emoji-popularity
+
+    A task to fill in and sign, and a picture: shoal plan yes_no --n 20000 --epsilon 0.5 --emit
+    task.toml --plot error.svg
+    """
+    shown = _Shown(everything, emit, picture, as_json)
+    if recipe is not None:
+        _recipe(context, recipe, n, shown)
+        return
+    given = Given(
+        _known(question),
+        k,
+        labels,
+        counts,
+        share,
+        low,
+        high,
+        unit,
+        levels,
+        value,
+        worst,
+        quantiles,
+        shape,
+        heaps,
+    )
+    numbers = _Numbers(
+        n,
+        delta,
+        epsilon,
+        error,
+        min_batch,
+        honest_fraction,
+        windows,
+        memoized,
+        changes,
+        tasks,
+        per_window,
+    )
+    _plan(
+        given,
+        numbers,
+        _Limits(max_bytes, max_messages, max_epsilon0, mechanism),
+        _Runs(runs, data, seed),
+        shown,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    everything: bool
+    emit: Path | None
+    picture: Path | None
+    as_json: bool
+
+    def check(self) -> None:
+        """Before anything is computed: raises CONFIG."""
+        if self.picture is not None:
+            check_plot(self.picture)
+        if self.emit is not None:
+            check_new(self.emit)
+            if self.picture is not None and self.picture.absolute() == self.emit.absolute():
+                raise ShoalError(
+                    Kind.CONFIG,
+                    "--emit and --plot name one file: the picture would take the task's place",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    n: int | None
+    delta: float
+    epsilon: float | None
+    error: float | None
+    min_batch: int | None
+    honest_fraction: str
+    windows: int
+    memoized: bool
+    changes: int
+    tasks: int
+    per_window: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    size: int | None
+    messages: int | None
+    epsilon0: float | None
+    mechanisms: list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    count: int | None
+    data: opt.Data | None
+    seed: int | None
+
+
+def _known(question: Asked | None) -> Asked:
+    if question is None:
+        raise ShoalError(
+            Kind.CONFIG,
+            "what is asked? Give yes_no, categories, mean, sum or quantiles, or --recipe NAME",
+        )
+    return question
+
+
+def _recipe(context: typer.Context, name: str, n: int | None, shown: _Shown) -> None:
+    _only_recipe(context)
+    if shown.emit is not None:
+        check_new(shown.emit)
+    with _bar() as tell:
+        show_recipe(name, n, shown.emit, tell, as_json=shown.as_json)
+
+
+def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: _Shown) -> None:
+    asked, total = given.question()
+    _check_simulation(runs, asked)
+    if numbers.min_batch == 0:
+        raise ShoalError(Kind.CONFIG, "--min-batch is at least 2 reports: leave it out for n")
+    shown.check()
+    plain = Request(
+        asked,
+        devices(numbers.n, total),
+        numbers.delta,
+        numbers.epsilon,
+        numbers.error,
+        numbers.min_batch or 0,
+        honest(numbers.honest_fraction),
+        windows=numbers.windows,
+        memoized=numbers.memoized,
+        changes=numbers.changes,
+        tasks=numbers.tasks,
+        together=not numbers.per_window,
+    )
+    if runs.count is not None and plain.n > MOST_DEVICES:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"--simulate makes up at most {MOST_DEVICES:,} devices, got --n {plain.n:,}: simulate "
+            "a plan for fewer",
+        )
+    request = limited(plain, limits.size, limits.messages, limits.epsilon0, limits.mechanisms)
+    with _bar() as tell:
+        made = plan(request, tell)
+    result = None if runs.count is None else _simulate(made, runs.count, runs.data, runs.seed)
+    written = _write(made, shown.emit, shown.picture)
+    if shown.as_json:
+        emit_json(made.to_json() | ({} if result is None else {"simulation": result.to_json()}))
+        return
+    show_plan(made, everything=shown.everything)
+    for line in ([] if result is None else [simulated(result, request.n)]) + written:
+        say(line)
+
+
+_OF_RECIPES = {"recipe", "n", "emit", "as_json"}
+
+
+def _only_recipe(context: typer.Context) -> None:
+    """Raises CONFIG for everything else that was typed: what a recipe would leave out of account
+    must not look as if it counted.
+    """
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in _OF_RECIPES or source is None or source.name != "COMMANDLINE":
+            continue
+        what = "a question" if parameter.name == "question" else parameter.opts[0]
+        raise ShoalError(
+            Kind.CONFIG,
+            f"a recipe has its own question, epsilon and delta: leave out {what}, or --recipe",
+        )
+
+
+def _write(made: Plan, emit: Path | None, picture: Path | None) -> list[str]:
+    """Write what was asked for; what to say of it."""
+    said = []
+    if emit is not None:
+        write_new(emit, task_text(made).encode())
+        said.append(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
+    if picture is not None:
+        plot(picture, made)
+        said.append(f"error against epsilon: {picture}")
+    return said
+
+
+@contextmanager
+def _bar() -> Iterator[Tell]:
+    """A bar on standard error while candidates are compared."""
+    columns = (
+        TextColumn("planning: {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=stderr, transient=True, disable=not stderr.is_terminal
+    ) as progress:
+        bar = progress.add_task("", total=None)
+
+        def tell(done: int, total: int, title: str) -> None:
+            progress.update(bar, completed=done, total=total, description=title)
+
+        yield tell
+
+
+def _check_simulation(runs: _Runs, asked: object) -> None:
+    """Before anything is computed: raises CONFIG."""
+    if runs.count is not None and not 2 <= runs.count <= MOST_RUNS:
+        raise ShoalError(Kind.CONFIG, f"--simulate wants 2 to {MOST_RUNS} runs, got {runs.count}")
+    if runs.seed is not None and runs.count is None:
+        raise ShoalError(
+            Kind.CONFIG, "--seed goes with --simulate, nothing else is drawn: leave it out"
+        )
+    if runs.data is not None and (runs.count is None or not isinstance(asked, Frequencies)):
+        raise ShoalError(
+            Kind.CONFIG, "--data goes with --simulate, and with counts, not means: leave it out"
+        )
+
+
+def _simulate(made: Plan, runs: int, data: opt.Data | None, seed: int | None) -> Simulation:
+    request, candidate = made.request, made.choice.candidate
+    shares: tuple[float, ...] = ()
+    if data is not None:
+        size = candidate.domain.size
+        shares = zipf(size) if data is opt.Data.zipf else (1.0 / size,) * size
+    columns = (
+        TextColumn("simulating batches"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=stderr, transient=True, disable=not stderr.is_terminal
+    ) as progress:
+        bar = progress.add_task("", total=runs)
+        return simulate(
+            request.question,
+            candidate.build(made.choice.epsilon0),
+            candidate.domain,
+            request.n,
+            runs,
+            shares=shares,
+            entropy=SYSTEM if seed is None else SeededEntropy(seed),
+            tell=lambda: progress.advance(bar),
+        )

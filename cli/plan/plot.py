@@ -1,0 +1,58 @@
+"""``shoal plan --plot``: the predicted error against epsilon, after shuffling and without it, as an
+SVG picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from shoal.analyzer.planner import Plan
+from shoal.analyzer.planner.curve import Point, curve
+from shoal.cli.chart import Mark, Series, draw
+from shoal.cli.figures import figure
+from shoal.cli.plots import bar_of_points, write_plot
+
+
+def plot(path: Path, made: Plan) -> None:
+    """Compute the curve (a bar on stderr shows how far), draw it and write it, atomically; replaces
+    the file. Raises CONFIG.
+    """
+    with bar_of_points("error against epsilon") as progress:
+        bar = progress.add_task("", total=13)
+        points = curve(made, lambda: progress.advance(bar))
+    write_plot(path, picture(made, points))
+
+
+def picture(made: Plan, points: tuple[Point, ...]) -> str:
+    """The SVG text."""
+    request, choice = made.request, made.choice
+    series = (
+        Series(
+            f"{choice.candidate.title}, shuffled: epsilon is central",
+            "upper",
+            _line((p.epsilon, p.shuffled) for p in points),
+        ),
+        Series(
+            "best without shuffling: epsilon is local",
+            "ceiling",
+            _line((p.epsilon, p.local) for p in points),
+        ),
+    )
+    error = 0.0 if choice.errors is None else choice.errors.ranked
+    at = made.certificate.epsilon_upper if request.epsilon is None else request.epsilon
+    mark = Mark(f"planned: {figure(error)} at epsilon {at:g}", at, error) if error > 0.0 else None
+    what = request.question.what
+    unit = request.question.unit or "the value's unit"
+    subtitle = (
+        f"{request.n:,} devices, {made.certificate.n_honest:,} certified reports, delta = "
+        f"{request.delta:g}, replace-one"
+    )
+    return draw(
+        f"Predicted error: {what}", subtitle, "epsilon", f"standard error, {unit}", series, mark
+    )
+
+
+def _line(points: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    return tuple((x, y) for x, y in points if math.isfinite(y) and y > 0.0)

@@ -1,0 +1,161 @@
+"""``shoal plan --recipe``: what a deployment's claim means, what shuffling changes, and what would
+be chosen instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import fill
+
+from rich.table import Table
+
+from shoal.accounting.meaning import bound_text
+from shoal.analyzer.planner import Option
+from shoal.analyzer.planner.claims import Weighed, weigh
+from shoal.analyzer.planner.order import Tell
+from shoal.analyzer.planner.reasons import ALIKE
+from shoal.analyzer.planner.recipes import RECIPES, recipe
+from shoal.cli.figures import figure
+from shoal.cli.output import emit_json, say, say_table, write_new
+from shoal.cli.plan.task import task_text
+from shoal.errors import Kind, ShoalError
+
+LIST = "list"
+
+
+def show_recipe(name: str, n: int | None, emit: Path | None, tell: Tell, *, as_json: bool) -> None:
+    """Print one recipe, or the list of them; write the task of the deployment's mechanism. Raises
+    CONFIG for an unknown name.
+    """
+    if name == LIST:
+        if emit is not None:
+            raise ShoalError(
+                Kind.CONFIG, "--emit writes the task of one recipe: give its name instead of list"
+            )
+        _list(as_json=as_json)
+        return
+    found = weigh(recipe(name), n, tell)
+    if emit is not None:
+        write_new(
+            emit,
+            task_text(found.deployed, length_s=86_400 // found.recipe.reports_per_day).encode(),
+        )
+    if as_json:
+        emit_json(found.to_json())
+        return
+    for line in sentences(found):
+        say(line)
+    if emit is not None:
+        say(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
+
+
+def _list(*, as_json: bool) -> None:
+    if as_json:
+        emit_json(
+            {
+                "recipes": [
+                    {"name": each.name, "title": each.title, "claimed_epsilon": each.epsilon}
+                    for each in RECIPES
+                ]
+            }
+        )
+        return
+    table = Table("recipe", "deployment", "claimed epsilon", "mechanism here")
+    for each in RECIPES:
+        table.add_row(
+            each.name,
+            each.title,
+            f"{each.epsilon:g}{', central' if each.central else ''}",
+            each.mechanism,
+        )
+    say_table(table)
+
+
+def sentences(found: Weighed) -> Iterator[str]:
+    """The recipe for people, a sentence or two per line."""
+    recipe, deployed, chosen = found.recipe, found.deployed.choice, found.instead.choice
+    n, certificate = found.shuffled.n, found.shuffled
+    yield f"{recipe.title}: epsilon = {recipe.epsilon:g} is claimed."
+    yield fill(recipe.claim, 10_000)
+    yield from _claimed(found)
+    shuffled = (
+        f"one batch of {n:,} reports, all honest, is epsilon <= "
+        f"{bound_text(certificate.epsilon_upper)} at delta = {certificate.delta:g}"
+    )
+    year = (
+        f"no figure below {bound_text(found.year)} is claimed of many windows of a memoized task "
+        "together"
+        if found.year_shuffled is None
+        else f"a year of them together epsilon <= {bound_text(found.year_shuffled)}"
+    )
+    yield (
+        f"Shuffled ({deployed.candidate.title}, {certificate.method}): {shuffled}; {year}. The "
+        "reports and their errors are the same."
+    )
+    yield (
+        f"At the same central epsilon Shoal would choose {chosen.candidate.title}, epsilon0 = "
+        f"{bound_text(chosen.epsilon0)}: error "
+        f"{_error(chosen)}{_unit(found)}, against {_error(deployed)}{_unit(found)} of the "
+        "deployment's. What it costs: against shuffler "
+        f"and analyzer together, a report is epsilon0 = {bound_text(chosen.epsilon0)} instead of "
+        f"{bound_text(found.report)}."
+        if chosen.epsilon0 > found.report * 1.001
+        else f"At the same central epsilon Shoal would choose {chosen.candidate.title}: error {_error(chosen)}{_unit(found)}, against "
+        f"{_error(deployed)}{_unit(found)} of the deployment's{_alike(chosen, deployed)}."
+    )
+    yield "Sources:"
+    for source in recipe.sources:
+        yield (
+            f"  {'read' if source.checked else 'RECALLED, not checked'}: {source.where}: "
+            f"{source.text}"
+        )
+
+
+def _claimed(found: Weighed) -> Iterator[str]:
+    recipe = found.recipe
+    if recipe.central:
+        yield (
+            f"Of the published figures: per day {bound_text(found.day)}, over a year "
+            f"{bound_text(found.year)}. Per report as made here: "
+            f"epsilon0 = {bound_text(found.report)} against shuffler and analyzer together."
+        )
+        return
+    often = (
+        "one report a day"
+        if recipe.reports_per_day == 1
+        else f"{recipe.reports_per_day} reports a day"
+    )
+    worst = (
+        ""
+        if found.year_at_worst == found.year
+        else f" ({bound_text(found.year_at_worst)} if it changes with every report)"
+    )
+    value = " for a value that never changes" if recipe.memoized else ""
+    yield (
+        f"Without shuffling: per report {bound_text(found.report)}; with {often}, per day "
+        f"{bound_text(found.day)}, and over a year "
+        f"{bound_text(found.year)}{value}{worst}."
+    )
+
+
+def _alike(chosen: Option, deployed: Option) -> str:
+    """Said where there is nothing to gain: the choice may even be the other's, with fewer
+    levels.
+    """
+    if (
+        chosen.errors is None
+        or deployed.errors is None
+        or abs(chosen.errors.ranked / deployed.errors.ranked - 1.0) > ALIKE
+    ):
+        return ""
+    return ", which is as accurate"
+
+
+def _error(option: Option) -> str:
+    return "nan" if option.errors is None else figure(option.errors.ranked)
+
+
+def _unit(found: Weighed) -> str:
+    unit = found.recipe.question.unit
+    return f" {unit}" if unit else ""

@@ -1,0 +1,1 @@
+"""``shoal task``: write, lint, sign, show and publish tasks."""

@@ -1,0 +1,280 @@
+"""``shoal task``: write, lint, sign and show tasks, and ``publish`` them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal import codec
+from shoal.accounting.composition.memoized import lifetime_epsilon, promised
+from shoal.accounting.lint.findings import Finding, LintResult
+from shoal.accounting.lint.task import lint
+from shoal.accounting.meaning import bound_text
+from shoal.accounting.sums.pairwise import PairwiseCertificate
+from shoal.cli.output import emit_json, give, public_key, read_bytes, say, write_new
+from shoal.cli.task import pairwise_show
+from shoal.cli.task.file import UNNAMED, UNSAID, read_task, sample
+from shoal.cli.task.frame import frame_bytes, report_words, with_frame
+from shoal.cli.task.publish import publish
+from shoal.crypto.keyfiles import load_signing_key
+from shoal.crypto.signing import SigningContext, SigningKey
+from shoal.crypto.trust import TrustedTask, trust_task
+from shoal.domain import Vector
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import create
+from shoal.task import Task
+
+task = typer.Typer(no_args_is_help=True, help="Write, lint, sign, show and publish tasks.")
+task.command()(publish)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(task, name="task")
+
+
+@task.command()
+def new(
+    out: Annotated[Path, typer.Option(help="File to write; - for stdout.")] = Path("task.toml"),
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Fill in a value, TABLE.KEY=VALUE in a table; repeat for several.",
+        ),
+    ] = None,
+    pairwise: Annotated[
+        bool, typer.Option("--pairwise", help="A vector that is summed by secure aggregation.")
+    ] = False,
+) -> None:
+    """Write a commented sample of a task, to fill in.
+
+    Example: shoal task new --out visits.toml --set max_batch=12000 --set keys.shuffler=HEX
+    """
+    text = sample(settings or [], pairwise=pairwise)
+    give(out, text.encode(), f"wrote {out}: fill it in, then shoal task lint {out}")
+
+
+@task.command("lint")
+def lint_command(
+    file: Annotated[Path, typer.Argument(metavar="TASK.toml")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Findings and certificate as JSON.")
+    ] = False,
+) -> None:
+    """Refuse what can't hold: a target epsilon out of reach, retention too short, a mechanism that
+    doesn't fit.
+
+    Exit status 2 if anything is refused. Example: shoal task lint visits.toml
+    """
+    made = read_task(file)
+    result = _lint(made)
+    if as_json:
+        certificate = result.certificate.to_json() if result.certificate else None
+        rounds = (
+            {}
+            if made.pairwise is None or result.errors
+            else {"rounds": pairwise_show.derived(made)}
+        )
+        memoized = _memoized(made)
+        sent = (
+            {}
+            if made.pairwise or result.errors
+            else {"report_bytes": made.report_size, "frame_bytes": frame_bytes(made)}
+        )
+        found = {
+            "errors": list(result.errors),
+            "warnings": list(result.warnings),
+            "certificate": certificate,
+        }
+        emit_json({**found, **sent, **rounds, **memoized})
+    else:
+        _show_findings(file.name, made, result)
+        if not result.errors:
+            pairwise_show.show(made)
+    if result.errors:
+        raise ShoalError(Kind.CONFIG, f"{file.name}: refused: {result.errors[0]}")
+
+
+@task.command()
+def sign(
+    file: Annotated[Path, typer.Argument(metavar="TASK.toml")],
+    key: Annotated[Path, typer.Option(help="Signing key of the authority that devices trust.")],
+    out: Annotated[Path, typer.Option(help="Signed task to make (NAME.task).")],
+) -> None:
+    """Lint, then sign: the task's bytes, and so its id, are fixed from here on.
+
+    Example: shoal task sign visits.toml --key authority.key --out visits.task
+    """
+    made = read_task(file)
+    result = _lint(made)
+    _show_findings(file.name, made, result)
+    if result.errors:
+        raise ShoalError(Kind.CONFIG, f"{file.name}: not signed: {result.errors[0]}")
+    signed = sign_task(made, load_signing_key(key))
+    write_new(out, signed)
+    say(
+        f"task {trust_task(signed, {codec.decode_signed_task(signed).authority}).task_id.hex} in "
+        f"{out}"
+    )
+
+
+def _lint(made: Task) -> LintResult:
+    return _with_texts(
+        made,
+        with_frame(
+            made, pairwise_show.with_noise(made, pairwise_show.with_graph(made, lint(made)))
+        ),
+    )
+
+
+def _with_texts(made: Task, result: LintResult) -> LintResult:
+    """With an error for each text that `shoal plan --emit` left to be filled in: owners would be
+    asked for consent to "fill in".
+    """
+    texts = {
+        "name": (made.name, UNNAMED),
+        "purpose": (made.purpose, UNSAID),
+        "question": (made.question, UNSAID),
+    }
+    left = [
+        Finding(
+            error=True,
+            message=f'{key} is still "{text}": fill in what devices\' owners are to read',
+        )
+        for key, (text, planned) in texts.items()
+        if text == planned
+    ]
+    return replace(result, findings=(*result.findings, *left))
+
+
+def sign_task(made: Task, signer: SigningKey) -> bytes:
+    """The SignedTask's bytes."""
+    data = codec.encode_task(made)
+    return codec.encode_signed_task(
+        codec.Signed(data, signer.public, signer.sign(SigningContext.TASK, data))
+    )
+
+
+@task.command()
+def show(
+    file: Annotated[Path, typer.Argument(metavar="NAME.task")],
+    trust: Annotated[
+        str, typer.Option(help="Public key that must have signed it; empty: the one in the file.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Verify a signed task and print what it asks, of whom, and under which protection."""
+    signed = read_bytes(file)
+    authority = (
+        public_key(trust, "--trust") if trust else codec.decode_signed_task(signed).authority
+    )
+    shown = describe(trust_task(signed, {authority}))
+    if as_json:
+        emit_json(shown)
+    else:
+        rounds = shown.pop("rounds", {})
+        for name, value in {**shown, **rounds}.items():
+            say(f"{name.replace('_', ' '):>22}  {value}")
+
+
+def describe(trusted: TrustedTask) -> dict[str, Any]:
+    """A task's fields for people and programs."""
+    made, plan = trusted.task, trusted.task.windows
+    certificate = lint(made).certificate
+    return {
+        "task_id": trusted.task_id.hex,
+        "name": made.name,
+        "purpose": made.purpose,
+        "question": made.question,
+        # The coordinates of a vector that have no names are their numbers: not listed, there may be
+        # a million.
+        "cells": list(made.domain.names if isinstance(made.domain, Vector) else made.domain.labels),
+        **({"rounds": pairwise_show.derived(made)} if made.pairwise else {}),
+        "mechanism": made.mechanism.name,
+        "parameters": dict(made.mechanism.parameters),
+        **(
+            {}
+            if made.pairwise
+            else {
+                "messages": made.messages,
+                "report_bytes": made.report_size,
+                "frame_bytes": frame_bytes(made),
+            }
+        ),
+        "epsilon0": certificate.epsilon0
+        if certificate and math.isfinite(certificate.epsilon0)
+        else None,
+        "guaranteed_epsilon": certificate.epsilon_upper if certificate else None,
+        "delta": made.delta,
+        "target_epsilon": made.target_epsilon,
+        **_memoized(made),
+        "min_batch": made.min_batch,
+        "max_batch": made.max_batch,
+        "honest_fraction": float(made.honest_fraction),
+        "windows": plan.count,
+        "window_seconds": plan.length_s,
+        "first_window": datetime.fromtimestamp(plan.start_s, UTC).isoformat(),
+        "grace_s": plan.grace_s,
+        "retention_s": made.retention_s,
+        "admission": made.admission.name.lower(),
+        "suite": made.suite,
+        "shuffler_address": made.shuffler_address,
+        "authority": trusted.authority.hex(),
+        "key_authority": made.key_authority.hex(),
+        "shuffler_key": made.shuffler_key.hex(),
+        "analyzer_key": made.analyzer_key.hex(),
+        "enrolment_key": made.enrolment_key.hex(),
+    }
+
+
+def _memoized(made: Task) -> dict[str, Any]:
+    """What memoizing promises, and the epsilon of an unchanged value over all windows; None where
+    the task can't be memoized.
+    """
+    if not made.memoized:
+        return {}
+    try:
+        mechanism = create(made.mechanism, made.domain)
+        return {
+            "memoized": promised(mechanism)[0],
+            "lifetime_epsilon": lifetime_epsilon(made, mechanism),
+        }
+    except ShoalError:
+        return {"memoized": None, "lifetime_epsilon": None}
+
+
+def _show_findings(name: str, made: Task, result: LintResult) -> None:
+    for message in result.errors:
+        say(f"error: {message}")
+    for message in result.warnings:
+        say(f"warning: {message}")
+    certificate = result.certificate
+    if isinstance(certificate, PairwiseCertificate):
+        say(f"{name}: {pairwise_show.guarantee(certificate)}")
+    elif certificate is not None:
+        say(
+            f"{name}: epsilon0 {bound_text(certificate.epsilon0)}; guaranteed central epsilon "
+            f"{bound_text(certificate.epsilon_upper)} "
+            f"(at least {bound_text(certificate.epsilon_lower, up=False)}) at delta "
+            f"{certificate.delta:g}"
+        )
+        if not result.errors:
+            say(f"{name}: {made.mechanism.name}: {report_words(made)}")
+        if made.memoized and not result.errors:
+            found = _memoized(made)
+            what = (
+                "epsilon0"
+                if found["lifetime_epsilon"] == certificate.epsilon0
+                else "the lifetime epsilon"
+            )
+            say(
+                f"{name}: memoized: that central epsilon is about one window seen alone; of two "
+                "windows or more together, "
+                f"{what} {bound_text(found['lifetime_epsilon'])} holds: {found['memoized']}"
+            )

@@ -1,0 +1,58 @@
+"""What a report of a task takes on the wire: its frame, which has one of a few sizes; and lint of a
+report that fits none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shoal.accounting.lint.findings import Finding, LintResult
+from shoal.crypto.admission.enrolment import ADMISSION_SIZE
+from shoal.crypto.envelope import frame_size, sealed_size
+from shoal.crypto.suites import SuiteId
+from shoal.errors import ShoalError
+from shoal.task import Admission, Task
+
+
+def frame_bytes(task: Task) -> int:
+    """Bytes that a device sends for one report. Raises OVERSIZE if no frame holds its messages."""
+    suite = SuiteId.of(task.suite)
+    admission = ADMISSION_SIZE if task.admission is Admission.ENROLLED else 0
+    return frame_size(suite, task.messages, sealed_size(suite, task.report_size), admission)
+
+
+def report_words(task: Task) -> str:
+    """For people: the report and its frame."""
+    messages = "" if task.messages == 1 else f"{task.messages} messages of "
+    unit = "byte" if task.report_size == 1 else "bytes"
+    return (
+        f"a report is {messages}{task.report_size:,} {unit}, sent in a frame of "
+        f"{frame_bytes(task):,} bytes"
+    )
+
+
+def with_frame(task: Task, result: LintResult) -> LintResult:
+    """The findings, with an error if no frame holds a report, and a warning if it takes a larger
+    one than a report of one byte does.
+    """
+    if task.pairwise is not None:
+        return result
+    report = (
+        f"a report of {task.messages} message{'s' * (task.messages > 1)} of {task.report_size:,} "
+        "bytes"
+    )
+    try:
+        found = frame_bytes(task)
+    except ShoalError as error:
+        wrong = Finding(
+            True, f"{report} fits no frame ({error.message}): use a mechanism with shorter reports"
+        )
+        return LintResult((*result.findings, wrong), result.certificate)
+    if found <= frame_bytes(replace(task, report_size=1, messages=1)):
+        return result
+    larger = (
+        f"{report} is sent in a frame of {found:,} bytes, larger than most tasks': whoever watches "
+        "the network may tell its reports by "
+        "their size: local_hash, hadamard and hadamard_response have short ones"
+    )
+    return LintResult((*result.findings, Finding(False, larger)), result.certificate)

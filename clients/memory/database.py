@@ -1,0 +1,557 @@
+"""The SQLite files of a device: mode 0600, WAL with synchronous=FULL, deleted bytes overwritten,
+one writer at a time.
+
+Several processes may share a file (a command beside a running agent), and several threads one
+object. A transaction is exclusive from its first statement on, and whatever is written inside it on
+the same thread joins it: what belongs together commits together.
+
+``AgentStore`` is the one file of an agent: reports that wait, charges, memoized reports, consents,
+the ledger. Beside it stands FILE.head, the ledger's last head, written anew after a commit that
+made the ledger longer, once a second at most: it shows that entries were cut off, which no chain
+shows by itself. Two synced writes for each report would cost a device more than the report. What
+was not noted is noted at the next commit, ``settle``, closing or start: until then the head lags
+behind, as after a process that died. A head that does not lie on the chain is left as it is, for
+``verify`` to find; until the owner confirms (``shoal.clients.memory.setback``) nothing is charged.
+What was spent is noted there too, and that ahead: a charge beyond the noted sum writes a larger one
+first. Only the owner's word makes it smaller again, but for what the same process had noted beyond
+the charge it was about to make.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from shoal.clients.memory.charge_sums import Sums
+from shoal.clients.memory.commitments import check_charge
+from shoal.clients.memory.database_thread import StoreThread
+from shoal.clients.memory.ledger import EMPTY, Head, Noted
+from shoal.clients.memory.marks import OUTBOX, Damage, Marked, Table, damaged, row_mark
+from shoal.errors import Kind, ShoalError
+from shoal.failpoints import hit
+from shoal.storage.disks import disk_error, told_apart
+
+HEAD_SUFFIX = ".head"
+_BUSY_S = 10.0
+_HEAD_BYTES = 200  # more than any head has
+_AHEAD = 8  # charges that are noted before they are made, where a new sum has to be noted at all
+HEAD_PAUSE_S = 1.0  # between two notes of a head
+# Of these the disk, the machine or another process is the cause: later it may work.
+_DISK = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_NOMEM")
+_SMALL_LOG = (
+    "wal_autocheckpoint = 256",
+    "journal_size_limit = 262144",
+)  # pages of 4 KiB, bytes: a device's disk may be small
+_ROW = tuple[Any, ...]
+
+
+class SqliteFile:
+    """Opens or makes the file. Raises CONFIG (no such folder, no database, written by a newer
+    version, readable by others), OVERLOADED.
+
+    ``what``: its name in messages. ``migrations``: SQL files of this package, counted by PRAGMA
+    user_version. ``unusable``: what to do with a file that is none. ``point``: passes the failpoint
+    of a commit. ``tables``: those whose rows have marks.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        what: str,
+        migrations: Sequence[str],
+        unusable: str,
+        point: Callable[[], None],
+        tables: Mapping[str, Table],
+    ) -> None:
+        self.path, self._what, self._unusable, self._point = path, what, unusable, point
+        self.marked = Marked(self, tables)
+        # held through a transaction: other threads of this object wait, and see all of it or
+        # nothing
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._broken = False
+        private_file(path, what)
+        try:
+            self._db = sqlite3.connect(
+                path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise self._failure(error) from None
+        self._db.text_factory = _text
+        try:
+            for pragma in (
+                "journal_mode = WAL",
+                "synchronous = FULL",
+                "secure_delete = ON",
+                "trusted_schema = OFF",
+                *_SMALL_LOG,
+            ):
+                self._db.execute(f"PRAGMA {pragma}")
+            self._db.create_function("row_mark", -1, row_mark, deterministic=True)
+            self._migrate(migrations)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise self._failure(error) from None
+        except UnicodeDecodeError:  # SQLite's message quotes a damaged schema
+            self._db.close()
+            raise ShoalError(Kind.CONFIG, f"{self._name}: {self._unusable}") from None
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _migrate(self, migrations: Sequence[str]) -> None:
+        """Under the lock of the file: of two processes that open an old file at once, one migrates
+        it.
+        """
+        if self._version() == len(migrations):
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            version = self._version()
+            if version > len(migrations):
+                raise ShoalError(
+                    Kind.CONFIG,
+                    f"{self._name}: written by a newer version of shoal: upgrade this one",
+                )
+            for number, name in enumerate(migrations[version:], version + 1):
+                for statement in filter(
+                    str.strip,
+                    (Path(__file__).parent / "migrations" / name)
+                    .read_text(encoding="utf-8")
+                    .split(";\n"),
+                ):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {number}")
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _version(self) -> int:
+        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
+        return version
+
+    @property
+    def _name(self) -> str:
+        return f"{self._what} {self.path.name}"
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """One exclusive transaction: committed whole, or nothing of it if an exception leaves it.
+
+        Inside another one of this thread: a part of that, undone alone if an exception leaves it;
+        the outer one commits. Raises OVERLOADED when the disk is full, failing or busy: nothing was
+        written then.
+        """
+        with self._lock:
+            try:
+                with self._part() if self._depth else self._whole():
+                    yield self._db
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+            except OSError as error:
+                raise disk_error(self._name, error, self.path.parent) from None
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._depth, self._broken = 1, False
+        try:
+            yield
+            self._check_whole()
+            self._point()
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._depth = 0
+
+    @contextmanager
+    def _part(self) -> Iterator[None]:
+        """A savepoint. Where SQLite itself gave the whole transaction up (a full disk), nothing
+        after it may be written.
+        """
+        self._check_whole()
+        name = f"part_{self._depth}"
+        self._db.execute(f"SAVEPOINT {name}")
+        self._depth += 1
+        try:
+            yield
+            self._check_whole()
+            self._db.execute(f"RELEASE {name}")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute(f"ROLLBACK TO {name}")
+                self._db.execute(f"RELEASE {name}")
+            self._broken = self._broken or not self._db.in_transaction
+            raise
+        finally:
+            self._depth -= 1
+
+    def _check_whole(self) -> None:
+        """Outside a transaction every statement would commit by itself."""
+        if self._broken or not self._db.in_transaction:
+            self._broken = True
+            raise ShoalError(
+                Kind.OVERLOADED, f"{self._name}: the disk is full or failing: make room, then again"
+            )
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # SQLite may have done it already
+            self._db.execute("ROLLBACK")
+
+    @property
+    def writing(self) -> bool:
+        """Whether a transaction is under way that may be undone yet. Under the lock of the file."""
+        return bool(self._depth)
+
+    def read(self, query: str, values: _ROW = ()) -> list[_ROW]:
+        """Committed rows, and those of this thread's own transaction."""
+        with self._lock:
+            try:
+                return self._db.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Several reads of the same state, whatever other processes write meanwhile."""
+        with self._lock:
+            if self._db.in_transaction:
+                yield
+                return
+            try:
+                self._db.execute("BEGIN")
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+            try:
+                yield
+            finally:
+                self._roll_back()
+
+    def each(self, query: str) -> Iterator[_ROW]:
+        """The same, one row after the other: for tables that need not fit into memory. Others wait
+        until it ends.
+        """
+        with self._lock:
+            try:
+                yield from self._db.execute(query)
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def _failure(self, error: sqlite3.Error) -> ShoalError:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if name.startswith(_DISK):
+            return disk_error(self._name, error, self.path.parent)
+        if name.startswith(_BUSY):
+            return ShoalError(
+                Kind.OVERLOADED,
+                f"{self._name}: another program keeps it busy, or memory is short: end what does, "
+                "then again",
+            )
+        if isinstance(error, sqlite3.ProgrammingError):
+            return ShoalError(Kind.UNAVAILABLE, f"{self._name}: it is closed: open it again")
+        return ShoalError(Kind.CONFIG, f"{self._name}: {self._unusable}")
+
+
+class AgentStore(SqliteFile):
+    """An agent's file: ``SqliteOutbox`` and ``SqliteBook`` stand on it, and their writes join one
+    transaction.
+
+    ``thread``: where an event loop has its steps run.
+    """
+
+    def __init__(self, path: Path, head_pause_s: float = HEAD_PAUSE_S) -> None:
+        self._head_pause_s, self.thread = head_pause_s, StoreThread()
+        self._longer = (
+            False  # the ledger, by the transaction under way or by one whose head was not noted yet
+        )
+        # nano-epsilon of the last charge: noted beyond what was spent, so that the next one needn't
+        self._ahead = 0
+        self._padded = (
+            -1,
+            0,
+        )  # what ``reserve`` noted last, and how much of it is of charges that are made
+        self.sums = Sums(self)
+        self._again = (
+            -math.inf
+        )  # from when on, by the monotonic clock, a head is noted after a commit
+        self.head_path = path.with_name(path.name + HEAD_SUFFIX)
+        unusable = (
+            "not a usable outbox file: restore it, or move it away and leave "
+            f"{self.head_path.name} where it is: a new one is made, and "
+            "`shoal agent memory` says what the old one knew"
+        )
+        super().__init__(
+            path,
+            "outbox",
+            tuple(f"outbox_{number:03}.sql" for number in range(1, 7)),
+            unusable,
+            lambda: hit("outbox.commit"),
+            OUTBOX,
+        )
+        try:
+            self._begin_head()
+        except (sqlite3.Error, OSError) as error:
+            self._db.close()
+            if isinstance(error, sqlite3.Error):
+                raise self._failure(error) from None
+            raise disk_error(f"{self._name}: {self.head_path.name}", error, path.parent) from None
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            with super().write() as db:
+                yield db
+            if self._longer and not self._depth and time.monotonic() >= self._again:
+                self.note_head()
+
+    def longer(self) -> None:
+        """The ledger grows by the transaction under way: its head is noted after the commit."""
+        self._longer = True
+
+    def note_head(self) -> None:
+        """Write the ledger's head beside the file. Never raises: what was committed stands, and a
+        head may lag behind.
+
+        Under the lock of the file, so that of two processes none writes an older head over a newer
+        one. What is noted as spent is never made smaller: it may be the only thing left that knows.
+        """
+        with self._lock, contextlib.suppress(sqlite3.Error, OSError, ShoalError):
+            self._again = time.monotonic() + self._head_pause_s
+            hit("outbox.head")  # committed, and not noted yet
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                noted, head = self.noted(), self._head()
+                if (
+                    noted is not None
+                    and head is not None
+                    and noted.head != head
+                    and self._on_chain(noted.head)
+                ):
+                    self._note(Noted(head, max(self.spent() + self._ahead, self._surely(noted))))
+                self._longer = False
+            finally:
+                self._roll_back()
+
+    def _surely(self, noted: Noted) -> int:
+        """What was noted, without what this process itself added for charges that it has not made
+        yet.
+        """
+        return self._padded[1] if noted.spent == self._padded[0] else noted.spent or 0
+
+    def _note(self, noted: Noted) -> None:
+        _replace(self.head_path, f"{noted}\n".encode())
+
+    def settle(self) -> None:
+        """Note the head now, if it lags behind. Never raises."""
+        with self._lock:
+            if self._longer and not self._depth:
+                self.note_head()
+
+    def noted(self) -> Noted | None:
+        """What stands in FILE.head; None if it is missing or unreadable."""
+        try:
+            with self.head_path.open("rb") as file:
+                return Noted.parse(file.read(_HEAD_BYTES).decode("ascii"))
+        except (OSError, ValueError, ShoalError):
+            return None
+
+    def noted_head(self) -> Head | None:
+        noted = self.noted()
+        return None if noted is None else noted.head
+
+    def forgetful(self) -> bool:
+        """Whether the noted head is missing, or does not lie on the chain: this file may be an
+        older copy, which knows too little.
+        """
+        with self._lock:
+            noted = self.noted_head()
+            try:
+                return noted is None or not self._on_chain(noted)
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+
+    def why_set_back(self) -> ShoalError:
+        return ShoalError(
+            Kind.MISMATCH,
+            f"{self._name} is older than {self.head_path.name} beside it, or not the file that "
+            "belongs to it: nothing is answered or sent "
+            "until `shoal agent memory --confirm-set-back`, which says what is lost",
+        )
+
+    def reserve(self, nano: int, limit: int | None) -> None:
+        """Before a charge of ``nano``, in its transaction: what is spent after it is noted beside
+        the file, durably.
+
+        Raises REFUSED, INVALID as ``check_charge`` does; MISMATCH if this file may be an older
+        copy: then nothing is charged, because too little would be.
+        """
+        spent, damage = self._spent()
+        check_charge(spent, nano, limit)
+        noted, after = self.noted(), spent + nano
+        if noted is None or not self._on_chain(noted.head):
+            raise self.why_set_back()
+        if nano:
+            self._ahead = 0 if damage is not None else nano
+        if noted.spent is None or noted.spent < after:
+            self._padded = (after + (_AHEAD - 1) * self._ahead, after)
+            self._note(Noted(noted.head, self._padded[0]))
+
+    def spent(self) -> int:
+        """Nano-epsilon over everything that was ever charged, and what the owner confirmed as lost.
+        Where a sum is damaged, or less than its charges, at least what was noted beside the file,
+        which is written ahead; MISMATCH if that is not there either. Too little only where a sum is
+        gone together with its charges, or a loss: the noted sum still has it then.
+        """
+        with self._lock:
+            return self._spent()[0]
+
+    def _spent(self) -> tuple[int, Damage | None]:
+        """And a sum that is damaged or too small."""
+        spent, damage = self.sums.look()
+        if damage is not None:
+            noted = self.noted()
+            if noted is None or noted.spent is None:
+                raise damaged(damage)
+            spent = max(spent, noted.spent)
+        return spent, damage
+
+    def accept_head(self) -> None:
+        """The chain as it is stands from now on, whatever was noted. After ``book.lose``. Raises
+        OVERLOADED: then it does not.
+        """
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    hit("outbox.accept")
+                    head = self._head()
+                    if head is not None:
+                        self._note(Noted(head, self.spent()))
+                finally:
+                    self._roll_back()
+            except sqlite3.Error as error:
+                raise self._failure(error) from None
+            except OSError as error:
+                raise disk_error(self._name, error, self.path.parent) from None
+
+    def _head(self) -> Head | None:
+        """None: the last entry is no entry, which is for ``verify`` to say."""
+        row = self._db.execute(
+            "SELECT number, hash FROM ledger ORDER BY number DESC LIMIT 1"
+        ).fetchone()
+        try:
+            return EMPTY if row is None else Head(*row)
+        except (ShoalError, TypeError):
+            return None
+
+    def _on_chain(self, noted: Head) -> bool:
+        if noted == EMPTY:
+            return True
+        row = self._db.execute(
+            "SELECT hash FROM ledger WHERE number = ?", (noted.count,)
+        ).fetchone()
+        return row is not None and bool(row[0] == noted.digest)
+
+    def _begin_head(self) -> None:
+        """A new file gets its first head before its first entry: from then on a missing one means
+        that somebody took it.
+        """
+        if self.head_path.exists():
+            if self.noted_head() != self._head():
+                self.note_head()
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            used = self._db.execute(
+                "SELECT 1 FROM ledger UNION ALL SELECT 1 FROM charge LIMIT 1"
+            ).fetchone()
+            if used is None and not self.head_path.exists():
+                self._note(Noted(EMPTY, 0))
+        finally:
+            self._roll_back()
+
+    def close(self) -> None:
+        """The last head is noted, if the disk lets it. Its thread takes no more steps."""
+        with self._lock:
+            self.settle()
+            super().close()
+        self.thread.close()
+
+
+def _text(raw: bytes) -> str:
+    """A text that a disk changed is read all the same: its mark tells."""
+    return raw.decode("utf-8", "replace")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """The new bytes or the old ones, whatever happens: written beside, made durable, renamed. Mode
+    0600.
+    """
+    beside = path.with_name(path.name + ".new")
+    with contextlib.suppress(FileNotFoundError):
+        beside.unlink()  # of a process that died here
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    hit("outbox.head.rename")
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def private_file(path: Path, what: str) -> None:
+    """Make the file with mode 0600 before SQLite does (its -wal and -shm take over the mode), or
+    check it.
+
+    An existing file is never opened here: closing any descriptor of it would drop the locks that
+    SQLite holds (POSIX).
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise ShoalError(
+                Kind.CONFIG,
+                f"{what} {path}: {error.strerror or 'a link'}: name a file in a folder of this "
+                "user",
+            ) from None
+        if not stat.S_ISREG(mode):
+            raise ShoalError(Kind.CONFIG, f"{what} {path}: not a file: name another") from None
+        if mode & 0o077:
+            raise ShoalError(
+                Kind.CONFIG, f"{what} {path}: others may read it: chmod 600 {path}"
+            ) from None
+    except OSError as error:
+        if told_apart(error):
+            raise disk_error(f"{what} {path}", error, path.parent) from None
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{what} {path}: {error.strerror or 'cannot be made'}: name a file in a folder of this "
+            "user",
+        ) from None

@@ -1,0 +1,374 @@
+"""What an agent remembers, with the ledger's entries about it: outbox and book on one file, and the
+steps that change both at once.
+
+Every step is one transaction: what happened and its entry are on disk together, or neither is.
+Nothing here waits for a network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from shoal.clients.config import AgentConfig
+from shoal.clients.core import Assignment, Prepared, State
+from shoal.clients.feeds.known_tasks import Unusable
+from shoal.clients.memory.commitments import Answer, Book, SeenTask, nano_up
+from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.database import AgentStore
+from shoal.clients.memory.ledger import INFINITE, Detail, Event, LedgerEntry, Noted
+from shoal.clients.memory.outbox import Entry, Outbox, Record
+from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.clocks.clock import Clock
+from shoal.crypto.trust import TrustedTask
+from shoal.entropy import Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
+from shoal.log import get_log
+
+log = get_log("agent")
+T = TypeVar("T")
+ACCEPTED = "accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """In nano-epsilon. ``limit_nano``: None: there is none."""
+
+    limit_nano: int | None
+    spent_nano: int
+
+    @property
+    def left_nano(self) -> int | None:
+        return None if self.limit_nano is None else max(self.limit_nano - self.spent_nano, 0)
+
+
+class EnteredOutbox:
+    """An outbox whose final answers are entered in the ledger, in the transaction that deletes the
+    bytes.
+    """
+
+    def __init__(self, box: Outbox, book: Book, clock: Clock) -> None:
+        self._box, self._book, self._clock = box, book, clock
+        self.thread = box.thread
+
+    def finish(self, task_id: TaskId, window: int, state: State, kind: Kind | None = None) -> None:
+        with self._book.transaction():
+            record = self._box.find(task_id, window)
+            self._box.finish(task_id, window, state, kind)
+            if record is None or record.state is not State.QUEUED:
+                return  # only the first final answer counts
+            seen = self._book.seen(task_id)
+            details: dict[str, Detail] = {
+                "state": state.value,
+                "kind": None if kind is None else kind.name,
+                "attempts": record.attempts,
+            }
+            self._book.append(
+                LedgerEntry(
+                    Event.OUTCOME,
+                    self._clock.now(),
+                    task_id,
+                    seen.name if seen else "",
+                    window,
+                    details,
+                )
+            )
+
+    def claim(
+        self, task_id: TaskId, window: int, make: Callable[[], Prepared]
+    ) -> tuple[Record, bool]:
+        return self._whole(task_id, window, lambda: self._box.claim(task_id, window, make))
+
+    def find(self, task_id: TaskId, window: int) -> Record | None:
+        return self._whole(task_id, window, lambda: self._box.find(task_id, window))
+
+    def load(self, task_id: TaskId, window: int) -> Entry | None:
+        return self._whole(task_id, window, lambda: self._box.load(task_id, window))
+
+    def _whole(self, task_id: TaskId, window: int, step: Callable[[], T]) -> T:
+        """A step on a report that may be damaged: one that waits ends here, named in the ledger,
+        and is never sent. Its charge stays.
+        """
+        try:
+            return step()
+        except ShoalError as error:
+            if error.kind is not Kind.MISMATCH or not self.spoil(task_id, window):
+                raise
+            log.error(
+                "a stored report is damaged: it is never sent",
+                task=task_id,
+                window=window,
+                error=error,
+            )
+        return step()
+
+    def spoil(self, task_id: TaskId, window: int) -> bool:
+        with self._book.transaction():
+            if not self._box.spoil(task_id, window):
+                return False
+            seen = self._book.seen(task_id)
+            details: dict[str, Detail] = {
+                "state": State.UNKNOWN.value,
+                "kind": Kind.MISMATCH.name,
+                "attempts": None,
+            }
+            self._book.append(
+                LedgerEntry(
+                    Event.OUTCOME,
+                    self._clock.now(),
+                    task_id,
+                    seen.name if seen else "",
+                    window,
+                    details,
+                )
+            )
+        return True
+
+    def records(self, *, queued: bool = False) -> list[Record]:
+        return self._box.records(queued=queued)
+
+    def sending(self, task_id: TaskId, window: int) -> None:
+        self._box.sending(task_id, window)
+
+    def failed(self, task_id: TaskId, window: int, kind: Kind, doubtful: bool) -> None:
+        self._box.failed(task_id, window, kind, doubtful)
+
+    def pin(self, task_id: TaskId, schedule: Digest) -> None:
+        self._box.pin(task_id, schedule)
+
+    def withdraw(self, task_id: TaskId) -> list[Record]:
+        return self._box.withdraw(task_id)
+
+    def strike(self, task_id: TaskId) -> None:
+        self._box.strike(task_id)
+
+    def struck(self, task_id: TaskId) -> bool:
+        return self._box.struck(task_id)
+
+    def close(self) -> None:
+        self._box.close()
+
+
+class Memory:
+    """An agent's file, open. Every method blocks for the disk, is safe in any thread, and raises
+    OVERLOADED when the disk is full.
+    """
+
+    def __init__(self, config: AgentConfig, clock: Clock, entropy: Entropy) -> None:
+        """Raises CONFIG, OVERLOADED as ``AgentStore`` does."""
+        self._store, self._clock = AgentStore(config.outbox), clock
+        self.book: Book = SqliteBook(self._store, entropy)
+        self.outbox: Outbox = EnteredOutbox(
+            SqliteOutbox(self._store, config.outbox_rows), self.book, clock
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self.book.transaction():
+            yield
+
+    async def run(self, step: Callable[[], T]) -> T:
+        """Run steps of this object in its own thread, for an event loop: it waits for no disk
+        then.
+        """
+        return await self._store.thread.run(step)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def settle(self) -> None:
+        """Note the ledger's head, if it lags behind. Blocks for the disk, never raises."""
+        self._store.settle()
+
+    def forgetful(self) -> ShoalError | None:
+        """What to tell the owner if the file may be an older copy: its budget, memoized answers and
+        answered windows are too few then.
+        """
+        return self._store.why_set_back() if self._store.forgetful() else None
+
+    def noted(self) -> Noted | None:
+        """What stands beside the file; None: nothing that can be read."""
+        return self._store.noted()
+
+    @property
+    def store(self) -> AgentStore:
+        """The file itself."""
+        return self._store
+
+    @property
+    def head_name(self) -> str:
+        return self._store.head_path.name
+
+    def check(self) -> None:
+        """Raises MISMATCH while the file may be an older copy, and its owner has not confirmed
+        that: nothing may be answered or sent.
+        """
+        if (error := self.forgetful()) is not None:
+            raise error
+
+    def accept_head(self) -> None:
+        """The ledger as it is stands from now on. Only after ``setback.confirm`` has entered what
+        was lost.
+        """
+        self._store.accept_head()
+
+    def enter(
+        self,
+        event: Event,
+        task_id: TaskId | None = None,
+        task: str = "",
+        window: int | None = None,
+        details: dict[str, Detail] | None = None,
+    ) -> None:
+        self.book.append(
+            LedgerEntry(event, self._clock.now(), task_id, task, window, details or {})
+        )
+
+    # --- tasks
+    # ----------------------------------------------------------------------------------------------
+
+    def review(self, trusted: TrustedTask, epsilon0: float | None, verdict: str) -> bool:
+        """What the device thinks of a task: entered when the task is met first, and whenever it
+        changes. Returns whether it did.
+
+        ``epsilon0``: local, rounded up; None: unknown, because its keys don't verify. ``verdict``:
+        ``ACCEPTED`` or why not.
+        """
+        task, task_id = trusted.task, trusted.task_id
+        known = self.book.seen(task_id)
+        struck = self._struck(task_id)
+        if known is not None and known.verdict == verdict:
+            return False
+        nano = nano_up(epsilon0) if epsilon0 is not None and math.isfinite(epsilon0) else None
+        if nano is None and epsilon0 is None and known is not None:
+            nano = known.epsilon0_nano
+        with self.book.transaction():
+            if known is None:
+                self.enter(Event.SEEN, task_id, task.name, details=_seen(trusted, epsilon0))
+            event = (
+                Event.ACCEPTED if verdict == ACCEPTED else Event.STRUCK if struck else Event.REFUSED
+            )
+            details: dict[str, Detail] = {} if verdict == ACCEPTED else {"reason": verdict}
+            if struck:
+                ended = [
+                    one
+                    for one in self.outbox.records()
+                    if one.task_id == task_id and one.kind is Kind.CONFLICT
+                ]
+                details["reports_ended"] = len(ended)
+            self.enter(event, task_id, task.name, details=details)
+            self.book.see(
+                SeenTask(task_id, task.name, task.purpose, trusted.authority, nano, verdict)
+            )
+        return True
+
+    def _struck(self, task_id: TaskId) -> bool:
+        """What can't be read is no event of the ledger: the verdict says it."""
+        try:
+            return self.outbox.struck(task_id)
+        except ShoalError as error:
+            if error.kind is not Kind.MISMATCH:
+                raise
+            return False
+
+    def refused(self, assignment: Assignment, window: int | None, error: ShoalError) -> None:
+        """One answer was refused, not the task: the budget did not pay."""
+        self.enter(
+            Event.REFUSED,
+            assignment.task_id,
+            assignment.task.name,
+            window,
+            {"reason": error.message},
+        )
+
+    def problem(self, one: Unusable | None, digest: Digest, origin: str, error: ShoalError) -> bool:
+        """Bytes that give no task, from a folder or a feed: entered once, by their SHA-256. Nothing
+        in them can be believed.
+        """
+        details: dict[str, Detail] = {
+            "origin": origin,
+            "sha256": digest.hex,
+            "kind": error.kind.name,
+            "reason": error.message,
+        }
+        if one is not None:
+            details["file"] = one.file
+        return (
+            self.book.problem(
+                digest, LedgerEntry(Event.PROBLEM, self._clock.now(), details=details)
+            )
+            is not None
+        )
+
+    # --- consent
+    # ----------------------------------------------------------------------------------------------
+
+    def answer(self, purpose: str, given: Answer | None, allowed: bool) -> list[Record]:
+        """Keep the owner's answer for a purpose; unless it is ``allowed`` now, delete what waits of
+        it. Returns what was deleted.
+        """
+        with self.book.transaction():
+            self.book.set_consent(purpose, given)
+            self.enter(Event.CONSENT, details={"purpose": purpose, "answer": given or "not asked"})
+            return [] if allowed else self.retract(purpose)
+
+    def retract(self, purpose: str, also: Iterable[TaskId] = ()) -> list[Record]:
+        """Delete queued reports and memoized answers of every task of a purpose. Returns the
+        reports.
+
+        ``also``: tasks that are known to have it. Charges stay, and so does that the windows were
+        answered.
+        """
+        withdrawn = []
+        with self.book.transaction():
+            for task_id in sorted({*self.book.tasks_of(purpose), *also}):
+                seen = self.book.seen(task_id)
+                name = seen.name if seen else ""
+                for record in self.outbox.withdraw(task_id):
+                    details: dict[str, Detail] = {
+                        "attempts": record.attempts,
+                        "doubtful": record.doubtful,
+                    }
+                    self.enter(Event.WITHDRAWN, task_id, name, record.window, details)
+                    withdrawn.append(record)
+                forgotten = self.book.forget(task_id)
+                if forgotten:
+                    self.enter(Event.FORGOTTEN, task_id, name, details={"reports": forgotten})
+        return withdrawn
+
+    def accept(self, assignment: Assignment, epsilon0: float | None) -> None:
+        """The owner's explicit yes to a local epsilon of this very task, or that it is taken
+        back.
+        """
+        with self.book.transaction():
+            self.book.accept(assignment.task_id, epsilon0)
+            shown = None if epsilon0 is None else epsilon0 if math.isfinite(epsilon0) else INFINITE
+            self.enter(
+                Event.CONSENT,
+                assignment.task_id,
+                assignment.task.name,
+                details={"accepted_epsilon0": shown},
+            )
+
+
+def _seen(trusted: TrustedTask, epsilon0: float | None) -> dict[str, Detail]:
+    """What a task says of itself, once."""
+    task = trusted.task
+    return {
+        "purpose": task.purpose,
+        "question": task.question,
+        "authority": trusted.authority.hex(),
+        "epsilon_local": None
+        if epsilon0 is None
+        else epsilon0
+        if math.isfinite(epsilon0)
+        else INFINITE,
+        "min_batch": task.min_batch,
+        "windows": task.windows.count,
+        "memoized": task.memoized,
+        "sums": task.pairwise is not None,
+    }

@@ -1,0 +1,258 @@
+"""Where a device keeps its reports until the shuffler has them: the seam, and the one in memory.
+
+One report per task and window, ever: ``claim`` looks, randomizes and stores in one exclusive step,
+so a value can't be randomized twice for a window, not even by two processes at once. An entry keeps
+the exact bytes; it goes when a receipt was verified or the answer was final, and leaves an outcome
+behind. The true value never comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from shoal.clients.core import Prepared, State
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
+from shoal.limits import LIMITS
+
+if TYPE_CHECKING:
+    from shoal.clients.memory.database_thread import StoreThread
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of one report. ``kind``: the last failure, or None. ``doubtful``: some attempt
+    may have been stored.
+    """
+
+    task_id: TaskId
+    window: int
+    state: State
+    kind: Kind | None
+    attempts: int
+    doubtful: bool
+    expires_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A queued report: its record and the bytes that every attempt sends."""
+
+    record: Record
+    frame: bytes = field(repr=False)
+    ack_key: bytes = field(repr=False)
+
+
+class Outbox(Protocol):
+    """Every method is durable when it returns (where the implementation is durable at all) and safe
+    to call from any thread.
+    """
+
+    thread: (
+        StoreThread | None
+    )  # where its steps run, because they wait for a disk; None: they wait for nothing
+
+    def claim(
+        self, task_id: TaskId, window: int, make: Callable[[], Prepared]
+    ) -> tuple[Record, bool]:
+        """The report of this task and window: the existing one and False, or ``make()``, stored,
+        and True.
+
+        ``make`` runs only if there is none yet, and inside the transaction that stores its report:
+        what it writes to the same store commits with the report, or not at all. Raises OVERLOADED
+        when the outbox is full, CONFLICT if the task is struck: both before ``make``.
+        """
+        ...
+
+    def find(self, task_id: TaskId, window: int) -> Record | None: ...
+
+    def load(self, task_id: TaskId, window: int) -> Entry | None:
+        """The queued report, or None if there is none, it is finished, or its task is struck."""
+        ...
+
+    def records(self, *, queued: bool = False) -> list[Record]:
+        """All of them, or those still queued; by expiry, then task and window."""
+        ...
+
+    def sending(self, task_id: TaskId, window: int) -> None:
+        """An attempt begins: counted, and doubtful until ``failed`` or ``finish`` says
+        otherwise.
+        """
+        ...
+
+    def failed(self, task_id: TaskId, window: int, kind: Kind, doubtful: bool) -> None:
+        """The attempt ended without a final answer."""
+        ...
+
+    def finish(self, task_id: TaskId, window: int, state: State, kind: Kind | None = None) -> None:
+        """A final answer: the bytes go, the outcome stays. Only the first one counts."""
+        ...
+
+    def spoil(self, task_id: TaskId, window: int) -> bool:
+        """End a queued report that ``load`` finds damaged: UNKNOWN, its bytes go. Whether there was
+        one.
+        """
+        ...
+
+    def pin(self, task_id: TaskId, schedule: Digest) -> None:
+        """Remember the task's key schedule. Raises CONFLICT if another one was remembered: the task
+        is struck before.
+
+        Not inside a transaction: it would be undone with it.
+        """
+        ...
+
+    def withdraw(self, task_id: TaskId) -> list[Record]:
+        """Delete the bytes of the task's queued reports: they are WITHDRAWN now, and returned, by
+        window.
+
+        A window that was answered stays answered. ``doubtful`` ones may have been sent before.
+        """
+        ...
+
+    def strike(self, task_id: TaskId) -> None:
+        """Two schedules were seen: from now on nothing of the task is claimed, loaded or pinned.
+        Its queued reports end, their bytes go.
+        """
+        ...
+
+    def struck(self, task_id: TaskId) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+def outbox_full(most: int) -> ShoalError:
+    return ShoalError(
+        Kind.OVERLOADED,
+        f"outbox full: {most} reports wait to be sent: connect this device, then report again",
+    )
+
+
+def two_schedules() -> ShoalError:
+    return ShoalError(
+        Kind.CONFLICT,
+        "this device has seen another key schedule for the same task, and a task has exactly one: "
+        "send nothing, and tell its authority",
+    )
+
+
+def _changed(
+    record: Record, state: State, kind: Kind | None, attempts: int, doubtful: bool
+) -> Record:
+    """Like dataclasses.replace, at a fifth of its cost: simulated devices do this several times per
+    report.
+    """
+    return Record(record.task_id, record.window, state, kind, attempts, doubtful, record.expires_s)
+
+
+class MemoryOutbox:
+    """An outbox that forgets with its process: for simulated devices and tests."""
+
+    __slots__ = ("_bytes", "_most", "_pins", "_records", "_struck", "thread")
+
+    def __init__(self, most: int = LIMITS.outbox_rows) -> None:
+        self.thread: StoreThread | None = None
+        self._most = most
+        self._records: dict[tuple[bytes, int], Record] = {}
+        self._bytes: dict[tuple[bytes, int], tuple[bytes, bytes]] = {}
+        self._pins: dict[bytes, bytes] = {}
+        self._struck: set[bytes] = set()
+
+    def claim(
+        self, task_id: TaskId, window: int, make: Callable[[], Prepared]
+    ) -> tuple[Record, bool]:
+        if task_id.raw in self._struck:
+            raise two_schedules()
+        key = (task_id.raw, window)
+        known = self._records.get(key)
+        if known is not None:
+            return known, False
+        if len(self._bytes) >= self._most:
+            raise outbox_full(self._most)
+        prepared = make()
+        record = Record(task_id, window, State.QUEUED, None, 0, False, prepared.expires_s)
+        self._bytes[key] = (prepared.frame, prepared.ack_key)
+        self._records[key] = record
+        return record, True
+
+    def find(self, task_id: TaskId, window: int) -> Record | None:
+        return self._records.get((task_id.raw, window))
+
+    def load(self, task_id: TaskId, window: int) -> Entry | None:
+        held = self._bytes.get((task_id.raw, window))
+        return None if held is None else Entry(self._records[task_id.raw, window], *held)
+
+    def records(self, *, queued: bool = False) -> list[Record]:
+        chosen = [
+            record
+            for record in self._records.values()
+            if not queued or record.state is State.QUEUED
+        ]
+        return sorted(chosen, key=lambda r: (r.expires_s, r.task_id.raw, r.window))
+
+    def sending(self, task_id: TaskId, window: int) -> None:
+        record = self._queued(task_id, window)
+        if record is not None:
+            self._records[task_id.raw, window] = _changed(
+                record, record.state, record.kind, record.attempts + 1, True
+            )
+
+    def failed(self, task_id: TaskId, window: int, kind: Kind, doubtful: bool) -> None:
+        record = self._queued(task_id, window)
+        if record is not None:
+            self._records[task_id.raw, window] = _changed(
+                record, record.state, kind, record.attempts, doubtful
+            )
+
+    def finish(self, task_id: TaskId, window: int, state: State, kind: Kind | None = None) -> None:
+        record = self._queued(task_id, window)
+        if record is not None:
+            self._records[task_id.raw, window] = _changed(
+                record, state, kind, record.attempts, record.doubtful
+            )
+            del self._bytes[task_id.raw, window]
+
+    def spoil(self, task_id: TaskId, window: int) -> bool:
+        return False  # nothing here is on a disk
+
+    def pin(self, task_id: TaskId, schedule: Digest) -> None:
+        if self._pins.setdefault(task_id.raw, schedule.raw) != schedule.raw:
+            self.strike(task_id)
+        if task_id.raw in self._struck:
+            raise two_schedules()
+
+    def withdraw(self, task_id: TaskId) -> list[Record]:
+        waiting = self._waiting(task_id)
+        for record in waiting:
+            self.finish(task_id, record.window, State.WITHDRAWN, record.kind)
+        return [self._records[task_id.raw, record.window] for record in waiting]
+
+    def strike(self, task_id: TaskId) -> None:
+        self._struck.add(task_id.raw)
+        for record in self._waiting(task_id):
+            self.finish(
+                task_id,
+                record.window,
+                State.UNKNOWN if record.doubtful else State.REFUSED,
+                Kind.CONFLICT,
+            )
+
+    def struck(self, task_id: TaskId) -> bool:
+        return task_id.raw in self._struck
+
+    def _waiting(self, task_id: TaskId) -> list[Record]:
+        chosen = [
+            record
+            for record in self._records.values()
+            if record.task_id == task_id and record.state is State.QUEUED
+        ]
+        return sorted(chosen, key=lambda record: record.window)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _queued(self, task_id: TaskId, window: int) -> Record | None:
+        record = self._records.get((task_id.raw, window))
+        return record if record is not None and record.state is State.QUEUED else None

@@ -1,0 +1,209 @@
+"""The device's durable outbox, in the agent's SQLite file.
+
+Several processes may share it (a command beside a running agent): ``claim`` runs in an exclusive
+transaction, and two senders of one entry send the same bytes and get the same receipt.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shoal.clients.core import Prepared, State
+from shoal.clients.memory.database import AgentStore
+from shoal.clients.memory.database_thread import StoreThread
+from shoal.clients.memory.marks import Damage, damaged
+from shoal.clients.memory.outbox import Entry, Record, outbox_full, two_schedules
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
+from shoal.limits import LIMITS
+
+_KEY = ("task_id", "window")
+_ONE = "WHERE task_id = ? AND window = ?"
+_WAITS = f"{_ONE} AND state = 'queued'"
+_QUEUED = "WHERE state = 'queued'"
+_ROW = tuple[Any, ...]
+_LATER = ("kind", "attempts", "doubtful")
+
+
+class SqliteOutbox:
+    """On a store, which stays its owner's to close, or on a file that it opens and closes itself.
+    Raises as ``AgentStore`` does.
+    """
+
+    def __init__(self, store: AgentStore | Path, most: int = LIMITS.outbox_rows) -> None:
+        self._own = not isinstance(store, AgentStore)
+        self._store = store if isinstance(store, AgentStore) else AgentStore(store)
+        self._most, self._marked = most, self._store.marked
+        self.thread: StoreThread | None = self._store.thread
+
+    def claim(
+        self, task_id: TaskId, window: int, make: Callable[[], Prepared]
+    ) -> tuple[Record, bool]:
+        with self._store.write() as db:
+            if self.struck(task_id):
+                raise two_schedules()
+            rows = self._marked.read("report", _ONE, (task_id.raw, window))
+            if rows:
+                return _record(rows[0]), False
+            self._marked.absent("report", task_id)
+            (waiting,) = db.execute(f"SELECT count(*) FROM report {_QUEUED}").fetchone()  # noqa: S608 - a constant
+            if waiting >= self._most:
+                raise outbox_full(self._most)
+            prepared = make()
+            state, expires_s = State.QUEUED.value, prepared.expires_s
+            self._marked.add(
+                db,
+                "report",
+                task_id.raw,
+                window,
+                state,
+                None,
+                0,
+                0,
+                expires_s,
+                prepared.frame,
+                prepared.ack_key,
+            )
+        return Record(task_id, window, State.QUEUED, None, 0, False, prepared.expires_s), True
+
+    def find(self, task_id: TaskId, window: int) -> Record | None:
+        rows = self._marked.read("report", _ONE, (task_id.raw, window))
+        return _record(rows[0]) if rows else None
+
+    def load(self, task_id: TaskId, window: int) -> Entry | None:
+        rows = self._marked.read("report", _WAITS, (task_id.raw, window))
+        return Entry(_record(rows[0]), *rows[0][-2:]) if rows else None
+
+    def records(self, *, queued: bool = False) -> list[Record]:
+        """Damaged rows are left out, but for reports that wait: who wants to send one finds out,
+        and ends it.
+        """
+        whole, bad = self._marked.sift(
+            "report", f"{_QUEUED if queued else ''} ORDER BY expires_s, task_id, window"
+        )
+        waiting = [
+            one for one in map(_readable, bad) if one is not None and one.state is State.QUEUED
+        ]
+        return [*map(_record, whole), *waiting]
+
+    def sending(self, task_id: TaskId, window: int) -> None:
+        with self._store.write() as db:
+            for row in self._marked.read("report", _WAITS, (task_id.raw, window)):
+                self._marked.change(db, "report", _KEY, row, attempts=row[4] + 1, doubtful=1)
+
+    def failed(self, task_id: TaskId, window: int, kind: Kind, doubtful: bool) -> None:
+        with self._store.write() as db:
+            for row in self._marked.sift("report", _WAITS, (task_id.raw, window))[0]:
+                self._marked.change(
+                    db, "report", _KEY, row, kind=kind.value, doubtful=int(doubtful)
+                )
+
+    def finish(self, task_id: TaskId, window: int, state: State, kind: Kind | None = None) -> None:
+        with self._store.write() as db:
+            whole, bad = self._marked.sift("report", _WAITS, (task_id.raw, window))
+            for row in (*whole, *map(_tombstone, bad)):
+                self._end(db, row, state, kind)
+
+    def spoil(self, task_id: TaskId, window: int) -> bool:
+        with self._store.write() as db:
+            _, bad = self._marked.sift("report", _WAITS, (task_id.raw, window))
+            for row in bad:
+                self._end(db, _tombstone(row), State.UNKNOWN, Kind.MISMATCH)
+        return bool(bad)
+
+    def _end(self, db: sqlite3.Connection, row: _ROW, state: State, kind: Kind | None) -> None:
+        change: dict[str, Any] = dict(
+            zip(_LATER, row[3:6], strict=True)
+        )  # a tombstone's are not those on disk
+        change |= {
+            "state": state.value,
+            "kind": None if kind is None else kind.value,
+            "frame": None,
+            "ack_key": None,
+        }
+        self._marked.change(db, "report", _KEY, row, **change)
+
+    def withdraw(self, task_id: TaskId) -> list[Record]:
+        """Damaged reports too."""
+        with self._store.write() as db:
+            waiting = self._all_waiting(task_id)
+            for row in waiting:
+                kind = _record(row).kind
+                self._end(db, row, State.WITHDRAWN, kind)
+        ended = [_record(row) for row in waiting]
+        return [
+            Record(
+                r.task_id, r.window, State.WITHDRAWN, r.kind, r.attempts, r.doubtful, r.expires_s
+            )
+            for r in ended
+        ]
+
+    def _all_waiting(self, task_id: TaskId) -> list[_ROW]:
+        whole, bad = self._marked.sift(
+            "report", "WHERE task_id = ? AND state = 'queued' ORDER BY window", (task_id.raw,)
+        )
+        return [*whole, *map(_tombstone, bad)]
+
+    def strike(self, task_id: TaskId) -> None:
+        with self._store.write() as db:
+            self._marked.put(db, "struck", task_id.raw)
+            for row in self._all_waiting(task_id):
+                self._end(db, row, State.UNKNOWN if row[5] else State.REFUSED, Kind.CONFLICT)
+
+    def struck(self, task_id: TaskId) -> bool:
+        if self._marked.read("struck", "WHERE task_id = ?", (task_id.raw,)):
+            return True
+        self._marked.absent("struck", task_id)
+        return False
+
+    def pin(self, task_id: TaskId, schedule: Digest) -> None:
+        if self._pinned(task_id) != [(task_id.raw, schedule.raw)]:
+            with self._store.write() as db:
+                if not self._pinned(task_id):
+                    self._marked.absent("schedule", task_id)
+                    self._marked.add(db, "schedule", task_id.raw, schedule.raw)
+                if self._pinned(task_id) != [(task_id.raw, schedule.raw)]:
+                    self.strike(task_id)
+        if self.struck(task_id):  # raised here, where the strike is on disk
+            raise two_schedules()
+
+    def _pinned(self, task_id: TaskId) -> list[_ROW]:
+        return self._marked.read("schedule", "WHERE task_id = ?", (task_id.raw,))
+
+    def close(self) -> None:
+        if self._own:
+            self._store.close()
+
+
+def _record(row: _ROW) -> Record:
+    """Raises MISMATCH for what no outbox wrote."""
+    task_id, window, state, kind, attempts, doubtful, expires_s, *_ = row
+    try:
+        return Record(
+            TaskId(task_id),
+            window,
+            State(state),
+            None if kind is None else Kind(kind),
+            attempts,
+            bool(doubtful),
+            expires_s,
+        )
+    except (ValueError, TypeError, ShoalError):
+        raise damaged(Damage("outbox", "report", row=row)) from None
+
+
+def _readable(row: _ROW) -> Record | None:
+    try:
+        return _record(row)
+    except ShoalError:
+        return None
+
+
+def _tombstone(row: _ROW) -> _ROW:
+    """What may be believed of a damaged report: that there was one, and that it may have
+    arrived.
+    """
+    return (*row[:3], None, 0, 1, row[6] if isinstance(row[6], int) else 0, None, None)

@@ -1,0 +1,224 @@
+"""The ledger against the tables beside it: what the chain says was charged, sent and agreed to is
+what the tables say.
+
+The chain is verified before. A device acts by its tables (whether a window is answered, what is
+left of the budget, which frame is sent), so a table that was altered, or whose rows were lost,
+would have it act against what it once wrote down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shoal.clients.core import State
+from shoal.clients.memory.commitments import NANO
+from shoal.clients.memory.ledger import INFINITE, Event
+from shoal.digests import sha256
+from shoal.errors import Kind, ShoalError
+
+if TYPE_CHECKING:
+    from shoal.clients.memory.commitments import Book
+    from shoal.clients.memory.ledger import Detail, LedgerEntry, Stored
+    from shoal.clients.memory.outbox import Outbox
+    from shoal.ids import TaskId
+
+_NOTHING = "nothing"
+
+
+@dataclass
+class Told:
+    """What the chain says, entry by entry, and at which entry it said so."""
+
+    charges: dict[tuple[TaskId, int], tuple[int, int]] = field(
+        default_factory=dict
+    )  # nano-epsilon, entry
+    frames: dict[tuple[TaskId, int], tuple[str, int]] = field(
+        default_factory=dict
+    )  # SHA-256 in hexadecimal, entry
+    ends: dict[tuple[TaskId, int], tuple[str, int]] = field(default_factory=dict)  # state, entry
+    consents: dict[str, tuple[str, int]] = field(default_factory=dict)
+    accepted: dict[TaskId, tuple[float | None, int]] = field(default_factory=dict)
+    losses: list[tuple[float, int]] = field(
+        default_factory=list
+    )  # Unix seconds before which windows are answered, nano-epsilon
+    permanent: set[tuple[TaskId, int]] = field(default_factory=set)  # charges of memoized tasks
+    struck: set[TaskId] = field(default_factory=set)
+    lost: int = 0  # nano-epsilon
+    lost_at: int = 0
+
+
+def reconcile(rows: Iterable[Stored], book: Book, outbox: Outbox) -> None:
+    """``rows``: the whole chain, verified. In one transaction, or while nobody writes. Raises
+    MISMATCH naming the first difference.
+    """
+    told = read_chain(rows)
+    charges = {(one.task_id, one.window): one.nano for one in book.charges()}
+    _budget(told, charges, book)
+    _reports(told, outbox)
+    answers = book.consents()
+    for purpose, (answer, number) in told.consents.items():
+        if answers.pop(purpose, "not asked") != answer:
+            raise _differs(
+                number, f"that a purpose is {answer}", "the table of consents says otherwise"
+            )
+    if answers:
+        raise _untold("a consent")
+    for task_id, (epsilon0, number) in told.accepted.items():
+        if book.accepted(task_id) != epsilon0:
+            raise _differs(
+                number, f"what was accepted of task {task_id.short}", "the table says otherwise"
+            )
+
+
+def read_chain(rows: Iterable[Stored]) -> Told:
+    """What a verified chain says. Raises MISMATCH if its entries contradict one another."""
+    told, spent = Told(), 0
+    for row in rows:
+        entry = row.entry
+        match entry.event:
+            case Event.REPORTED:
+                spent += _reported(told, row.number, entry, spent)
+            case Event.SET_BACK | Event.MENDED if "epsilon_lost" in entry.details:
+                nano = _nano(entry.details, "epsilon_lost") or 0
+                told.lost, told.lost_at, spent = told.lost + nano, row.number, spent + nano
+                told.losses.append((_seconds(entry.details.get("answered_before_s")), nano))
+            case Event.STRUCK if entry.task_id is not None:
+                told.struck.add(entry.task_id)
+            case Event.OUTCOME | Event.WITHDRAWN if (
+                entry.task_id is not None and entry.window is not None
+            ):
+                state = str(entry.details.get("state", State.WITHDRAWN.value))
+                told.ends[entry.task_id, entry.window] = state, row.number
+            case Event.CONSENT if entry.task_id is None:
+                told.consents[str(entry.details.get("purpose"))] = (
+                    str(entry.details.get("answer")),
+                    row.number,
+                )
+            case Event.CONSENT if entry.task_id is not None:
+                said = entry.details.get("accepted_epsilon0")
+                told.accepted[entry.task_id] = (
+                    math.inf if said == INFINITE else said if isinstance(said, float) else None,
+                    row.number,
+                )
+    return told
+
+
+def _reported(told: Told, number: int, entry: LedgerEntry, spent: int) -> int:
+    """Nano-epsilon that an entry charged, after ``spent`` before it."""
+    nano, after = (
+        _nano(entry.details, "epsilon_charged"),
+        _nano(entry.details, "epsilon_spent_after"),
+    )
+    if entry.task_id is None or entry.window is None or nano is None or after is None:
+        raise _differs(number, "that a window was answered", "does not say which, or what it cost")
+    key = entry.task_id, entry.window
+    if key in told.charges:
+        raise _differs(
+            number, f"that {_named(*key)} was answered", f"entry {told.charges[key][1]} says it too"
+        )
+    if after != spent + nano:
+        raise _differs(
+            number,
+            f"that epsilon {after / NANO:g} was spent",
+            f"the entries before it come to {(spent + nano) / NANO:g}",
+        )
+    told.charges[key] = nano, number
+    if "memoized" in entry.details:
+        told.permanent.add(key)
+    frame = entry.details.get("frame_sha256")
+    if isinstance(frame, str):
+        told.frames[key] = frame, number
+    return nano
+
+
+def _seconds(value: Detail) -> float:
+    """Where it is no number: of the whole past and future."""
+    return (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.inf
+    )
+
+
+def _nano(details: Mapping[str, Detail], name: str) -> int | None:
+    value = details.get(name)
+    return (
+        round(value * NANO)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else None
+    )
+
+
+def _budget(told: Told, charges: dict[tuple[TaskId, int], int], book: Book) -> None:
+    for key, (nano, number) in told.charges.items():
+        charged = charges.pop(key, None)
+        if charged != nano:
+            has = _NOTHING if charged is None else f"{charged / NANO:g}"
+            raise _differs(
+                number,
+                f"that {_named(*key)} was charged epsilon {nano / NANO:g}",
+                f"the budget has {has} for it",
+            )
+    if charges:
+        raise _untold(f"a charge for {_named(*min(charges))}")
+    lost = book.lost()
+    if (lost.nano if lost is not None else 0) != told.lost or (lost is None) != (told.lost_at == 0):
+        raise _differs(
+            told.lost_at, f"that epsilon {told.lost / NANO:g} was lost", "the budget says otherwise"
+        )
+    spent = sum(nano for nano, _ in told.charges.values()) + told.lost
+    if book.spent() != spent:
+        raise ShoalError(
+            Kind.MISMATCH,
+            f"ledger: its entries come to epsilon {spent / NANO:g}, and the budget says "
+            f"{book.spent() / NANO:g}: {_KEEP}",
+        )
+    for task_id in {task_id for task_id, _ in told.charges}:
+        of_task = [nano for key, (nano, _) in told.charges.items() if key[0] == task_id]
+        tally = book.tally(task_id)
+        if (tally.windows, tally.nano) != (len(of_task), sum(of_task)):
+            raise ShoalError(
+                Kind.MISMATCH,
+                f"ledger: it has {len(of_task)} windows of task {task_id.short}, at epsilon "
+                f"{sum(of_task) / NANO:g}, and the budget "
+                f"{tally.windows}, at {tally.nano / NANO:g}: {_KEEP}",
+            )
+
+
+def _reports(told: Told, outbox: Outbox) -> None:
+    for key, (digest, number) in told.frames.items():
+        record = outbox.find(*key)
+        if record is None:
+            raise _differs(number, f"that {_named(*key)} has a report", "the outbox has none")
+        held = outbox.load(*key)
+        if held is not None and sha256(held.frame).hex() != digest:
+            raise _differs(
+                number, f"which frame {_named(*key)} is sent in", "the outbox has another"
+            )
+    for key, (state, number) in told.ends.items():
+        record = outbox.find(*key)
+        if record is None or record.state.value != state:
+            has = _NOTHING if record is None else record.state.value
+            raise _differs(
+                number, f"that the report of {_named(*key)} is {state}", f"the outbox has {has}"
+            )
+
+
+_KEEP = "keep the files as they are, and find out who can write them"
+
+
+def _named(task_id: TaskId, window: int) -> str:
+    return f"window {window} of task {task_id.short}"
+
+
+def _differs(number: int, what: str, otherwise: str) -> ShoalError:
+    return ShoalError(
+        Kind.MISMATCH, f"ledger: entry {number} says {what}, and {otherwise}: {_KEEP}"
+    )
+
+
+def _untold(what: str) -> ShoalError:
+    return ShoalError(
+        Kind.MISMATCH, f"ledger: no entry tells of {what} that the tables have: {_KEEP}"
+    )

@@ -1,0 +1,231 @@
+"""What a device's owner allows: the last word over any task, whoever signed it.
+
+A fleet's file (shoal.clients.owner.fleet_policy) can only tighten it. What the owner himself can't
+lift afterwards is the ``Ceiling``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from shoal.clients.memory.commitments import nano_down
+from shoal.clients.memory.marks import COMMAND
+from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED, consent_to, unreadable
+from shoal.crypto.trust import TrustedTask
+from shoal.errors import Kind, ShoalError
+
+_ANSWERS = (ALLOWED, DENIED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What a fleet forbids, whatever the owner answers. The default forbids nothing.
+
+    ``authorities``: the only ones, or None. ``max_epsilon0``: no acceptance of the owner goes
+    beyond it. ``denied``: purposes. ``allowed``: the only purposes that the owner may still allow,
+    or None. ``sums_if_apart``: False forbids sums that protect a vector only while shuffler and
+    analyzer do not work together, even those that the owner accepts one by one.
+    """
+
+    authorities: frozenset[bytes] | None = None
+    max_epsilon0: float = math.inf
+    denied: frozenset[str] = frozenset()
+    allowed: frozenset[str] | None = None
+    sums_if_apart: bool = True
+
+    def forbids(self, purpose: str) -> bool:
+        return purpose in self.denied or (self.allowed is not None and purpose not in self.allowed)
+
+
+NO_CEILING = Ceiling()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which tasks may have an answer from this device.
+
+    ``authorities``: Ed25519 public keys (32 bytes each) whose tasks are trusted; at least one,
+    unless the fleet's leave none. ``max_epsilon0``: largest local epsilon of one report, above 0;
+    only an explicit acceptance of the very task goes beyond it. ``min_batch_floor``: smallest
+    min_batch of a task, in reports, at least 2. ``purposes``: the owner's answer per purpose, by
+    the task's exact words; a purpose that is absent was not asked, and nothing is sent for it.
+    ``sums_if_apart``: whether sums are accepted that protect a vector only while shuffler and
+    analyzer do not work together. ``lifetime_epsilon``: the budget, what all answers of this device
+    to all tasks together may cost, above 0; infinite: no budget. ``keep_values``: whether the
+    ledger keeps true values too. ``ceiling``: of a fleet. Raises CONFIG for anything else.
+    """
+
+    authorities: frozenset[bytes]
+    max_epsilon0: float
+    min_batch_floor: int
+    purposes: Mapping[str, str] = field(default_factory=dict)
+    sums_if_apart: bool = False
+    lifetime_epsilon: float = math.inf
+    keep_values: bool = False
+    ceiling: Ceiling = NO_CEILING
+
+    def __post_init__(self) -> None:
+        nobody = not self.authorities and self.ceiling.authorities is None
+        if nobody or any(len(key) != 32 for key in self.authorities):
+            raise ShoalError(
+                Kind.CONFIG,
+                "authorities: at least one Ed25519 public key of 32 bytes (64 hex digits)",
+            )
+        if not (self.max_epsilon0 > 0 and math.isfinite(self.max_epsilon0)):
+            raise ShoalError(Kind.CONFIG, "max_epsilon0: a finite number above 0")
+        if self.min_batch_floor < 2:
+            raise ShoalError(Kind.CONFIG, "min_batch_floor: at least 2 reports")
+        if any(answer not in _ANSWERS for answer in self.purposes.values()):
+            raise ShoalError(
+                Kind.CONFIG,
+                'purposes: each answer is "allowed" or "denied"; leave a purpose out that was not '
+                "asked",
+            )
+        if not self.lifetime_epsilon > 0:
+            raise ShoalError(
+                Kind.CONFIG, "lifetime_epsilon: a number above 0; leave it out for no budget"
+            )
+        object.__setattr__(self, "purposes", MappingProxyType(dict(self.purposes)))
+
+    def consent(self, purpose: str, stored: Mapping[str, str] = NOTHING_STORED) -> str:
+        """allowed, denied or "not asked". ``stored``: the answers in the device's memory."""
+        return (
+            DENIED if self.ceiling.forbids(purpose) else consent_to(purpose, self.purposes, stored)
+        )
+
+    @property
+    def limit_nano(self) -> int | None:
+        """The budget in nano-epsilon, rounded down from the decimal number that the owner wrote;
+        None: no budget.
+        """
+        return nano_down(self.lifetime_epsilon)
+
+
+def check(
+    policy: Policy,
+    trusted: TrustedTask,
+    epsilon0: float,
+    apart: float | None = None,
+    *,
+    consents: Mapping[str, str] = NOTHING_STORED,
+    accepted: float | None = None,
+) -> None:
+    """Return if the owner allows this task, ``epsilon0`` being its local epsilon rounded up; else
+    raise REFUSED.
+
+    ``apart``, of a sum by secure aggregation: what holds while shuffler and analyzer do not work
+    together. It takes the place of ``epsilon0``, which is what holds if they do, where the owner
+    accepts such sums. ``consents``: the answers per purpose in the device's memory. ``accepted``:
+    the local epsilon, possibly infinite, that the owner accepted for this very task id; None if
+    there is no such acceptance. The message says why in one line, and what the owner could change.
+    Nothing was sent, nothing was randomized.
+    """
+    task, ceiling = trusted.task, policy.ceiling
+    if ceiling.authorities is not None and trusted.authority not in ceiling.authorities:
+        raise _refused(task.name, "its authority is not among those that the fleet's file allows")
+    if trusted.authority not in policy.authorities:
+        raise _refused(
+            task.name,
+            "its authority is not among the trusted ones: add its public key to authorities, or "
+            "leave the task",
+        )
+    _check_consent(policy, task.name, task.purpose, consents)
+    _check_epsilon(policy, task.name, epsilon0, apart, accepted)
+    if task.min_batch < policy.min_batch_floor:
+        raise _refused(
+            task.name,
+            f"its min_batch is {task.min_batch}, below min_batch_floor = {policy.min_batch_floor}",
+        )
+
+
+def _check_consent(policy: Policy, name: str, purpose: str, stored: Mapping[str, str]) -> None:
+    if policy.ceiling.forbids(purpose):
+        raise _refused(
+            name, "its purpose is denied by the fleet's file, which the device's owner can't change"
+        )
+    match policy.consent(purpose, stored):
+        case "denied":
+            if policy.purposes.get(purpose) == DENIED:
+                raise _refused(
+                    name,
+                    'its purpose is denied: set it to "allowed" under purposes to change your mind',
+                )
+            raise _refused(
+                name,
+                f"its purpose is denied: `shoal agent consent {name} allow` if you change your "
+                "mind",
+            )
+        case "not asked" if unreadable(stored):
+            raise _refused(
+                name,
+                "an answer of yours is damaged on this disk, so none counts that is not whole: "
+                f"`shoal agent consent {name}`, or {COMMAND}",
+            )
+        case "not asked":
+            raise _refused(
+                name,
+                'its purpose was never agreed to: put it under purposes as "allowed" or "denied", '
+                f"or answer with `shoal agent consent {name} allow`",
+            )
+
+
+def _check_epsilon(
+    policy: Policy, name: str, epsilon0: float, apart: float | None, accepted: float | None
+) -> None:
+    """Comparisons are written so that NaN never passes."""
+    most, ceiling = policy.max_epsilon0, policy.ceiling
+    if (
+        apart is not None
+        and not ceiling.sums_if_apart
+        and not (epsilon0 <= most or epsilon0 <= apart)
+    ):
+        raise _refused(
+            name,
+            f"if shuffler and analyzer worked together, epsilon0 = {_up(epsilon0)} would remain, "
+            "which the fleet's file forbids",
+        )
+    # What the owner counts on: of a sum what holds while the two don't work together, where such
+    # sums are accepted.
+    counted = min(apart, epsilon0) if apart is not None and policy.sums_if_apart else epsilon0
+    if counted <= most:
+        return
+    if counted > ceiling.max_epsilon0:
+        raise _refused(
+            name,
+            f"{_has(counted, epsilon0, apart)}, more than the fleet's max_epsilon0 = "
+            f"{ceiling.max_epsilon0:g} allows",
+        )
+    if accepted is not None and counted <= accepted:
+        return
+    alone = f"`shoal agent consent {name} --accept-epsilon0` accepts it for this task alone"
+    if apart is not None and not policy.sums_if_apart:
+        raise _refused(
+            name,
+            f"if shuffler and analyzer worked together, epsilon0 = {_up(epsilon0)} would remain, "
+            "more than max_epsilon0 = "
+            f"{most:g} allows: sums_if_apart = true accepts sums that are protected while they "
+            f"don't, {alone}",
+        )
+    raise _refused(
+        name, f"{_has(counted, epsilon0, apart)}, more than max_epsilon0 = {most:g} allows: {alone}"
+    )
+
+
+def _has(counted: float, epsilon0: float, apart: float | None) -> str:
+    if apart is None:
+        return f"one report has epsilon0 = {_up(epsilon0)}"
+    return f"its sums have epsilon = {_up(counted)}"
+
+
+def _up(epsilon: float) -> str:
+    """An upper bound, never printed too small."""
+    from shoal.accounting.meaning import bound_text  # who refuses nothing loads nothing
+
+    return bound_text(epsilon)
+
+
+def _refused(name: str, why: str) -> ShoalError:
+    return ShoalError(Kind.REFUSED, f"task {name}: {why}")

@@ -1,0 +1,1 @@
+"""A device's part in sums by secure aggregation."""

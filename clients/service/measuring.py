@@ -1,0 +1,236 @@
+"""The measurements of a running agent: for every accepted task with a source, once per window, at a
+moment of its own.
+
+Every window is answered, whether or not there is a value: a source that is missing, late or broken
+gives no answer, which is a cell like any other. What a source said, and whether the question could
+use it, is never logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from shoal.clients.agent import Agent, TaskStatus
+from shoal.clients.core import Assignment, State
+from shoal.clients.sources.read import read_source
+from shoal.clients.sources.spec import SourceSpec
+from shoal.clients.timetable import margin, next_moment
+from shoal.domain import Value
+from shoal.entropy import Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.log import get_log
+
+log = get_log("agent")
+Sleep = Callable[[float], Awaitable[None]]
+Tell = Callable[
+    [str, str, ShoalError | None], None
+]  # where, what, what is wrong: logged when it changes
+_NAP_S = 60.0  # longest sleep: a clock that was set, or a machine that slept, is noticed then
+_AGAIN_S = 30.0  # before a full disk is tried again
+_LEAST_READING_S = 0.05
+_MOST_NAMES = 8  # of tasks in one line
+
+
+def source_of(agent: Agent, assignment: Assignment) -> SourceSpec | None:
+    """The source that the owner named for a task; None if there is none, or it is for another task
+    of that name.
+    """
+    spec = agent.config.sources.get(assignment.task.name)
+    return spec if spec is not None and assignment.task_id.hex.startswith(spec.task_id) else None
+
+
+def unmatched(agent: Agent) -> dict[str, str]:
+    """Sources for which there is no task, by name, with a line for the owner. No error: the task
+    may come later, by a feed or a file.
+
+    A source whose task is here, but can't be used, is not among them: what is wrong with a task's
+    files is told of them.
+    """
+    book = agent.tasks
+    unusable = {
+        *book.problems,
+        *(one.trusted.task.name for one in book.unusable if one.trusted is not None),
+    }
+    names = sorted({one.task.name for one in book.all()})
+    found = {}
+    for name, spec in agent.config.sources.items():
+        here = [one for one in book.all() if one.task.name == name]
+        if name in unusable or any(source_of(agent, one) is not None for one in here):
+            continue
+        known = ", ".join(names[:_MOST_NAMES]) + (
+            f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+        )
+        why = f"known are {known}" if names else "none is known yet"
+        if here:
+            why = (
+                "the id of the task of that name is "
+                f"{', '.join(one.task_id.short for one in here)}, and task_id is {spec.task_id}"
+            )
+        found[name] = f"[sources.{name[:64]}] matches no task that this device knows: {why}"
+    return found
+
+
+class Measuring:
+    """One loop per task. For one event loop."""
+
+    def __init__(self, agent: Agent, entropy: Entropy, sleep: Sleep, tell: Tell) -> None:
+        self._agent, self._clock, self._entropy, self._sleep, self._tell = (
+            agent,
+            agent.clock,
+            entropy,
+            sleep,
+            tell,
+        )
+        self._loops: dict[TaskId, asyncio.Task[None]] = {}
+        self._reporting: set[TaskId] = set()
+        self._passed: set[tuple[TaskId, int]] = (
+            set()
+        )  # windows that can't be answered, and need not be tried again
+
+    def update(self, tasks: list[TaskStatus]) -> None:
+        """Measure for exactly the tasks that would be answered now and have a source."""
+        wanted = {}
+        for one in tasks:
+            spec = source_of(self._agent, one.assignment)
+            if spec is not None and not one.refusal:
+                wanted[one.assignment.task_id] = (one.assignment, spec)
+        for task_id in [known for known in self._loops if known not in wanted]:
+            self._loops.pop(task_id).cancel()
+        for task_id, (assignment, spec) in wanted.items():
+            if task_id not in self._loops:
+                self._loops[task_id] = asyncio.create_task(self._measure_on(assignment, spec))
+
+    def stop(self) -> None:
+        """Measure no more. A vector that is in a round now goes on until ``close``."""
+        for task_id, loop in self._loops.items():
+            if task_id not in self._reporting:
+                loop.cancel()
+
+    async def close(self) -> None:
+        """End everything."""
+        loops = list(self._loops.values())
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+    async def _measure_on(self, assignment: Assignment, spec: SourceSpec) -> None:
+        """Window after window, until the task is over."""
+        task_id, plan = assignment.task_id, assignment.task.windows
+        kept = margin(plan, spec.timeout_s)
+
+        def answered(window: int) -> bool:
+            return (task_id, window) in self._passed or self._agent.answered(task_id, window)
+
+        while True:
+            try:
+                mean, now = self._agent.config.measure_mean_s, self._clock.now()
+                if (
+                    await self.doubted()
+                ):  # a moment that is drawn by a wrong clock would pass windows by
+                    await self._sleep(_NAP_S)
+                    continue
+                moment = await asyncio.to_thread(
+                    next_moment, plan, now, mean, kept, answered, self._entropy
+                )
+                if moment is None:
+                    return
+                if not await self._until(moment.at_s) or await self.doubted():
+                    continue
+                if (
+                    plan.current(self._clock.now()) == moment.window
+                ):  # else the clock was set, or the machine slept: another moment
+                    await self.measure(assignment, spec, moment.window)
+            except ShoalError as error:  # the disk: the moment is drawn anew
+                self._tell("memory", "the device's memory fails", error)
+                await self._sleep(_AGAIN_S)
+            except Exception as error:  # noqa: BLE001 - a bug in one task must not stop the others
+                log.error("bug", kind=Kind.INTERNAL, task=task_id, error=error)
+                await self._sleep(_NAP_S)
+
+    async def doubted(self) -> bool:
+        """Whether the clock jumped, so that nothing is measured by it now. Said when it changes."""
+        doubt = await asyncio.to_thread(self._clock.doubt)
+        self._tell(
+            "clock",
+            "clock jumped" if doubt else "clock is believed again",
+            ShoalError(Kind.UNAVAILABLE, doubt) if doubt else None,
+        )
+        return bool(doubt)
+
+    async def _until(self, at_s: float) -> bool:
+        """False as soon as the clock was set back: the moment may be one of a window that is far
+        away now.
+        """
+        now = self._clock.now()
+        while now < at_s:
+            await self._sleep(min(at_s - now, _NAP_S))
+            before, now = now, self._clock.now()
+            if now < before:
+                return False
+        return True
+
+    async def measure(self, assignment: Assignment, spec: SourceSpec, window: int) -> None:
+        """Read the source and answer one window with what it says. Raises OVERLOADED if nothing
+        could be kept: then it is not answered.
+        """
+        task, plan = assignment.task, assignment.task.windows
+        left = (plan.deadline_of(window) - self._clock.now()) / 2.0
+        reading = await read_source(spec, max(left, _LEAST_READING_S))
+        trouble = (
+            ShoalError(Kind.UNAVAILABLE, f"{reading.reason}: windows get no answer until it works")
+            if reading.reason
+            else None
+        )
+        self._tell(
+            f"source of task {task.name}",
+            "source answers" if trouble is None else "source gives no value",
+            trouble,
+        )
+        self._reporting.add(assignment.task_id)
+        try:
+            await self._report(assignment, reading.value, window, spec)
+        except ShoalError as error:
+            if error.kind in {Kind.OVERLOADED, Kind.UNAVAILABLE}:
+                raise
+            if error.kind in {Kind.TOO_EARLY, Kind.WINDOW_CLOSED} and await self.doubted():
+                return  # by a clock that jumped meanwhile
+            self._passed.add((assignment.task_id, window))
+            self._tell(f"task {task.name}", "window gets no report", error)
+        else:
+            self._tell(f"task {task.name}", "window is answered", None)
+        finally:
+            self._reporting.discard(assignment.task_id)
+
+    async def _report(
+        self, assignment: Assignment, value: Value, window: int, spec: SourceSpec
+    ) -> None:
+        name, source = assignment.task_id.hex, spec.kind
+        if assignment.task.pairwise is None:
+            await self._agent.report(
+                name, value, send=False, window=window, source=source, otherwise=spec.otherwise
+            )
+            return
+        where = f"sum of task {assignment.task.name}"
+
+        def told(line: str) -> None:
+            self._tell(where, line, None)
+
+        try:
+            outcome = await self._agent.report(name, value, tell=told, source=source)
+        except ShoalError as error:
+            if error.kind is not Kind.INVALID or value is None:
+                raise
+            outcome = await self._agent.report(
+                name, None, tell=told, source=source
+            )  # no vector of this task: no answer
+        self._passed.add(
+            (assignment.task_id, window)
+        )  # the call returned when there was nothing more to do in this window
+        if outcome.state is not State.ACKED and outcome.message:
+            self._tell(
+                where,
+                "window without a sum",
+                ShoalError(outcome.kind or Kind.ABORTED, outcome.message),
+            )

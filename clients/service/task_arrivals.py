@@ -1,0 +1,68 @@
+"""What feeds bring to a running agent: verified and shelved, or refused with its reason in the
+ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from shoal.clients.agent import Agent
+from shoal.clients.feeds.task_store import Shelf
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+
+
+class News:
+    """The other end of every feed. ``fresh`` is set when the tasks should be looked at again.
+    Raises CONFIG if there can be no shelf.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self.fresh = asyncio.Event()
+        self._agent = agent
+        self._shelf = Shelf(
+            agent.config.shelf,
+            agent.config.effective_policy.authorities,
+            agent.clock,
+            on_conflict=self._strike,
+        )
+
+    def offer(self, data: bytes, origin: str) -> None:
+        """Take a bundle. Raises what is wrong with it: that is in the ledger then, once per
+        bytes.
+        """
+        try:
+            offered = self._shelf.offer(data)
+        except ShoalError as error:
+            if (
+                error.kind is not Kind.OVERLOADED
+            ):  # this device's own trouble says nothing about the bundle
+                self._agent.offered(data, origin, error)
+            raise
+        if offered.fresh:
+            self.fresh.set()
+
+    def pause(
+        self, address: str, paused: Mapping[TaskId, frozenset[int]], ca: bytes | None = None
+    ) -> None:
+        """What a shuffler says that it can't take now, by task: until it says something else, these
+        windows get no answer.
+
+        ``ca``: as ``TaskBook.pause``.
+        """
+        if self._agent.tasks.pause(address, paused, ca):
+            self.fresh.set()
+
+    def _strike(self, task_id: TaskId) -> None:
+        """Two schedules for one task: nothing of it is sent any more, and everybody is told why.
+
+        Raises OVERLOADED if that can't be kept: then the bundle has to be offered again, or the
+        task would go on after all.
+        """
+        self._agent.memory.outbox.strike(task_id)
+        self.fresh.set()
+
+    def prune(self) -> None:
+        """Forget tasks that are over. Blocks for the disk."""
+        self._shelf.prune()

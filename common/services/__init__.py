@@ -1,0 +1,1 @@
+"""What every service has: its process, its settings, its conditions, its workers."""

@@ -1,0 +1,217 @@
+"""A service's configuration: a TOML file, environment overrides, every mistake one line that names
+the key.
+
+For services alone (pydantic); a device's configuration is read with the standard library in
+``shoal.clients``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
+
+from shoal.errors import Kind, ShoalError
+from shoal.rpc.access import Access
+from shoal.rpc.address import is_loopback
+from shoal.task import split_address
+from shoal.toml import no_such_key, read_toml
+
+
+def _address(value: str) -> str:
+    if split_address(value) is None:
+        raise ValueError(f'"{value[:64]}" is not HOST:PORT, for example 127.0.0.1:7443')
+    return value
+
+
+def _public_key(value: str) -> str:
+    if len(value) != 64 or any(digit not in "0123456789abcdefABCDEF" for digit in value):
+        raise ValueError(
+            "each authority is an Ed25519 public key: 64 hex digits, as `shoal keys` prints them"
+        )
+    return value
+
+
+Address = Annotated[str, AfterValidator(_address)]
+PublicKey = Annotated[str, AfterValidator(_public_key)]
+
+
+class Section(BaseModel):
+    """A table inside a configuration file; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServiceSettings(BaseSettings):
+    """A configuration file; an unknown key is an error. Relative paths are relative to the file.
+
+    Subclasses set ``model_config = SettingsConfigDict(env_prefix="SHOAL_SHUFFLER_", ...)``; then an
+    environment variable SHOAL_SHUFFLER_LISTEN overrides the key ``listen``, and
+    SHOAL_SHUFFLER_TLS__KEY the key ``key`` of the table ``tls``.
+    """
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_nested_delimiter="__")
+
+    base_dir: Path = Path()  # the folder of the file; set by load_settings
+
+    @model_validator(mode="after")
+    def _absolute(self) -> Self:
+        _anchor(self, self.base_dir)
+        return self
+
+
+def _anchor(model: BaseModel, base: Path) -> None:
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            _anchor(value, base)
+        elif isinstance(value, Path) and name != "base_dir" and not value.is_absolute():
+            object.__setattr__(model, name, base / value)
+
+
+class AdminSection(Section):
+    """Who may read the admin pages; see ``shoal.rpc.access``."""
+
+    hosts: list[Annotated[str, Field(min_length=1, max_length=253)]] = []
+    token_file: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+
+    def access(self) -> Access:
+        """With what the files hold. Raises CONFIG, KEY_FILE."""
+        return Access.load(
+            frozenset(self.hosts), self.token_file, self.certificate, self.key, self.client_ca
+        )
+
+
+class RoleSettings(ServiceSettings):
+    """What shuffler and analyzer configure alike: where they listen, what they keep, whom they
+    trust, how loudly they log.
+    """
+
+    listen: Address
+    admin: AdminSection = AdminSection()
+    admin_listen: Address
+    data_dir: Path
+    tasks_dir: Path
+    keys_dir: Path
+    signing_key: Path
+    authorities: Annotated[list[PublicKey], Field(min_length=1)]
+    reload_s: Annotated[float, Field(ge=1, le=86_400)] = 10.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("admin_listen")
+    @classmethod
+    def _readers_are_known(cls, value: str, info: ValidationInfo) -> str:
+        admin, parts = info.data.get("admin", AdminSection()), split_address(value)
+        if (
+            parts is not None
+            and not is_loopback(parts[0])
+            and admin.token_file is None
+            and admin.client_ca is None
+        ):
+            raise ValueError(
+                "only a loopback address is allowed, for example 127.0.0.1:7444, unless [admin] "
+                "has token_file or client_ca"
+            )
+        return value
+
+    @property
+    def authority_keys(self) -> frozenset[bytes]:
+        """Ed25519 public keys, 32 bytes each."""
+        return frozenset(bytes.fromhex(one) for one in self.authorities)
+
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+def load_settings(cls: type[S], path: Path) -> S:
+    """Read and check ``path``. Raises CONFIG: "shuffler.toml: listen: ..."."""
+    values = read_toml(path)
+    if "base_dir" in values:
+        raise ShoalError(Kind.CONFIG, f"{path.name}: base_dir: no such key")
+    _known_variables(cls)
+    try:
+        overrides = EnvSettingsSource(cls)()
+        return cls(**{**_merged(values, overrides), "base_dir": path.resolve().parent})
+    except (
+        SettingsError
+    ) as error:  # a list or a table from the environment; the text names the field, not the value
+        field = re.search(r'field "(\w+)"', str(error))
+        name = (
+            f"{cls.model_config.get('env_prefix') or ''}{field[1]}".upper()
+            if field is not None
+            else "a list or a table"
+        )
+        raise ShoalError(
+            Kind.CONFIG,
+            f'environment: {name}: not JSON: write a list as ["a", "b"], a table as {{"key": '
+            '"value"}',
+        ) from None
+    except ValidationError as error:
+        # A key that nobody knows first: where a required one is missing, it is often the same,
+        # mistyped.
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        key = ".".join(str(part) for part in first["loc"]) or "file"
+        if first["type"] == "extra_forbidden":
+            reason = no_such_key(str(first["loc"][-1]), _known_keys(cls, first["loc"][:-1]))
+        elif first["type"] == "missing":
+            reason = "required, but missing"
+        else:
+            reason = _plain(first["msg"])
+        raise ShoalError(Kind.CONFIG, f"{path.name}: {key}: {reason}") from None
+
+
+def _known_keys(model: Any, path: tuple[int | str, ...]) -> set[str]:
+    """The keys of the table at ``path`` of a settings class; none where it can't be told."""
+    for part in path:
+        field = getattr(model, "model_fields", {}).get(part)
+        kinds = (field.annotation, *get_args(field.annotation)) if field is not None else ()
+        model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
+    return set(getattr(model, "model_fields", ())) - {"base_dir"}
+
+
+def _plain(text: str) -> str:
+    """What is wanted, without what the library says of itself."""
+    return re.sub(r" after validation, not \d+$", "", text.removeprefix("Value error, "))
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        merged[key] = (
+            _merged(base[key], value)
+            if isinstance(value, dict) and isinstance(base.get(key), dict)
+            else value
+        )
+    return merged
+
+
+def _known_variables(cls: type[ServiceSettings]) -> None:
+    """A misspelt override must not be ignored in silence. Raises CONFIG naming the variable."""
+    prefix = str(cls.model_config.get("env_prefix") or "")
+    for name in sorted(os.environ):
+        key = name.removeprefix(prefix).lower().split("__")[0]
+        if (
+            prefix
+            and name.startswith(prefix)
+            and (key == "base_dir" or key not in cls.model_fields)
+        ):
+            reason = no_such_key(key, set(cls.model_fields) - {"base_dir"}).replace(
+                "remove", "unset"
+            )
+            raise ShoalError(Kind.CONFIG, f"environment: {name}: {reason}")

@@ -1,0 +1,144 @@
+"""Worker processes for HPKE, which holds the GIL: spawned, warm before they are needed, and never
+outliving their parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
+from typing import Any, TypeVar
+
+from shoal.errors import Kind, ShoalError
+
+T = TypeVar("T")
+_PR_SET_PDEATHSIG = 1
+_LOOK_S = 0.5  # between two looks at whether the parent lives
+
+
+@contextlib.contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Spawn children inside: they inherit the mask. Ctrl-C reaches the whole group, and one that
+    still imports must not print a trace; the parent hears of it at the end.
+    """
+    # The first child brings multiprocessing's tracker, whose start ends with SIGINT let through,
+    # whatever it was before.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent goes; watch the parent's pid as well, for
+    other systems.
+
+    PR_SET_PDEATHSIG is tied to the thread that forked, so the watch is what is relied upon; the
+    signal is only faster.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group: the parent decides
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def _start(
+    parent: int, initializer: Callable[..., None] | None, arguments: tuple[Any, ...]
+) -> None:
+    die_with_parent(parent)
+    if initializer is not None:
+        initializer(*arguments)
+
+
+def _nothing(_: int) -> int:
+    return os.getpid()
+
+
+class WorkerPool:
+    """``processes`` spawned workers, each prepared by ``initializer(*arguments)``. Arguments must
+    not be secrets that print.
+    """
+
+    def __init__(
+        self,
+        processes: int,
+        initializer: Callable[..., None] | None = None,
+        arguments: tuple[Any, ...] = (),
+    ) -> None:
+        if not 1 <= processes <= 256:
+            raise ShoalError(Kind.CONFIG, "worker processes: 1 to 256")
+        self.processes = processes
+        self._recipe = (os.getpid(), initializer, arguments)
+        self._pool = self._make()
+
+    def _make(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")
+        # PR_SET_PDEATHSIG fires when the *thread* that spawned a worker ends: spawn them all now,
+        # in the caller's thread.
+        pool = ProcessPoolExecutor(
+            self.processes, mp_context=context, initializer=_start, initargs=self._recipe
+        )
+        with deaf_to_interrupts():
+            for _ in range(self.processes):
+                pool.submit(_nothing, 0)
+        return pool
+
+    def warm(self) -> None:
+        """Wait until the workers run. Raises UNAVAILABLE if they can't be started."""
+        try:
+            list(self._pool.map(_nothing, range(self.processes)))
+        except BrokenProcessPool:
+            raise ShoalError(
+                Kind.UNAVAILABLE, "the worker processes can't be started: is there memory left?"
+            ) from None
+
+    def submit(self, work: Callable[..., T], *arguments: object) -> Future[T]:
+        """Raises UNAVAILABLE if the workers died; they are started anew for the next call."""
+        pool = self._pool
+        try:
+            return pool.submit(work, *arguments)
+        except BrokenProcessPool:
+            self._replace(pool)
+            raise ShoalError(
+                Kind.UNAVAILABLE, "the worker processes died and were started again: try again"
+            ) from None
+
+    async def run(self, work: Callable[..., T], *arguments: object) -> T:
+        """Like submit, awaited. A worker that dies while working is UNAVAILABLE too."""
+        pool = self._pool
+        try:
+            return await asyncio.wrap_future(self.submit(work, *arguments))
+        except BrokenProcessPool:
+            self._replace(pool)
+            raise ShoalError(Kind.UNAVAILABLE, "a worker process died: try again") from None
+
+    def _replace(self, broken: ProcessPoolExecutor) -> None:
+        """New workers for a pool that broke; once, though every call that waited for it comes
+        here.
+        """
+        if self._pool is broken:
+            broken.shutdown(wait=False, cancel_futures=True)
+            self._pool = self._make()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)

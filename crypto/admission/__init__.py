@@ -1,0 +1,1 @@
+"""Who may answer: what a device shows, and what a shuffler verifies."""

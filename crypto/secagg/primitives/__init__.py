@@ -1,0 +1,1 @@
+"""Mathematics that secure aggregation stands on, and that knows nothing of rounds."""

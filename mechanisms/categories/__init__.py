@@ -1,0 +1,1 @@
+"""Randomizers of yes/no questions and of categories: one file each."""

@@ -1,0 +1,181 @@
+"""k-ary randomized response: the truth, or with some probability a cell drawn uniformly from all k.
+
+Kairouz, Bonawitz, Ramage, "Discrete distribution estimation under local privacy", ICML 2016 (there:
+with probability e^eps / (e^eps + k - 1) the truth, else another cell; the same law, drawn here from
+one threshold). In the shuffle model it is the right single-message randomizer for counts beyond a
+few 10,000 devices: its "uniform" reports are the privacy blanket (Balle, Bell, Gascon, Nissim
+2019).
+
+With T = ``uniform``: a report is the truth with probability (2^64 - T) / 2^64 and uniform over all
+k cells, the true one included, with probability T / 2^64. In integers out of k * 2^64 the true cell
+has weight k (2^64 - T) + T and each other cell T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shoal.domain import Domain
+from shoal.entropy import Entropy
+from shoal.entropy import bernoulli as bernoulli_one
+from shoal.limits import LIMITS
+from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
+from shoal.mechanisms.parts import cells, scalar
+from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
+from shoal.mechanisms.parts.thresholds import WORDS, least_noise
+from shoal.privacy import KaryLaw
+from shoal.task import MechanismSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+NAME = "krr"
+PARAMETERS = (
+    Parameter("k", 2, LIMITS.cells, "number of cells of the domain"),
+    Parameter(
+        "uniform",
+        1,
+        WORDS - 1,
+        "probability, out of 2^64, that the report is uniform over all cells",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KaryResponse:
+    """``labels``: one per cell, in the domain's order; ``uniform``: T out of 2^64."""
+
+    labels: tuple[str, ...]
+    uniform: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= len(self.labels) <= 1 << 32:
+            raise invalid("k is 2 to 2^32 cells")
+        if not 1 <= self.uniform < WORDS:
+            raise invalid("uniform is 1 to 2^64 - 1")
+
+    @property
+    def k(self) -> int:
+        return len(self.labels)
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def spec(self) -> MechanismSpec:
+        return MechanismSpec.of(NAME, k=self.k, uniform=self.uniform)
+
+    @property
+    def report_size(self) -> int:
+        return scalar.report_size(self.k)
+
+    @property
+    def messages(self) -> int:
+        return 1
+
+    @property
+    def blanket(self) -> float:
+        """The probability that a report is uniform."""
+        return self.uniform / WORDS
+
+    @property
+    def gap(self) -> float:
+        """P(report v | v) - P(report v | not v) = 1 - blanket, without cancellation."""
+        return (WORDS - self.uniform) / WORDS
+
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """Both draws are made, as by ``randomize``."""
+        truth = scalar.check_value(value, self.k)
+        coin = bernoulli_one(self.uniform, entropy)
+        return scalar.to_report((truth, scalar.uniform_below(self.k, entropy))[coin], self.k)
+
+    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size]. Both draws are made for every device: time and entropy used
+        don't tell which one counted.
+        """
+        import numpy as np
+
+        check, reports = (
+            cells.check_values(values, self.k),
+            cells.empty_cells(values.shape[0], self.k),
+        )
+        threshold = np.array([self.uniform], dtype=np.uint64)
+        for part in blocks(values.shape[0]):
+            size = part.stop - part.start
+            coin = bernoulli(np.broadcast_to(threshold, size), entropy)
+            reports[part] = np.where(coin, uniform_below(self.k, size, entropy), check[part])
+        return cells.to_reports(reports)
+
+    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        return cells.valid(reports, self.k)
+
+    def tally(self, reports: NDArray[np.uint8]) -> Tally:
+        return cells.tally(reports, self.k)
+
+    def devices(self, tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(devices per cell, standard errors), float64[k]. Raises INVALID for another number of
+        cells.
+        """
+        other = self.blanket / self.k
+        return cells.unbiased(
+            cells.counts_of(tally, self.k), tally.rows, self.gap + other, other, self.gap
+        )
+
+    def estimate(self, tally: Tally) -> Estimate:
+        """Numbers of devices, one per cell."""
+        other = self.blanket / self.k
+        return cells.estimated(
+            self.labels,
+            cells.counts_of(tally, self.k),
+            tally.rows,
+            self.gap + other,
+            other,
+            self.gap,
+        )
+
+    def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        other = self.blanket / self.k
+        return cells.expected(counts, self.k, self.gap + other, other, self.gap)
+
+    def privacy(self) -> KaryLaw:
+        return law(self.k, self.uniform)
+
+
+def law(k: int, uniform: int) -> KaryLaw:
+    """The output law at T = ``uniform``: integers out of k * 2^64."""
+    return KaryLaw(k, same=k * (WORDS - uniform) + uniform, other=uniform)
+
+
+def least_uniform(k: int, epsilon0: float) -> int:
+    """The smallest T whose law over k cells keeps epsilon0. Raises INVALID if none does."""
+    return least_noise(lambda uniform: law(k, uniform), WORDS - 1, epsilon0)
+
+
+def check_k(spec: MechanismSpec, domain: Domain) -> None:
+    """Raises INVALID unless the spec's k is the number of the domain's cells."""
+    if spec.get("k") != domain.size:
+        raise invalid(
+            f'{spec.name}: the parameter "k" is {spec.get("k")}, but the domain has {domain.size} '
+            f"cells: set k = {domain.size}"
+        )
+
+
+def _create(spec: MechanismSpec, domain: Domain) -> KaryResponse:
+    check_k(spec, domain)
+    return KaryResponse(domain.labels, spec.get("uniform"))
+
+
+def _design(domain: Domain, epsilon0: float) -> MechanismSpec:
+    return MechanismSpec.of(NAME, k=domain.size, uniform=least_uniform(domain.size, epsilon0))
+
+
+FAMILY = Family(
+    NAME,
+    "k-ary randomized response: how many devices are in each cell",
+    PARAMETERS,
+    _create,
+    only(_design),
+)

@@ -1,0 +1,415 @@
+"""Chained unary encoding: a bitmap that a device draws once per value and keeps, and fresh noise on
+it in every window.
+
+Arcolezi, Couchot, Al Bouna, Xiao, "Improving the utility of locally differentially private
+protocols for longitudinal and multidimensional frequency estimates", Digital Communications and
+Networks, 2022: two rounds of unary encoding (``unary``). The *permanent* bits are unary encoding of
+the value: the true cell's bit is 1 with probability P1 / 2^64, another's with Q1 / 2^64. A window's
+*report* has a bit 1 with probability P2 / 2^64 where the permanent bit is 1, with Q2 / 2^64 where
+it is 0. All independent. Each round is symmetric (q = 1 - p) or optimized (p = 1/2), which gives
+four names: L-SUE (both symmetric: basic RAPPOR, Erlingsson, Pihur, Korolova, CCS 2014, section 3),
+L-OSUE (first optimized, then symmetric: the paper's recommendation), L-OUE, and L-SOUE.
+
+**One report.** A reported bit is 1 with probability, out of 2^128,
+
+    P = P1 P2 + (2^64 - P1) Q2    for the true cell,    Q = Q1 P2 + (2^64 - Q1) Q2    for another,
+
+and the bits stay independent: one report alone is unary encoding with these P and Q, *exactly*.
+That is ``privacy``.
+
+**All windows.** They are fresh noise on the permanent bits, so an unchanged value costs what those
+cost, ``permanent``: unary encoding with P1 and Q1. Since P lies between P2 and Q2 as Q does,
+``privacy`` never costs more (Dwork, McSherry, Nissim, Smith 2006: post-processing).
+
+**What is designed.** epsilon0 is asked of *one report*, as everywhere. The permanent bits get at
+most epsilon0 / alpha, the field's convention epsilon_1 = alpha epsilon_infinity: alpha = 1/2 unless
+the setting says otherwise, so an unchanged value costs twice epsilon0 over all windows. Smaller
+alpha: a smaller error in a window, more given away by many. A report is a bitmap of ceil(k / 8)
+bytes; its randomness is one 64-bit word per cell for the permanent bits, then one per cell for the
+report.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shoal.domain import Domain
+from shoal.entropy import Entropy
+from shoal.limits import LIMITS
+from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
+from shoal.mechanisms.categories import unary
+from shoal.mechanisms.categories.krr import check_k
+from shoal.mechanisms.parts import bitmaps, cells, laws, scalar
+from shoal.mechanisms.parts.intervals import of_counts
+from shoal.mechanisms.parts.sampling import blocks
+from shoal.mechanisms.parts.thresholds import WORDS, least_noise
+from shoal.privacy import PureLaw, SymmetricLaw
+from shoal.task import MechanismSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+NAME = "l_unary"
+PARAMETERS = (
+    Parameter("k", 2, LIMITS.cells, "number of cells of the domain"),
+    Parameter(
+        "permanent_if_one",
+        2,
+        WORDS - 1,
+        "probability, out of 2^64, that the true cell's permanent bit is 1",
+    ),
+    Parameter(
+        "permanent_if_zero",
+        1,
+        WORDS - 2,
+        "probability, out of 2^64, that another cell's permanent bit is 1",
+    ),
+    Parameter(
+        "report_if_one",
+        2,
+        WORDS - 1,
+        "probability, out of 2^64, that a reported bit is 1 where the permanent one is 1",
+    ),
+    Parameter(
+        "report_if_zero",
+        1,
+        WORDS - 2,
+        "probability, out of 2^64, that a reported bit is 1 where the permanent one is 0",
+    ),
+)
+_BOTH = WORDS**2  # the chain's probabilities are integers out of this
+_WORDS_AT_ONCE = 32_768  # 256 KiB: they, and the bits made of them, stay in cache
+ALPHA = Fraction(1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainedUnary:
+    """``labels``: one per cell. The others out of 2^64, ``..._if_zero`` < ``..._if_one`` each."""
+
+    labels: tuple[str, ...]
+    permanent_if_one: int
+    permanent_if_zero: int
+    report_if_one: int
+    report_if_zero: int
+
+    def __post_init__(self) -> None:
+        if self.k < 2:
+            raise invalid(f'{NAME}: the parameter "k" is {self.k}: it is 2 or more')
+        bitmaps.check_k(NAME, self.k)
+        for what, one, zero in (
+            ("permanent", self.permanent_if_one, self.permanent_if_zero),
+            ("report", self.report_if_one, self.report_if_zero),
+        ):
+            if not 0 < zero < one < WORDS:
+                raise invalid(
+                    f'{NAME}: the parameters want 0 < "{what}_if_zero" < "{what}_if_one" < 2^64'
+                )
+
+    @property
+    def k(self) -> int:
+        return len(self.labels)
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def spec(self) -> MechanismSpec:
+        return MechanismSpec.of(
+            NAME,
+            k=self.k,
+            permanent_if_one=self.permanent_if_one,
+            permanent_if_zero=self.permanent_if_zero,
+            report_if_one=self.report_if_one,
+            report_if_zero=self.report_if_zero,
+        )
+
+    @property
+    def report_size(self) -> int:
+        return bitmaps.report_size(self.k)
+
+    @property
+    def messages(self) -> int:
+        return 1
+
+    # --- a device with a memory (``longitudinal.Longitudinal``)
+    # ---------------------------------------------------------
+
+    @property
+    def keys(self) -> int:
+        """Every cell has permanent bits of its own."""
+        return self.k
+
+    def choose_one(self, entropy: Entropy) -> bytes:
+        """Nothing: b""."""
+        return b""
+
+    def key_of(self, choice: bytes, value: int) -> int:
+        """The cell itself."""
+        _no_choice(choice)
+        return scalar.check_value(value, self.k)
+
+    def remember_one(self, choice: bytes, key: int, entropy: Entropy) -> bytes:
+        """The permanent bits of a cell, as a bitmap of ``report_size`` bytes."""
+        _no_choice(choice)
+        thresholds = [self.permanent_if_zero] * self.k
+        thresholds[scalar.check_value(key, self.k)] = self.permanent_if_one
+        return self._drawn(thresholds, entropy)
+
+    def report_one(self, choice: bytes, remembered: bytes, entropy: Entropy) -> tuple[bytes, ...]:
+        """Fresh noise on every permanent bit. Raises INVALID for another length and for padding
+        bits.
+        """
+        _no_choice(choice)
+        padding = 8 * self.report_size - self.k
+        number = int.from_bytes(remembered, "big")
+        if len(remembered) != self.report_size or number & ((1 << padding) - 1):
+            raise invalid(
+                f"{NAME}: the permanent answer is no bitmap of {self.k} cells: forget the task, "
+                "and begin anew"
+            )
+        bits = f"{number >> padding:0{self.k}b}"
+        return (
+            self._drawn(
+                [self.report_if_one if bit == "1" else self.report_if_zero for bit in bits], entropy
+            ),
+        )
+
+    def permanent(self) -> SymmetricLaw:
+        """The law of the permanent bits: unary encoding with P1 and Q1."""
+        return unary.law(self.k, self.permanent_if_one, self.permanent_if_zero)
+
+    def _drawn(self, thresholds: list[int], entropy: Entropy) -> bytes:
+        """Bit i is 1 with probability thresholds[i] / 2^64: one word each, compared once."""
+        words = struct.unpack(f"<{self.k}Q", entropy.bytes(8 * self.k))
+        return bitmaps.to_report(
+            [word < threshold for word, threshold in zip(words, thresholds, strict=True)], self.k
+        )[0]
+
+    # --- a report of a device without one
+    # -------------------------------------------------------------------------------
+
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        return self.report_one(b"", self.remember_one(b"", value, entropy), entropy)
+
+    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size]: 2 k words for every device, whatever its value: for each, the
+        permanent bits' before the report's.
+        """
+        import numpy as np
+
+        check, count = cells.check_values(values, self.k), values.shape[0]
+        reports = np.empty((count, 1, self.report_size), dtype=np.uint8)
+        rows = np.arange(min(max(1, _WORDS_AT_ONCE // self.k), count))
+        one, zero, again, anew = map(
+            np.uint64,
+            (
+                self.permanent_if_one,
+                self.permanent_if_zero,
+                self.report_if_one,
+                self.report_if_zero,
+            ),
+        )
+        for part in blocks(count, max(1, _WORDS_AT_ONCE // self.k)):
+            size = part.stop - part.start
+            words, mine = (
+                entropy.words(size * self.k).reshape(size, self.k),
+                (rows[:size], check[part]),
+            )
+            bits = np.less(words, zero)
+            bits[mine] = words[mine] < one
+            words = entropy.words(size * self.k).reshape(size, self.k)
+            reports[part, 0] = np.packbits(
+                (words < anew) | (bits & (words < again)), axis=1
+            )  # anew < again
+        return reports
+
+    # --- the analyzer's side: unary encoding with the chain's P and Q
+    # ---------------------------------------------------
+
+    @property
+    def chain(self) -> tuple[int, int]:
+        """(P, Q) out of 2^128: how likely a reported bit of the true cell, and of another, is 1."""
+        return chain(
+            self.permanent_if_one, self.permanent_if_zero, self.report_if_one, self.report_if_zero
+        )
+
+    @property
+    def gap(self) -> float:
+        """(P - Q) / 2^128, without cancellation."""
+        return (
+            (self.permanent_if_one - self.permanent_if_zero)
+            * (self.report_if_one - self.report_if_zero)
+            / _BOTH
+        )
+
+    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Any bits of the cells may be set, but no padding bit."""
+        return bitmaps.valid(reports, self.k)
+
+    def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
+        """bool[rows]: the reports in which the cell's bit is set."""
+        return bitmaps.marked(reports, self.k, cell)
+
+    def tally(self, reports: NDArray[np.uint8]) -> Tally:
+        return bitmaps.tally(reports, self.k)
+
+    def estimate(self, tally: Tally) -> Estimate:
+        """Numbers of devices, one per cell: (count - n q) / (p - q) with the chain's p and q
+        (Arcolezi et al. 2022, equation 7).
+
+        The errors are those of one window. The windows of a memoized task share the noise of the
+        permanent bits: the mean of their estimates errs by more than these errors would have it.
+        """
+        import numpy as np
+
+        counts, rows, (true, other) = cells.counts_of(tally, self.k), tally.rows, self.chain
+        values = (counts - rows * (other / _BOTH)) / self.gap
+        stderr = self._stderr(np.clip(values, 0.0, float(rows)), float(rows))
+        return Estimate(
+            self.labels,
+            values,
+            stderr,
+            *of_counts(counts, rows, true / _BOTH, other / _BOTH, self.gap),
+        )
+
+    def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """A cell's count is the sum of one Bernoulli(p) per device that holds it and one
+        Bernoulli(q) per other device.
+        """
+        import numpy as np
+
+        holders = cells.check_counts(counts, self.k).astype(np.float64)
+        return self._stderr(holders, float(holders.sum()))
+
+    def _stderr(self, holders: NDArray[np.float64], devices: float) -> NDArray[np.float64]:
+        """sqrt(holders p (1 - p) + others q (1 - q)) / (p - q), float64[k], 0 <= holders <=
+        devices; products are of integers.
+        """
+        import numpy as np
+
+        one, zero = (chance * (_BOTH - chance) / _BOTH**2 for chance in self.chain)
+        errors: NDArray[np.float64] = np.sqrt(holders * one + (devices - holders) * zero) / self.gap
+        return errors
+
+    def privacy(self) -> SymmetricLaw:
+        """Unary encoding with the chain's P and Q: the exact law of one report."""
+        true, other = self.chain
+        return laws.unary(self.k, Fraction(true, _BOTH), Fraction(other, _BOTH))
+
+
+def chain(
+    permanent_if_one: int, permanent_if_zero: int, report_if_one: int, report_if_zero: int
+) -> tuple[int, int]:
+    """(P, Q) out of 2^128: P1 P2 + (2^64 - P1) Q2, and the same of Q1. 0 < Q < P < 2^128 where each
+    round is that of a ``ChainedUnary``.
+    """
+    true, other = (
+        bit * report_if_one + (WORDS - bit) * report_if_zero
+        for bit in (permanent_if_one, permanent_if_zero)
+    )
+    return true, other
+
+
+def ratio(
+    permanent_if_one: int, permanent_if_zero: int, report_if_one: int, report_if_zero: int
+) -> Fraction:
+    """e^epsilon0 of one report, exactly: the ``max_ratio`` of ``privacy`` for every k, without the
+    classes.
+    """
+    true, other = chain(permanent_if_one, permanent_if_zero, report_if_one, report_if_zero)
+    return Fraction(true * (_BOTH - other), other * (_BOTH - true))
+
+
+def _no_choice(choice: bytes) -> None:
+    if choice:
+        raise invalid(f"{NAME}: a device chooses nothing: its choice is empty")
+
+
+Round = Callable[[int], int]  # Q -> P of a round of unary encoding
+
+
+def _optimized(_zero: int) -> int:
+    return WORDS // 2
+
+
+def _symmetric(zero: int) -> int:
+    return WORDS - zero
+
+
+def _design(
+    first: Round, second: Round, alpha: Fraction, domain: Domain, epsilon0: float
+) -> MechanismSpec:
+    """The least noise in the permanent bits that keeps epsilon0 / alpha, then the least in the
+    reports that keeps epsilon0.
+    """
+    bitmaps.check_k(NAME, domain.size)
+    highest = WORDS // 2 - 1
+    zero = least_noise(
+        lambda q: PureLaw(unary.ratio(first(q), q)), highest, epsilon0 / float(alpha)
+    )
+    one = first(zero)
+    again = least_noise(lambda q: PureLaw(ratio(one, zero, second(q), q)), highest, epsilon0)
+    return MechanismSpec.of(
+        NAME,
+        k=domain.size,
+        permanent_if_one=one,
+        permanent_if_zero=zero,
+        report_if_one=second(again),
+        report_if_zero=again,
+    )
+
+
+def _create(spec: MechanismSpec, domain: Domain) -> ChainedUnary:
+    check_k(spec, domain)
+    names = ("permanent_if_one", "permanent_if_zero", "report_if_one", "report_if_zero")
+    return ChainedUnary(domain.labels, *(spec.get(name) for name in names))
+
+
+def _settings(domain: Domain) -> tuple[Setting, ...]:
+    bitmaps.check_k(NAME, domain.size)
+    twice = "an unchanged value costs 2 epsilon0 over all windows"
+    return (
+        Setting(
+            "l_osue",
+            f"permanent bits optimized, reports symmetric; {twice}",
+            partial(_design, _optimized, _symmetric, ALPHA),
+        ),
+        Setting(
+            "l_sue",
+            f"both symmetric, the basic RAPPOR; {twice}",
+            partial(_design, _symmetric, _symmetric, ALPHA),
+        ),
+        Setting(
+            "l_oue", f"both optimized; {twice}", partial(_design, _optimized, _optimized, ALPHA)
+        ),
+        Setting(
+            "l_soue",
+            f"permanent bits symmetric, reports optimized; {twice}",
+            partial(_design, _symmetric, _optimized, ALPHA),
+        ),
+        *(
+            Setting(
+                f"alpha={float(alpha):g}",
+                f"as l_osue; an unchanged value costs epsilon0 / {float(alpha):g} over all windows",
+                partial(_design, _optimized, _symmetric, alpha),
+            )
+            for alpha in (Fraction(1, 4), Fraction(3, 4))
+        ),
+    )
+
+
+FAMILY = Family(
+    NAME,
+    "chained unary encoding: counts per cell over many windows, permanent noisy bits under fresh "
+    "noise",
+    PARAMETERS,
+    _create,
+    _settings,
+)

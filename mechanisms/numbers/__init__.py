@@ -1,0 +1,1 @@
+"""Randomizers of numbers, one file each, and what is estimated from their reports."""

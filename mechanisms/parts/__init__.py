@@ -1,0 +1,1 @@
+"""What several randomizers share: forms of reports, draws, laws, tables."""

@@ -1,0 +1,149 @@
+"""What the analyzer can take, as it says itself: asked all the time, so that nobody answers for
+nothing.
+
+Where it says that it could not take or open a window, submissions are refused (UNAVAILABLE: the
+same bytes may come again until the window is over) and the directory tells devices to make no
+answer. Its silence says nothing about a task: what is sealed is kept, and offered until retention
+ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import grpc
+
+from shoal import codec
+from shoal.ids import TaskId
+from shoal.limits import LIMITS
+from shoal.log import get_log
+from shoal.protos import delivery_pb2
+from shoal.rpc.channel import call
+from shoal.services.conditions import Condition
+from shoal.shuffler.core import WindowId
+from shoal.shuffler.tasks import TaskBook
+
+log = get_log("shuffler")
+_EVERY_S = 30.0  # between two questions while all is well ...
+_SOON_S = 3.0  # ... and while it is not, or tasks are new
+_LOOK_S = 1.0  # between two looks at whether tasks are new
+_TASKS = 1_000  # in one question
+_FAILURES = 3  # questions in a row without an answer after which it is shown
+# without an answer after which the shuffler is not ready: what it takes can't be brought away
+_ABSENT_S = 600.0
+_TEXT = 200  # characters that are shown of the analyzer's own words
+_ALL: frozenset[int] = frozenset()
+
+Ask = Callable[[bytes], Awaitable[bytes]]
+
+
+def asking(channel: grpc.aio.Channel) -> Ask:
+    """ServesRequest -> ServesReply over the link to the analyzer."""
+
+    async def ask(request: bytes) -> bytes:
+        return await call(
+            channel, "/shoal.v1.Delivery/Serves", request, LIMITS.send_deadline_s, peer="analyzer"
+        )
+
+    return ask
+
+
+class Serving:
+    """``paused``: by task, the windows that the analyzer could not take; an empty set: all.
+    ``monotonic``: seconds, for tests.
+    """
+
+    def __init__(
+        self, book: TaskBook, ask: Ask, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._book, self._ask, self._monotonic = book, ask, monotonic
+        self.paused: dict[TaskId, frozenset[int]] = {}
+        self._failures, self._since = (
+            0,
+            monotonic(),
+        )  # questions in a row that got no answer, and when the last one did
+        self._trouble = ""
+
+    def refuses(self, window: WindowId) -> bool:
+        """Whether an answer to that window could not be released, as far as is known."""
+        if not self.paused:
+            return False
+        windows = self.paused.get(window.task_id)
+        return windows is not None and (not windows or window.window in windows)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Ask until ``stop``; at once when tasks were added."""
+        asked = 0
+        while not stop.is_set():
+            asked, due = len(self._book.served), self._monotonic()
+            await self.look()
+            due += _EVERY_S if not (self.paused or self._failures or self._trouble) else _SOON_S
+            while not stop.is_set() and len(self._book.served) == asked and self._monotonic() < due:
+                try:
+                    await asyncio.wait_for(stop.wait(), _LOOK_S)
+                except TimeoutError:
+                    continue
+
+    async def look(self) -> None:
+        """Ask once about every task. A failure changes nothing but the conditions."""
+        served = sorted(self._book.served.items())
+        paused: dict[TaskId, frozenset[int]] = {}
+        trouble = ""
+        # whatever the analyzer answers, the shuffler goes on
+        try:
+            for at in range(0, max(1, len(served)), _TASKS):
+                part = served[at : at + _TASKS]
+                keys = [
+                    delivery_pb2.TaskKeys(task_id=task_id.raw, schedule_hash=one.keys.digest.raw)
+                    for task_id, one in part
+                ]
+                answer = await self._ask(delivery_pb2.ServesRequest(tasks=keys).SerializeToString())
+                reply = codec.parse(delivery_pb2.ServesReply, answer, "the analyzer's answer")
+                paused |= {TaskId(one.task_id): frozenset(one.windows) for one in reply.unserved}
+                trouble = trouble or reply.trouble
+        except Exception as error:  # noqa: BLE001
+            self._failures += 1
+            if self._failures == _FAILURES:
+                log.warning("the analyzer does not answer", error=error)
+            return
+        for task_id in paused.keys() - self.paused.keys():
+            log.warning(
+                "the analyzer can't take a task: its submissions are refused until it can",
+                task=task_id,
+            )
+        for task_id in self.paused.keys() - paused.keys():
+            log.info("the analyzer takes a task again", task=task_id)
+        self.paused, self._trouble = paused, trouble
+        self._failures, self._since = 0, self._monotonic()
+
+    def conditions(self) -> Iterator[Condition]:
+        """For ``Conditions.watch``."""
+        if self._failures >= _FAILURES:
+            absent = self._monotonic() - self._since
+            yield Condition(
+                "analyzer",
+                "",
+                f"the analyzer has not answered for {int(absent) // 60} min: see that it runs and "
+                "can be reached; reports are taken,"
+                " and kept until their retention ends",
+                stops=absent >= _ABSENT_S,
+            )
+        if self._trouble:
+            words = "".join(one if one.isprintable() else " " for one in self._trouble[:_TEXT])
+            yield Condition("analyzer", "trouble", f"the analyzer takes no batches: {words}")
+        for task_id, windows in self.paused.items():
+            served = self._book.served.get(task_id)
+            name = served.task.name if served is not None else task_id.short
+            what = (
+                "does not serve it, or with another key schedule"
+                if not windows
+                else f"has no readable key for {len(windows)} windows"
+            )
+            yield Condition(
+                "task",
+                f"{task_id.short}/analyzer",
+                f"task {name}: the analyzer {what}: mend it there; submissions are refused "
+                "meanwhile",
+            )

@@ -1,0 +1,1 @@
+"""The life of a report at the shuffler: in, stored, shuffled, out."""

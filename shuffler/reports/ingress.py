@@ -1,0 +1,305 @@
+"""Submit and SubmitBatch: open the hop layer, admit, store, and only then answer.
+
+Bytes in, bytes out. Nothing here knows who calls. A duplicate takes the same path as the first and
+gets the same bytes. ``Ingress.take`` is the one way for many frames at once, whatever brought them:
+a call of a relay, or messages of a broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from shoal import codec
+from shoal.clocks.clock import Moment, SureClock
+from shoal.crypto.envelope import HEADER_SIZE, HopContent, frame_header, open_frame, receipt_mac
+from shoal.errors import Kind, ShoalError
+from shoal.ids import KeyId, TaskId
+from shoal.limits import LIMITS
+from shoal.protos import submit_pb2
+from shoal.rpc.backlog import Backlog
+from shoal.rpc.server import Call, Method, Service
+from shoal.shuffler import core
+from shoal.shuffler.core import WindowId
+from shoal.shuffler.reports.opening import Content, Enrolment, Opener, key_id_of
+from shoal.shuffler.reports.writer import Writer
+from shoal.shuffler.stores.store import Store, Submission
+from shoal.shuffler.tasks import TaskBook
+
+SERVICE = "shoal.v1.Ingress"
+_ACCEPTED = 0
+# batches for each worker that are parsed, opened and written at a time; others wait as the bytes
+# that came
+_TURNS = 4
+_LEAST_TURNS = 8
+
+# What the store's refusals mean to a device.
+_TEXTS: dict[Kind, str] = {
+    Kind.WINDOW_FULL: core.FULL,
+    Kind.WINDOW_CLOSED: "the window is over: drop the report",
+    Kind.CONFLICT: (
+        "this device has been admitted in this window, with another report: drop this one"
+    ),
+    Kind.OVERLOADED: "no more reports can be stored now: try again later",
+    Kind.INTERNAL: "the report could not be stored: try again later",
+}
+
+
+def _nothing(_: WindowId) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a frame. ``kind`` None: it is on disk. ``ack_key`` None: it did not open, so
+    nobody can be told in a way that its sender could verify.
+    """
+
+    kind: Kind | None
+    ack_key: bytes | None = field(repr=False)
+
+    @property
+    def status(self) -> int:
+        """What a receipt says: 0, or the number of the kind."""
+        return _ACCEPTED if self.kind is None else self.kind.value
+
+
+_MISSHAPEN = Answer(
+    Kind.INVALID, None
+)  # one for all that could not be opened: they cost their sender next to nothing
+_NO_FRAME = submit_pb2.Receipt(status=_MISSHAPEN.status)
+
+
+class Ingress:
+    """The service's handlers. ``refused`` counts refusals by kind, for metrics. ``paused``: windows
+    that the analyzer could not open.
+    """
+
+    def __init__(
+        self,
+        book: TaskBook,
+        store: Store,
+        writer: Writer,
+        opener: Opener,
+        clock: SureClock,
+        paused: Callable[[WindowId], bool] = _nothing,
+    ) -> None:
+        self._paused = paused
+        self._book, self._store, self._writer, self._opener, self._clock = (
+            book,
+            store,
+            writer,
+            opener,
+            clock,
+        )
+        self.refused: Counter[Kind] = Counter()
+        self.backlog = Backlog()  # of batches
+        self._turns = asyncio.Semaphore(max(_LEAST_TURNS, _TURNS * opener.workers))
+
+    def service(self) -> Service:
+        """Anybody may call: admission is a matter of the frame, never of the connection."""
+        return Service(
+            SERVICE,
+            {
+                "Submit": Method(LIMITS.submit_bytes, handler=self.submit),
+                "SubmitBatch": Method(
+                    LIMITS.batch_bytes, handler=self.submit_batch, backlog=self.backlog
+                ),
+            },
+        )
+
+    async def submit(self, request: bytes, call: Call) -> bytes:
+        """SubmitRequest -> SubmitReply. Raises every kind that ``core.admit``, ``core.identify``
+        and the store know.
+        """
+        try:
+            frame = codec.parse(submit_pb2.SubmitRequest, request, "submission").frame
+            key_id = self._key_of(frame)
+            content = open_frame(self._book.keys[key_id], frame)
+            moment = Moment.of(self._clock)
+            with moment.refusing():
+                window = self._admit(content, key_id, moment.now)
+                # Last, because it costs most: two signatures. On the event loop like the opening,
+                # which costs as much.
+                device = core.identify(
+                    self._book.roots.get(content.task_id.raw, b""), content, moment.now
+                )
+            core.check_size(self._book.served[content.task_id].task, len(frame))
+            (kind,) = await self._writer.submit([Submission(window, content.sealed, device)])
+            if kind is not None:
+                raise ShoalError(kind, _TEXTS[kind])
+        except ShoalError as error:
+            self.refused[error.kind] += 1
+            raise
+        return submit_pb2.SubmitReply(
+            mac=receipt_mac(content.ack_key, _ACCEPTED, frame)
+        ).SerializeToString()
+
+    async def submit_batch(self, request: bytes, call: Call) -> bytes:
+        """SubmitBatchRequest -> one receipt per frame, in order.
+
+        Raises INVALID, OVERSIZE, OVERLOADED, UNAVAILABLE for the call as a whole; the same bytes
+        may be sent again.
+        """
+        async with self._turns:
+            frames = codec.parse(submit_pb2.SubmitBatchRequest, request, "submission").frames
+            if len(frames) > LIMITS.batch_frames:
+                raise ShoalError(
+                    Kind.OVERSIZE,
+                    f"{len(frames)} frames in one call, at most {LIMITS.batch_frames} are taken: "
+                    "send several calls",
+                )
+            answers = await self.take(frames)
+            receipts = [
+                _receipt(answer, frame) for answer, frame in zip(answers, frames, strict=True)
+            ]
+        return submit_pb2.SubmitBatchReply(receipts=receipts).SerializeToString()
+
+    async def take(self, frames: Sequence[bytes]) -> list[Answer]:
+        """Open, admit and store many frames: one answer each, in order, when what is accepted is on
+        disk.
+
+        None suffers from another's fault, and none is answered sooner than the rest. Raises
+        OVERLOADED, UNAVAILABLE, INTERNAL for all of them alike: which of them are on disk is then
+        not known, and the same bytes may be sent again.
+        """
+        statuses: list[Kind | None] = [None] * len(frames)
+        known, held = self._book.keys_by_raw_id, list[int]()  # held: frames for a key of ours
+        refusals: dict[
+            bytes, Kind
+        ] = {}  # by header: whoever sends what can't be opened must not cost us more than himself
+        for index, frame in enumerate(frames):
+            if len(frame) not in LIMITS.frame_sizes:
+                statuses[index] = Kind.INVALID
+            elif key_id_of(frame) in known:
+                held.append(index)
+            else:
+                header = frame[:HEADER_SIZE]
+                statuses[index] = refusals.get(header) or refusals.setdefault(
+                    header, self._refusal_of(frame)
+                )
+        moment = Moment.of(self._clock)
+        enrolment = Enrolment(dict(self._book.roots), moment.now)
+        opened = await self._opener.open_many(known, [frames[index] for index in held], enrolment)
+        ack_keys: dict[int, bytes] = {}
+        submissions: dict[int, Submission] = {}
+        judged: dict[
+            object, WindowId | Kind
+        ] = {}  # what admission looks at is the same for most frames of a call
+        for index, one in zip(held, opened, strict=True):
+            if isinstance(one, Kind):
+                statuses[index] = one
+                continue
+            task, window, ack_key, analyzer_key, who, sealed = one
+            ack_keys[index] = ack_key
+            facts = (
+                task,
+                window,
+                analyzer_key,
+                isinstance(who, Kind) and who,
+                *map(len, sealed),
+                key_id_of(frames[index]),
+                len(frames[index]),
+            )
+            verdict = judged.get(facts)
+            if verdict is None:
+                verdict = judged[facts] = self._judge(one, frames[index], enrolment)
+            if isinstance(verdict, Kind):
+                statuses[index] = verdict
+            elif isinstance(who, bytes):
+                submissions[index] = Submission(verdict, sealed, who)
+        if (
+            frames
+        ):  # also when nothing of them is to be stored: refusals queue up behind the same commits
+            outcomes = await self._writer.submit(list(submissions.values()))
+            for index, outcome in zip(submissions, outcomes, strict=True):
+                statuses[index] = outcome
+        if not moment.sure:
+            statuses = [None if kind is None else moment.kind(kind) for kind in statuses]
+        self.refused.update(kind for kind in statuses if kind is not None)
+        return [
+            Answer(kind, ack_keys[index])
+            if index in ack_keys
+            else _MISSHAPEN
+            if kind is Kind.INVALID
+            else Answer(kind, None)
+            for index, kind in enumerate(statuses)
+        ]
+
+    def _judge(self, opened: Content, frame: bytes, enrolment: Enrolment) -> WindowId | Kind:
+        task, window, ack_key, analyzer_key, who, sealed = opened
+        try:
+            content = HopContent(TaskId(task), window, ack_key, KeyId(analyzer_key), b"", sealed)
+            admitted = self._admit(content, KeyId(key_id_of(frame)), enrolment.now)
+        except ShoalError as error:
+            return error.kind
+        if task in self._book.roots and task not in enrolment.roots:
+            return Kind.UNAVAILABLE  # served since the frame was opened: nobody looked at its proof
+        if isinstance(who, Kind):
+            return who
+        try:
+            core.check_size(self._book.served[admitted.task_id].task, len(frame))
+        except ShoalError as error:
+            return error.kind
+        return admitted
+
+    def _refusal_of(self, frame: bytes) -> Kind:
+        try:
+            self._key_of(frame)
+        except ShoalError as error:
+            return error.kind
+        return Kind.INTERNAL  # not reached: the key is not ours
+
+    def _key_of(self, frame: bytes) -> KeyId:
+        """The hop key of ours that a frame's header names. Raises INVALID, UNKNOWN_KEY,
+        WINDOW_CLOSED.
+        """
+        key_id = frame_header(frame).key_id
+        if key_id in self._book.keys:
+            return key_id
+        if self._book.over(key_id):
+            raise ShoalError(
+                Kind.WINDOW_CLOSED, "the windows of this frame's key are over: drop the report"
+            )
+        raise ShoalError(
+            Kind.UNKNOWN_KEY,
+            "this shuffler does not hold the key that the frame is sealed for: fetch the key "
+            "schedule again",
+        )
+
+    def _admit(self, content: HopContent, key_id: KeyId, now: float) -> WindowId:
+        served = self._book.served.get(content.task_id)
+        if served is None:
+            raise ShoalError(
+                Kind.UNKNOWN_TASK,
+                "this shuffler does not serve the task: refresh the task, or ask its authority "
+                "where it is served",
+            )
+        if content.window >= served.task.windows.count:
+            raise ShoalError(
+                Kind.INVALID,
+                f"the task has windows 0 to {served.task.windows.count - 1}: read the task again",
+            )
+        window = WindowId(content.task_id, content.window)
+        record = self._store.record(window)
+        state, reports = (record.state, record.reports) if record else (None, 0)
+        core.admit(served, state, content, key_id, now, reports)
+        if self._paused(window):
+            raise ShoalError(
+                Kind.UNAVAILABLE,
+                "the analyzer can't open this window now: try again later, its operator knows",
+            )
+        return window
+
+
+def _receipt(answer: Answer, frame: bytes) -> submit_pb2.Receipt:
+    """Without a mac where the frame could not be opened."""
+    if answer is _MISSHAPEN:
+        return _NO_FRAME
+    if not answer.ack_key:
+        return submit_pb2.Receipt(status=answer.status)
+    return submit_pb2.Receipt(
+        status=answer.status, mac=receipt_mac(answer.ack_key, answer.status, frame)
+    )

@@ -1,0 +1,435 @@
+"""Carries the rules out: looks at the clock once a second, closes what is due, seals, delivers,
+shreds, retires keys.
+
+``tick`` starts what is to be done now and returns; slow work (sealing, delivering) runs beside it,
+one task per window. A failure is logged and tried again with jittered backoff, at a later tick;
+nothing is given up but by retention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shoal.clocks.clock import SureClock
+from shoal.crypto.trust import ServedTask
+from shoal.entropy import Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.log import get_log
+from shoal.shuffler import core
+from shoal.shuffler.core import Event, WindowId, WindowState
+from shoal.shuffler.reports.egress import make_manifest
+from shoal.shuffler.reports.writer import Writer
+from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
+from shoal.shuffler.tasks import TaskBook
+
+log = get_log("shuffler")
+TICK_S = 1.0
+_POLL_S = LIMITS.deliver_poll_s  # while the analyzer works on a batch
+_LONGEST_S = (
+    LIMITS.deliver_retry_most_s
+)  # between attempts: an analyzer that comes back is found within five minutes
+_SEALS = 1  # windows sealed at a time: sorting wants the disk
+
+
+class Delivery(Protocol):
+    """What ``egress.Egress`` does; tests put an in-process analyzer behind it."""
+
+    async def attempt(self, served: ServedTask, window: WindowId, record: WindowRecord) -> bool: ...
+
+
+@dataclass(slots=True)
+class _Pending:
+    """When a window's work is tried next, when it may be delivered (steady seconds: a clock that
+    jumps puts nothing off), how often it failed. In memory only: a start draws anew.
+    """
+
+    at: float
+    deliver_at: float | None = None
+    failures: int = 0
+    last: Kind | None = None
+
+
+async def _nothing() -> None:
+    return None
+
+
+class Lifecycle:
+    """``forget_keys`` is awaited after hop keys were deleted: worker processes may hold copies."""
+
+    def __init__(
+        self,
+        book: TaskBook,
+        store: Store,
+        writer: Writer,
+        delivery: Delivery,
+        clock: SureClock,
+        entropy: Entropy,
+        delivery_delay_max_s: float,
+        forget_keys: Callable[[], Awaitable[None]] = _nothing,
+    ) -> None:
+        self._book, self._store, self._writer, self._delivery = book, store, writer, delivery
+        self._clock, self._entropy, self._delay, self._forget_keys = (
+            clock,
+            entropy,
+            delivery_delay_max_s,
+            forget_keys,
+        )
+        self._working: dict[WindowId, asyncio.Task[None]] = {}
+        self._attempts: dict[WindowId, asyncio.Timeout] = {}  # deliveries under way
+        self._ticking = asyncio.Lock()
+        self._sealing = asyncio.Semaphore(_SEALS)
+        # Everything that a crash may have interrupted is to be done again.
+        now = clock.steady()
+        self._pending = {
+            window: _Pending(now)
+            for window, record in store.records().items()
+            if core.resume(record.state)
+        }
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Tick until ``stop``; then let what writes end."""
+        while not stop.is_set():
+            try:
+                await self.tick()
+            except ShoalError as error:
+                log.error("a tick failed", error=error)
+            except Exception as error:  # noqa: BLE001 - the clock must go on
+                log.error("a tick failed unexpectedly", error=error)
+            try:
+                await asyncio.wait_for(stop.wait(), TICK_S)
+            except TimeoutError:
+                continue
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Cancel deliveries (the next start resumes them) and wait for what writes."""
+        for window, task in self._working.items():
+            record = self._store.record(window)
+            if record is not None and record.state is WindowState.DELIVERING:
+                task.cancel()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait for the work that the last tick began."""
+        await asyncio.gather(*self._working.values(), return_exceptions=True)
+
+    def trouble(self) -> dict[WindowId, tuple[Kind, int]]:
+        """Windows whose work fails, with the last kind and how often in a row: for status and
+        readiness.
+        """
+        return {
+            window: (one.last, one.failures)
+            for window, one in self._pending.items()
+            if one.last is not None
+        }
+
+    # --- one tick
+    # ----------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Close what is due, delete keys that are over, begin the work whose time has come. One
+        tick at a time.
+
+        What fails for one window, or for the keys, is logged and tried again by the next tick; the
+        rest goes on.
+        """
+        async with self._ticking:
+            await self._tick()
+
+    async def _tick(self) -> None:
+        await self._close_due(self._clock.decide())
+        now = self._clock.steady()
+        try:
+            if self._book.retire():
+                await self._forget_keys()
+        except ShoalError as error:
+            log.error("a hop key could not be deleted: will be tried again", error=error)
+        for window, pending in list(self._pending.items()):
+            record = self._store.record(window)
+            if (
+                record is None or window.task_id not in self._book.served
+            ):  # without its task nothing is known of it: a condition says so
+                continue
+            ended = self._ended(window, record)
+            if window in self._working:
+                attempt = self._attempts.pop(window, None) if ended else None
+                if attempt is not None:  # a slow analyzer may take hours: retention ends it
+                    attempt.reschedule(asyncio.get_running_loop().time())
+            elif ended or now >= pending.at:
+                task = asyncio.create_task(
+                    self._guard(window, pending, self._work(window, pending))
+                )
+                self._working[window] = task
+
+    async def _close_due(self, now: float | None) -> None:
+        """``now`` None: the clock is disputed. Only what is full closes then, whenever it began by
+        whatever clock.
+        """
+        empty: list[WindowId] = []
+        for served, window in self._held_open() if now is None else list(self._book.running(now)):
+            if (
+                served.task.pairwise is not None
+            ):  # summed in rounds: the round driver decides its windows
+                continue
+            if not core.due(served.task, window.window, now, self._store.distinct(window)):
+                continue
+            if self._store.record(window) is None:
+                empty.append(window)
+                continue
+            try:
+                await self._close(served, window)
+            except (
+                ShoalError
+            ) as error:  # for example a full disk: closing another window may be what frees it
+                log.error(
+                    "a window could not be closed: will be tried again",
+                    task=window.task_id,
+                    window=window.window,
+                    error=error,
+                )
+        if empty:
+            try:
+                await self._lapse(empty)
+            except ShoalError as error:
+                log.error(
+                    "empty windows could not be recorded: will be tried again",
+                    windows=len(empty),
+                    error=error,
+                )
+
+    def _held_open(self) -> list[tuple[ServedTask, WindowId]]:
+        """Windows that hold something: a look at all that may have begun by any clock would cost
+        too much each second.
+        """
+        return [
+            (self._book.served[window.task_id], window)
+            for window, record in self._store.records().items()
+            if record.state is WindowState.OPEN and window.task_id in self._book.served
+        ]
+
+    async def _lapse(self, empty: list[WindowId]) -> None:
+        # In the writer's thread, so that no report opens a window between the look and the record.
+        await self._writer.run(lambda: self._store.lapse(empty))
+        for window in empty:
+            record = self._store.record(window)
+            if record is not None and record.state is not WindowState.OPEN:
+                self._book.decided(window)
+
+    async def _close(self, served: ServedTask, window: WindowId) -> None:
+        try:
+            await self._writer.run(lambda: self._store.close_intake(window))
+        except ShoalError:
+            if self._over(served, window):  # not even this fits on the disk: see _expire
+                held = self._store.distinct(window)
+                await self._writer.run(lambda: self._store.shred(window))
+                log.error(
+                    "retention ended: the reports of a window that can't be closed are deleted",
+                    task=window.task_id,
+                    window=window.window,
+                    n=held,
+                )
+            raise
+        self._book.decided(window)
+        self._pending[window] = _Pending(self._clock.steady())
+        log.info("window closed", task=window.task_id, window=window.window)
+
+    async def _guard(
+        self, window: WindowId, pending: _Pending, work: Coroutine[Any, Any, None]
+    ) -> None:
+        """Run a window's work; a failure postpones it with full jitter, doubling."""
+        try:
+            await work
+            pending.failures, pending.last = 0, None
+        except (ShoalError, OSError) as error:
+            pending.failures += 1
+            pending.last = error.kind if isinstance(error, ShoalError) else Kind.INTERNAL
+            longest = min(_LONGEST_S, LIMITS.retry_first_s * 2 ** min(pending.failures, 20))
+            asked = (
+                min(error.retry_after_s, LIMITS.retry_after_most_s)
+                if isinstance(error, ShoalError)
+                else 0.0
+            )
+            pending.at = self._clock.steady() + max(longest * self._fraction(), asked)
+            log.warning(
+                "will be tried again",
+                task=window.task_id,
+                window=window.window,
+                attempt=pending.failures,
+                error=error,
+            )
+        except Exception as error:  # noqa: BLE001 - a bug in one window must not stop the others
+            pending.failures, pending.last, pending.at = (
+                pending.failures + 1,
+                Kind.INTERNAL,
+                self._clock.steady() + _LONGEST_S,
+            )
+            log.error("unexpected failure", task=window.task_id, window=window.window, error=error)
+        finally:
+            self._working.pop(window, None)
+
+    def _fraction(self) -> float:
+        """Uniform on [0, 1), from the CSPRNG."""
+        return int.from_bytes(self._entropy.bytes(6), "big") / (1 << 48)
+
+    # --- the work of one window
+    # ---------------------------------------------------------------------------------------
+
+    def _ended(self, window: WindowId, record: WindowRecord) -> bool:
+        """Whether the task's retention forbids to hold this window's reports any longer."""
+        return core.possible(record.state, Event.EXPIRED) and self._over(
+            self._book.served[window.task_id], window
+        )
+
+    def _over(self, served: ServedTask, window: WindowId) -> bool:
+        now = self._clock.decide()
+        return now is not None and core.expired(served.task, window.window, now)
+
+    async def _work(self, window: WindowId, pending: _Pending) -> None:
+        """Go on from the window's durable state until it is SHREDDED or something has to be waited
+        for.
+        """
+        served = self._book.served[window.task_id]
+        while True:
+            record = self._store.record(window)
+            assert record is not None  # noqa: S101 - a record is never removed
+            if self._ended(window, record):
+                await self._expire(served, window, record)
+                continue
+            match record.state:
+                case WindowState.CLOSING:
+                    await self._seal(served, window)
+                case WindowState.SEALED | WindowState.DELIVERING:
+                    if not await self._deliver(served, window, pending, record):
+                        return
+                case WindowState.ACKNOWLEDGED | WindowState.WITHHELD | WindowState.EXPIRED:
+                    await asyncio.to_thread(self._store.shred, window)
+                    await self._advance(window, Event.SHREDDED)
+                    log.info(
+                        "window shredded",
+                        task=window.task_id,
+                        window=window.window,
+                        state=record.state,
+                    )
+                case _:
+                    self._pending.pop(window, None)
+                    return
+
+    async def _expire(self, served: ServedTask, window: WindowId, record: WindowRecord) -> None:
+        """The promise to the devices' owners goes before the reports: whatever kept them from being
+        delivered, they are deleted.
+        """
+        reports: int | None = record.reports
+        if record.state is WindowState.CLOSING:
+            try:
+                reports = core.distinct_reports(
+                    await asyncio.to_thread(self._store.held, window), served.task.messages
+                )
+            except ShoalError:
+                reports = None  # what can't be counted is deleted all the same
+        log.error(
+            "retention ended before the analyzer acknowledged: the window's reports are deleted",
+            task=window.task_id,
+            window=window.window,
+            state=record.state.name,
+            n=reports,
+        )
+        try:
+            await self._advance(window, Event.EXPIRED, reports=reports or 0)
+        except ShoalError:
+            # The disk has no room even for this word. Before sealing it may come after the deed: an
+            # inbox that is gone is an empty one. A batch that is gone would look like a loss to the
+            # next start, and has to wait for the word.
+            if record.state is WindowState.CLOSING:
+                await asyncio.to_thread(self._store.shred, window)
+            raise
+
+    async def _advance(
+        self,
+        window: WindowId,
+        event: Event,
+        sealed: SealedRows | None = None,
+        reports: int = 0,
+        manifest: bytes = b"",
+    ) -> None:
+        record = self._store.record(window)
+        assert record is not None  # noqa: S101 - a record is never removed
+        after, _ = core.step(record.state, event)
+        await asyncio.to_thread(
+            self._store.advance, window, record.state, after, sealed, reports, manifest
+        )
+
+    async def _seal(self, served: ServedTask, window: WindowId) -> None:
+        async with self._sealing:
+            sealed = await asyncio.to_thread(self._store.seal, window)
+        reports = core.distinct_reports(sealed.rows, served.task.messages)
+        event = core.verdict(reports, served.task.min_batch)
+        manifest = make_manifest(served, window, sealed) if event is Event.ENOUGH else b""
+        await self._advance(window, event, sealed, reports, manifest)
+        log.info(
+            "window sealed" if manifest else "window withheld",
+            task=window.task_id,
+            window=window.window,
+            n=reports,
+        )
+
+    async def _mend(self, served: ServedTask, window: WindowId, record: WindowRecord) -> bool:
+        """Whether the batch was damaged: then it is now what is left of it, with a manifest that
+        says so, or withheld.
+        """
+        sealed = await asyncio.to_thread(self._store.mend, window)
+        if sealed is None:
+            return False
+        reports = core.distinct_reports(sealed.rows, served.task.messages)
+        if core.verdict(reports, served.task.min_batch) is Event.TOO_FEW:
+            await self._advance(window, Event.TOO_FEW, sealed, reports)
+        else:
+            manifest = make_manifest(served, window, sealed)
+            await asyncio.to_thread(
+                self._store.advance, window, record.state, record.state, sealed, reports, manifest
+            )
+        return True
+
+    async def _deliver(
+        self, served: ServedTask, window: WindowId, pending: _Pending, record: WindowRecord
+    ) -> bool:
+        """True: look at the window's state again, it is ACKNOWLEDGED or mended, or its retention
+        has ended; False: come back at ``pending.at``.
+        """
+        await asyncio.to_thread(self._store.destroy_inbox, window)
+        now = self._clock.steady()
+        if (
+            pending.deliver_at is None
+        ):  # when a batch arrives says nothing about when its last report did
+            pending.deliver_at = now + self._delay * self._fraction()
+        if now < pending.deliver_at:
+            pending.at = pending.deliver_at
+            return False
+        if await self._mend(served, window, record):
+            return True
+        if record.state is WindowState.SEALED:
+            await self._advance(window, Event.OFFERED)
+        bound = asyncio.timeout(None)
+        try:
+            async with bound:
+                self._attempts[window] = (
+                    # ``tick`` ends it when retention does, by the clock that decides everything
+                    # else
+                    bound
+                )
+                acknowledged = await self._delivery.attempt(served, window, record)
+        except TimeoutError:
+            if bound.expired():
+                return True
+            raise
+        finally:
+            self._attempts.pop(window, None)
+        if not acknowledged:
+            pending.at = now + _POLL_S
+            return False
+        await self._advance(window, Event.ACKNOWLEDGED)
+        log.info("batch acknowledged", task=window.task_id, window=window.window, rows=record.rows)
+        return True

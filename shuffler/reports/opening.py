@@ -1,0 +1,149 @@
+"""Opening the hop layer: in the event loop for single reports, in worker processes for batches of
+them.
+
+HPKE and Ed25519 hold the interpreter lock, so parallelism means processes. Workers are handed
+frames only (as one bytes object per chunk) and the folder of key files, from which they load what
+they need; a private key never travels through a pipe. Who sent a frame is proven inside it, so it
+is verified where it was opened, with the public keys of the tasks that want it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.crypto.envelope import HEADER_SIZE, open_frame
+from shoal.crypto.hpke import HpkePrivateKey
+from shoal.crypto.keyfiles import load_hpke_key
+from shoal.errors import Kind, ShoalError
+from shoal.ids import KeyId
+from shoal.services.workers import WorkerPool
+from shoal.shuffler.core import identify
+
+# What a frame held: task id, window, ack key, analyzer key id, who sent it (``core.identify``: a
+# device's public key, nothing, or why it is not admitted), sealed messages. A plain tuple of plain
+# values costs a third of a HopContent on its way between processes.
+Content = tuple[bytes, int, bytes, bytes, bytes | Kind, tuple[bytes, ...]]
+Opened = Content | Kind  # or why it could not be opened
+_SLICE = 32  # frames opened in a row on the event loop before others get a turn: about 2 ms
+
+_worker_folder: Path = Path()
+_worker_keys: dict[bytes, HpkePrivateKey] = {}
+
+
+def key_id_of(frame: bytes) -> bytes:
+    """The raw key id that a frame's header names; ``open_frame`` checks the rest of the header."""
+    return frame[HEADER_SIZE - KeyId.SIZE : HEADER_SIZE]
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """``roots``: enrolment keys by raw task id, of the tasks that admit enrolled devices alone;
+    ``now``: when certificates must hold.
+    """
+
+    roots: Mapping[bytes, bytes]
+    now: float
+
+
+ANYBODY = Enrolment({}, 0.0)
+
+
+def _open(key: HpkePrivateKey, frame: bytes, enrolment: Enrolment) -> Content:
+    content = open_frame(key, frame)
+    who: bytes | Kind
+    try:
+        who = identify(enrolment.roots.get(content.task_id.raw, b""), content, enrolment.now)
+    except ShoalError as error:
+        who = error.kind
+    return (
+        content.task_id.raw,
+        content.window,
+        content.ack_key,
+        content.analyzer_key_id.raw,
+        who,
+        content.sealed,
+    )
+
+
+def _prepare(folder: str) -> None:
+    """In a worker, once."""
+    global _worker_folder  # noqa: PLW0603 - a worker process has one folder
+    _worker_folder = Path(folder)
+
+
+def _open_chunk(frames: bytes, sizes: Sequence[int], enrolment: Enrolment) -> list[Opened]:
+    """In a worker: frames back to back with their sizes. The parent has checked that it holds each
+    frame's key.
+    """
+    opened: list[Opened] = []
+    at = 0
+    for size in sizes:
+        frame = frames[at : at + size]
+        at += size
+        try:
+            raw = key_id_of(frame)
+            key = _worker_keys.get(raw)
+            if key is None:
+                key = _worker_keys[raw] = load_hpke_key(_worker_folder / f"{raw.hex()}.key")
+            opened.append(_open(key, frame, enrolment))
+        except ShoalError as error:
+            # A key file that went away between the parent's look and ours belongs to windows that
+            # are over.
+            opened.append(Kind.WINDOW_CLOSED if error.kind is Kind.KEY_FILE else error.kind)
+    return opened
+
+
+class Opener:
+    """``workers`` 0: everything on the event loop."""
+
+    def __init__(self, keys_dir: Path, workers: int) -> None:
+        self._keys_dir, self.workers = keys_dir, workers
+        self._pool = self._make()
+
+    def _make(self) -> WorkerPool | None:
+        return WorkerPool(self.workers, _prepare, (str(self._keys_dir),)) if self.workers else None
+
+    def warm(self) -> None:
+        """Wait until the workers run."""
+        if self._pool is not None:
+            self._pool.warm()
+
+    async def open_many(
+        self,
+        keys: Mapping[bytes, HpkePrivateKey],
+        frames: Sequence[bytes],
+        enrolment: Enrolment = ANYBODY,
+    ) -> list[Opened]:
+        """Frames that name one of ``keys`` in their headers. Raises UNAVAILABLE if a worker
+        dies.
+        """
+        pool = self._pool
+        if pool is not None and len(frames) > 1:
+            return await pool.run(
+                _open_chunk, b"".join(frames), [len(frame) for frame in frames], enrolment
+            )
+        opened: list[Opened] = []
+        for index, frame in enumerate(frames):
+            if index % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            try:
+                opened.append(_open(keys[key_id_of(frame)], frame, enrolment))
+            except ShoalError as error:
+                opened.append(error.kind)
+            except KeyError:  # retired while others had their turn
+                opened.append(Kind.WINDOW_CLOSED)
+        return opened
+
+    async def forget_keys(self) -> None:
+        """After a key was deleted: start the workers anew, so that no process still holds it."""
+        old, self._pool = self._pool, self._make()
+        if old is not None:
+            await asyncio.to_thread(old.close)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None

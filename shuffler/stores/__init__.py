@@ -1,0 +1,1 @@
+"""What keeps reports until they are delivered: the protocol, and its members."""

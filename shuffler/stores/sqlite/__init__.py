@@ -1,0 +1,1 @@
+"""The embedded store: SQLite files and flat files in one folder, for one process."""

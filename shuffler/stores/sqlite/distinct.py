@@ -1,0 +1,167 @@
+"""Which storage keys a window holds, and which devices it admitted, exactly, while it is open: in
+memory, 16 bytes each.
+
+With it a repeat is known for what it is before it is written: it is acknowledged like the first
+(which is on disk) and costs no room, so repeats of one report can neither fill a window nor its
+file, and the count of distinct reports is exact. Whole keys are compared. Half a key would do by
+chance, but then an acknowledged report could be missing by chance.
+
+Admitted devices (of tasks that admit enrolled ones alone) are tags, keyed hashes of their public
+keys. Keys and tags are two sets that nothing joins: which report is whose is never asked. It need
+not be: a report that is stored already adds nothing, whoever sends it, and a new one needs a device
+that has not been admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import Kind
+from shoal.shuffler.core import Capacity
+
+_RECENT = 32_768  # keys in the Python set (about 100 bytes each) before they are merged into a run
+
+
+class _Run(NamedTuple):
+    """Keys as two uint64 arrays of one length, their first and second halves, sorted by the
+    first.
+    """
+
+    high: NDArray[np.uint64]
+    low: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, keys: Collection[bytes]) -> _Run:
+        halves = np.frombuffer(b"".join(keys), dtype=">u8").reshape(-1, 2)
+        return cls(halves[:, 0].astype(np.uint64), halves[:, 1].astype(np.uint64))
+
+    def ordered(self) -> _Run:
+        order = np.argsort(self.high, kind="stable")  # merges what is already sorted in linear time
+        return _Run(self.high[order], self.low[order])
+
+    def with_all(self, other: _Run) -> _Run:
+        return _Run(np.concatenate((self.high, other.high)), np.concatenate((self.low, other.low)))
+
+    def has(self, wanted: _Run) -> NDArray[np.bool_]:
+        """For each wanted key whether it is here."""
+        found = np.zeros(len(wanted.high), dtype=bool)
+        places = np.searchsorted(self.high, wanted.high)
+        left = np.arange(len(found))
+        while True:  # once, and once more for keys that differ but share their first half
+            left = left[places[left] < len(self.high)]
+            left = left[self.high[places[left]] == wanted.high[left]]
+            if not len(left):
+                return found
+            found[left] = self.low[places[left]] == wanted.low[left]
+            left = left[~found[left]]
+            places[left] += 1
+
+
+class KeySet:
+    """A set of storage keys (or of tags) that only grows: sorted runs of doubling size (a
+    log-structured merge) and a small recent set.
+
+    Adding costs O(log n) per key in all; memory is 16 bytes per key, and twice as much again for
+    the moment of a merge.
+    """
+
+    def __init__(self) -> None:
+        self._recent: set[bytes] = set()
+        self._runs: list[_Run] = []  # without common keys, longest first
+
+    def __len__(self) -> int:
+        return len(self._recent) + sum(len(run.high) for run in self._runs)
+
+    def __repr__(self) -> str:
+        return f"<KeySet of {len(self)}>"
+
+    def known(self, keys: Sequence[bytes]) -> list[bool]:
+        """For each key (16 bytes) whether it was added before."""
+        found = [key in self._recent for key in keys]
+        if self._runs and keys:
+            wanted = _Run.of(keys)
+            hits = np.array(found)
+            for run in self._runs:
+                hits |= run.has(wanted)
+            found = hits.tolist()
+        return found
+
+    def add(self, keys: Collection[bytes]) -> None:
+        """Add keys, none of which is here; no key twice."""
+        self._recent.update(keys)
+        if len(self._recent) >= _RECENT:
+            run = _Run.of(self._recent).ordered()
+            self._recent = set()
+            while self._runs and len(self._runs[-1].high) <= 2 * len(run.high):
+                run = self._runs.pop().with_all(run).ordered()
+            self._runs.append(run)
+
+    def load(self, keys: Sequence[bytes]) -> None:
+        """Add keys of unknown newness, with repeats: for rebuilding after a start."""
+        self.add({key for key, old in zip(keys, self.known(keys), strict=True) if not old})
+
+
+class Placement(NamedTuple):
+    """``outcomes``: per report None = taken, once the rest is on disk, or why not. ``keys``,
+    ``tags``: what has to be written for it.
+    """
+
+    outcomes: list[Kind | None]
+    keys: set[bytes]
+    tags: set[bytes]
+
+
+def place(
+    reports: Sequence[Sequence[bytes]],
+    keys: KeySet,
+    capacity: Capacity,
+    tags: Sequence[bytes] = (),
+    admitted: KeySet | None = None,
+) -> Placement:
+    """Which reports of one commit group a window takes, in order.
+
+    ``reports``: for each the storage keys of its messages. ``tags``: for each its device's tag;
+    empty where anybody is admitted. A report is new if any of its messages is. When max_batch is
+    reached new ones are WINDOW_FULL, beyond ``capacity.rows`` OVERLOADED; a new one of a device
+    that was admitted before is CONFLICT; repeats are always taken, so that a retry of an accepted
+    report gets the reply of the first. What is refused leaves no tag. The sets are left as they
+    are: add what is new once it is on disk.
+    """
+    flat = [key for report in reports for key in report]
+    known = keys.known(flat)
+    been = admitted.known(tags) if admitted is not None and tags else []
+    held = len(keys)
+    limit = capacity.distinct * capacity.messages or capacity.rows
+    fresh, entering = set(flat), set(tags)
+    once = not tags or (len(entering) == len(tags) and len(fresh) == len(flat) and not any(been))
+    if held + len(fresh) <= min(limit, capacity.rows) and not any(known) and once:
+        return Placement(
+            [None] * len(reports), fresh, entering
+        )  # the usual group: all new, and room for all of them
+    fresh, entering = set(), set()
+    outcome: list[Kind | None] = []
+    at = 0
+    for number, report in enumerate(reports):
+        new = {
+            key
+            for key, old in zip(report, known[at : at + len(report)], strict=True)
+            if not old and key not in fresh
+        }
+        at += len(report)
+        taken = held + len(fresh) + len(new)
+        if new and tags and (been[number] or tags[number] in entering):
+            outcome.append(Kind.CONFLICT)
+        elif not new or taken <= min(limit, capacity.rows):
+            fresh |= new
+            if new and tags:
+                entering.add(tags[number])
+            outcome.append(None)
+        else:
+            outcome.append(
+                Kind.WINDOW_FULL if capacity.distinct and taken > limit else Kind.OVERLOADED
+            )
+    return Placement(outcome, fresh, entering)

@@ -1,0 +1,389 @@
+"""The inbox: what a window receives while it is open, one SQLite file per window.
+
+A rowid table without any index takes 250,000 rows a second whatever it holds (a table kept in the
+order of random keys falls to 20,000 and writes 50 bytes per byte), so sorting waits until sealing.
+Rows of one commit are sorted by key, so the file shows arrival order between commits, never within
+one; that is why it, its log and its shared memory file are unlinked before anything is delivered.
+The secret that keys the storage keys lives in this file and dies with it.
+
+Of enrolled devices the file holds tags: keyed hashes of their public keys, in a table of its own
+that is kept in the order of the tags. That order costs a page of log per tag, which is little
+beside the two signatures that were verified for it, and the table doesn't repeat in which commit a
+device came. (The log does, until SQLite writes over it.)
+
+Nothing in it is believed: every row has a CRC-32 of its key and bytes, which costs little enough to
+be looked at for every row at sealing, and behind it the key, which is a MAC of the bytes; the
+secret and every tag carry a checksum; how many rows were acknowledged is counted in another file
+(``acknowledged``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from shoal import failpoints
+from shoal.errors import Kind, ShoalError
+from shoal.ids import StorageKey
+from shoal.services.process import fsync_folder
+from shoal.shuffler.stores.sqlite import disk, sorting
+from shoal.shuffler.stores.sqlite.distinct import KeySet
+from shoal.storage.checksums import DamagedError, is_damaged, readable
+
+SUFFIXES = ("", "-wal", "-shm", "-journal")
+_SECRET_SIZE = 32  # bytes
+_ADMITTED = b"shoal/v1/admitted\x00"
+_CHUNK = 16_384  # rows per step of a scan
+_STEP = 256  # rows that sealing looks at together
+_SALVAGE = 1_024  # rows that are read together from a damaged file; halved where that fails
+_TAG_CHECK = 4  # bytes after a tag: found before a device is admitted a second time
+
+
+class KeyedHash:
+    """HMAC-SHA256 (RFC 2104) under one key, for many messages: the two blocks of the key are hashed
+    once.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        """``secret``: at most 64 bytes."""
+        block = secret.ljust(hashlib.sha256().block_size, b"\0")
+        self._inner, self._outer = (
+            hashlib.sha256(bytes(one ^ pad for one in block)) for pad in (0x36, 0x5C)
+        )
+
+    def digests(self, messages: Iterable[bytes]) -> list[bytes]:
+        """32 bytes for each."""
+        inner, outer, found = self._inner.copy, self._outer.copy, list[bytes]()
+        for message in messages:
+            one, other = inner(), outer()
+            one.update(message)
+            other.update(one.digest())
+            found.append(other.digest())
+        return found
+
+
+class Inbox:
+    """An open window's file, used by one thread. Raises OSError and sqlite3.Error; ``disk.kind_of``
+    says what they mean, and ``stored.is_damaged`` whether the file's content is wrong.
+    """
+
+    def __init__(self, path: Path, secret: bytes | None = None) -> None:
+        """Open or create. A file without a secret was interrupted in its making and holds nothing.
+        ``secret``: for a new file that goes on where a damaged one ended.
+        """
+        failpoints.hit("inbox.create")
+        self._connection = disk.connect(path)
+        try:
+            self._connection.text_factory = bytes
+            try:
+                disk.migrate(self._connection, "inbox")
+            except ShoalError:  # its version is newer than any, but state.db's is not
+                raise DamagedError("version") from None
+            found = self._connection.execute("SELECT secret, digest FROM secret").fetchone()
+            if found is None:
+                failpoints.hit("inbox.secret")
+                found = (secret or os.urandom(_SECRET_SIZE), None)
+            if found[1] is None:  # new, or of the version before
+                known = _checked_secret(found)
+                for row in self._connection.execute("SELECT key, sealed FROM inbox LIMIT 1"):
+                    if not _intact(known, row):
+                        raise DamagedError("secret")
+                found = (known, hashlib.sha256(known).digest())
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.execute("DELETE FROM secret")
+                self._connection.execute("INSERT INTO secret VALUES (?, ?)", found)
+                self._connection.execute("COMMIT")
+            # Also of a file that is there already: whoever made it may have been cut off before
+            # this.
+            failpoints.hit("inbox.folder")
+            fsync_folder(path.parent)
+            self._secret: bytes = _checked_secret(found)
+            self._keyed = KeyedHash(self._secret)
+            (self.rows,) = self._connection.execute(
+                "SELECT coalesce(max(rowid), 0) FROM inbox"
+            ).fetchone()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Inbox of {self.rows} rows>"
+
+    def key(self, sealed: bytes) -> bytes:
+        """HMAC-SHA256(secret of this window, SHA-256(sealed))[:16]: the same bytes get the same
+        key, nobody can choose one.
+        """
+        return _key(self._secret, sealed)
+
+    def keys_of(self, sealed: Sequence[bytes]) -> list[bytes]:
+        """``key`` of each, in less time."""
+        sha256 = hashlib.sha256
+        return [
+            digest[: StorageKey.SIZE]
+            for digest in self._keyed.digests([sha256(one).digest() for one in sealed])
+        ]
+
+    def tag(self, device: bytes) -> bytes:
+        """HMAC-SHA256(secret of this window, "shoal/v1/admitted" 0x00 device's public key)[:16].
+        Without the secret nobody can tell whose it is; with it, everybody who has a list of devices
+        can.
+        """
+        return hmac.digest(self._secret, _ADMITTED + device, "sha256")[: StorageKey.SIZE]
+
+    def append(self, rows: Iterable[tuple[bytes, bytes]], tags: Iterable[bytes] = ()) -> None:
+        """One transaction: on return the (key, sealed) rows and the tags would survive a power cut.
+        On an exception none was acknowledged.
+        """
+        # One by one in Python, a row would cost more here than SQLite's insertion of it: map and
+        # zip go through them in C.
+        ordered = sorted(rows)
+        keys, sealed = zip(*ordered, strict=True) if ordered else ((), ())
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            failpoints.hit("inbox.insert")
+            checked = zip(keys, sealed, map(crc32, sealed, map(crc32, keys)), strict=True)
+            self._connection.executemany(
+                "INSERT INTO inbox (key, sealed, crc) VALUES (?, ?, ?)", checked
+            )
+            entering = [(tag + _tag_check(tag),) for tag in sorted(tags)]
+            if entering:
+                self._connection.executemany("INSERT INTO admitted (tag) VALUES (?)", entering)
+            failpoints.hit("inbox.commit")
+            self._connection.execute("COMMIT")
+        except (OSError, sqlite3.Error):
+            disk.rollback(self._connection)
+            raise
+        self.rows += len(ordered)
+        failpoints.hit("inbox.committed")
+
+    def keys(self) -> KeySet:
+        """The storage keys of all rows: after a start. Reads the file once, in steps. Sets ``rows``
+        to those that are there.
+        """
+        keys, found = KeySet(), 0
+        cursor = self._connection.execute("SELECT key FROM inbox")
+        while chunk := cursor.fetchmany(_CHUNK):
+            found += len(chunk)
+            keys.load(
+                [key for (key,) in chunk if isinstance(key, bytes) and len(key) == StorageKey.SIZE]
+            )
+        self.rows = found
+        return keys
+
+    def tags(self) -> KeySet:
+        """The tags of all admitted devices: after a start. Raises DamagedError if one is not what
+        was written.
+        """
+        tags = KeySet()
+        cursor = self._connection.execute("SELECT tag FROM admitted")
+        while chunk := cursor.fetchmany(_CHUNK):
+            tags.load([_checked_tag(tag) for (tag,) in chunk])
+        return tags
+
+    def close(self) -> None:
+        """Close the file; SQLite moves the log into it."""
+        self._connection.close()
+
+
+def count_rows(path: Path) -> int:
+    """Rows of a closed inbox."""
+    connection = disk.connect(path)
+    try:
+        (rows,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM inbox").fetchone()
+    finally:
+        connection.close()
+    return int(rows)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What reading an inbox found: rows, and how many of them are not what was written."""
+
+    rows: int = 0
+    damaged: int = 0
+
+
+def distinct_sorted(
+    path: Path, spill: Path, row_size: int, tally: Tally | None = None
+) -> Iterator[memoryview]:
+    """The distinct sealed messages of a closed inbox, in storage key order, in blocks of many.
+
+    Equal keys are equal bytes (a collision of 128-bit keyed hashes aside), so one row of each key
+    is taken. A row that does not fit its checksum is damaged: counted, and never yielded. Memory
+    stays flat, with temporary files in ``spill`` (a small /tmp would fail large windows, and
+    ciphertexts stay on one volume): see ``sorting``. Raises INTERNAL for a message that is not of
+    ``row_size`` bytes.
+    """
+    tally = Tally() if tally is None else tally
+    connection = disk.connect(path)
+    try:
+        connection.text_factory = bytes
+        found = connection.execute("SELECT secret, digest FROM secret").fetchone()
+        if found is None and connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
+            return  # interrupted in its making
+        here = Tally()
+        yield from sorting.distinct_sorted(
+            _steps(connection, _checked_secret(found), here, row_size), spill, sorting.RUN_BYTES
+        )
+        tally.rows, tally.damaged = tally.rows + here.rows, tally.damaged + here.damaged
+    finally:
+        connection.close()
+
+
+def _steps(
+    connection: sqlite3.Connection, secret: bytes, tally: Tally, row_size: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and messages of the rows that are whole, in the order of the file, each joined."""
+    cursor = connection.execute("SELECT key, sealed, crc FROM inbox")
+    while step := cursor.fetchmany(_STEP):
+        tally.rows += len(step)
+        keys, messages, checks = zip(*step, strict=True)
+        if not _all_whole(keys, messages, checks):
+            whole = [(key, sealed) for key, sealed, crc in step if _whole(secret, key, sealed, crc)]
+            tally.damaged += len(step) - len(whole)
+            if not whole:
+                continue
+            keys, messages = zip(*whole, strict=True)
+        if set(map(len, messages)) != {row_size}:
+            raise ShoalError(Kind.INTERNAL, "an inbox has a message of a wrong size")
+        yield b"".join(keys), b"".join(messages)
+
+
+def _all_whole(
+    keys: Sequence[bytes], messages: Sequence[bytes], checks: Sequence[int | None]
+) -> bool:
+    """Whether every row fits its checksum. False also where one has none yet."""
+    try:
+        return tuple(map(crc32, messages, map(crc32, keys))) == checks and set(map(len, keys)) == {
+            StorageKey.SIZE
+        }
+    except TypeError:  # not even bytes
+        return False
+
+
+def _whole(secret: bytes, key: bytes, sealed: bytes, crc: int | None) -> bool:
+    try:
+        return len(key) == StorageKey.SIZE and (
+            crc32(sealed, crc32(key)) == crc or (crc is None and _intact(secret, (key, sealed)))
+        )
+    except TypeError:
+        return False
+
+
+def most_rows(path: Path, row_size: int) -> int:
+    """No row number of this file is larger: each row takes more than its ``row_size`` bytes, here
+    or in the log.
+    """
+    both = (path, path.with_name(path.name + "-wal"))
+    return sum(one.stat().st_size for one in both if one.exists()) // row_size
+
+
+def salvage(path: Path, most: int) -> bool:
+    """Replace a damaged inbox by one with what can still be read of it and is what was written;
+    whether anything could be.
+
+    ``most``: row numbers to look at, 1 to ``most`` (rows are never deleted, so numbers have no
+    gaps). False: without its secret nothing of it can be verified; the file is gone then, and the
+    next one begins with another secret. Raises OSError, sqlite3.Error when the disk fails.
+    """
+    fresh = path.with_name(path.name + ".tmp")
+    destroy(fresh)
+    try:
+        with closing(disk.connect(path)) as old:
+            old.text_factory = bytes
+            secret = _checked_secret(old.execute("SELECT secret, digest FROM secret").fetchone())
+            new = Inbox(fresh, secret)
+            try:
+                for first in range(1, most + 1, _SALVAGE):
+                    new.append(
+                        [
+                            row
+                            for row in _rows(old, first, min(most, first + _SALVAGE - 1))
+                            if _intact(secret, row)
+                        ]
+                    )
+                new.append([], {tag for tag in _readable_tags(old) if tag})
+            finally:
+                new.close()
+    except sqlite3.Error as error:
+        destroy(fresh)
+        if not is_damaged(error):
+            raise
+        destroy(path)
+        return False
+    for suffix in reversed(SUFFIXES[1:]):  # the log of the old file is none of the new one's
+        disk.unlink(path.with_name(path.name + suffix))
+    fresh.rename(path)
+    fsync_folder(path.parent)
+    return True
+
+
+def _rows(old: sqlite3.Connection, first: int, last: int) -> list[tuple[bytes, bytes]]:
+    """What can be read of these row numbers: all together, or one by one where that fails."""
+    try:
+        return old.execute(
+            "SELECT key, sealed FROM inbox WHERE rowid BETWEEN ? AND ?", (first, last)
+        ).fetchall()
+    except sqlite3.DatabaseError as error:
+        if not is_damaged(error):
+            raise
+        if first == last:
+            return []
+        middle = (first + last) // 2
+        return _rows(old, first, middle) + _rows(old, middle + 1, last)
+
+
+def _readable_tags(old: sqlite3.Connection) -> Iterator[bytes | None]:
+    for (tag,) in readable(old, "admitted", "tag", "tag"):
+        try:
+            yield _checked_tag(tag)
+        except DamagedError:
+            yield None
+
+
+def _intact(secret: bytes, row: tuple[bytes, bytes]) -> bool:
+    return isinstance(row[1], bytes) and _key(secret, row[1]) == row[0]
+
+
+def _key(secret: bytes, sealed: bytes) -> bytes:
+    return hmac.digest(secret, hashlib.sha256(sealed).digest(), "sha256")[: StorageKey.SIZE]
+
+
+def _checked_secret(found: tuple[bytes, bytes | None] | None) -> bytes:
+    """``found``: (secret, digest), or None for a file that was interrupted in its making."""
+    if found is None or not isinstance(found[0], bytes) or len(found[0]) != _SECRET_SIZE:
+        raise DamagedError("secret")
+    if found[1] is not None and hashlib.sha256(found[0]).digest() != found[1]:
+        raise DamagedError("secret")
+    return found[0]
+
+
+def _tag_check(tag: bytes) -> bytes:
+    return hashlib.sha256(tag).digest()[:_TAG_CHECK]
+
+
+def _checked_tag(stored: object) -> bytes:
+    """A tag without its checksum; those of the version before had none."""
+    if isinstance(stored, bytes) and len(stored) == StorageKey.SIZE:
+        return stored
+    if not isinstance(stored, bytes) or stored[StorageKey.SIZE :] != _tag_check(
+        stored[: StorageKey.SIZE]
+    ):
+        raise DamagedError("tag")
+    return stored[: StorageKey.SIZE]
+
+
+def destroy(path: Path) -> None:
+    """Unlink the file with its log and its shared memory file, durably."""
+    for suffix in reversed(SUFFIXES):  # the log first: without its file nobody could read it
+        failpoints.hit("inbox.unlink")
+        disk.unlink(path.with_name(path.name + suffix))
+    failpoints.hit("inbox.unlinked")
+    fsync_folder(path.parent)  # also if nothing was there: a crash may have come before this

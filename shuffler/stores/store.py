@@ -1,0 +1,195 @@
+"""What the shuffler asks of a store: one class per kind of store, one inherited test-suite
+(tests/conformance/store).
+
+A store keeps windows and their reports; it knows no rule about when a window closes or whether it
+is released (``core`` does) and nothing about keys that open a report, senders or time. Every method
+that changes something returns only after the change would survive a power cut, and may be repeated
+after a crash.
+
+Nothing stored is trusted when it is read: what a disk lost or changed is found, counted
+(``damaged``) and told (``damage``), and concerns its window alone.
+
+Threads: ``append`` and ``close_intake`` are called by one thread (the writer's), the others by any,
+one call per window at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from shoal.errors import Kind
+from shoal.ids import Digest, TaskId
+from shoal.services.conditions import Condition
+from shoal.shuffler.core import Capacity, WindowId, WindowState
+
+
+class Submission(NamedTuple):
+    """A report that may be stored: its window, its sealed messages, and whose it is.
+
+    ``device``: the public key that was proven, for tasks that admit enrolled devices alone; empty
+    for all others. Of one window all submissions have one or none has.
+    """
+
+    window: WindowId
+    sealed: tuple[bytes, ...]
+    device: bytes = b""
+
+    def __repr__(self) -> str:
+        """Without what was sealed, and without whose it is: neither prints."""
+        return f"<Submission of {len(self.sealed)} messages to {self.window}>"
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRows:
+    """What sealing found: distinct sealed messages in storage key order, their size in bytes,
+    SHA-256 over all of them.
+
+    ``damaged``: acknowledged rows of the window that are not among them, because the disk lost or
+    changed them.
+    """
+
+    rows: int
+    row_size: int
+    rows_hash: Digest
+    damaged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRecord:
+    """The durable memory of a window. Counts are 0 until it is sealed.
+
+    ``outcome``: ACKNOWLEDGED, WITHHELD or EXPIRED once it is known; stays when the state has become
+    SHREDDED. ``manifest``: the bytes that are signed and offered; empty before SEALED and after
+    SHREDDED. ``acked``: rows that were acknowledged, while the window is open or being sealed; of
+    these ``damaged`` were lost by the disk.
+    """
+
+    state: WindowState
+    outcome: WindowState | None = None
+    reports: int = 0
+    rows: int = 0
+    row_size: int = 0
+    manifest: bytes = b""
+    acked: int = 0
+    damaged: int = 0
+    rows_hash: Digest | None = None
+
+    @property
+    def sealed(self) -> SealedRows:
+        """What the batch is, of a window that was sealed."""
+        assert self.rows_hash is not None  # noqa: S101 - only of SEALED and later
+        return SealedRows(self.rows, self.row_size, self.rows_hash, self.damaged)
+
+
+class Store(Protocol):
+    def adopt(
+        self, task_id: TaskId, schedule_hash: Digest, capacity: Capacity, row_size: int
+    ) -> None:
+        """Serve this task. Raises CONFLICT if it was ever served with another key schedule."""
+        ...
+
+    def records(self) -> dict[WindowId, WindowRecord]:
+        """All windows that have had a report or are over."""
+        ...
+
+    def record(self, window: WindowId) -> WindowRecord | None:
+        """One of ``records``: cheap, it is asked for every report."""
+        ...
+
+    def distinct(self, window: WindowId) -> int:
+        """Distinct reports of an open window."""
+        ...
+
+    def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
+        """Store one commit group. Per submission None = on disk (it counts exactly once), or why it
+        isn't.
+
+        WINDOW_FULL (also where it was decided because of that), WINDOW_CLOSED (decided), OVERLOADED
+        (no space), INTERNAL; CONFLICT: its device has another report in this window. A submission
+        that is refused may still be found on disk after a crash; one that got None is never lost. A
+        device is remembered in the same commit as its report, as a hash under a secret of the
+        window, and forgotten with it.
+        """
+        ...
+
+    def confirm(self) -> None:
+        """Make durable, outside of where the reports are, how many of every window are there; only
+        then may what ``append`` took be acknowledged. One call counts everything that was appended
+        before it. Raises OVERLOADED or INTERNAL: acknowledge nothing.
+        """
+        ...
+
+    def close_intake(self, window: WindowId) -> None:
+        """OPEN -> CLOSING: no later ``append`` adds to it. Its ``distinct`` reports are recorded:
+        they say whether it was full.
+        """
+        ...
+
+    def lapse(self, windows: Iterable[WindowId]) -> None:
+        """Record windows that ended without a single report as SHREDDED."""
+        ...
+
+    def held(self, window: WindowId) -> int:
+        """CLOSING: rows in the inbox, for the record of a deletion."""
+        ...
+
+    def seal(self, window: WindowId) -> SealedRows:
+        """CLOSING: write the distinct messages of the inbox in storage key order. The inbox stays.
+        May be repeated.
+
+        What is damaged is left out and counted; so is what was acknowledged and isn't there.
+        """
+        ...
+
+    def advance(
+        self,
+        window: WindowId,
+        before: WindowState,
+        after: WindowState,
+        sealed: SealedRows | None = None,
+        reports: int = 0,
+        manifest: bytes = b"",
+    ) -> None:
+        """Change the state, only from ``before``. Raises INTERNAL if it is another: somebody else
+        decided.
+
+        ``reports``: recorded with ``sealed``, or alone for a window that was never sealed.
+        """
+        ...
+
+    def destroy_inbox(self, window: WindowId) -> None:
+        """SEALED or later: unlink the inbox with the secret of its storage keys."""
+        ...
+
+    def read_rows(self, window: WindowId, first: int, count: int) -> bytes:
+        """Rows [first, first + count) of a sealed batch; fewer at its end. Raises MISMATCH if they
+        are damaged: see ``mend``.
+        """
+        ...
+
+    def mend(self, window: WindowId) -> SealedRows | None:
+        """A batch that isn't what was sealed: what is left of it, to be advanced to, or None if
+        nothing is missing.
+
+        Reads the whole batch, unless it was found intact before and no reading failed since. Raises
+        MISMATCH if the batch is gone.
+        """
+        ...
+
+    def damage(self) -> Iterable[Condition]:
+        """What was found damaged, by window or file, until the window is over: for
+        ``Conditions.watch``.
+        """
+        ...
+
+    def shred(self, window: WindowId) -> None:
+        """Unlink whatever is left of the window's reports. An OPEN window: in the writer's
+        thread.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release files. Nothing is lost without it."""
+        ...

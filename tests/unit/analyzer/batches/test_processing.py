@@ -1,0 +1,195 @@
+"""The queue of complete batches: what fails waits and is tried again, and nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from shoal.analyzer.batches import processing
+from shoal.analyzer.batches.processing import Processor
+from shoal.analyzer.batches.shredding import Shredder
+from shoal.analyzer.batches.spool import Spools, spool_path
+from shoal.analyzer.core import Batch, BatchState
+from shoal.analyzer.keys import KeyFolder
+from shoal.analyzer.results import release
+from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.tasks import TaskFolder
+from shoal.clocks.clock import FakeClock
+from tests.worlds import analyzer as analyzer_world
+from tests.worlds.analyzer import World, make_world
+from tests.worlds.analyzer_service import ATTEMPTS, shared_pool
+
+
+@dataclass
+class Bench:
+    world: World
+    folder: Path
+    store: Store
+    processor: Processor
+    clock: FakeClock
+
+    def complete(self, window: int) -> Batch:
+        """A batch that is PROCESSING, with its rows on disk."""
+        made: analyzer_world.Batch = self.world.batch(
+            self.world.seal_cells([window] * 30, window), window
+        )
+        spool_path(self.folder, made.manifest_hash).write_bytes(made.data)
+        batch = self.store.accept(made.manifest_bytes)
+        assert self.store.move(batch.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
+        return batch
+
+    def key_path(self, window: int) -> Path:
+        return self.folder / "keys" / f"{self.world.keys[window].config.key_id.hex}.key"
+
+    def released(self) -> list[int]:
+        return [stored.window for stored in self.store.releases()]
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    monkeypatch.setattr(processing, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(processing, "_LONGEST_PAUSE_S", 0.001)
+    world = make_world()
+    world.write(tmp_path)
+    store = Store(tmp_path / FILE_NAME)
+    tasks = TaskFolder(tmp_path / "tasks", {world.authority.public}, world.analyzer.public)
+    keys = KeyFolder(tmp_path / "keys")
+    spools = Spools(tmp_path)
+    clock = FakeClock(world.after)
+    shredder = Shredder(store=store, tasks=tasks, keys=keys, spools=spools, clock=clock)
+    processor = Processor(
+        store=store,
+        tasks=tasks,
+        keys=keys,
+        spools=spools,
+        pool=shared_pool(),
+        signing_key=world.analyzer,
+        shredder=shredder,
+    )
+    working = asyncio.create_task(processor.run())
+    yield Bench(world, tmp_path, store, processor, clock)
+    working.cancel()
+    await asyncio.wait({working})
+    store.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(10 * ATTEMPTS):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not come to that")
+
+
+async def test_what_fails_is_tried_again_and_holds_nobody_up(bench: Bench) -> None:
+    """Planted: a batch that fails leaves the queue, or stays in front of it -> this fails."""
+    first, second = bench.complete(0), bench.complete(1)
+    hidden = bench.key_path(0).rename(bench.folder / "hidden")
+    bench.processor.add(first)
+    bench.processor.add(second)
+    await until(lambda: bench.released() == [1])
+    await until(lambda: bench.processor.trouble is not None)
+    assert "window 0" in (bench.processor.trouble or "")
+    hidden.rename(bench.key_path(0))
+    await until(lambda: bench.released() == [0, 1])
+    await until(lambda: bench.processor.trouble is None and bench.processor.waiting == 0)
+
+
+async def test_a_bug_in_one_batch_is_no_end_of_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: only ShoalError and OSError caught -> the queue's task dies, and this fails."""
+    first, second = bench.complete(0), bench.complete(1)
+    whole = Processor.process
+
+    async def sometimes(self: Processor, batch: Batch) -> None:
+        if batch.manifest.window == 0:
+            raise ZeroDivisionError
+        await whole(self, batch)
+
+    monkeypatch.setattr(Processor, "process", sometimes)
+    bench.processor.add(first)
+    bench.processor.add(second)
+    await until(lambda: bench.released() == [1])
+
+
+async def test_a_batch_is_queued_once(bench: Bench) -> None:
+    batch = bench.complete(0)
+    for _ in range(3):
+        bench.processor.add(batch)
+    assert bench.processor.waiting == 1
+    await until(lambda: bench.released() == [0])
+
+
+async def test_a_start_goes_on_with_what_was_left(bench: Bench) -> None:
+    """PROCESSING is opened, and what a DONE batch left behind is deleted. Planted: resume() skips
+    either -> this fails.
+    """
+    batch = bench.complete(0)
+    await bench.processor.resume()
+    await until(lambda: bench.released() == [0])
+    await until(lambda: bench.processor.waiting == 0)
+    rows = spool_path(bench.folder, batch.manifest_hash)
+    rows.write_bytes(b"left")
+    bench.processor._shredder._released.clear()  # as after a restart
+    await bench.processor.resume()
+    assert not rows.exists()
+
+
+async def test_a_batch_that_cannot_be_opened_ends_with_its_retention(bench: Bench) -> None:
+    """Withheld, counted as nothing, charged at epsilon0; rows and key go. Planted: no look at
+    retention -> it is tried for ever.
+    """
+    batch = bench.complete(0)
+    key = bench.key_path(0)
+    key.write_bytes(b"no key")
+    bench.processor.add(batch)
+    await until(lambda: bench.processor.trouble is not None)
+    assert bench.released() == []
+    bench.clock.time = bench.world.expiry(0)
+    await until(lambda: bench.released() == [0] and not key.exists())
+    (stored,) = bench.store.releases()
+    shown = to_json(decode_release(stored.release))
+    assert (shown["n"], shown["estimates"]) == (0, [])
+    assert shown["withheld"].startswith("the retention ended")
+    assert shown["privacy"]["epsilon_cumulative_upper"] >= shown["privacy"]["epsilon0"]
+    assert not spool_path(bench.folder, batch.manifest_hash).exists()
+    assert bench.store.ack(batch.manifest_hash) is not None
+
+
+async def test_a_sweep_ends_an_expired_batch_that_nobody_queued(bench: Bench) -> None:
+    """Its shuffler may never ask again. Planted: sweeps that queue nothing -> rows and key stay
+    until a restart, and this fails.
+    """
+    batch = bench.complete(0)
+    await bench.processor._sweep()
+    assert bench.processor.waiting == 0
+    bench.clock.time = bench.world.expiry(0)
+    await bench.processor._sweep()
+    await until(lambda: bench.released() == [0] and not bench.key_path(0).exists())
+    assert not spool_path(bench.folder, batch.manifest_hash).exists()
+
+
+async def test_an_accountant_that_always_fails_does_not_hold_up_the_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: prepare() asked for the expired batch too -> it never ends, and this fails."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ArithmeticError
+
+    monkeypatch.setattr(release, "guaranteed", fail)
+    monkeypatch.setattr(release, "certify", fail)
+    bench.processor.add(bench.complete(0))
+    await until(lambda: bench.processor.trouble is not None)
+    bench.clock.time = bench.world.expiry(0)
+    await until(lambda: bench.released() == [0])
+    privacy = to_json(decode_release(bench.store.releases()[0].release))["privacy"]
+    assert (
+        privacy["epsilon_upper"] == privacy["epsilon_cumulative_upper"] == privacy["epsilon0"] > 0
+    )

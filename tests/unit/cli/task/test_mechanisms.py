@@ -1,0 +1,237 @@
+"""Task files for every registered mechanism: name, epsilon0, setting; what lint and show say; one
+line for what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from shoal.accounting.composition.memoized import recognised
+from shoal.accounting.lint.findings import LintResult
+from shoal.accounting.lint.task import lint
+from shoal.cli.main import main
+from shoal.cli.task.file import read_task, sample
+from shoal.cli.task.frame import frame_bytes, with_frame
+from shoal.domain import Categories, Domain, Numeric, Words, YesNo
+from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
+from shoal.privacy import PureLaw
+from shoal.task import Task
+from tests.worlds.tasks import task as make_task
+
+Capture = pytest.CaptureFixture[str]
+LABELS = tuple("abcdefgh")
+DOMAINS: dict[str, tuple[str, Domain]] = {
+    "categories": (f"labels = {list(LABELS)}", Categories(LABELS)),
+    "yes_no": ("", YesNo()),
+    "numeric": ("low = 0.0\nhigh = 4.0\nlevels = 5", Numeric(0.0, 4.0, 5)),
+    "words": ('labels = ["flu", "cafe\u0301"]', Words(("flu", "caf\u00e9"))),
+}
+KIND = {
+    name: next(kind for kind, (_, domain) in DOMAINS.items() if serves(name, domain))
+    for name in REGISTRY
+}
+EVERY = [
+    (name, one.name) for name in REGISTRY for one in REGISTRY[name].settings(DOMAINS[KIND[name]][1])
+]
+
+
+def write(folder: Path, *settings: str, kind: str = "yes_no") -> Path:
+    (folder / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    keys = [
+        f"keys.{name}={'0' * 62}{number:02}"
+        for number, name in enumerate(("key_authority", "shuffler", "analyzer"), 10)
+    ]
+    path = folder / "visits.toml"
+    text = sample([*keys, *settings, "target_epsilon=2", "min_batch=300"])
+    path.write_text(text.replace('kind = "yes_no"', f'kind = "{kind}"\n{DOMAINS[kind][0]}', 1))
+    return path
+
+
+@pytest.mark.parametrize(("name", "setting"), EVERY)
+def test_every_setting_of_every_mechanism_can_be_asked_for(
+    tmp_path: Path, name: str, setting: str
+) -> None:
+    """Planted: the setting dropped on its way to ``design`` -> this fails."""
+    kind = KIND[name]
+    path = write(
+        tmp_path,
+        f"mechanism.name={name}",
+        "mechanism.epsilon0=1.5",
+        f"mechanism.setting={setting}",
+        kind=kind,
+    )
+    made = read_task(path)
+    assert made.mechanism == design(name, DOMAINS[kind][1], 1.5, setting)
+    assert not lint(made).errors
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_lint_and_show_say_how_long_a_report_is(tmp_path: Path, capsys: Capture, name: str) -> None:
+    """No setting: the first. Planted: the frame of another suite -> this fails."""
+    kind = KIND[name]
+    path = write(tmp_path, f"mechanism.name={name}", "mechanism.epsilon0=1.5", kind=kind)
+    made = read_task(path)
+    size = create(made.mechanism, made.domain).report_size
+    assert main(["task", "lint", str(path)]) == 0
+    words = f"{name}: a report is {size} byte{'s' * (size > 1)}, sent in a frame of 512 bytes"
+    assert words in " ".join(capsys.readouterr().out.split())
+    assert main(["task", "lint", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["report_bytes"], found["frame_bytes"]) == (size, 512)
+    assert main(["keys", "signing", "--out", str(tmp_path / "authority.key")]) == 0
+    signed = tmp_path / "visits.task"
+    assert (
+        main(
+            [
+                "task",
+                "sign",
+                str(path),
+                "--key",
+                str(tmp_path / "authority.key"),
+                "--out",
+                str(signed),
+            ]
+        )
+        == 0
+    )
+    capsys.readouterr()
+    assert main(["task", "show", str(signed), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["mechanism"], shown["parameters"]) == (name, dict(made.mechanism.parameters))
+    assert (shown["messages"], shown["report_bytes"], shown["frame_bytes"]) == (1, size, 512)
+
+
+def test_the_sample_names_every_mechanism() -> None:
+    """Planted: the names typed into the sample -> the next one registered is missing, and this
+    fails.
+    """
+    assert all(f'"{name}"' in sample([]) for name in REGISTRY)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("mechanism.name=nothing",), ("mechanism.name", "local_hash", "unary")),
+        (
+            ("mechanism.name=unary", "mechanism.setting=olh"),
+            ("mechanism.setting", "oue", "sue", "p=0.9"),
+        ),
+        (
+            ("mechanism.name=local_hash", "mechanism.setting=g=3"),
+            ("mechanism.setting", "olh", "blh"),
+        ),
+        (("mechanism.setting=oue",), ("mechanism.setting", "standard")),
+        (("mechanism.name=kmean",), ("mechanism.name", "numeric")),
+        (("mechanism.epsilon0=0",), ("mechanism.epsilon0", "above 0")),
+        (("mechanism.epsilon0=nan",), ("mechanism.epsilon0", "above 0")),
+    ],
+)
+def test_what_is_wrong_is_one_line_that_lists_what_is_right(
+    tmp_path: Path, capsys: Capture, settings: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    assert main(["task", "lint", str(write(tmp_path, *settings))]) == 2
+    error = capsys.readouterr().err
+    assert all(word in error for word in words), error
+    assert error.count("\n") == 1
+
+
+def test_a_setting_goes_with_epsilon0_alone(tmp_path: Path, capsys: Capture) -> None:
+    path = write(tmp_path, "mechanism.name=krr", "mechanism.setting=standard")
+    path.write_text(
+        path.read_text().replace(
+            "epsilon0 = 1.0986122886681098", "parameters = { k = 2, uniform = 5 }"
+        )
+    )
+    assert main(["task", "lint", str(path)]) == 2
+    assert "goes with epsilon0" in capsys.readouterr().err
+
+
+# --- what can't hold, and what is rarely meant
+# ----------------------------------------------------------------------------
+
+
+def of(name: str, domain: Domain, setting: str = "", **changes: object) -> Task:
+    made = create(design(name, domain, 2.0, setting), domain)
+    changed = {
+        "domain": domain,
+        "mechanism": made.spec,
+        "report_size": made.report_size,
+        "target_epsilon": 2.0,
+        **changes,
+    }
+    return make_task(**changed)
+
+
+def test_long_reports_are_warned_of_and_reports_that_fit_no_frame_are_refused() -> None:
+    """A bitmap of 2,000 bytes takes a larger frame than other tasks; 64 messages of 4 KiB fit none.
+
+    Planted: the frame of a single message -> the last is accepted, and this fails.
+    """
+    result = LintResult((), None)
+    wide = Categories(tuple(f"c{i}" for i in range(16_000)))
+    assert with_frame(of("local_hash", wide), result) == result
+    long = with_frame(of("unary", wide), result)
+    assert not long.errors
+    assert "4,096" in long.warnings[0]
+    assert with_frame(of("krr", wide, suite=3), result) == result
+    assert frame_bytes(of("krr", wide, suite=3)) == 4_096
+    huge = with_frame(replace(of("krr", wide), report_size=4_096, messages=64), result)
+    assert "fits no frame" in huge.errors[0]
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A mechanism of whose law nothing is known but the ratio."""
+
+    made: Mechanism
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.made, name)
+
+    def privacy(self) -> PureLaw:
+        return PureLaw(self.made.privacy().max_ratio)
+
+
+def test_a_certificate_by_clones_alone_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no other. Planted: every method warned of -> fails."""
+    task = of("krr", Categories(LABELS))
+    assert not any("clones" in message for message in lint(task).warnings)
+    monkeypatch.setattr(
+        "shoal.accounting.lint.task.create", lambda spec, domain: Unknown(create(spec, domain))
+    )
+    assert any("clones" in message for message in lint(task).warnings)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_memoized_reports_that_may_be_unique_are_warned_of(name: str) -> None:
+    """Planted: silence where it is not known how many reports are alike -> fails for hashes and
+    bitmaps.
+    """
+    domain = DOMAINS[KIND[name]][1]
+    task = of(name, domain, memoized=True, min_batch=100_000)
+    why = recognised(task, create(task.mechanism, domain))
+    assert (why is None) is not any(
+        "recognise the device" in text or "recognises the device" in text
+        for text in lint(task).warnings
+    )
+    assert why is None or any(why in text for text in lint(task).warnings)
+    assert why is not None or name not in {"local_hash", "unary", "l_unary", "dbitflip"}
+    assert not lint(task).errors
+
+
+def test_words_are_normalized_in_a_task_file_and_refused_where_nothing_serves_them(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """Planted: the labels handed on as they are written -> the constructor refuses them, and the
+    first line fails.
+    """
+    path = write(tmp_path, "mechanism.name=krr", kind="words")
+    assert main(["task", "lint", str(path)]) == 2
+    assert "krr lists the cells of its domain" in capsys.readouterr().err
+    path.write_text(path.read_text().replace('"flu"', "7"))
+    assert main(["task", "lint", str(path)]) == 2
+    assert "domain.labels: the words to look for are texts" in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""A valid task, to be changed one field at a time, and its parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from shoal.domain import Categories, Norm, Numeric, Vector, Words, YesNo
+from shoal.secagg import Mode, PairwisePlan
+from shoal.task import Admission, Aggregator, MechanismSpec, Task, WindowPlan
+
+WINDOWS = WindowPlan(start_s=1_700_000_000, length_s=3_600, count=24, grace_s=600, skew_s=60)
+TASK = Task(
+    salt=bytes(range(16)),
+    name="visits",
+    purpose="To plan how many doctors a town needs.",
+    question="Did you see a doctor this year?",
+    domain=YesNo(),
+    mechanism=MechanismSpec.of("binary_rr", no_one=1 << 62, yes_one=3 << 62),
+    windows=WINDOWS,
+    min_batch=1_000,
+    max_batch=0,
+    honest_fraction_ppm=900_000,
+    delta=1e-8,
+    target_epsilon=0.5,
+    key_authority=bytes([1]) * 32,
+    shuffler_key=bytes([2]) * 32,
+    analyzer_key=bytes([3]) * 32,
+    shuffler_address="shuffler.example:7443",
+    shuffler_ca=b"-----BEGIN CERTIFICATE-----\n",
+    retention_s=86_400,
+    report_size=1,
+)
+# Summed by secure aggregation: of 100 devices at least 80 survive, and 70 of them are honest.
+# Epsilon 0.99 at delta 1e-8.
+PLAN = PairwisePlan(Mode.DEFAULT, 100, 120, 80, 200_000, 32, 30, 60, 120, 60)
+PAIRWISE = replace(
+    TASK,
+    name="moments",
+    question="Visits to a doctor this year, and their square",
+    domain=Vector(3, Norm.L2, 10.0, 1_000, ("visits", "visits squared", "answers"), "visits"),
+    mechanism=MechanismSpec.of("skellam", shares=70, variance=118_000_000),
+    min_batch=200,
+    target_epsilon=1.0,
+    admission=Admission.ENROLLED,
+    enrolment_key=bytes([4]) * 32,
+    aggregator=Aggregator.PAIRWISE,
+    pairwise=PLAN,
+    report_size=PLAN.vector_bytes(3),
+)
+DOMAINS = (
+    YesNo(),
+    Categories(("red", "green", "blue")),
+    Categories(("none", "few", "many"), (0, 1, 5)),
+    Numeric(0.0, 20.0, 21, unit="visits"),
+    Numeric(-1.5, 1.5, 7, clip=False),
+    Words(("flu", "grippe", "\u6d41\u611f")),
+)
+
+
+def task(**changes: Any) -> Task:
+    """TASK with some fields changed; raises what the constructor raises."""
+    return replace(TASK, **changes)
+
+
+def pairwise(**changes: Any) -> Task:
+    """PAIRWISE with some fields changed."""
+    return replace(PAIRWISE, **changes)
+
+
+def pairwise_plan(**changes: Any) -> Task:
+    """PAIRWISE with some settings of its rounds changed, and the length of its vectors with
+    them.
+    """
+    plan = replace(PLAN, **changes)
+    return replace(PAIRWISE, pairwise=plan, report_size=plan.vector_bytes(PAIRWISE.domain.size))
+
+
+def window_plan(**changes: int) -> WindowPlan:
+    return replace(WINDOWS, **changes)
