@@ -106,15 +106,16 @@ def run(line: str, now: float) -> str:
         status = main(arguments)
     assert "Traceback" not in errors.getvalue()
     shown = out.getvalue().replace(str(Path.cwd()), "FOLDER")
-    if measured:
-        return json.dumps(_without(json.loads(shown), measured.split()), indent=1) + "\n"
+    if measured and status == 0:
+        return json.dumps(without(json.loads(shown), measured.split()), indent=1) + "\n"
     return shown + (f"(exit status {status})\n" if status else "")
 
 
-def _without(node: Any, keys: Collection[str]) -> Any:
+def without(node: Any, keys: Collection[str]) -> Any:
+    """A JSON tree without some keys, wherever they stand."""
     if isinstance(node, dict):
-        return {key: _without(value, keys) for key, value in node.items() if key not in keys}
-    return [_without(one, keys) for one in node] if isinstance(node, list) else node
+        return {key: without(value, keys) for key, value in node.items() if key not in keys}
+    return [without(one, keys) for one in node] if isinstance(node, list) else node
 
 
 def recorded(transcript: str) -> list[tuple[str, str]]:

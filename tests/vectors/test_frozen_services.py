@@ -1,0 +1,149 @@
+"""Today's services on what earlier ones left: they open it, and go on where those stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from shoal.clients.core import State
+from tests.vectors.frozen_corpus import (
+    FROZEN,
+    VERSIONS,
+    first_difference,
+    recorded,
+    unpack,
+    without,
+)
+from tests.vectors.frozen_services import Folders, Services, rows, schema, serving
+
+NOW = 1_800_008_100.0  # when the frozen programs ended, in window 2 of most tasks
+FLUSHED = NOW + 300  # when the device sends what waits
+OVER = 1_800_011_401.0  # when window 2 and its grace are over
+TRIED = ("failing", "refused")  # what depends on how often something was tried
+# Of the releases before it: whether a batch is opened before another one is chance.
+ORDER = ("epsilon_cumulative_upper", "delta_cumulative", "windows_composed", "tasks_composed")
+PENDING = ("visits:1", "hours:1", "colours:1", "stuck:0", "moments:1", "weights:1")
+LATER = ("visits:2", "hours:2", "badges:2", "colours:2", "moments:2", "weights:2")
+STORED = {"state.db": "shuffler", "analyzer.db": "analyzer"}
+TABLES = {"state.db": ("window",), "analyzer.db": ("batches", "tallies", "sums", "aborted_rounds")}
+
+
+async def going_on(home: Path, device: Path) -> str:
+    """The rest of the frozen windows, as a transcript.
+
+    The shuffler starts alone and seals what was left closing. Then the analyzer comes: what was
+    sealed is delivered, a batch of which a part had come is completed, the device sends what waited,
+    and window 2 ends. Nothing here is drawn anew but the order of deliveries.
+    """
+    folders, told = Folders(home), []
+    async with serving(folders, NOW) as services:
+        services.analyzer_port = 9  # nobody listens there
+        await services.start_shuffler()
+        await services.reach("DELIVERING", "stuck:0")
+        told.append(("status of the shuffler alone", _kept(await services.status("shuffler"), TRIED)))
+        told.append(("batches", _batches(folders.data("shuffler"))))
+        await services.stop("shuffler")
+        services.analyzer_port = 0
+        await services.start_analyzer()
+        manifest, batch = (home / f"slow.{name}" for name in ("manifest", "rows"))
+        await services.deliver(manifest.read_bytes(), batch.read_bytes(), 2)
+        await services.start_shuffler()
+        services.clock.time = FLUSHED
+        told.append(("device", await _flushed(services, device)))
+        await services.shredded(*PENDING)
+        services.clock.time = OVER
+        await services.shredded(*PENDING, *LATER)
+        for service in ("shuffler", "analyzer"):
+            told.append((f"status of the {service}", _kept(await services.status(service), TRIED)))
+        data = str(folders.data("analyzer"))
+        releases = await services.shown("results", "list", "--data", data, "--json")
+        told.append(("releases", _kept(releases, ORDER)))
+    for name, service in STORED.items():
+        for table in TABLES[name]:
+            found = rows(folders.data(service) / name, table)
+            told.append((f"{name} {table}", "".join(" ".join(row) + "\n" for row in found)))
+    told.append(("files", "".join(f"{one}\n" for one in sorted(_left(folders)))))
+    return "".join(f"$ {name}\n{text}" for name, text in told)
+
+
+async def _flushed(services: Services, device: Path) -> str:
+    """What the device sends and enters; in which order it sends is chance."""
+    async with services.agent(device) as agent:
+        before = (await agent.verify()).count
+        sent = await agent.flush()
+        lines = [f"{one.task}:{one.window} {one.state.value}" for one in sent]
+        budget = await agent.budget()
+    config = str(device / "agent.toml")
+    ledger = ("agent", "ledger", "--config", config, "--since", str(before), "--json")
+    shown = without(json.loads(await services.shown(*ledger)), ("number", "hash"))
+    lines += [json.dumps(entry) for entry in shown["entries"]]
+    return "\n".join([*sorted(lines), f"{budget.spent_nano} of {budget.limit_nano}"]) + "\n"
+
+
+def _kept(text: str, keys: Collection[str]) -> str:
+    return json.dumps(without(json.loads(text), keys), indent=1) + "\n"
+
+
+def _batches(data: Path) -> str:
+    found = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in data.glob("batch-*")}
+    return "".join(f"{name} {found[name]}\n" for name in sorted(found))
+
+
+def _left(folders: Folders) -> list[str]:
+    """Files of both data folders but SQLite's own; a damaged one would be among them."""
+    services = ("shuffler", "analyzer")
+    found = [one for service in services for one in folders.data(service).rglob("*")]
+    return [one.relative_to(folders.folder).as_posix() for one in found if one.is_file() and not one.name.endswith(("-shm", "-wal"))]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_services_go_on_where_earlier_ones_stopped(version: str, tmp_path: Path) -> None:
+    """Statuses, sealed batches, what a device sends and enters, releases, rows and files: all as the
+    earlier version itself would have gone on.
+
+    Planted: rows of a batch in another order; a window's state under another number; the sum of a
+    round under another id; an outcome entered with another name -> each fails and shows the line.
+    """
+    home, device = unpack("services", tmp_path, version), unpack("agent", tmp_path, version)
+    told = dict(recorded(await going_on(home, device)))
+    before = dict(recorded((FROZEN / version / "after.transcript").read_text()))
+    assert list(told) == list(before)
+    found = {name: first_difference(before[name], text) for name, text in told.items()}
+    assert {name: place for name, place in found.items() if place} == {}
+
+
+async def test_what_is_made_anew_has_the_same_form(tmp_path: Path) -> None:
+    """Tables, indices, triggers and version numbers of every SQLite file, blanks aside: in the newest
+    frozen folders, and in folders that today's programs begin.
+
+    Planted: a column with another name; an index less; user_version one more -> each fails.
+    """
+    version = VERSIONS[-1]
+    home, device = unpack("services", tmp_path, version), unpack("agent", tmp_path, version)
+    expected = json.loads((FROZEN / version / "schemas.json").read_text())
+    assert _schemas(home, device) == expected
+    folders = Folders(home)
+    for folder in (folders.data("shuffler"), folders.data("analyzer"), device):
+        for one in folder.rglob("*"):
+            if one.is_file() and (folder != device or one.name.startswith("outbox.db")):
+                one.unlink()
+    async with serving(folders, NOW) as services:
+        await services.start_analyzer()
+        await services.start_shuffler()
+        async with services.agent(device) as agent:
+            await agent.consent("to know totals", "allowed")
+            await agent.accept("moments")
+            for name, value in (("badges", True), ("moments", [1.0, 0.5, 0.0, 0.0, -1.0])):
+                outcome = await agent.report(name, value)
+                assert (outcome.state, outcome.fresh, outcome.window) == (State.ACKED, True, 2)
+    assert _schemas(home, device) == expected
+
+
+def _schemas(home: Path, device: Path) -> dict[str, list[str]]:
+    """By name of the file; inboxes are one, whatever window they are of."""
+    files = [*home.rglob("*.db"), *device.glob("outbox.db"), *device.glob("outbox.db.rounds")]
+    return {one.name.split("-")[0] if "inbox" in one.name else one.name: schema(one) for one in sorted(files)}
