@@ -1,4 +1,4 @@
-"""Both services on frozen folders, or on the same folders without what they kept, with today's code."""
+"""Today's services on frozen folders, or on the same folders without what was kept there."""
 
 from __future__ import annotations
 
@@ -10,29 +10,37 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
+
+from shoal import codec
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.cli.main import main
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig
-from shoal.clients.grpc_transport import GrpcTransport
-from shoal.clients.rounds_agent import RoundsAgent
-from shoal.clients.rounds_transport import GrpcRoundTransport
+from shoal.clients.rounds.agent import RoundsAgent
+from shoal.clients.transports.grpc_transport import GrpcTransport
+from shoal.clients.transports.rounds_transport import GrpcRoundTransport
 from shoal.crypto import keyfiles
+from shoal.crypto.admission.enrolment import DeviceIdentity, issue
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.trust import serve_task
 from shoal.protos import delivery_pb2
 from shoal.rpc.channel import build_channel
 from shoal.rpc.tls import TlsIdentity
-from shoal.settings import load_settings
+from shoal.services.settings import load_settings
 from shoal.shuffler.config import ShufflerConfig
-from tests import rounds_world, shuffler_world
-from tests.rounds_world import Running, brief
+from tests.worlds import rounds as rounds_world
+from tests.worlds import shuffler as shuffler_world
+from tests.worlds.rounds import Device, Running, brief
 
-PACE_S = 5.0  # of the services' clock, between two looks
+PACE_S = 2.5  # of the services' clock, between two looks
 
 
 class Folders:
-    """What ``Running`` wants of a world. Certificates are made anew: frozen ones are over one day."""
+    """What ``Running`` wants of a world. Certificates are made anew: the frozen ones run out."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,6 +65,22 @@ class Folders:
         frozen = load_settings(AnalyzerConfig, self.folder / "analyzer" / "analyzer.toml")
         return frozen.model_copy(update={"listen": f"127.0.0.1:{port}"})
 
+    @property
+    def published(self) -> Any:
+        """The task that is summed in rounds, for ``Running.take_part``."""
+        signed, keys = (
+            self.folder / "shuffler" / "tasks" / f"weights.{end}" for end in ("task", "keys")
+        )
+        signer = codec.decode_signed_task(signed.read_bytes()).authority
+        return SimpleNamespace(served=serve_task(signed.read_bytes(), keys.read_bytes(), {signer}))
+
+    def device(self) -> Device:
+        """A new one, enrolled with the frozen root."""
+        root, key = keyfiles.load_signing_key(self.folder / "root.key"), SigningKey.generate()
+        task = self.published.served.task
+        identity = DeviceIdentity(key, issue(root, key.public, task.windows.start_s, 1 << 32))
+        return Device(identity, np.ones(task.domain.dimension, dtype=np.int64))
+
     def data(self, service: str) -> Path:
         return self.folder / service / "data"
 
@@ -69,11 +93,12 @@ class Services(Running):
         self.folders, self.clock.time = folders, now
 
     async def shredded(self, *wanted: str) -> dict[str, str]:
-        """Wait until these windows are; the services' time goes on meanwhile: they pause before they ask again."""
+        """Wait until these windows are."""
         return await self.reach("SHREDDED", *wanted)
 
     async def reach(self, state: str, *wanted: str) -> dict[str, str]:
-        """Wait until windows are in a state; all windows that the shuffler lists: "visits:1": "SEALED"."""
+        """Wait until windows are in a state; the services' time goes on: they pause before they ask
+        again. Returns all windows that the shuffler lists: "visits:1": "SEALED"."""
         async with asyncio.timeout(rounds_world.PATIENCE_S):
             while True:
                 found = await self.windows()
@@ -105,7 +130,12 @@ class Services(Running):
     async def deliver(self, manifest: bytes, rows: bytes, first: int) -> None:
         """As a shuffler does that was interrupted: offer, then the rows from ``first`` on."""
         client = TlsIdentity(shuffler_world._CALLER.cert_pem, shuffler_world._CALLER.key_pem)
-        channel = build_channel(f"localhost:{self.analyzer_port}", shuffler_world.CA.cert_pem, client=client, private_pool=True)
+        channel = build_channel(
+            f"localhost:{self.analyzer_port}",
+            shuffler_world.CA.cert_pem,
+            client=client,
+            private_pool=True,
+        )
         try:
             offer = channel.unary_unary("/shoal.v1.Delivery/Offer")
             reply = delivery_pb2.OfferReply.FromString(await offer(manifest, timeout=30))
@@ -113,7 +143,9 @@ class Services(Running):
             signed = delivery_pb2.SignedManifest.FromString(manifest).manifest
             digest = _digest(signed)
             size = len(rows) // 6
-            chunk = delivery_pb2.Chunk(manifest_hash=digest, first_row=first, rows=rows[first * size :])
+            chunk = delivery_pb2.Chunk(
+                manifest_hash=digest, first_row=first, rows=rows[first * size :]
+            )
 
             async def stream() -> AsyncIterator[bytes]:
                 yield chunk.SerializeToString()
@@ -128,7 +160,7 @@ class Services(Running):
         """A device's, on the services' clock, to the port that was free."""
         at, ca = f"localhost:{self.shuffler.port}", shuffler_world.CA.cert_pem
 
-        def rounds(config: AgentConfig, _: object, entropy: Any) -> RoundsAgent:
+        def making(config: AgentConfig, _: object, entropy: Any) -> RoundsAgent:
             def transport(*_: object) -> GrpcRoundTransport:
                 return GrpcRoundTransport(at, ca, private_pool=True)
 
@@ -139,7 +171,7 @@ class Services(Running):
             background=False,
             clock=self.clock,
             transports=lambda *_: GrpcTransport(at, ca, private_pool=True),
-            rounds=rounds,
+            rounds=making,
         )
 
 
@@ -160,10 +192,13 @@ async def serving(folders: Folders, now: float) -> AsyncIterator[Services]:
 
 
 def schema(path: Path) -> list[str]:
-    """What a SQLite file is: numbers in its head, and every table, index and trigger, blanks aside."""
+    """What a SQLite file is: numbers in its head, every table, index and trigger, blanks aside."""
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        numbers = [f"{name} {db.execute(f'PRAGMA {name}').fetchone()[0]}" for name in ("user_version", "application_id")]
+        numbers = [
+            f"{name} {db.execute(f'PRAGMA {name}').fetchone()[0]}"
+            for name in ("user_version", "application_id")
+        ]
         rows = db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name")
         return [*numbers, *(" ".join(row[0].split()) for row in rows)]
     finally:

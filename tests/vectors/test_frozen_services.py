@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Collection
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.core import State
+from shoal.clients.rounds.participation import RoundState
 from tests.vectors.frozen_corpus import (
     FROZEN,
     VERSIONS,
@@ -22,12 +24,12 @@ from tests.vectors.frozen_services import Folders, Services, rows, schema, servi
 
 NOW = 1_800_008_100.0  # when the frozen programs ended, in window 2 of most tasks
 FLUSHED = NOW + 300  # when the device sends what waits
-OVER = 1_800_011_401.0  # when window 2 and its grace are over
+OVER = 1_800_011_560.0  # when window 2 of most tasks, and 1 of "stuck", are over with their grace
 TRIED = ("failing", "refused")  # what depends on how often something was tried
 # Of the releases before it: whether a batch is opened before another one is chance.
 ORDER = ("epsilon_cumulative_upper", "delta_cumulative", "windows_composed", "tasks_composed")
 PENDING = ("visits:1", "hours:1", "colours:1", "stuck:0", "moments:1", "weights:1")
-LATER = ("visits:2", "hours:2", "badges:2", "colours:2", "moments:2", "weights:2")
+LATER = ("visits:2", "hours:2", "badges:2", "colours:2", "moments:2", "weights:2", "stuck:1")
 STORED = {"state.db": "shuffler", "analyzer.db": "analyzer"}
 TABLES = {"state.db": ("window",), "analyzer.db": ("batches", "tallies", "sums", "aborted_rounds")}
 
@@ -36,15 +38,17 @@ async def going_on(home: Path, device: Path) -> str:
     """The rest of the frozen windows, as a transcript.
 
     The shuffler starts alone and seals what was left closing. Then the analyzer comes: what was
-    sealed is delivered, a batch of which a part had come is completed, the device sends what waited,
-    and window 2 ends. Nothing here is drawn anew but the order of deliveries.
+    sealed is delivered, a batch of which a part had come is completed, the device sends what
+    waited, and window 2 ends. Nothing here is drawn anew but the order of deliveries.
     """
     folders, told = Folders(home), []
     async with serving(folders, NOW) as services:
         services.analyzer_port = 9  # nobody listens there
         await services.start_shuffler()
         await services.reach("DELIVERING", "stuck:0")
-        told.append(("status of the shuffler alone", _kept(await services.status("shuffler"), TRIED)))
+        told.append(
+            ("status of the shuffler alone", _kept(await services.status("shuffler"), TRIED))
+        )
         told.append(("batches", _batches(folders.data("shuffler"))))
         await services.stop("shuffler")
         services.analyzer_port = 0
@@ -97,13 +101,17 @@ def _left(folders: Folders) -> list[str]:
     """Files of both data folders but SQLite's own; a damaged one would be among them."""
     services = ("shuffler", "analyzer")
     found = [one for service in services for one in folders.data(service).rglob("*")]
-    return [one.relative_to(folders.folder).as_posix() for one in found if one.is_file() and not one.name.endswith(("-shm", "-wal"))]
+    return [
+        one.relative_to(folders.folder).as_posix()
+        for one in found
+        if one.is_file() and not one.name.endswith(("-shm", "-wal"))
+    ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_services_go_on_where_earlier_ones_stopped(version: str, tmp_path: Path) -> None:
-    """Statuses, sealed batches, what a device sends and enters, releases, rows and files: all as the
-    earlier version itself would have gone on.
+    """Statuses, sealed batches, what a device sends and enters, releases, rows and files: all
+    as the earlier version itself would have gone on.
 
     Planted: rows of a batch in another order; a window's state under another number; the sum of a
     round under another id; an outcome entered with another name -> each fails and shows the line.
@@ -117,8 +125,8 @@ async def test_services_go_on_where_earlier_ones_stopped(version: str, tmp_path:
 
 
 async def test_what_is_made_anew_has_the_same_form(tmp_path: Path) -> None:
-    """Tables, indices, triggers and version numbers of every SQLite file, blanks aside: in the newest
-    frozen folders, and in folders that today's programs begin.
+    """Tables, indices, triggers and version numbers of every SQLite file, blanks aside: in the
+    newest frozen folders, and in folders that today's programs begin.
 
     Planted: a column with another name; an index less; user_version one more -> each fails.
     """
@@ -140,10 +148,17 @@ async def test_what_is_made_anew_has_the_same_form(tmp_path: Path) -> None:
             for name, value in (("badges", True), ("moments", [1.0, 0.5, 0.0, 0.0, -1.0])):
                 outcome = await agent.report(name, value)
                 assert (outcome.state, outcome.fresh, outcome.window) == (State.ACKED, True, 2)
+        devices = [folders.device() for _ in range(6)]
+        parts = (services.take_part(device, window=2) for device in devices)
+        outcomes = await asyncio.gather(*parts)
+        assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
     assert _schemas(home, device) == expected
 
 
 def _schemas(home: Path, device: Path) -> dict[str, list[str]]:
     """By name of the file; inboxes are one, whatever window they are of."""
     files = [*home.rglob("*.db"), *device.glob("outbox.db"), *device.glob("outbox.db.rounds")]
-    return {one.name.split("-")[0] if "inbox" in one.name else one.name: schema(one) for one in sorted(files)}
+    return {
+        one.name.split("-")[0] if "inbox" in one.name else one.name: schema(one)
+        for one in sorted(files)
+    }
