@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import grpc
 import numpy as np
 
 from shoal import codec
@@ -48,7 +49,7 @@ class Folders:
         for service, name, identity in (
             ("shuffler", "front", shuffler_world._FRONT),
             ("shuffler", "caller", shuffler_world._CALLER),
-            ("analyzer", "tls", rounds_world.ANALYZER_IDENTITY),
+            ("analyzer", "tls", shuffler_world._ANALYZER),
         ):
             home = folder / service
             (home / f"{name}.pem").write_bytes(identity.cert_pem)
@@ -137,7 +138,9 @@ class Services(Running):
             private_pool=True,
         )
         try:
-            offer = channel.unary_unary("/shoal.v1.Delivery/Offer")
+            offer: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                "/shoal.v1.Delivery/Offer"
+            )
             reply = delivery_pb2.OfferReply.FromString(await offer(manifest, timeout=30))
             assert (reply.state, reply.received_rows) == (delivery_pb2.BATCH_STATE_RECEIVING, first)
             signed = delivery_pb2.SignedManifest.FromString(manifest).manifest
@@ -150,7 +153,9 @@ class Services(Running):
             async def stream() -> AsyncIterator[bytes]:
                 yield chunk.SerializeToString()
 
-            deliver = channel.stream_unary("/shoal.v1.Delivery/Deliver")
+            deliver: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(
+                "/shoal.v1.Delivery/Deliver"
+            )
             done = delivery_pb2.DeliverReply.FromString(await deliver(stream(), timeout=30))
             assert done.received_rows == 6
         finally:
