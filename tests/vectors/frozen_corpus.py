@@ -34,6 +34,15 @@ from shoal.cli.main import main
 
 FROZEN = Path(__file__).resolve().parent / "frozen"
 VERSIONS = sorted(one.name for one in FROZEN.iterdir() if one.is_dir()) if FROZEN.exists() else []
+# Transcripts of commands: the archive that they run in ("": an empty folder), and Unix seconds.
+COMMANDS = {
+    "epsilon": ("", 1_800_000_100.0),
+    "plan": ("", 1_800_000_100.0),
+    "desk": ("desk", 1_800_000_100.0),
+    "agent": ("agent", 1_800_008_100.0),  # when the programs of the frozen folders ended
+    "older": ("older", 1_800_008_100.0),
+    "services": ("services", 1_800_008_100.0),
+}
 _NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:[eE][+-]?\d+)?(?![\w.])")
 _CLOSE = 1e-9  # of a number, between processors
 _UP = 600.0  # seconds since the machine started, by any of its clocks
@@ -84,31 +93,33 @@ def still(now: float, seed: str = "") -> Iterator[None]:
 
 
 def run(line: str, now: float) -> str:
-    """What ``shoal ...`` prints, in this process; and its exit status below it, where that is not
-    0.
+    """What ``shoal ...`` prints, in this process, and below it its exit status if it is not 0.
 
     ``values FILE``: what is in a TOML file, as JSON: its comments are prose. ``sha256 FILE``.
-    ``shoal ... | without KEY ...``: keys of JSON left out wherever they stand, because they were
-    measured, or because the encapsulation of a report comes from a library's own random bytes.
+    ``... | without KEY ...``: keys of JSON left out wherever they stand, because they were
+    measured, are of today, or follow from a report's encapsulation, for which a library draws by
+    itself.
     """
-    line, _, measured = line.partition(" | without ")
-    program, *arguments = shlex.split(line)
-    if program == "values":
-        return (
-            json.dumps(tomllib.loads(Path(arguments[0]).read_text()), indent=1, default=str) + "\n"
-        )
+    command, _, left_out = line.partition(" | without ")
+    program, *arguments = shlex.split(command)
     if program == "sha256":
         return hashlib.sha256(Path(arguments[0]).read_bytes()).hexdigest() + "\n"
-    assert program == "shoal", f"no such program in a transcript: {program}"
-    out = io.StringIO()
-    errors = io.StringIO()
-    with still(now, line), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+    if program == "values":
+        shown, status = json.dumps(tomllib.loads(Path(arguments[0]).read_text()), default=str), 0
+    else:
+        assert program == "shoal", f"no such program in a transcript: {program}"
+        shown, status = _shoal(arguments, now, command)
+    if left_out and status == 0:
+        return json.dumps(without(json.loads(shown), left_out.split()), indent=1) + "\n"
+    return shown + (f"(exit status {status})\n" if status else "")
+
+
+def _shoal(arguments: list[str], now: float, seed: str) -> tuple[str, int]:
+    out, errors = io.StringIO(), io.StringIO()
+    with still(now, seed), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         status = main(arguments)
     assert "Traceback" not in errors.getvalue()
-    shown = out.getvalue().replace(str(Path.cwd()), "FOLDER")
-    if measured and status == 0:
-        return json.dumps(without(json.loads(shown), measured.split()), indent=1) + "\n"
-    return shown + (f"(exit status {status})\n" if status else "")
+    return out.getvalue().replace(str(Path.cwd()), "FOLDER"), status
 
 
 def without(node: Any, keys: Collection[str]) -> Any:
@@ -118,22 +129,27 @@ def without(node: Any, keys: Collection[str]) -> Any:
     return [without(one, keys) for one in node] if isinstance(node, list) else node
 
 
-def recorded(transcript: str) -> list[tuple[str, str]]:
+def transcript(name: str, version: str) -> str:
+    return (FROZEN / version / f"{name}.transcript").read_text()
+
+
+def recorded(text: str) -> list[tuple[str, str]]:
     """Commands and what they printed."""
-    parts = re.split(r"^\$ (.*)\n", transcript, flags=re.MULTILINE)
+    parts = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def differences(transcript: str, now: float) -> list[str]:
-    """Run every command of a transcript again, in the current folder: a line for each that
-    answers otherwise.
-    """
-    found = []
-    for line, before in recorded(transcript):
-        today = run(line, now)
-        if (place := first_difference(before, today)) is not None:
-            found.append(f"$ {line}\n{place}")
-    return found
+def again(before: str, now: float) -> str:
+    """Every command of a transcript once more, in the current folder."""
+    return "".join(f"$ {line}\n{run(line, now)}" for line, _ in recorded(before))
+
+
+def differences(before: str, today: str) -> list[str]:
+    """A line for each command of two transcripts that was answered otherwise."""
+    pairs = list(zip(recorded(before), recorded(today), strict=True))
+    assert [old[0] for old, _ in pairs] == [new[0] for _, new in pairs]
+    found = [(name, first_difference(old, new)) for (name, old), (_, new) in pairs]
+    return [f"$ {name}\n{place}" for name, place in found if place is not None]
 
 
 def first_difference(before: str, today: str) -> str | None:
