@@ -23,22 +23,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal.accounting.accountant import certify, certify_approximate, compare, upper_curve
     from shoal.accounting.certificate import Certificate
+    from shoal.accounting.composition.basic import Composed, compose_basic, compose_parallel, group
     from shoal.accounting.composition.compose import compose, compose_memoized, release_law
-    from shoal.accounting.guarantee import (
-        Composed,
-        compose_basic,
-        compose_parallel,
-        group,
-        guaranteed,
-    )
+    from shoal.accounting.of_task import guaranteed
     from shoal.accounting.several_messages.messages import certify_messages
     from shoal.accounting.solving.solve import largest_epsilon0, smallest_delta, smallest_n
-    from shoal.accounting.sums.pairwise import PairwiseCertificate, calibrate, certify_sum
+    from shoal.accounting.sums.pairwise import SumBound, calibrate, certify_sum
 
 __all__ = [
     "Certificate",
     "Composed",
-    "PairwiseCertificate",
+    "Guarantee",
+    "SumBound",
     "calibrate",
     "certify",
     "certify_approximate",
@@ -50,6 +46,7 @@ __all__ = [
     "compose_memoized",
     "compose_parallel",
     "group",
+    "guarantee_of",
     "guaranteed",
     "largest_epsilon0",
     "release_law",
@@ -60,8 +57,8 @@ __all__ = [
 
 _HOME = {
     "Certificate": "certificate",
-    "Composed": "guarantee",
-    "PairwiseCertificate": "sums.pairwise",
+    "Composed": "composition.basic",
+    "SumBound": "sums.pairwise",
     "calibrate": "sums.pairwise",
     "certify": "accountant",
     "certify_approximate": "accountant",
@@ -69,11 +66,13 @@ _HOME = {
     "certify_sum": "sums.pairwise",
     "compare": "accountant",
     "compose": "composition.compose",
-    "compose_basic": "guarantee",
+    "compose_basic": "composition.basic",
     "compose_memoized": "composition.compose",
-    "compose_parallel": "guarantee",
-    "group": "guarantee",
-    "guaranteed": "guarantee",
+    "compose_parallel": "composition.basic",
+    "group": "composition.basic",
+    "guaranteed": "of_task",
+    "guarantee_of": "of_task",
+    "Guarantee": "guarantee",
     "largest_epsilon0": "solving.solve",
     "release_law": "composition.compose",
     "smallest_delta": "solving.solve",

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shoal.accounting.guarantee import Remaining
 from shoal.errors import Kind, ShoalError
 
 # The one neighbouring relation of every bound here: one device's answer is replaced by any other, n
@@ -114,6 +115,13 @@ class Certificate:
         rounded down, exactly.
         """
         return count_honest(self.n, self.honest_fraction)
+
+    @property
+    def remaining(self) -> Remaining:
+        """The analyzer alone sees a shuffled batch; with the shuffler it sees whose report is
+        whose, and epsilon0 is left.
+        """
+        return Remaining(self.epsilon_upper, self.epsilon0)
 
     def to_json(self) -> dict[str, float | int | str | list[str]]:
         """The stable machine shape. Other programs rely on these keys: change them only with a new

@@ -63,6 +63,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.accounting.certificate import check_delta
+from shoal.accounting.composition.basic import Composed, compose_basic, refuse_memoized
 from shoal.accounting.composition.losses import (
     LARGEST_PURE,
     MARGIN,
@@ -72,7 +73,6 @@ from shoal.accounting.composition.losses import (
     on_lattice,
     pure_law,
 )
-from shoal.accounting.guarantee import Composed, compose_basic, refuse_memoized
 from shoal.accounting.numerics.binomial import Floats
 from shoal.accounting.numerics.search import crossing
 from shoal.errors import Kind, ShoalError

@@ -1,11 +1,10 @@
-"""What lint finds in a task: errors, warnings, and the certificate where there is one."""
+"""What lint finds in a task: errors, warnings, and the guarantee where there is one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.accounting.certificate import Certificate
-from shoal.accounting.sums.pairwise import PairwiseCertificate
+from shoal.accounting.guarantee import Guarantee
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +15,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class LintResult:
-    """``certificate`` is None where the mechanism itself is wrong."""
+    """``guarantee`` is None where the task can promise nothing: its mechanism itself is wrong."""
 
     findings: tuple[Finding, ...]
-    certificate: Certificate | PairwiseCertificate | None
+    guarantee: Guarantee | None
 
     @property
     def errors(self) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from shoal.accounting.composition.memoized import (
     rarest,
     recognised,
 )
-from shoal.accounting.guarantee import guaranteed
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.sums import lint_sum
 from shoal.accounting.meaning import bound_text
+from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.routes import CLONES
 from shoal.domain import Categories, Numeric, Words, YesNo
 from shoal.errors import ShoalError
@@ -67,15 +67,15 @@ def lint(task: Task) -> LintResult:
         f"of {mechanism.report_size} byte(s)",
     )
     findings.extend(_memoized(task, mechanism))
-    certificate = guaranteed(mechanism.privacy(), task.min_batch, task.honest_fraction, task.delta)
-    epsilon0 = epsilon0_upper(mechanism.privacy())
+    guarantee = guarantee_of(task, mechanism)
+    epsilon0 = guarantee.epsilon0
     add(
-        certificate.epsilon_upper > task.target_epsilon,
+        guarantee.epsilon_upper > task.target_epsilon,
         True,
         f"target_epsilon {task.target_epsilon:g} can't be met: with min_batch {task.min_batch} and "
         "honest_fraction "
         f"{float(task.honest_fraction):g} the guaranteed epsilon is "
-        f"{bound_text(certificate.epsilon_upper)} at delta {task.delta:g}: "
+        f"{bound_text(guarantee.epsilon_upper)} at delta {task.delta:g}: "
         "raise min_batch, lower epsilon0, or accept a larger target",
     )
     add(
@@ -97,7 +97,7 @@ def lint(task: Task) -> LintResult:
         "protects its device hardly at all",
     )
     add(
-        certificate.method == CLONES,
+        guarantee.method == CLONES,
         False,
         f"of {mechanism.name} with these parameters the certificate knows nothing but epsilon0 "
         "(clones), and claims little: another "
@@ -108,7 +108,7 @@ def lint(task: Task) -> LintResult:
         False,
         "max_batch equals min_batch: one missing device, and the window is withheld",
     )
-    return LintResult(tuple(findings), certificate)
+    return LintResult(tuple(findings), guarantee)
 
 
 def _memoized(task: Task, mechanism: Mechanism) -> list[Finding]:

@@ -39,6 +39,7 @@ from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
 from shoal.accounting.certificate import RELATION, check_delta, check_honest, check_n, count_honest
+from shoal.accounting.guarantee import Remaining
 from shoal.accounting.numerics.curve import Direction
 from shoal.accounting.numerics.search import crossing
 from shoal.errors import Kind, ShoalError
@@ -129,7 +130,30 @@ class MessagesBound:
 
     @property
     def n_honest(self) -> int:
+        """How many of the n devices are assumed to hide one another; rounded down, exactly."""
         return count_honest(self.n, self.honest_fraction)
+
+    @property
+    def remaining(self) -> Remaining:
+        """The analyzer alone sees a mixture; with the shuffler it sees the values."""
+        return Remaining(self.epsilon_upper, math.inf)
+
+    def to_json(self) -> dict[str, float | int | str | list[str] | None]:
+        """The keys of a certificate, epsilon0 being null (there is none), and the mean number of
+        messages per device.
+        """
+        return {
+            "epsilon_upper": self.epsilon_upper,
+            "epsilon_lower": self.epsilon_lower,
+            "epsilon0": None,
+            "delta": self.delta,
+            "n": self.n,
+            "honest_fraction": float(self.honest_fraction),
+            "relation": self.relation,
+            "method": self.method,
+            "assumptions": list(self.assumptions),
+            "messages_per_device": float(self.messages_per_device),
+        }
 
 
 def epsilon_interval(

@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from shoal.accounting.certificate import RELATION, check_delta, check_honest, check_n, count_honest
+from shoal.accounting.guarantee import Remaining
 from shoal.accounting.sums.laplace_sum import laplace_epsilon, laplace_lower
 from shoal.accounting.sums.skellam import skellam_epsilon
 from shoal.accounting.sums.skellam_tail import skellam_lower, skellam_one
@@ -69,7 +70,7 @@ class Bounds(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PairwiseCertificate:
+class SumBound:
     """(epsilon, delta) of one sum. The true epsilon at ``delta`` is proven to lie in
     [epsilon_lower, epsilon_upper].
 
@@ -129,6 +130,21 @@ class PairwiseCertificate:
             raise ShoalError(Kind.INVALID, f"a certificate is about {RELATION} neighbours only")
         if not self.method or not self.assumptions:
             raise ShoalError(Kind.INVALID, "a certificate names its method and its assumptions")
+
+    @property
+    def n(self) -> int:
+        """``survivors``, by the name that every guarantee has for it."""
+        return self.survivors
+
+    @property
+    def n_honest(self) -> int:
+        """``honest``, by the name that every guarantee has for it."""
+        return self.honest
+
+    @property
+    def remaining(self) -> Remaining:
+        """Against the analyzer with the corrupt devices, and against both services with them."""
+        return Remaining(self.epsilon_analyzer, self.epsilon_together)
 
     def to_json(self) -> dict[str, float | int | str | list[str] | None]:
         """The stable machine shape; None stands for an epsilon that is not bounded."""
@@ -206,7 +222,7 @@ def certify_sum(
     honest_fraction: Fraction | float,
     delta: float,
     mode: Mode,
-) -> PairwiseCertificate:
+) -> SumBound:
     """The certificate of a sum over ``survivors`` devices, each with one share of the noise
     ``spec`` in every coordinate.
 
@@ -227,7 +243,7 @@ def certify_sum(
             f"{survivors}",
         )
     found = _find(spec, Shift.of(bounds, dimension), honest, delta)
-    return PairwiseCertificate(
+    return SumBound(
         epsilon_upper=found.upper,
         epsilon_lower=found.lower,
         epsilon0=found.alone,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from shoal.accounting.sums.pairwise import PairwiseCertificate, calibrate, certify_sum
+from shoal.accounting.sums.pairwise import SumBound, calibrate, certify_sum
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.noise.registry import create_noise
@@ -103,7 +103,7 @@ def design_sum(
 
 
 @lru_cache(maxsize=64)
-def check_sum(task: Task) -> PairwiseCertificate:
+def check_sum(task: Task) -> SumBound:
     """The certificate of every round of this task, if it holds together.
 
     Raises INVALID for a task without secure aggregation, for noise that is not made for exactly the

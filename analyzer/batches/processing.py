@@ -241,6 +241,6 @@ def _report(prepared: Prepared) -> None:
         window=manifest.window,
         n=prepared.n,
         rejected=sum(prepared.opened.rejected.values()),
-        epsilon_upper=prepared.certificate.epsilon_upper,
+        epsilon_upper=prepared.guarantee.epsilon_upper,
         reason=prepared.withheld,
     )

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from shoal.accounting.accountant import proves, simplest, upper_bound
-from shoal.accounting.certificate import Certificate
-from shoal.accounting.guarantee import guaranteed
+from shoal.accounting.guarantee import Guarantee
+from shoal.accounting.of_task import guaranteed
 from shoal.accounting.solving.solve import smallest_n
 from shoal.analyzer.planner.candidates import Candidate, candidates
 from shoal.analyzer.planner.order import Tell, compare_all
@@ -56,7 +56,7 @@ def plan_window(request: Request, tell: Tell | None = None) -> Plan:
         why = every_reason(found)
         raise wrong(f"nothing can be planned within these limits: {why}")
     choice = _chosen(request, compared)
-    choice, certificate = _certified(request, choice)
+    choice, guarantee = _certified(request, choice)
     others = sorted(
         (option for option in compared if option.candidate != choice.candidate),
         key=partial(_rank, request),
@@ -68,7 +68,7 @@ def plan_window(request: Request, tell: Tell | None = None) -> Plan:
     return Plan(
         request,
         choice,
-        certificate,
+        guarantee,
         (*losers, *rest),
         unsuited,
         _least_batch(request, choice),
@@ -376,7 +376,7 @@ def _chosen(request: Request, compared: list[Option]) -> Option:
     return min(alike, key=lambda option: (option.report_bytes, option.messages))
 
 
-def _certified(request: Request, choice: Option) -> tuple[Option, Certificate]:
+def _certified(request: Request, choice: Option) -> tuple[Option, Guarantee]:
     """The choice with the certificate that a task's lint will compute. Its bound is an inversion,
     and may stop 1e-9 above what one evaluation proved: then epsilon0 is lowered by as little as is
     needed.
@@ -384,14 +384,14 @@ def _certified(request: Request, choice: Option) -> tuple[Option, Certificate]:
     candidate, epsilon0, step = choice.candidate, choice.epsilon0, 1e-9
     while True:
         law = candidate.build(epsilon0).privacy()
-        certificate = guaranteed(law, request.min_batch, request.honest_fraction, request.delta)
-        if request.epsilon is None or certificate.epsilon_upper <= request.epsilon:
-            option = _option(request, candidate, epsilon0, certificate.epsilon_upper)
+        guarantee = guaranteed(law, request.min_batch, request.honest_fraction, request.delta)
+        if request.epsilon is None or guarantee.epsilon_upper <= request.epsilon:
+            option = _option(request, candidate, epsilon0, guarantee.epsilon_upper)
             return replace(
                 option,
                 standing=Standing.CHOSEN,
                 reason="least error" if request.epsilon else "least epsilon",
-            ), certificate
+            ), guarantee
         # A report of the target's own epsilon needs no shuffling: there it ends.
         epsilon0, step = (
             max(epsilon0 * (1.0 - step), min(request.epsilon, most_epsilon0(request, candidate))),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from shoal.accounting.certificate import Certificate
-from shoal.accounting.guarantee import guaranteed
+from shoal.accounting.guarantee import Guarantee
+from shoal.accounting.of_task import guaranteed
 from shoal.analyzer.planner.candidates import Candidate
 from shoal.analyzer.planner.choose import plan_window
 from shoal.analyzer.planner.order import Tell
@@ -48,7 +48,7 @@ class Weighed:
     day: float
     year: float
     year_at_worst: float
-    shuffled: Certificate
+    shuffled: Guarantee
     year_shuffled: float | None
     instead: Plan
 
@@ -132,7 +132,7 @@ def _candidate(recipe: Recipe) -> Candidate:
 
 
 def _option(
-    candidate: Candidate, mechanism: Mechanism, shuffled: Certificate, recipe: Recipe, n: int
+    candidate: Candidate, mechanism: Mechanism, shuffled: Guarantee, recipe: Recipe, n: int
 ) -> Option:
     suite = SuiteId.X25519_AES128
     return Option(

@@ -37,9 +37,7 @@ def curve(made: Plan, tell: Callable[[], None] | None = None) -> tuple[Point, ..
     """13 points around the plan's epsilon, ascending. The shuffled errors are those of proven
     epsilon0's, to 0.05 %.
     """
-    middle = (
-        made.certificate.epsilon_upper if made.request.epsilon is None else made.request.epsilon
-    )
+    middle = made.guarantee.epsilon_upper if made.request.epsilon is None else made.request.epsilon
     every = [
         option.candidate for option in made.options if option.standing is not Standing.OVER_LIMIT
     ]

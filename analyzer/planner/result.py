@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from shoal.accounting.certificate import Certificate
+from shoal.accounting.guarantee import Guarantee
 from shoal.analyzer.planner.candidates import Candidate, Unsuited
 from shoal.analyzer.planner.predict import Errors
 from shoal.analyzer.planner.question import Quantiles, Request
@@ -142,7 +142,7 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``choice`` and ``others``, best first; ``certificate`` is the choice's. ``least_batch``: the
+    """``choice`` and ``others``, best first; ``guarantee`` is the choice's. ``least_batch``: the
     smallest min_batch that certifies the target with the choice as it stands (min_batch itself, to
     0.1 %, unless epsilon0 was capped by a limit). ``asked``: the epsilon of all windows and tasks
     together that was asked for; the request's is then the one of a window that was found for it.
@@ -150,7 +150,7 @@ class Plan:
 
     request: Request
     choice: Option
-    certificate: Certificate
+    guarantee: Guarantee
     others: tuple[Option, ...]
     unsuited: tuple[Unsuited, ...]
     least_batch: int
@@ -181,7 +181,7 @@ class Plan:
                 else {}
             ),
             "choice": self.choice.to_json(shown),
-            "certificate": self.certificate.to_json(),
+            "certificate": self.guarantee.to_json(),
             "repeated": None if self.repeated is None else self.repeated.to_json(),
             "others": [option.to_json(shown) for option in self.others],
             "unsuited": [

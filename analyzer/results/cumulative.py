@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from shoal.accounting.composition.basic import Composed, compose_basic
 from shoal.accounting.composition.compose import compose
 from shoal.accounting.composition.loss_bytes import from_bytes
 from shoal.accounting.composition.losses import LossLaw, pure_law
-from shoal.accounting.guarantee import Composed, compose_basic
 from shoal.analyzer.store import Spending
 from shoal.errors import ShoalError
 from shoal.ids import TaskId

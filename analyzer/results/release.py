@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.accounting import Certificate, certify, guaranteed
-from shoal.accounting.accountant import FRESH, upper_curve
+from shoal.accounting.accountant import FRESH, certify, upper_curve
+from shoal.accounting.certificate import Certificate
 from shoal.accounting.composition.compose import release_law
 from shoal.accounting.composition.loss_bytes import to_bytes
 from shoal.accounting.composition.memoized import (
@@ -26,10 +26,12 @@ from shoal.accounting.composition.memoized import (
     lifetime_epsilon,
     promised,
 )
+from shoal.accounting.guarantee import Guarantee
+from shoal.accounting.of_task import guarantee_of
 from shoal.analyzer import core
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch
-from shoal.analyzer.results.cumulative import compose_spendings, composed_words
+from shoal.analyzer.results.privacy import privacy_message
 from shoal.analyzer.results.processed import (
     counted,
     distribution,
@@ -79,7 +81,7 @@ class Prepared:
     batch: Batch
     opened: Opened
     n: int
-    certificate: Certificate
+    guarantee: Guarantee
     epsilon_at_received_n: float
     withheld: str | None
     estimate: Estimate | None
@@ -95,11 +97,9 @@ class Prepared:
         """
         task, task_id = self.served.task, self.served.task_id
         if self.n < task.min_batch:
-            came = max(self.certificate.epsilon_upper, self.epsilon_at_received_n)
+            came = max(self.guarantee.epsilon_upper, self.epsilon_at_received_n)
             return Spending(task_id, came, task.delta, lifetime=self.lifetime)
-        return Spending(
-            task_id, self.certificate.epsilon_upper, task.delta, self.law, self.lifetime
-        )
+        return Spending(task_id, self.guarantee.epsilon_upper, task.delta, self.law, self.lifetime)
 
 
 def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
@@ -110,13 +110,13 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     lifetime = lifetime_epsilon(task, mechanism) if task.memoized else None
     law = mechanism.privacy()
     n = opened.tally.rows // task.messages
-    certificate = guaranteed(law, task.min_batch, task.honest_fraction, task.delta)
+    guarantee = guarantee_of(task, mechanism)
     received = (
         certify(law, n, task.delta, honest_fraction=task.honest_fraction).epsilon_upper
         if n
         else epsilon0_upper(law)
     )
-    withheld = core.withheld(n, task.min_batch, certificate.epsilon_upper, task.target_epsilon)
+    withheld = core.withheld(n, task.min_batch, guarantee.epsilon_upper, task.target_epsilon)
     estimate = None if withheld else mechanism.estimate(opened.tally)
     losses = (
         to_bytes(release_law(upper_curve, law, task.n_certified, task.delta))
@@ -130,7 +130,7 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
         batch,
         opened,
         n,
-        certificate,
+        guarantee,
         received,
         withheld,
         estimate,
@@ -240,25 +240,14 @@ def _estimates(estimate: Estimate | None) -> list[release_pb2.Estimate]:
 
 
 def _privacy(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Privacy:
-    task, certificate = prepared.served.task, prepared.certificate
-    spendings = [*earlier, prepared.charge]
-    composed = compose_spendings(spendings)
-    return release_pb2.Privacy(
-        epsilon0=certificate.epsilon0,
-        epsilon_upper=certificate.epsilon_upper,
-        epsilon_lower=certificate.epsilon_lower,
-        delta=certificate.delta,
-        n_certified=task.n_certified,
-        honest_fraction=float(task.honest_fraction),
-        relation=certificate.relation,
-        method=certificate.method,
-        assumptions=[*_assumptions(task, certificate), *composed_words(spendings)],
-        epsilon_at_received_n=prepared.epsilon_at_received_n,
+    task, spendings = prepared.served.task, [*earlier, prepared.charge]
+    return privacy_message(
+        task,
+        prepared.guarantee,
         unit=MEMOIZED_UNIT if task.memoized else UNIT,
-        epsilon_cumulative_upper=composed.epsilon_upper,
-        delta_cumulative=composed.delta,
-        windows_composed=len(spendings),
-        tasks_composed=len({spending.task_id for spending in spendings}),
+        received=prepared.epsilon_at_received_n,
+        assumptions=_assumptions(task, prepared.guarantee),
+        spendings=spendings,
         memoized=_memoized(prepared, spendings),
     )
 
@@ -270,13 +259,13 @@ def _memoized(prepared: Prepared, spendings: Sequence[Spending]) -> release_pb2.
     return release_pb2.Memoized(lifetime_epsilon=prepared.lifetime, windows=windows)
 
 
-def _assumptions(task: Task, certificate: Certificate) -> list[str]:
+def _assumptions(task: Task, guarantee: Guarantee) -> list[str]:
     admission = OPEN_ADMISSION if task.admission is Admission.OPEN else ENROLLED_ADMISSION
     if not task.memoized:
-        return [*certificate.assumptions, admission]
+        return [*guarantee.assumptions, admission]
     promise, alone, repeated = promised(create(task.mechanism, task.domain))
     return [
-        *(repeated if line == FRESH else line for line in certificate.assumptions),
+        *(repeated if line == FRESH else line for line in guarantee.assumptions),
         admission,
         alone,
         promise,

@@ -18,10 +18,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.accounting.sums.pairwise import PairwiseCertificate, certify_sum
+from shoal.accounting.sums.pairwise import SumBound, certify_sum
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
-from shoal.analyzer.results.cumulative import compose_spendings, composed_words
+from shoal.analyzer.results.privacy import privacy_message
 from shoal.analyzer.store import Outcome, Spending
 from shoal.codec import VERSION
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -103,7 +103,14 @@ def conclude_sums(
         window=window,
         n=survivors,
         estimates=[] if withheld else _estimates(task, sums, survivors),
-        privacy=_privacy(task, certificate, received, [*earlier, charge]),
+        privacy=privacy_message(
+            task,
+            certificate,
+            unit=UNIT,
+            received=received,
+            assumptions=certificate.assumptions,
+            spendings=[*earlier, charge],
+        ),
         manifest_hash=digest,
         withheld=withheld or "",
         rounds=_rounds(task, certificate, charge.epsilon_upper, sums, aborted),
@@ -122,9 +129,7 @@ def conclude_sums(
     )
 
 
-def _withheld(
-    task: Task, certificate: PairwiseCertificate, sums: Sequence[Sum], survivors: int
-) -> str | None:
+def _withheld(task: Task, certificate: SumBound, sums: Sequence[Sum], survivors: int) -> str | None:
     """Why nothing may be published; None: publish."""
     if not sums:
         return NO_SUMS
@@ -200,7 +205,7 @@ def _estimates(task: Task, sums: Sequence[Sum], survivors: int) -> list[release_
     ]
 
 
-def _received(task: Task, certificate: PairwiseCertificate, sums: Sequence[Sum]) -> float:
+def _received(task: Task, certificate: SumBound, sums: Sequence[Sum]) -> float:
     """Epsilon at the survivors of the smallest round that came: not guaranteed. Above the guarantee
     only if a round was too small.
 
@@ -230,32 +235,9 @@ def _received(task: Task, certificate: PairwiseCertificate, sums: Sequence[Sum])
     )
 
 
-def _privacy(
-    task: Task, certificate: PairwiseCertificate, received: float, spendings: Sequence[Spending]
-) -> release_pb2.Privacy:
-    composed = compose_spendings(spendings)
-    return release_pb2.Privacy(
-        epsilon0=certificate.epsilon0,
-        epsilon_upper=certificate.epsilon_upper,
-        epsilon_lower=certificate.epsilon_lower,
-        delta=certificate.delta,
-        n_certified=certificate.honest,
-        honest_fraction=float(task.honest_fraction),
-        relation=certificate.relation,
-        method=certificate.method,
-        assumptions=[*certificate.assumptions, *composed_words(spendings)],
-        epsilon_at_received_n=received,
-        unit=UNIT,
-        epsilon_cumulative_upper=composed.epsilon_upper,
-        delta_cumulative=composed.delta,
-        windows_composed=len(spendings),
-        tasks_composed=len({spending.task_id for spending in spendings}),
-    )
-
-
 def _rounds(
     task: Task,
-    certificate: PairwiseCertificate,
+    certificate: SumBound,
     charged: float,
     sums: Sequence[Sum],
     aborted: Mapping[str, int],

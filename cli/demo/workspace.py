@@ -200,12 +200,12 @@ def _task(question: Question, devices: int, site: Site) -> Task:
     result = lint(task)
     if (
         result.errors
-        and result.certificate is not None
-        and result.certificate.epsilon_upper > TARGET_EPSILON
+        and result.guarantee is not None
+        and result.guarantee.epsilon_upper > TARGET_EPSILON
     ):
         # So few devices hide little: the demo then promises what local randomization alone gives,
         # and shows it.
-        task = replace(task, target_epsilon=result.certificate.epsilon0)
+        task = replace(task, target_epsilon=result.guarantee.epsilon0)
         result = lint(task)
     if result.errors:
         raise ShoalError(

@@ -11,9 +11,9 @@ from typing import Any
 import typer
 
 from shoal.accounting.accountant import LARGEST_EPSILON0, RouteValue, compare, upper_curve
+from shoal.accounting.composition.basic import compose_basic, refuse_memoized
 from shoal.accounting.composition.compose import compare_composition, release_law
 from shoal.accounting.composition.memoized import PROMISE_KEPT
-from shoal.accounting.guarantee import compose_basic, refuse_memoized
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.numerics.curve import LARGEST_N
 from shoal.accounting.reference.published import PublishedBound, published
@@ -22,7 +22,7 @@ from shoal.cli.epsilon.laws import fraction, lifetime_of, subject_of
 from shoal.cli.epsilon.plot import plot
 from shoal.cli.epsilon.request import Request, Solved
 from shoal.cli.epsilon.show import show_bound, show_composed, show_routes
-from shoal.cli.epsilon.subjects import Bound, Pure, Subject, to_json
+from shoal.cli.epsilon.subjects import Bound, Pure, Subject
 from shoal.cli.output import emit_json, say, stderr
 from shoal.cli.plots import check_plot
 from shoal.errors import Kind, ShoalError
@@ -135,7 +135,7 @@ class _Shown:
     lifetime: float | None  # of a mechanism with a memory
 
     def json(self) -> dict[str, Any]:
-        value = to_json(self.bound)
+        value: dict[str, Any] = dict(self.bound.to_json())
         if self.lifetime is not None:
             value["lifetime_epsilon"] = self.lifetime
         if self.rounds is not None:

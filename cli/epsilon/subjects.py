@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 from shoal.accounting.accountant import certify, certify_approximate
 from shoal.accounting.certificate import Certificate
@@ -120,23 +119,3 @@ class Dummies:
 
 
 Subject = Pure | Gaussian | Dummies
-
-
-def to_json(bound: Bound) -> dict[str, Any]:
-    """The certificate's stable keys; for dummies the same keys, epsilon0 being null (there is
-    none), and the messages per device.
-    """
-    if isinstance(bound, Certificate):
-        return dict(bound.to_json())
-    return {
-        "epsilon_upper": bound.epsilon_upper,
-        "epsilon_lower": bound.epsilon_lower,
-        "epsilon0": None,
-        "delta": bound.delta,
-        "n": bound.n,
-        "honest_fraction": float(bound.honest_fraction),
-        "relation": bound.relation,
-        "method": bound.method,
-        "assumptions": list(bound.assumptions),
-        "messages_per_device": float(bound.messages_per_device),
-    }

@@ -141,14 +141,14 @@ def sentences(plan: Plan) -> Iterator[str]:
     yield _errors(plan, choice.errors)
     if choice.errors.ranked >= _USELESS * _whole(plan):
         yield "That is as good as no answer: ask more devices, or for a larger epsilon."
-    certificate = plan.certificate
+    guarantee = plan.guarantee
     yield (
-        f"Guaranteed: epsilon <= {bound_text(certificate.epsilon_upper)} at delta = "
-        f"{certificate.delta:g} for every batch of at least "
-        f"{certificate.n:,} reports, {certificate.n_honest:,} of them honest ({certificate.method})"
+        f"Guaranteed: epsilon <= {bound_text(guarantee.epsilon_upper)} at delta = "
+        f"{guarantee.delta:g} for every batch of at least "
+        f"{guarantee.n:,} reports, {guarantee.n_honest:,} of them honest ({guarantee.method})"
         + (
-            f"; no accounting can go below {bound_text(certificate.epsilon_lower, up=False)}."
-            if certificate.epsilon_lower > 0.0
+            f"; no accounting can go below {bound_text(guarantee.epsilon_lower, up=False)}."
+            if guarantee.epsilon_lower > 0.0
             else "."
         )
     )

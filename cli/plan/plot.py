@@ -41,12 +41,12 @@ def picture(made: Plan, points: tuple[Point, ...]) -> str:
         ),
     )
     error = 0.0 if choice.errors is None else choice.errors.ranked
-    at = made.certificate.epsilon_upper if request.epsilon is None else request.epsilon
+    at = made.guarantee.epsilon_upper if request.epsilon is None else request.epsilon
     mark = Mark(f"planned: {figure(error)} at epsilon {at:g}", at, error) if error > 0.0 else None
     what = request.question.what
     unit = request.question.unit or "the value's unit"
     subtitle = (
-        f"{request.n:,} devices, {made.certificate.n_honest:,} certified reports, delta = "
+        f"{request.n:,} devices, {made.guarantee.n_honest:,} certified reports, delta = "
         f"{request.delta:g}, replace-one"
     )
     return draw(

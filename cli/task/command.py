@@ -15,7 +15,7 @@ from shoal.accounting.composition.memoized import lifetime_epsilon, promised
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.task import lint
 from shoal.accounting.meaning import bound_text
-from shoal.accounting.sums.pairwise import PairwiseCertificate
+from shoal.accounting.sums.pairwise import SumBound
 from shoal.cli.output import emit_json, give, public_key, read_bytes, say, write_new
 from shoal.cli.task import pairwise_show
 from shoal.cli.task.file import UNNAMED, UNSAID, read_task, sample
@@ -75,7 +75,7 @@ def lint_command(
     made = read_task(file)
     result = _lint(made)
     if as_json:
-        certificate = result.certificate.to_json() if result.certificate else None
+        certificate = result.guarantee.to_json() if result.guarantee else None
         rounds = (
             {}
             if made.pairwise is None or result.errors
@@ -186,7 +186,7 @@ def show(
 def describe(trusted: TrustedTask) -> dict[str, Any]:
     """A task's fields for people and programs."""
     made, plan = trusted.task, trusted.task.windows
-    certificate = lint(made).certificate
+    guarantee = lint(made).guarantee
     return {
         "task_id": trusted.task_id.hex,
         "name": made.name,
@@ -207,10 +207,8 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
                 "frame_bytes": frame_bytes(made),
             }
         ),
-        "epsilon0": certificate.epsilon0
-        if certificate and math.isfinite(certificate.epsilon0)
-        else None,
-        "guaranteed_epsilon": certificate.epsilon_upper if certificate else None,
+        "epsilon0": guarantee.epsilon0 if guarantee and math.isfinite(guarantee.epsilon0) else None,
+        "guaranteed_epsilon": guarantee.epsilon_upper if guarantee else None,
         "delta": made.delta,
         "target_epsilon": made.target_epsilon,
         **_memoized(made),
@@ -254,15 +252,15 @@ def _show_findings(name: str, made: Task, result: LintResult) -> None:
         say(f"error: {message}")
     for message in result.warnings:
         say(f"warning: {message}")
-    certificate = result.certificate
-    if isinstance(certificate, PairwiseCertificate):
-        say(f"{name}: {pairwise_show.guarantee(certificate)}")
-    elif certificate is not None:
+    guarantee = result.guarantee
+    if isinstance(guarantee, SumBound):
+        say(f"{name}: {pairwise_show.guarantee(guarantee)}")
+    elif guarantee is not None:
         say(
-            f"{name}: epsilon0 {bound_text(certificate.epsilon0)}; guaranteed central epsilon "
-            f"{bound_text(certificate.epsilon_upper)} "
-            f"(at least {bound_text(certificate.epsilon_lower, up=False)}) at delta "
-            f"{certificate.delta:g}"
+            f"{name}: epsilon0 {bound_text(guarantee.epsilon0)}; guaranteed central epsilon "
+            f"{bound_text(guarantee.epsilon_upper)} "
+            f"(at least {bound_text(guarantee.epsilon_lower, up=False)}) at delta "
+            f"{guarantee.delta:g}"
         )
         if not result.errors:
             say(f"{name}: {made.mechanism.name}: {report_words(made)}")
@@ -270,7 +268,7 @@ def _show_findings(name: str, made: Task, result: LintResult) -> None:
             found = _memoized(made)
             what = (
                 "epsilon0"
-                if found["lifetime_epsilon"] == certificate.epsilon0
+                if found["lifetime_epsilon"] == guarantee.epsilon0
                 else "the lifetime epsilon"
             )
             say(

@@ -47,7 +47,7 @@ def with_frame(task: Task, result: LintResult) -> LintResult:
         wrong = Finding(
             True, f"{report} fits no frame ({error.message}): use a mechanism with shorter reports"
         )
-        return LintResult((*result.findings, wrong), result.certificate)
+        return LintResult((*result.findings, wrong), result.guarantee)
     if found <= frame_bytes(replace(task, report_size=1, messages=1)):
         return result
     larger = (
@@ -55,4 +55,4 @@ def with_frame(task: Task, result: LintResult) -> LintResult:
         "the network may tell its reports by "
         "their size: local_hash, hadamard and hadamard_response have short ones"
     )
-    return LintResult((*result.findings, Finding(False, larger)), result.certificate)
+    return LintResult((*result.findings, Finding(False, larger)), result.guarantee)

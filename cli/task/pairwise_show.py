@@ -7,7 +7,7 @@ from typing import Any
 
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.meaning import bound_text
-from shoal.accounting.sums.pairwise import PairwiseCertificate
+from shoal.accounting.sums.pairwise import SumBound
 from shoal.cli.output import say
 from shoal.crypto.secagg.parameters import parameters_for
 from shoal.domain import Vector
@@ -63,7 +63,7 @@ def with_graph(task: Task, result: LintResult) -> LintResult:
         for devices in (*range(plan.cohort_min, plan.cohort_max, step), plan.cohort_max):
             parameters_for(plan, task.honest_fraction_ppm, devices)
     except ShoalError as error:
-        return LintResult((*result.findings, Finding(True, str(error))), result.certificate)
+        return LintResult((*result.findings, Finding(True, str(error))), result.guarantee)
     return result
 
 
@@ -88,11 +88,11 @@ def with_noise(task: Task, result: LintResult) -> LintResult:
             *result.findings,
             Finding(False, f"{text}: larger rounds or a larger target_epsilon would tell more"),
         ),
-        result.certificate,
+        result.guarantee,
     )
 
 
-def guarantee(certificate: PairwiseCertificate) -> str:
+def guarantee(certificate: SumBound) -> str:
     """What a round's sum promises each device, and what is left if shuffler and analyzer work
     together.
     """

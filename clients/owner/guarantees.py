@@ -61,7 +61,7 @@ def certificate_of(task: Task, mechanism: Mechanism | None) -> Certificate:
         raise ShoalError(
             Kind.INVALID, f"task {task.name} is summed in rounds: its certificate is that of a sum"
         )
-    from shoal.accounting.guarantee import guaranteed
+    from shoal.accounting.of_task import guaranteed
 
     return guaranteed(mechanism.privacy(), task.min_batch, task.honest_fraction, task.delta)
 

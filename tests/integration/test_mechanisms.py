@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.accounting.guarantee import guaranteed
+from shoal.accounting.of_task import guaranteed
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.cli.demo.processes import Process

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from shoal.accounting.composition.basic import compose_basic
 from shoal.accounting.composition.memoized import ALONE, PROMISE
-from shoal.accounting.guarantee import compose_basic, guaranteed
 from shoal.accounting.meaning import bound_text, percent_text, sentences
+from shoal.accounting.of_task import guaranteed
 from shoal.accounting.sums.sum_task import check_sum, design_sum
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, assign

@@ -223,7 +223,7 @@ def test_plain_words_count_windows_and_never_round_down() -> None:
 def test_lint_takes_a_memoized_task_and_keeps_its_certificate() -> None:
     plain, memoized = (lint(memoized_task(memoized=flag)) for flag in (False, True))
     assert not memoized.errors
-    assert memoized.certificate == plain.certificate
+    assert memoized.guarantee == plain.guarantee
 
 
 def test_lint_refuses_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,8 +77,8 @@ def test_lint_says_both_epsilons_and_what_is_wasted() -> None:
         for text in result.warnings
     )
     assert any(RECOGNISED_KEPT in text for text in result.warnings)
-    assert result.certificate is not None
-    assert result.certificate == lint(replace(made, memoized=False)).certificate, (
+    assert result.guarantee is not None
+    assert result.guarantee == lint(replace(made, memoized=False)).guarantee, (
         "one window's figure is that of one report"
     )
     assert any("memoized is not set" in text for text in lint(task("l_unary", False)[0]).warnings)

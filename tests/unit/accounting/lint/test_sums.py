@@ -14,7 +14,7 @@ import pytest
 from shoal.accounting.lint import sums as sum_lint
 from shoal.accounting.lint.task import lint
 from shoal.accounting.meaning import bound_text, sum_sentences
-from shoal.accounting.sums.pairwise import PairwiseCertificate
+from shoal.accounting.sums.pairwise import SumBound
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.limits import LIMITS
 from shoal.secagg import Mode
@@ -32,8 +32,8 @@ def test_a_sound_task_has_nothing_but_the_word_about_its_mode() -> None:
     """
     result = lint(strict())
     assert result.findings == ()
-    assert isinstance(result.certificate, PairwiseCertificate)
-    assert result.certificate == check_sum(strict())
+    assert isinstance(result.guarantee, SumBound)
+    assert result.guarantee == check_sum(strict())
     assert lint(PAIRWISE).errors == ()
 
 
@@ -84,7 +84,7 @@ def test_a_target_out_of_reach_is_an_error() -> None:
 def test_what_check_sum_refuses_is_an_error_without_a_certificate(changes: dict[str, Any]) -> None:
     result = lint(pairwise(**changes))
     assert len(result.errors) == 1
-    assert result.certificate is None
+    assert result.guarantee is None
 
 
 def test_a_delta_that_gives_a_vector_away_is_a_warning() -> None:

@@ -15,8 +15,8 @@ import pytest
 import shoal.accounting
 from shoal.accounting.sums.pairwise import (
     Bounds,
-    PairwiseCertificate,
     Shift,
+    SumBound,
     calibrate,
     certify_sum,
     spread,
@@ -60,7 +60,7 @@ def certified(
     fraction: Fraction | float = NINE_TENTHS,
     delta: float = 1e-6,
     mode: Mode = Mode.DEFAULT,
-) -> PairwiseCertificate:
+) -> SumBound:
     return certify_sum(
         spec,
         bounds,
@@ -358,4 +358,4 @@ def test_json_and_export() -> None:
     )
     assert shoal.accounting.certify_sum is certify_sum
     assert shoal.accounting.calibrate is calibrate
-    assert shoal.accounting.PairwiseCertificate is PairwiseCertificate
+    assert shoal.accounting.SumBound is SumBound

@@ -183,7 +183,7 @@ async def test_an_accountant_that_always_fails_does_not_hold_up_the_end(
     def fail(*_: object, **__: object) -> None:
         raise ArithmeticError
 
-    monkeypatch.setattr(release, "guaranteed", fail)
+    monkeypatch.setattr(release, "guarantee_of", fail)
     monkeypatch.setattr(release, "certify", fail)
     bench.processor.add(bench.complete(0))
     await until(lambda: bench.processor.trouble is not None)

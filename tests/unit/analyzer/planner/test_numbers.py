@@ -295,7 +295,7 @@ def test_no_row_beats_the_choice(question: Sum | Quantiles) -> None:
         if option.errors is not None:
             assert made.choice.errors.ranked <= 1.02 * option.errors.ranked
     law = made.choice.candidate.build(made.choice.epsilon0).privacy()
-    assert certify(law, 3_000, DELTA).epsilon_upper == made.certificate.epsilon_upper <= 1.0
+    assert certify(law, 3_000, DELTA).epsilon_upper == made.guarantee.epsilon_upper <= 1.0
 
 
 @pytest.mark.parametrize(("n", "epsilon"), [(300, 1.0), (1_000, 0.5), (15_000, 1.0), (60_000, 2.0)])

@@ -64,8 +64,8 @@ def test_a_count_of_sixteen_cells_errs_by_nine_at_most(n: int) -> None:
     told that epsilon is half the target -> this fails.
     """
     made = plan(counting(16, n, mechanisms=("krr",)))
-    assert made.certificate.epsilon_upper <= 1.0
-    assert made.certificate.n_honest == n
+    assert made.guarantee.epsilon_upper <= 1.0
+    assert made.guarantee.n_honest == n
     assert made.choice.report_bytes == 1
     assert error_of(made) <= 9.0
 
@@ -75,7 +75,7 @@ def test_a_mean_of_a_hundred_thousand_errs_by_little_everywhere() -> None:
     made = plan(
         Request(Mean(0.0, 1.0, levels=(22,)), 100_000, DELTA, epsilon=1.0, mechanisms=("kmean",))
     )
-    assert made.certificate.epsilon_upper <= 1.0
+    assert made.guarantee.epsilon_upper <= 1.0
     assert made.choice.errors is not None
     assert made.choice.messages == 1
     assert made.choice.errors.light <= 1.2e-4
@@ -179,11 +179,11 @@ def test_the_choice_is_certified_for_the_honest_part_of_the_smallest_batch() -> 
     )
     assert asked.n_honest == 1_800
     made = plan(asked)
-    assert made.certificate.n_honest == 1_800
+    assert made.guarantee.n_honest == 1_800
     assert made.choice.spec is not None
     law = create(made.choice.spec, cells(8)).privacy()
-    assert made.certificate == certify(law, 2_000, DELTA, honest_fraction=Fraction(9, 10))
-    assert 0.99 < made.certificate.epsilon_upper <= 1.0
+    assert made.guarantee == certify(law, 2_000, DELTA, honest_fraction=Fraction(9, 10))
+    assert 0.99 < made.guarantee.epsilon_upper <= 1.0
     assert made.choice.epsilon0 == epsilon0_upper(law)
     assert made.least_batch == 2_000
 
@@ -285,11 +285,9 @@ def test_the_smallest_epsilon_for_an_error(question: Frequencies | Mean, error: 
     mechanisms = ("binary_rr", "krr", "kmean")
     made = plan(Request(question, 5_000, DELTA, error=error, mechanisms=mechanisms))
     assert error_of(made) <= error
-    assert made.choice.epsilon_upper == made.certificate.epsilon_upper
+    assert made.choice.epsilon_upper == made.guarantee.epsilon_upper
     back = plan(
-        Request(
-            question, 5_000, DELTA, epsilon=made.certificate.epsilon_upper, mechanisms=mechanisms
-        )
+        Request(question, 5_000, DELTA, epsilon=made.guarantee.epsilon_upper, mechanisms=mechanisms)
     )
     assert error_of(back) == pytest.approx(error, rel=0.01)
     compared = [option for option in made.others if option.errors is not None]

@@ -69,7 +69,7 @@ def test_a_claim_is_per_report_per_day_and_per_year(name: str) -> None:
     # The alternative keeps what the deployment's reports guarantee after shuffling, and errs no
     # more.
     assert found.deployed.request.epsilon is not None
-    assert found.instead.certificate.epsilon_upper <= found.deployed.request.epsilon
+    assert found.instead.guarantee.epsilon_upper <= found.deployed.request.epsilon
     assert found.instead.choice.errors is not None
     assert found.deployed.choice.errors is not None
     assert found.instead.choice.errors.ranked <= 1.005 * found.deployed.choice.errors.ranked

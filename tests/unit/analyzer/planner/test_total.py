@@ -29,7 +29,7 @@ def test_the_total_over_windows_is_what_was_asked() -> None:
     assert 0.98 <= together(made, 5) <= 1.0
     assert made.repeated is not None
     assert made.repeated.fresh_central <= 1.0
-    assert made.certificate.epsilon_upper <= (made.request.epsilon or 0.0)
+    assert made.guarantee.epsilon_upper <= (made.request.epsilon or 0.0)
     value = json.loads(json.dumps(made.to_json()))
     assert value["target_epsilon"] == 1.0
     assert value["target_epsilon_per_window"] == made.request.epsilon

@@ -184,7 +184,7 @@ def test_which_assumptions_a_release_stands_on(memoized: bool, expired: bool) ->
     world = WORLD if memoized else FRESH_WORLD
     one = prepare_expired(world.served, batch_of(world, 0)) if expired else prepared(world=world)
     found = shown(conclude(one, [], world.analyzer))["privacy"]["assumptions"]
-    own = [REPEATED if memoized and line == FRESH else line for line in one.certificate.assumptions]
+    own = [REPEATED if memoized and line == FRESH else line for line in one.guarantee.assumptions]
     assert expired or {REPEATED, FRESH} & set(own) == {REPEATED if memoized else FRESH}
     wanted = [*own, OPEN_ADMISSION, COMPOSED]
     if memoized:

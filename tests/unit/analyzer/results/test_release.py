@@ -15,8 +15,8 @@ import pytest
 
 from shoal.accounting import certify, guaranteed
 from shoal.accounting.accountant import upper_curve
+from shoal.accounting.composition.basic import Composed
 from shoal.accounting.composition.compose import compose, release_law
-from shoal.accounting.guarantee import Composed
 from shoal.analyzer import core
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch, BatchState

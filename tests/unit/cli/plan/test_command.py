@@ -143,8 +143,8 @@ def test_the_emitted_task_passes_lint(
     task = filled(file)
     found = lint(task)
     assert not found.errors
-    assert found.certificate is not None
-    assert found.certificate.epsilon_upper == value["certificate"]["epsilon_upper"]
+    assert found.guarantee is not None
+    assert found.guarantee.epsilon_upper == value["certificate"]["epsilon_upper"]
     assert dict(task.mechanism.parameters) == value["choice"]["parameters"]
     assert (task.min_batch, task.memoized) == (value["min_batch"], "--memoized" in arguments)
     if isinstance(task.domain, Categories) and "--labels" in arguments:

@@ -151,8 +151,8 @@ def test_the_emitted_task_of_a_recipe_passes_lint(
     found = lint(task)
     assert not found.errors
     assert dict(task.mechanism.parameters) == value["deployed"]["parameters"]
-    assert found.certificate is not None
-    assert found.certificate.epsilon_upper == pytest.approx(
+    assert found.guarantee is not None
+    assert found.guarantee.epsilon_upper == pytest.approx(
         value["shuffled"]["epsilon_upper"], rel=1e-9
     )
     assert task.memoized == value["memoized"]

@@ -10,7 +10,7 @@ import mpmath
 import pytest
 
 from shoal.accounting import certify, compose_basic, guaranteed
-from shoal.accounting.guarantee import bundled, compose_parallel, group, per_report
+from shoal.accounting.composition.basic import bundled, compose_parallel, group, per_report
 from shoal.accounting.solving.solve import smallest_n
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy
