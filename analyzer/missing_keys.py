@@ -33,9 +33,8 @@ class MissingKeys:
     def __init__(self, store: Store, tasks: TaskFolder, keys: KeyFolder, clock: Clock) -> None:
         self._store, self._tasks, self._keys, self._clock = store, tasks, keys, clock
         self._lock = threading.Lock()
-        self._usable: dict[
-            KeyId, _Stamp
-        ] = {}  # key files that were read and are the key's, as long as they are the same
+        # key files that were read and are the key's, as long as they are the same
+        self._usable: dict[KeyId, _Stamp] = {}
         self._windows: dict[TaskId, tuple[int, ...]] = {}
         self._orphans: frozenset[TaskId] = frozenset()
 

@@ -271,8 +271,7 @@ class Store:
                     ) from error
                 raise
 
-    # --- batches
-    # ----------------------------------------------------------------------------------------------
+    # --- batches ----------------------------------------------------------------------------------
 
     def batch(self, manifest_hash: Digest) -> Batch | None:
         return self._one("WHERE manifest_hash = ?", (manifest_hash.raw,))
@@ -362,8 +361,7 @@ class Store:
             )
             return cursor.rowcount == 1
 
-    # --- releases
-    # ----------------------------------------------------------------------------------------------
+    # --- releases ---------------------------------------------------------------------------------
 
     def finish(self, batch: Batch, make: Callable[[list[Spending]], Outcome]) -> bool:
         """PROCESSING -> DONE with everything that belongs to it, in one transaction.

@@ -175,8 +175,7 @@ def run(bench: Bench) -> Outcome:
     )
 
 
-# --- import
-# --------------------------------------------------------------------------------------------------
+# --- import ---------------------------------------------------------------------------------------
 
 
 def _import_s(code: str, environment: Mapping[str, str]) -> float:
@@ -195,8 +194,7 @@ def _import_s(code: str, environment: Mapping[str, str]) -> float:
     return float(done.stdout)
 
 
-# --- idle memory
-# --------------------------------------------------------------------------------------------------
+# --- idle memory ----------------------------------------------------------------------------------
 
 
 def _idle(site: Site, environment: Mapping[str, str]) -> dict[str, Memory]:
@@ -258,8 +256,7 @@ def write_agent(
     return config
 
 
-# --- CPU per report
-# --------------------------------------------------------------------------------------------------
+# --- CPU per report -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,9 +97,8 @@ def run(bench: Bench) -> Outcome:
 def _measure(bench: Bench, workers: int) -> Pairs:
     size, repetitions = bench.pick(50, 500, 500), bench.repetitions
     block = bench.pick(100, 6_000, 12_000) * workers
-    site = bench.fresh_site(
-        f"batch-{workers}", size + block * repetitions + 1
-    )  # one more than is sent: the window stays open
+    # one more than is sent: the window stays open
+    site = bench.fresh_site(f"batch-{workers}", size + block * repetitions + 1)
     sealed = site.frames(bench.pool, size + block * repetitions)
     frame, key = len(sealed.frames[0]), site.hop_key
     opening = Opening(

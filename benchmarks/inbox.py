@@ -172,8 +172,7 @@ def _run(
         shutil.rmtree(folder)
 
 
-# --- in a process of its own
-# --------------------------------------------------------------------------------------------
+# --- in a process of its own ----------------------------------------------------------------------
 
 
 def ingest(folder: Path, rows: int, row_size: int, group: int, seal: bool) -> Ingest:

@@ -80,8 +80,7 @@ def fdatasync_ms(folder: Path, count: int = 50) -> dict[str, float]:
     return {"p50": round(quantile(took, 0.5), 3), "p99": round(quantile(took, 0.99), 3)}
 
 
-# --- processes
-# --------------------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -156,8 +156,7 @@ class _Watch:
                     self.peaks[role] = max(self.peaks[role], machine.peak_mb(pid))
 
 
-# --- in a feeding process
-# ---------------------------------------------------------------------------------------------
+# --- in a feeding process -------------------------------------------------------------------------
 
 
 def feed(address: str, ca: bytes, recipe: Recipe, path: Path, first: int, count: int) -> None:

@@ -121,8 +121,7 @@ def run(bench: Bench) -> Outcome:
     return Outcome(_figures(little, relay, calls, mqtt), _notes(few, whole, relay.ran))
 
 
-# --- figures
-# --------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +228,7 @@ def _notes(few: int, whole: Load, ran: Ran) -> tuple[str, ...]:
     )
 
 
-# --- the limits
-# --------------------------------------------------------------------------------------------------
+# --- the limits -----------------------------------------------------------------------------------
 
 
 class _Limits:
@@ -304,8 +302,7 @@ class _Limits:
         return Sample(self._few, done.wall, done.cpu)
 
 
-# --- loads
-# --------------------------------------------------------------------------------------------------
+# --- loads ----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -317,9 +314,8 @@ class _Watch:
 
     def __post_init__(self) -> None:
         self._services = {"shuffler": self.site.shuffler, "analyzer": self.site.analyzer}
-        self._seen: list[
-            tuple[float, dict[str, float]]
-        ] = []  # (Unix seconds, core-seconds of each service so far)
+        # (Unix seconds, core-seconds of each service so far)
+        self._seen: list[tuple[float, dict[str, float]]] = []
         self._load_pid = 0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -56,9 +56,8 @@ class Uplink:
 def run(bench: Bench) -> Outcome:
     block, repetitions = bench.pick(60, 2_000, 6_000), bench.repetitions
     warm = block // 4
-    site = bench.fresh_site(
-        "mqtt", warm + block * repetitions + 1
-    )  # one more than is sent: the window stays open
+    # one more than is sent: the window stays open
+    site = bench.fresh_site("mqtt", warm + block * repetitions + 1)
     sealed = site.frames(bench.pool, warm + block * repetitions)
     size = len(sealed.frames[0])
     caller, consumer = WorkerPool(1), WorkerPool(1)
@@ -217,8 +216,7 @@ def _real(caller: WorkerPool, uplink: Uplink, part: Sealed, pids: tuple[int, int
     return Sample(count, done.wall, broker, extra)
 
 
-# --- in the calling process
-# -------------------------------------------------------------------------------------------
+# --- in the calling process -----------------------------------------------------------------------
 
 
 def drive(uplink: Uplink, frames: tuple[bytes, ...], ack_keys: tuple[bytes, ...]) -> Drive:
@@ -246,9 +244,8 @@ async def _drive(uplink: Uplink, frames: tuple[bytes, ...], ack_keys: tuple[byte
             latencies[index] = (time.perf_counter() - sent) * 1000
 
     try:
-        macs[0] = await transport.submit(
-            frames[0], ack_keys[0], _DEADLINE_S
-        )  # connects; the second time merges at the shuffler
+        # connects; the second time merges at the shuffler
+        macs[0] = await transport.submit(frames[0], ack_keys[0], _DEADLINE_S)
         begin, cpu = time.perf_counter(), time.process_time()
         async with asyncio.TaskGroup() as group:
             for _ in range(min(IN_FLIGHT, len(frames))):

@@ -110,8 +110,7 @@ def run(bench: Bench) -> Outcome:
     )
 
 
-# --- in the process that plays the analyzer
-# ----------------------------------------------------------------------------
+# --- in the process that plays the analyzer -------------------------------------------------------
 
 
 def prepare(batch: Batch) -> None:

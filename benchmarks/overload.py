@@ -53,9 +53,8 @@ def run(bench: Bench) -> Outcome:
     size, seconds = bench.pick(20, 500, 500), bench.pick(1.0, 10.0, 30.0)
     levels = bench.pick((2,), (1, 2, 5, 10), (1, 2, 3, 5, 7, 10))
     batches, workers = bench.pick(4, 60, 120), max(1, bench.cores - 1)
-    site = bench.fresh_site(
-        "overload", size * batches + 1
-    )  # one more than is sent: the window stays open
+    # one more than is sent: the window stays open
+    site = bench.fresh_site("overload", size * batches + 1)
     requests = site.frames(bench.pool, size * batches).batches(size)
     shuffler, caller = site.shuffler(workers), WorkerPool(1)
     figures, notes = list[Figure](), list[str]()
@@ -145,8 +144,7 @@ def resident_mb(pid: int) -> float:
     return 0.0
 
 
-# --- in the calling process
-# -------------------------------------------------------------------------------------------
+# --- in the calling process -----------------------------------------------------------------------
 
 
 def busy(address: str, ca: bytes, requests: list[bytes], seconds: float) -> Load:

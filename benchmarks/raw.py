@@ -73,8 +73,7 @@ class Processes:
             one.close()
 
 
-# --- in a process
-# --------------------------------------------------------------------------------------------------
+# --- in a process ---------------------------------------------------------------------------------
 
 
 def _hold(name: str, data: bytes) -> None:
@@ -84,9 +83,8 @@ def _hold(name: str, data: bytes) -> None:
 def open_held(name: str, opening: Opening) -> Work:
     """Open every input held under ``name``."""
     data, size, skip, info = _held[name], opening.size, opening.skip, opening.info
-    handle = HpkePrivateKey.from_raw_secret(
-        opening.suite, opening.secret
-    )._handle  # the library's object, without our wrapper
+    # the library's object, without our wrapper
+    handle = HpkePrivateKey.from_raw_secret(opening.suite, opening.secret)._handle
     decrypt = opening.suite.hpke.decrypt
     begin = time.process_time()
     for at in range(0, len(data), size):

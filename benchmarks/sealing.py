@@ -114,8 +114,7 @@ def run(bench: Bench) -> Outcome:
     )
 
 
-# --- in a process
-# --------------------------------------------------------------------------------------------------
+# --- in a process ---------------------------------------------------------------------------------
 
 
 def _assignment(simulated: SimulatedTask, authorities: frozenset[bytes]) -> Assignment:

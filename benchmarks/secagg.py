@@ -81,8 +81,7 @@ def run(bench: Bench) -> Outcome:
     return Outcome(tuple(figures), tuple(notes))
 
 
-# --- pads
-# --------------------------------------------------------------------------------------------------
+# --- pads -----------------------------------------------------------------------------------------
 
 
 def _pads(bench: Bench, notes: list[str]) -> list[Figure]:
@@ -154,8 +153,7 @@ def _openssl(seconds: int) -> Sample:
     return Sample(int(float(match[1]) * 1000), 1.0)
 
 
-# --- a round
-# --------------------------------------------------------------------------------------------------
+# --- a round --------------------------------------------------------------------------------------
 
 
 def _devices(rounds: list[Round], dimension: int) -> list[Figure]:
@@ -177,8 +175,7 @@ def _devices(rounds: list[Round], dimension: int) -> list[Figure]:
     ]
 
 
-# --- Flower
-# --------------------------------------------------------------------------------------------------
+# --- Flower ---------------------------------------------------------------------------------------
 
 
 def _flower(bench: Bench, rounds: dict[int, list[Round]], notes: list[str]) -> list[Figure]:

@@ -171,8 +171,7 @@ def _map(
         yield under_way.popleft().result()
 
 
-# --- in sealing processes
-# ---------------------------------------------------------------------------------------------
+# --- in sealing processes -------------------------------------------------------------------------
 
 
 def seal_rows(recipe: Recipe, count: int) -> bytes:

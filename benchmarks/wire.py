@@ -105,9 +105,8 @@ async def _connection(
     )
     reader, writer = await asyncio.open_connection("127.0.0.1", place.port, ssl=context)
     try:
-        writer.write(
-            _framed(_CONNECT, _text("MQTT") + b"\x04\x02\x00\x3c" + _text(client))
-        )  # version 4, clean session, 60 s
+        # version 4, clean session, 60 s
+        writer.write(_framed(_CONNECT, _text("MQTT") + b"\x04\x02\x00\x3c" + _text(client)))
         first, body = await _packet(reader)
         if first != 0x20 or body[1]:
             raise RuntimeError("the broker refused the connection")

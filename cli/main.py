@@ -19,9 +19,8 @@ from shoal import __version__
 from shoal.errors import USAGE, Kind, ShoalError
 
 INTERRUPTED = 130  # exit status
-_FULL = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-)  # the disk's own reasons, no bug of ours
+# the disk's own reasons, no bug of ours
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 # The modules that register the commands, by the name of their command or group (before a dot).
 PARTS = (
@@ -120,9 +119,8 @@ def _run(arguments: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except TyperException as error:
-        return (
-            fail(_usage(error)) if error.format_message() else 2
-        )  # without arguments: help was the answer
+        # without arguments: help was the answer
+        return fail(_usage(error)) if error.format_message() else 2
     if result == INTERRUPTED:  # what typer makes of Ctrl-C
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0

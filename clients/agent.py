@@ -194,8 +194,7 @@ class Agent:
     def _sender(self) -> Sender:
         return self._parts()[2]
 
-    # --- tasks
-    # ----------------------------------------------------------------------------------------------
+    # --- tasks ------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Read the folders of tasks anew; enter in the ledger what changed; delete what has lost
@@ -276,8 +275,7 @@ class Agent:
             return True
         return known is not None and forgotten(known, window, book)
 
-    # --- reporting
-    # ----------------------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------
 
     async def report(
         self,
@@ -366,9 +364,8 @@ class Agent:
 
         def queue() -> tuple[Record, bool]:
             with memory.transaction():
-                self._permit.check(
-                    assignment
-                )  # another program may have taken the consent back this very moment
+                # another program may have taken the consent back this very moment
+                self._permit.check(assignment)
                 return claim()
 
         if send:
@@ -448,9 +445,8 @@ class Agent:
             told("rounds need the shuffler itself: this goes over gRPC, not through the broker")
         if any(rule.concerns(task) for rule in self.config.rules):
             value = None  # no rule can be followed for a vector, and none may be passed by
-        await self._able(
-            assignment, task.windows.current(now())
-        )  # now, not after hours of waiting for a round
+        # now, not after hours of waiting for a round
+        await self._able(assignment, task.windows.current(now()))
         terms = await self._terms(assignment, source)
         rounds = await self._sums()
         window, one, fresh = await self._sender.guarded(
@@ -514,8 +510,7 @@ class Agent:
         seen = self.memory.book.seen(record.task_id)
         return seen.name if seen is not None else record.task_id.short
 
-    # --- the owner's word
-    # ----------------------------------------------------------------------------------------------
+    # --- the owner's word -------------------------------------------------------------------------
 
     async def consent(self, purpose: str, given: Answer | None) -> list[Outcome]:
         """Keep the owner's answer for a purpose, by its exact words; None takes it back. What is
@@ -564,8 +559,7 @@ class Agent:
         await asyncio.to_thread(self.look)
         return chosen
 
-    # --- what the owner can read
-    # ------------------------------------------------------------------------------------------
+    # --- what the owner can read ------------------------------------------------------------------
 
     async def ledger(self, after: int = 0, most: int | None = None) -> list[Stored]:
         """The ledger's entries with numbers above ``after``, oldest first."""

@@ -118,9 +118,8 @@ def answer(
     memoized tasks, on whether and when their values changed.
     """
     with book.transaction():
-        if (
-            book.charged(assignment.task_id, window) is not None
-        ):  # a charge that is no-op would make this draw free
+        # a charge that is no-op would make this draw free
+        if book.charged(assignment.task_id, window) is not None:
             raise ShoalError(
                 Kind.CONFLICT,
                 f"task {assignment.task.name}: window {window} was charged before: a window is "
@@ -225,8 +224,7 @@ def _check_known(assignment: Assignment, window: int, book: Book) -> None:
         )
 
 
-# --- what it costs
-# --------------------------------------------------------------------------------------------------
+# --- what it costs --------------------------------------------------------------------------------
 
 
 def _cost(assignment: Assignment, book: Book, terms: Terms) -> _Cost:
@@ -297,8 +295,7 @@ def _charged(
     }
 
 
-# --- what is sent
-# --------------------------------------------------------------------------------------------------
+# --- what is sent ---------------------------------------------------------------------------------
 
 
 def _remembered(
@@ -374,9 +371,8 @@ def _permanent(
             kept, how = make(), NEW
     if how != KEPT:
         book.remember(task_id, key, kept)
-    book.charge(
-        task_id, window, 0, terms.limit_nano, permanent=True
-    )  # a new key was charged: then it changes nothing
+    # a new key was charged: then it changes nothing
+    book.charge(task_id, window, 0, terms.limit_nano, permanent=True)
     return kept, how
 
 

@@ -40,9 +40,8 @@ class State(Enum):
     REFUSED = "refused"  # a final no, and no attempt can have been stored
     # a final no after an attempt whose fate was never learnt: counted once or not at all
     UNKNOWN = "unknown"
-    WITHDRAWN = (
-        "withdrawn"  # the owner took the consent back: the bytes are deleted and never sent again
-    )
+    # the owner took the consent back: the bytes are deleted and never sent again
+    WITHDRAWN = "withdrawn"
 
 
 @unique

@@ -48,9 +48,8 @@ CLOCK_SUFFIX = ".clock"
 # NTP sets a clock within minutes of a network; a new time that nobody has changed by then is taken
 # to measure by
 HOLD_S = 600.0
-SETTLE_S = (
-    86_400.0  # of running time: a wrong clock is seen and set right within a day, or it never is
-)
+# of running time: a wrong clock is seen and set right within a day, or it never is
+SETTLE_S = 86_400.0
 KEEP_S = 3_600.0  # between two writes of a clock that goes on: a device's flash wears out
 _MOST_STEPS = 64
 _MOST_BYTES = 64 * 1024
@@ -163,9 +162,8 @@ class OwnClock:
         if known.candidate is None:
             return ""
         ahead = reading.wall - expected(known.kept, reading)
-        by = in_words(
-            max(round(abs(ahead) / 60), 1) * 60
-        )  # whole minutes: the line is the same until the clock is moved again
+        # whole minutes: the line is the same until the clock is moved again
+        by = in_words(max(round(abs(ahead) / 60), 1) * 60)
         way = "ahead" if ahead > 0 else "back"
         return (
             f"the clock jumped {way} by {by}: nothing is measured until it is set right, or has "

@@ -129,9 +129,8 @@ class Sender:
         self._last_send = 0.0  # Unix seconds of the first attempt that was scheduled last
         self._turns: dict[Key, _Turn] = {}
         self._under_way: dict[asyncio.Task[Any], str] = {}  # purposes
-        self._broken_off: set[asyncio.Task[Any]] = (
-            set()
-        )  # of these, the ones that lost their consent
+        # of these, the ones that lost their consent
+        self._broken_off: set[asyncio.Task[Any]] = set()
         self._wake = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._stopping = False
@@ -141,8 +140,7 @@ class Sender:
         """There may be something to send."""
         self._wake.set()
 
-    # --- what may be broken off
-    # -----------------------------------------------------------------------------------------
+    # --- what may be broken off -------------------------------------------------------------------
 
     async def guarded(
         self, assignment: Assignment, work: Callable[[], Coroutine[Any, Any, T]]
@@ -207,8 +205,7 @@ class Sender:
             await asyncio.wait(mine)
         return await self._gates.clear(purpose, self._config.deadline_s + _SLACK_S)
 
-    # --- attempts
-    # ----------------------------------------------------------------------------------------------
+    # --- attempts ---------------------------------------------------------------------------------
 
     async def first(
         self, assignment: Assignment, window: int, claim: Claim
@@ -303,9 +300,8 @@ class Sender:
         """
         outbox, task_id = self._memory.outbox, assignment.task_id
         with self._memory.transaction():
-            self._permit.check(
-                assignment
-            )  # another program may have taken the consent back this very moment
+            # another program may have taken the consent back this very moment
+            self._permit.check(assignment)
             record, fresh = (outbox.find(task_id, window), False) if claim is None else claim()
             entry = outbox.load(task_id, window) if sends else None
             if entry is not None:
@@ -390,8 +386,7 @@ class Sender:
             self._transports[way] = self._make_transport(task, self._config.insecure)
         return self._transports[way]
 
-    # --- in the background
-    # ----------------------------------------------------------------------------------------------
+    # --- in the background ------------------------------------------------------------------------
 
     async def flush(self) -> list[tuple[Record, ShoalError | None]]:
         """Try every report that waits once, now."""
@@ -491,8 +486,7 @@ class Sender:
         self._last_send = at
         return at - clock
 
-    # --- the end
-    # ----------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Begin no further attempt in the background."""

@@ -99,7 +99,6 @@ def first_send(
         return now  # too late by this clock: the shuffler's counts
     start = max(now, last_s)
     if start > now + (limit - now) / 2.0:
-        start = (
-            now  # a long queue begins again: one cut gap after the other would pile up at the limit
-        )
+        # a long queue begins again: one cut gap after the other would pile up at the limit
+        start = now
     return start + exponential_before(mean_s, limit - start, entropy)

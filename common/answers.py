@@ -44,9 +44,8 @@ def number_of(value: Value) -> int | float | None:
         return int(value)
     if isinstance(value, str):
         return _parsed(value.strip(BLANKS))
-    return (
-        float(value) if isinstance(value, float) and math.isfinite(value) else None
-    )  # a plain one, of a subclass too
+    # a plain one, of a subclass too
+    return float(value) if isinstance(value, float) and math.isfinite(value) else None
 
 
 def text_of(value: Value) -> str | None:

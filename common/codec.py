@@ -73,8 +73,7 @@ def _limit(data: bytes, most: int, what: str) -> None:
         raise ShoalError(Kind.OVERSIZE, f"{what}: {len(data)} bytes, at most {most} are read")
 
 
-# --- signed envelopes
-# ---------------------------------------------------------------------------------------------
+# --- signed envelopes -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +109,7 @@ def encode_signed_schedule(signed: Signed) -> bytes:
     ).SerializeToString()
 
 
-# --- bundles
-# --------------------------------------------------------------------------------------------------
+# --- bundles --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +133,7 @@ def encode_bundle(bundle: Bundle) -> bytes:
     ).SerializeToString()
 
 
-# --- task
-# --------------------------------------------------------------------------------------------------
+# --- task -----------------------------------------------------------------------------------------
 
 
 def encode_domain(domain: Domain) -> task_pb2.Domain:
@@ -349,8 +346,7 @@ def decode_task(data: bytes) -> Task:
     )
 
 
-# --- key schedule
-# --------------------------------------------------------------------------------------------------
+# --- key schedule ---------------------------------------------------------------------------------
 
 
 def encode_schedule(schedule: KeySchedule) -> bytes:
@@ -377,8 +373,7 @@ def decode_schedule(data: bytes) -> KeySchedule:
     return KeySchedule(message.task_id, windows, message.analyzer_signature, message.hop_signature)
 
 
-# --- delivery
-# --------------------------------------------------------------------------------------------------
+# --- delivery -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

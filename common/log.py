@@ -92,9 +92,8 @@ def _plain(value: object) -> object:
         case ShoalError():
             return f"{value.kind.name}: {value.message}"[:_WORD]
         case BaseException():
-            return type(
-                value
-            ).__name__  # never a foreign exception's text: it may quote what a peer sent
+            # never a foreign exception's text: it may quote what a peer sent
+            return type(value).__name__
         case str():
             return value[:_WORD]
         case _:

@@ -31,9 +31,8 @@ class Mode(IntEnum):
     # private against the analyzer alone, and against the shuffler alone, each with the corrupt
     # share of devices
     DEFAULT = 1
-    STRICT = (
-        2  # private even if shuffler and analyzer work together, with the corrupt share of devices
-    )
+    # private even if shuffler and analyzer work together, with the corrupt share of devices
+    STRICT = 2
     HELPER = 3  # one message, no neighbours: private unless shuffler and analyzer work together
 
 

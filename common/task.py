@@ -156,9 +156,8 @@ class Task:
     suite: int = 1
     aggregator: Aggregator = Aggregator.SHUFFLED
     pairwise: PairwisePlan | None = None  # with aggregator PAIRWISE
-    enrolment_key: bytes = (
-        b""  # Ed25519 public key that signs device certificates, with admission ENROLLED
-    )
+    # Ed25519 public key that signs device certificates, with admission ENROLLED
+    enrolment_key: bytes = b""
     # the same value gets the same randomized report in every window, sealed anew each time
     memoized: bool = False
 
@@ -330,9 +329,8 @@ class KeySchedule:
 
     task_id: bytes
     windows: tuple[WindowKeys, ...]
-    analyzer_signature: bytes = (
-        b""  # of the role over its keys (crypto.schedules), without which nobody believes them
-    )
+    # of the role over its keys (crypto.schedules), without which nobody believes them
+    analyzer_signature: bytes = b""
     hop_signature: bytes = b""
 
     def __post_init__(self) -> None:

@@ -51,9 +51,8 @@ def make_reply(
     the reply.
     """
     digest = hashlib.sha256(frame).digest()
-    drawn = entropy.bytes(
-        NONCE_SIZE + ACK_KEY_SIZE
-    )  # always both: a frame that opened costs what one that did not costs
+    # always both: a frame that opened costs what one that did not costs
+    drawn = entropy.bytes(NONCE_SIZE + ACK_KEY_SIZE)
     nonce, nobodys = drawn[:NONCE_SIZE], drawn[NONCE_SIZE:]
     return (
         digest[:NAME_SIZE]

@@ -135,9 +135,8 @@ def load_private_pem(path: Path) -> bytes:
     Raises KEY_FILE.
     """
     try:
-        handle = os.open(
-            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        )  # O_NONBLOCK: a named pipe must not hang us
+        # O_NONBLOCK: a named pipe must not hang us
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         raise _error(path, "does not exist: name the right file, or make the key") from None
     except OSError as error:

@@ -218,9 +218,8 @@ def seal_rows(
     nonce_at = stride - _NONCE_SIZE
     enc_at, text_at = len(prefix), len(prefix) + suite.enc_length
     width = text_at + length + TAG_SIZE
-    raw = bytes(
-        encapsulations._move(rows)
-    )  # a slice of bytes is a cheaper argument than one of a bytearray
+    # a slice of bytes is a cheaper argument than one of a bytearray
+    raw = bytes(encapsulations._move(rows))
     sealed = np.empty((rows, width), dtype=np.uint8)
     sealed[:, :enc_at] = np.frombuffer(prefix, dtype=np.uint8)
     sealed[:, enc_at:text_at] = np.frombuffer(raw, dtype=np.uint8).reshape(rows, stride)[:, :key_at]
@@ -250,8 +249,7 @@ def _unequal(rows: int, encapsulations: int) -> ShoalError:
     )
 
 
-# --- RFC 9180
-# --------------------------------------------------------------------------------------------------
+# --- RFC 9180 -------------------------------------------------------------------------------------
 
 
 class _Sender:

@@ -27,9 +27,8 @@ from shoal.errors import Kind, ShoalError
 
 _AUTHORITY_DAYS = 3650
 _LONGEST_DAYS = 3650
-_CLOCK_SKEW = timedelta(
-    hours=1
-)  # a certificate is valid from an hour ago on: the peers' clocks differ
+# a certificate is valid from an hour ago on: the peers' clocks differ
+_CLOCK_SKEW = timedelta(hours=1)
 
 
 class Identity(NamedTuple):

@@ -98,9 +98,8 @@ def quantize(
     given = _checked(values, domain)
     magnitudes, clipped = _scaled(np.abs(given), domain)
     whole = np.floor(magnitudes)
-    fractions = ((magnitudes - whole) * 2.0**64).astype(
-        np.uint64
-    )  # the difference and the product are exact
+    # the difference and the product are exact
+    fractions = ((magnitudes - whole) * 2.0**64).astype(np.uint64)
     up = _carries(fractions, entropy) if domain.norm is Norm.L1 else bernoulli(fractions, entropy)
     vector = whole.astype(np.int64)
     vector += up
@@ -199,9 +198,8 @@ def _scaled(magnitudes: NDArray[np.float64], domain: Vector) -> tuple[NDArray[np
         clipped = float(np.count_nonzero(magnitudes > clip) / magnitudes.size)
         return np.minimum(magnitudes, clip) / clip * grid, clipped
     largest = float(magnitudes.max())
-    ratios = magnitudes / (
-        largest or 1.0
-    )  # in [0, 1], so that no sum below overflows, and one of them is 1
+    # in [0, 1], so that no sum below overflows, and one of them is 1
+    ratios = magnitudes / (largest or 1.0)
     relative = float(ratios.sum()) if domain.norm is Norm.L1 else math.sqrt(float(ratios @ ratios))
     fits = largest * relative <= clip  # the norm, or infinity
     scaled = (magnitudes / clip if fits else ratios) * (grid if fits else grid / relative)

@@ -60,10 +60,8 @@ class Serving:
     ) -> None:
         self._book, self._ask, self._monotonic = book, ask, monotonic
         self.paused: dict[TaskId, frozenset[int]] = {}
-        self._failures, self._since = (
-            0,
-            monotonic(),
-        )  # questions in a row that got no answer, and when the last one did
+        # questions in a row that got no answer, and when the last one did
+        self._failures, self._since = 0, monotonic()
         self._trouble = ""
 
     def refuses(self, window: WindowId) -> bool:

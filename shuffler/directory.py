@@ -25,9 +25,8 @@ from shoal.shuffler.tasks import TaskBook
 
 log = get_log("shuffler")
 SERVICE = "shoal.v1.Directory"
-PAGE_BYTES = (
-    LIMITS.chunk_bytes - 4 * KIB
-)  # of the catalogue in one reply, which is at most LIMITS.reply_bytes
+# of the catalogue in one reply, which is at most LIMITS.reply_bytes
+PAGE_BYTES = LIMITS.chunk_bytes - 4 * KIB
 _DIGEST_SIZE = hashlib.sha256().digest_size
 _FIELD_BYTES = 6  # around a bundle in a catalogue: a tag and its length
 

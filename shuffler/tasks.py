@@ -57,12 +57,10 @@ class TaskBook:
         self.served: dict[TaskId, ServedTask] = {}
         self.keys: dict[KeyId, HpkePrivateKey] = {}
         self.keys_by_raw_id: dict[bytes, HpkePrivateKey] = {}  # the same, for look-ups per frame
-        self.roots: dict[
-            bytes, bytes
-        ] = {}  # enrolment keys by raw task id, of tasks that admit enrolled devices alone
-        self._undecided: dict[
-            TaskId, dict[int, None]
-        ] = {}  # windows that may still take reports, ascending
+        # enrolment keys by raw task id, of tasks that admit enrolled devices alone
+        self.roots: dict[bytes, bytes] = {}
+        # windows that may still take reports, ascending
+        self._undecided: dict[TaskId, dict[int, None]] = {}
         self._uses: Counter[KeyId] = Counter()  # undecided windows per hop key
         self._retired: set[KeyId] = set()
         self._seen: frozenset[tuple[str, int, int, int]] = frozenset()
@@ -242,8 +240,7 @@ class TaskBook:
         record = self._store.record(window)
         return record is not None and record.state is not WindowState.OPEN
 
-    # --- windows and keys
-    # -------------------------------------------------------------------------------------------
+    # --- windows and keys -------------------------------------------------------------------------
 
     def running(self, now: float) -> Iterator[tuple[ServedTask, WindowId]]:
         """Undecided windows that have begun, per task in order. Take a list of it before closing

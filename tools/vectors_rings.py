@@ -44,8 +44,7 @@ def public(label: str) -> bytes:
     return X25519PrivateKey.from_private_bytes(fixed(label)).public_key().public_bytes_raw()
 
 
-# --- records, seats, rings
-# ----------------------------------------------------------------------------------------------
+# --- records, seats, rings ------------------------------------------------------------------------
 
 
 def _records() -> dict[str, bytes]:
@@ -296,8 +295,7 @@ def bad_lists() -> list[Json]:
     return [{"name": name, "list": data.hex(), "kind": "INVALID"} for name, data in cases.items()]
 
 
-# --- numbers
-# --------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 def parameters() -> list[Json]:

@@ -45,8 +45,7 @@ def signing_key(role: str) -> SigningKey:
     return SigningKey(Ed25519PrivateKey.from_private_bytes(fixed(f"{role} signing key")))
 
 
-# --- tasks, key schedules, domains
-# ------------------------------------------------------------------------------------
+# --- tasks, key schedules, domains ----------------------------------------------------------------
 
 
 def example_ca() -> bytes:

@@ -56,9 +56,8 @@ def lint_sum(task: Task) -> LintResult:
         False,
         "survivors_min equals cohort_min: one lost device, and the smallest round has no sum",
     )
-    unmask_s = (
-        plan.unmask_s / 2 if plan.mode is Mode.STRICT else plan.unmask_s
-    )  # two steps share it
+    # two steps share it
+    unmask_s = plan.unmask_s / 2 if plan.mode is Mode.STRICT else plan.unmask_s
     add(
         plan.mode is not Mode.HELPER
         and min(plan.join_s, plan.share_s, plan.mask_s, unmask_s) < LIMITS.phase_far_s,

@@ -313,9 +313,8 @@ def _find(spec: MechanismSpec, shift: Shift, honest: int, delta: float) -> _Foun
         whole = _at_least_one(spec, "variance")
         together = Fraction(whole * honest, shares)
         upper, method = _skellam_upper(together, shift, delta)
-        alone = max(
-            upper, _skellam_upper(Fraction(whole, shares), shift, delta)[0]
-        )  # equal for a single honest device
+        # equal for a single honest device
+        alone = max(upper, _skellam_upper(Fraction(whole, shares), shift, delta)[0])
         return _Found(upper, _skellam_lower(together, shift, delta), alone, method)
     scale = _at_least_one(spec, "scale")
     upper, alone = (

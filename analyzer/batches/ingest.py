@@ -86,8 +86,7 @@ class Ingest:
         }
         return Service(SERVICE, {**methods, **more}, peers)
 
-    # --- Offer
-    # ----------------------------------------------------------------------------------------------
+    # --- Offer ------------------------------------------------------------------------------------
 
     async def offer(self, request: bytes, call: Call) -> bytes:
         """SignedManifest -> OfferReply.
@@ -169,8 +168,7 @@ class Ingest:
             state=delivery_pb2.BATCH_STATE_DONE, received_rows=rows, ack=signed
         )
 
-    # --- Serves
-    # ----------------------------------------------------------------------------------------------
+    # --- Serves -----------------------------------------------------------------------------------
 
     async def serves(self, request: bytes, call: Call) -> bytes:
         """ServesRequest -> ServesReply: what of these tasks could not be taken, opened or released.
@@ -207,8 +205,7 @@ class Ingest:
                 raise
             return None
 
-    # --- Deliver
-    # ----------------------------------------------------------------------------------------------
+    # --- Deliver ----------------------------------------------------------------------------------
 
     async def deliver(self, messages: AsyncIterator[bytes], call: Call) -> bytes:
         """A stream of Chunk, all of one batch -> DeliverReply.

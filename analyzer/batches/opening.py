@@ -87,8 +87,7 @@ class ChunkResult(NamedTuple):
     prefixes: bytes
 
 
-# --- in a worker
-# --------------------------------------------------------------------------------------------------
+# --- in a worker ----------------------------------------------------------------------------------
 
 
 def _open_rows(
@@ -98,17 +97,15 @@ def _open_rows(
     all zeros.
     """
     suite, mechanism = _prepare(task)
-    key = HpkePrivateKey.from_raw_secret(
-        suite, secret
-    )  # not cached: 0.2 ms per chunk, and nothing of it stays
+    # not cached: 0.2 ms per chunk, and nothing of it stays
+    key = HpkePrivateKey.from_raw_secret(suite, secret)
     width = NONCE_SIZE + mechanism.report_size
     count = len(rows) // row_size
     marks, plaintexts = bytearray(count), bytearray(count * width)
     for i in range(count):
         try:
-            plaintext = key.open(
-                rows[i * row_size : (i + 1) * row_size], info
-            )  # envelope.open_report; the width is checked below
+            # envelope.open_report; the width is checked below
+            plaintext = key.open(rows[i * row_size : (i + 1) * row_size], info)
         except ShoalError:
             marks[i] = _UNOPENABLE
             continue
@@ -146,8 +143,7 @@ def open_nonces(task: bytes, info: bytes, row_size: int, secret: bytes, rows: by
     return np.ascontiguousarray(matrix[:, :NONCE_SIZE]).tobytes()
 
 
-# --- in the parent
-# --------------------------------------------------------------------------------------------------
+# --- in the parent --------------------------------------------------------------------------------
 
 
 async def open_batch(pool: WorkerPool, path: Path, opener: Opener) -> Opened:
@@ -199,15 +195,13 @@ class _Batch:
             tally = await self._without(tally, repeats)
         return Opened(tally, rejected)
 
-    # --- each nonce once
-    # ----------------------------------------------------------------------------------------------
+    # --- each nonce once --------------------------------------------------------------------------
 
     def _tied(self, filled: int) -> NDArray[np.int64]:
         """Good rows whose nonce begins like that of another good row, in row order."""
         ordered = np.sort(self._prefixes[:filled])
-        shared = ordered[1:][
-            ordered[1:] == ordered[:-1]
-        ]  # sorted; a prefix seen k times is here k - 1 times
+        # sorted; a prefix seen k times is here k - 1 times
+        shared = ordered[1:][ordered[1:] == ordered[:-1]]
         del ordered
         if not shared.size:
             return np.empty(0, dtype=np.int64)
@@ -226,9 +220,8 @@ class _Batch:
             return tied
         nonces = b"".join([result async for result in self._work(open_nonces, self._gathers(tied))])
         words = np.frombuffer(nonces, dtype=np.uint64).reshape(-1, NONCE_SIZE // 8)
-        order = np.lexsort(
-            (words[:, 1], words[:, 0])
-        )  # stable: within one nonce the rows stay in order
+        # stable: within one nonce the rows stay in order
+        order = np.lexsort((words[:, 1], words[:, 0]))
         ordered = words[order]
         same = np.zeros(tied.size, dtype=np.bool_)
         same[1:] = (ordered[1:] == ordered[:-1]).all(axis=1)
@@ -241,8 +234,7 @@ class _Batch:
             tally = Tally(tally.counts - part.counts, tally.rows - part.rows)
         return tally
 
-    # --- rows to workers
-    # ----------------------------------------------------------------------------------------------
+    # --- rows to workers --------------------------------------------------------------------------
 
     async def _work(
         self,

@@ -66,9 +66,8 @@ class Processor:
     def conditions(self) -> Iterator[Condition]:
         """The batches that can't be finished, for ``Conditions.watch``."""
         for batch in list(self._failing.values()):
-            if not self._tasks.serves(
-                batch.manifest.task_id
-            ):  # ``MissingKeys`` says what to do about it
+            # ``MissingKeys`` says what to do about it
+            if not self._tasks.serves(batch.manifest.task_id):
                 continue
             window, task = batch.manifest.window, batch.manifest.task_id.short
             yield Condition(

@@ -38,15 +38,13 @@ class Shredder:
             spools,
             clock,
         )
-        self._lock = (
-            threading.Lock()
-        )  # a batch's end and the next offer of it may come at the same moment
+        # a batch's end and the next offer of it may come at the same moment
+        self._lock = threading.Lock()
         self._released: set[Digest] = set()
         self._summed: set[Window] = set()
         self._expired: set[Window] = set()
-        self._postponed: set[KeyId] = (
-            set()
-        )  # keys that may go as soon as the tasks folder can be read again
+        # keys that may go as soon as the tasks folder can be read again
+        self._postponed: set[KeyId] = set()
 
     def released(self, batch: Batch) -> None:
         """Delete the rows of a DONE batch, and its key unless another window still wants it."""

@@ -83,9 +83,8 @@ class Spool:
                 self._hash.update(part)
                 left -= len(part)
             os.fsync(file.fileno())
-        fsync_folder(
-            self._path.parent
-        )  # a crash may have come between the first rows and their name
+        # a crash may have come between the first rows and their name
+        fsync_folder(self._path.parent)
         self._received = self._synced = held
         self._hash_synced = self._hash.copy()
 

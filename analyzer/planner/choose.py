@@ -85,12 +85,10 @@ class _Comparison:
     request: Request
     options: list[Option]
     best: float
-    near: dict[
-        tuple[str, str], float
-    ]  # (family, setting or "") -> the epsilon0 found last, to start the next search from
-    seen: dict[
-        tuple[MechanismSpec, Domain], str
-    ]  # integers at a common epsilon0 -> whose they were first
+    # (family, setting or "") -> the epsilon0 found last, to start the next search from
+    near: dict[tuple[str, str], float]
+    # integers at a common epsilon0 -> whose they were first
+    seen: dict[tuple[MechanismSpec, Domain], str]
 
     foreseen: dict[tuple[Candidate, float], float]  # errors at epsilon0s that nothing was proven of
 

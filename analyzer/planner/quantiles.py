@@ -40,11 +40,8 @@ from shoal.task import MechanismSpec
 _PARTS = 1 << 20  # values that stand for those of more devices
 # reports of the tally whose derivatives are taken: whole numbers are no coarser than floats there
 _SCALE = 1 << 40
-_DRAWS, _FEWER, _LARGE = (
-    200,
-    16,
-    10_000,
-)  # drawn tallies, and of how many devices on fewer: EM takes a second there (+-5 %, +-20 % or so)
+# drawn tallies, and of how many devices on fewer: EM takes a second there (+-5 %, +-20 % or so)
+_DRAWS, _FEWER, _LARGE = 200, 16, 10_000
 
 
 def distribution_of(

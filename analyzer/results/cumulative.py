@@ -48,9 +48,8 @@ def compose_spendings(spendings: Sequence[Spending]) -> Composed:
     once, with its lifetime epsilon0, at delta = 0.
     """
     parts = _parts(spendings)
-    if any(
-        math.isinf(part.epsilon_upper) for part in parts
-    ):  # damaged, and nobody knows what it cost: nothing is promised
+    # damaged, and nobody knows what it cost: nothing is promised
+    if any(math.isinf(part.epsilon_upper) for part in parts):
         return Composed(math.inf, min(1.0, math.fsum(part.delta for part in parts)), len(spendings))
     try:
         added = compose_basic(parts)

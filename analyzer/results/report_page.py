@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 TEMPLATE = "report.html.j2"
-MOST_ROWS = (
-    2_000  # of one list of estimates: browsers draw no more with comfort, and programs read CSV
-)
+# of one list of estimates: browsers draw no more with comfort, and programs read CSV
+MOST_ROWS = 2_000
 Truths = Mapping[str, Mapping[str, float]]
 
 
@@ -105,9 +104,8 @@ def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float])
         rows = [
             {**row, "count": count} for row, count in zip(rows, processed["counts"], strict=True)
         ]
-    apart = (
-        not summed and processed is None
-    )  # means are in the domain's unit, while others count devices: they get an axis of their own
+    # means are in the domain's unit, while others count devices: they get an axis of their own
+    apart = not summed and processed is None
     groups = [
         ("Mean", [row for row in rows if apart and row["label"] in MEANS]),
         (

@@ -44,9 +44,8 @@ SERVICE = "shoal.v1.Collection"
 MOST_OPEN = 64  # rounds at once: each holds a running sum, and the shares of its devices
 _SWEEP_S = 60.0
 _OVER = "the window is over: no round is opened in it any more"
-_FORGET_S = (
-    600.0  # of silence, and two rounds: then a round is forgotten that its shuffler did not end
-)
+# of silence, and two rounds: then a round is forgotten that its shuffler did not end
+_FORGET_S = 600.0
 _MOST_KEPT = 1_024  # ended rounds whose answers are remembered: about 0.5 MiB each of a large one
 _START_BYTES = LIMITS.cohort * 96 + 4 * KIB
 _COMMIT_BYTES = LIMITS.cohort * (32 + 1 + 4) + 4 * KIB
@@ -158,8 +157,7 @@ class Rounds:
         """Rounds that go on, or whose end nobody has told us."""
         return sum(one.open for one in self._by_offer.values())
 
-    # --- a round, step by step
-    # ----------------------------------------------------------------------------------------
+    # --- a round, step by step --------------------------------------------------------------------
 
     async def open_round(self, request: bytes, call: Call) -> bytes:
         """OpenRoundRequest -> OpenRoundReply.
@@ -292,9 +290,8 @@ class Rounds:
         if round_id.raw not in self._by_round and await asyncio.to_thread(
             self._sums.holds, round_id
         ):
-            return pairwise_pb2.UnmaskRoundReply(
-                done=True
-            ).SerializeToString()  # finished before a restart
+            # finished before a restart
+            return pairwise_pb2.UnmaskRoundReply(done=True).SerializeToString()
         one = self._known(self._by_round, round_id.raw)
         reply = await self._do(one, lambda: self._unmask(one, message))
         return reply.SerializeToString()
@@ -332,8 +329,7 @@ class Rounds:
             await self._abort(one, Reason.of(message.reason))
         return pairwise_pb2.EndRoundReply().SerializeToString()
 
-    # --- windows
-    # ----------------------------------------------------------------------------------------------
+    # --- windows ----------------------------------------------------------------------------------
 
     async def finish_window(self, request: bytes, call: Call) -> bytes:
         """FinishWindowRequest -> FinishWindowReply: nothing more will come, release what is there.
@@ -448,8 +444,7 @@ class Rounds:
         for one in list(self._by_offer.values()):
             await self._abort(one, Reason.RESTARTED)
 
-    # --- helpers
-    # ----------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _sure(self) -> float:
         """Unix seconds. Raises UNAVAILABLE while the clock is disputed: no window is opened,

@@ -98,17 +98,15 @@ class Singles:
         plan = served.task.pairwise
         if plan is None or plan.mode is not Mode.HELPER:
             raise ShoalError(Kind.INVALID, "this task is not summed in helper mode")
-        if (
-            not plan.survivors_min <= chunk.rows <= plan.cohort_max
-        ):  # more could wrap, fewer would hide nobody
+        # more could wrap, fewer would hide nobody
+        if not plan.survivors_min <= chunk.rows <= plan.cohort_max:
             raise ShoalError(
                 Kind.TOO_FEW,
                 f"delivery: a sum of this task is of {plan.survivors_min} to {plan.cohort_max} "
                 "vectors",
             )
-        if await asyncio.to_thread(
-            self._sums.released, served.task_id, window
-        ):  # its key is gone, and the shuffler has only not heard
+        # its key is gone, and the shuffler has only not heard
+        if await asyncio.to_thread(self._sums.released, served.task_id, window):
             raise ShoalError(
                 Kind.WINDOW_CLOSED, "the window is released: nothing is added to it any more"
             )

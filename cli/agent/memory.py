@@ -172,8 +172,7 @@ def _name(book: Book | None, task_id: TaskId) -> str:
     return seen.name if seen is not None else task_id.short
 
 
-# --- ledger
-# --------------------------------------------------------------------------------------------------
+# --- ledger ---------------------------------------------------------------------------------------
 
 
 def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:

@@ -55,8 +55,7 @@ def down(epsilon: float) -> str:
     return bound_text(epsilon, up=False)
 
 
-# --- reports
-# --------------------------------------------------------------------------------------------------
+# --- reports --------------------------------------------------------------------------------------
 
 
 def outcome_line(outcome: Outcome, *, reporting: bool = False) -> str:
@@ -91,8 +90,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-# --- tasks
-# --------------------------------------------------------------------------------------------------
+# --- tasks ----------------------------------------------------------------------------------------
 
 
 def task_lines(status: TaskStatus, rules: list[str], paid: bool) -> str:

@@ -27,10 +27,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
 _START_S = 60.0  # seconds until a service must be ready, also on a loaded machine
-_AGAIN_S, _LOOK_S = (
-    0.05,
-    0.2,
-)  # before a service that does not answer yet is asked again; between two looks at one that did
+# before a service that does not answer yet is asked again; between two looks at one that did
+_AGAIN_S, _LOOK_S = 0.05, 0.2
 _STOP_S = 15.0
 _RESTARTS = 20
 _PR_SET_PDEATHSIG = 1

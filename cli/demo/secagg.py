@@ -66,12 +66,8 @@ _COHORTS, _LARGEST = (
 _KILLED = 0.15  # of the devices that have come so far, at each stage
 _HONEST_PPM, _DROPOUT_PPM = 900_000, 500_000
 _EPSILON, _DELTA = 4.0, 1e-6
-_PHASES = (
-    10,
-    8,
-    7,
-    7,
-)  # seconds of join, share (and check), mask, unmask, for up to DEVICES; more take as much longer
+# seconds of join, share (and check), mask, unmask, for up to DEVICES; more take as much longer
+_PHASES = 10, 8, 7, 7
 _START_S = 5  # until the window begins: the services start meanwhile
 _SPARE_S = 8  # between the window's start and the last moment at which a round may begin
 # The stage after which a device that is to die is never heard of again.
@@ -310,9 +306,8 @@ def compare(
                 "devices",
             )
         truth += np.sum([device.clean for device in those], axis=0)
-        shared = sum(
-            device.round_id == found.round_id for device in devices
-        )  # who died before has not learned its round's id
+        # who died before has not learned its round's id
+        shared = sum(device.round_id == found.round_id for device in devices)
         rounds.append(
             {
                 "round": found.round_id.hex,

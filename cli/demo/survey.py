@@ -49,10 +49,8 @@ class Question:
         """The exact answer per label of the estimate."""
         if isinstance(self.domain, Numeric):
             mean = float(np.clip(visits, self.domain.low, self.domain.high).mean())
-            return {
-                **dict.fromkeys(sorted(MEANS), mean),
-                "no answer": 0.0,
-            }  # everybody answers, so that every kind of mean is the same
+            # everybody answers, so that every kind of mean is the same
+            return {**dict.fromkeys(sorted(MEANS), mean), "no answer": 0.0}
         cells = [self.domain.encode(value) for value in self.values(visits)]
         counts = np.bincount(cells, minlength=self.domain.size)
         return {

@@ -22,9 +22,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.task import Task, WindowPlan
 
-HONEST_PPM = (
-    900_000  # of the reports in every batch: nine of ten, as a cautious operator would assume
-)
+# of the reports in every batch: nine of ten, as a cautious operator would assume
+HONEST_PPM = 900_000
 DELTA = 1e-8
 TARGET_EPSILON = 1.0
 _HOUR = 3600

@@ -198,9 +198,8 @@ async def _send(
 
                 def tell(now: fleet.Progress) -> None:
                     absence.heard(time.monotonic(), now)
-                    if (
-                        now.trouble and now.trouble not in told and not stderr.is_terminal
-                    ):  # nobody sees the bar before the end
+                    # nobody sees the bar before the end
+                    if now.trouble and now.trouble not in told and not stderr.is_terminal:
                         _say(f"trying again: {now.trouble}")
                         told.add(now.trouble)
                     rate = f"{meter.rate(time.monotonic(), now.done):,.0f}/s"

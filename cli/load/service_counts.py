@@ -48,9 +48,8 @@ class Watch:
     def __init__(self, urls: dict[str, str | None]) -> None:
         """``urls``: admin addresses by the name of the service."""
         self._urls = {name: url for name, url in urls.items() if url is not None}
-        self._seen: dict[
-            str, tuple[dict[str, float], Usage]
-        ] = {}  # the last look, and the sum so far
+        # the last look, and the sum so far
+        self._seen: dict[str, tuple[dict[str, float], Usage]] = {}
         self.nobody = ""  # why the load had nobody to send to, if it had nobody
 
     def look(self) -> frozenset[str]:

@@ -43,9 +43,8 @@ class Row:
         counted = self.counted
         if counted is None:
             return False
-        if (
-            counted.rejected is None
-        ):  # withheld by the shuffler, who can't tell garbage from reports
+        # withheld by the shuffler, who can't tell garbage from reports
+        if counted.rejected is None:
             least = self.acked + self.garbage
             return least <= counted.n <= least + self.unknown + self.garbage_unknown
         messages = self.target.served.task.messages
@@ -219,9 +218,8 @@ def show(outcome: Outcome) -> None:
         )
         say(f"this generator's {spent['processes']} processes: {share}")
     for name, usage in outcome.services.items():
-        spent_s = (
-            duration(usage.cpu_s) if usage.cpu_s < 1 else f"{usage.cpu_s:,.0f} s"
-        )  # they tell whole seconds, and whole MiB
+        # they tell whole seconds, and whole MiB
+        spent_s = duration(usage.cpu_s) if usage.cpu_s < 1 else f"{usage.cpu_s:,.0f} s"
         restarts = f", started again {usage.restarts} times" if usage.restarts else ""
         say(
             f"{name}: {spent_s} of CPU, at most {usage.memory_bytes / MIB:,.0f} MiB of "

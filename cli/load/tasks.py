@@ -260,9 +260,8 @@ def values_of(domain: Domain) -> list[Value]:
 
 def _simulated(one: Target, devices: int) -> SimulatedTask:
     choices = values_of(one.served.task.domain)
-    values = tuple(
-        choices[int(word) % len(choices)] for word in SYSTEM.words(devices)
-    )  # nobody's data: a bias of 2^-50 is fine
+    # nobody's data: a bias of 2^-50 is fine
+    values = tuple(choices[int(word) % len(choices)] for word in SYSTEM.words(devices))
     return SimulatedTask(one.signed_task, one.signed_schedule, values, one.window)
 
 

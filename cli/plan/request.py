@@ -234,9 +234,8 @@ def read_counts(path: Path) -> tuple[tuple[str, ...], tuple[int, ...]]:
     "no answer" (0 if it is not there).
     """
     try:
-        lines = (
-            read_bytes(path).decode("utf-8-sig").splitlines()
-        )  # spreadsheets put a byte order mark first
+        # spreadsheets put a byte order mark first
+        lines = read_bytes(path).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise _wrong(f"--counts {path}: not a text file in UTF-8") from None
     labels: list[str] = []

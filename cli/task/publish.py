@@ -347,8 +347,7 @@ async def _rounds(
         say(f"the last window of {signed.trusted.task.name} is over: no longer published")
 
 
-# --- a folder of files
-# ------------------------------------------------------------------------------------------------
+# --- a folder of files ----------------------------------------------------------------------------
 
 
 def _put(folder: Path, signed: Signed) -> None:

@@ -28,9 +28,8 @@ from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
 
 _LEAST_ID = 8  # hex digits that may stand for a task id
-_PASSING = frozenset(
-    {Kind.CONFIG, Kind.OVERLOADED, Kind.UNAVAILABLE}
-)  # of a file that can't be read now, or of this device's disk
+# of a file that can't be read now, or of this device's disk
+_PASSING = frozenset({Kind.CONFIG, Kind.OVERLOADED, Kind.UNAVAILABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,10 @@ class TaskBook:
     ) -> None:
         self._folder, self._shelf, self._policy, self._outbox = folder, shelf, policy, outbox
         self._tasks: dict[TaskId, Assignment] = {}
-        self._read: dict[
-            Path, _Read
-        ] = {}  # signatures are checked once per file, not at every look
-        self._paused: dict[
-            tuple[str, bytes | None], dict[TaskId, frozenset[int]]
-        ] = {}  # by the shuffler that said so
+        # signatures are checked once per file, not at every look
+        self._read: dict[Path, _Read] = {}
+        # by the shuffler that said so
+        self._paused: dict[tuple[str, bytes | None], dict[TaskId, frozenset[int]]] = {}
         self.problems: dict[str, ShoalError] = {}  # by file name without suffix
         self.unusable: list[Unusable] = []
 

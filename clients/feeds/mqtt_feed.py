@@ -22,9 +22,8 @@ from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import TASKS_FILTER, task_of
 
 _QUIET_S = LIMITS.feed_quiet_s
-_REFUSED_PAUSE_S = (
-    0.01  # after a bundle that was refused: a broker that sends rubbish can't keep a device busy
-)
+# after a bundle that was refused: a broker that sends rubbish can't keep a device busy
+_REFUSED_PAUSE_S = 0.01
 # times as long as a bundle took: a broker gets a quarter of one processor, whatever it sends
 _REST = 3.0
 _MOST_SEEN = 2 * LIMITS.known_tasks
@@ -51,9 +50,8 @@ class MqttFeed:
         self._seen: dict[bytes, None] = {}
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
         self._bytes = 0  # in the queue
-        self._again = (
-            False  # something was dropped or could not be taken: have the broker send it once more
-        )
+        # something was dropped or could not be taken: have the broker send it once more
+        self._again = False
         self._link: Link | None = None
         self._trouble: str | None = None
 

@@ -48,12 +48,10 @@ Tell = Callable[[str, Mapping[TaskId, frozenset[int]], bytes], object]
 """(a shuffler's address; windows of its tasks that it can't take now, none named: all; the CA that
 vouched for who said so).
 """
-_Place = tuple[
-    str, bytes
-]  # address and CA of a shuffler: under another CA somebody else may answer there
-_Told = dict[
-    str, tuple[float, dict[TaskId, frozenset[int]]]
-]  # by ``_label``: when it was read (Unix seconds), and what it said
+# address and CA of a shuffler: under another CA somebody else may answer there
+_Place = tuple[str, bytes]
+# by ``_label``: when it was read (Unix seconds), and what it said
+_Told = dict[str, tuple[float, dict[TaskId, frozenset[int]]]]
 
 
 class Pauses:
@@ -83,9 +81,8 @@ class Pauses:
         self._path = config.outbox.with_name(config.outbox.name + SUFFIX)
         self._feeds: dict[_Place, GrpcFeed] = {}
         self._said: dict[_Place, Mapping[TaskId, frozenset[int]]] = {}  # what each feed read last
-        self._known: dict[
-            _Place, Mapping[TaskId, frozenset[int]]
-        ] = {}  # what is known, by whichever program of this device
+        # what is known, by whichever program of this device
+        self._known: dict[_Place, Mapping[TaskId, frozenset[int]]] = {}
 
     async def check(
         self,

@@ -38,10 +38,8 @@ from shoal.task import Task
 FINAL = frozenset(
     {Kind.INVALID, Kind.OVERSIZE, Kind.FORBIDDEN, Kind.BAD_SIGNATURE, Kind.MISMATCH, Kind.CONFLICT}
 )
-_DAMAGED = FINAL - {
-    Kind.FORBIDDEN,
-    Kind.CONFLICT,
-}  # of our own files: they can go; one whose authority is not trusted now may stay
+# of our own files: they can go; one whose authority is not trusted now may stay
+_DAMAGED = FINAL - {Kind.FORBIDDEN, Kind.CONFLICT}
 _ENVELOPE = 1_024  # bytes around a task or a schedule: key, signature, lengths
 
 

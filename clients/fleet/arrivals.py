@@ -68,8 +68,7 @@ class Arrivals:
         return self.reports / self.over_s * _PEAKS[self.pattern]
 
 
-# --- quantile functions: [0, 1) -> [0, 1)
-# ---------------------------------------------------------------------------------
+# --- quantile functions: [0, 1) -> [0, 1) ---------------------------------------------------------
 
 
 def _steady(q: float) -> float:

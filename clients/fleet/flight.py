@@ -68,9 +68,8 @@ class Tracker:
 
     def __init__(self, result: ShareResult, way: Way, now: Callable[[], float]) -> None:
         self._result, self._way, self._now = result, way, now
-        self._open: set[tuple[int, int]] = (
-            set()
-        )  # (task, device) of honest reports under way: marked unknown, not counted as such
+        # (task, device) of honest reports under way: marked unknown, not counted as such
+        self._open: set[tuple[int, int]] = set()
         self._doubt: set[tuple[int, int]] = set()  # whose copy may have been stored
 
     def refused_itself(self, task: int, device: int, error: ShoalError) -> None:
@@ -104,8 +103,7 @@ class Tracker:
             case Role.BREACH:
                 return self._settle_breach(flight, answer, late)
 
-    # --- the three roles
-    # ----------------------------------------------------------------------------------------------
+    # --- the three roles --------------------------------------------------------------------------
 
     def _settle_own(self, flight: Flight, answer: ShoalError | None, late: bool) -> bool:
         """The outbox has the attempt's outcome already."""
@@ -174,15 +172,13 @@ class Tracker:
         self._surprise(f"{name} frame refused as {answer.kind.name}")
         return self._answered(flight, SURPRISE)
 
-    # --- writing
-    # ----------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def _answered(self, flight: Flight, code: int) -> bool:
         """A misbehaving frame's last word. Always False."""
         self._result.answers[flight.conduct, code] += 1
-        if (
-            flight.conduct is not Conduct.SECOND
-        ):  # whose place in the history, and in the progress, is that of its honest report
+        # whose place in the history, and in the progress, is that of its honest report
+        if flight.conduct is not Conduct.SECOND:
             self._result.handled += code != SURPRISE
             self._result.codes[flight.task][flight.device] = code
         return False

@@ -72,9 +72,8 @@ MALFORMED = (
 )
 HOSTILE = (Conduct.GARBAGE, Conduct.STRANGER, Conduct.MISSHAPEN, Conduct.OVERSIZED)
 HOSTILE_TO_ENROLLED = (*HOSTILE, Conduct.SECOND, Conduct.UNENROLLED)
-REPORTING = frozenset(
-    {Conduct.HONEST, Conduct.DUPLICATE, Conduct.SECOND}
-)  # their own report must be counted once
+# their own report must be counted once
+REPORTING = frozenset({Conduct.HONEST, Conduct.DUPLICATE, Conduct.SECOND})
 
 # Whether a window is still open is looked at before the rule that is broken, so these may say so
 # instead: a load's last frames come to a window that its other frames have filled.

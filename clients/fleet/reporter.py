@@ -48,12 +48,10 @@ class Reporter:
         self._draws: list[dict[int, tuple[bytes, ...]]] = [{} for _ in share.tasks]
         self._known: dict[int, tuple[Assignment, codec.Signed, codec.Signed]] = {}
         self._roots = {key.public: key for key in map(SigningKey.from_pem, share.enrolment_roots)}
-        self._enrolled: dict[
-            int, dict[bytes, DeviceIdentity]
-        ] = {}  # devices under way, and who each is to each authority
-        self._pools: dict[
-            int, tuple[Pool, dict[int, Prepared]]
-        ] = {}  # by task: encapsulations, and sealed reports not yet taken
+        # devices under way, and who each is to each authority
+        self._enrolled: dict[int, dict[bytes, DeviceIdentity]] = {}
+        # by task: encapsulations, and sealed reports not yet taken
+        self._pools: dict[int, tuple[Pool, dict[int, Prepared]]] = {}
         self._own = array(
             "I",
             (device for device in range(share.devices) if share.conduct_of(device) in REPORTING),
@@ -177,9 +175,8 @@ class Reporter:
         one call.
         """
         pool, waiting = self._pools[task]
-        while (
-            device not in waiting
-        ):  # devices overtake one another: blocks are sealed in order until this one's is there
+        # devices overtake one another: blocks are sealed in order until this one's is there
+        while device not in waiting:
             from shoal.clients.fleet.pool import BLOCK, make_frames
 
             assignment = self._known[task][0]

@@ -56,9 +56,8 @@ class Share:
     arrivals: Arrivals | None
     patience_s: float
     deadline_s: float
-    enrolment_roots: tuple[bytes, ...] = field(
-        default=(), repr=False
-    )  # PEM; private keys, for simulations alone
+    # PEM; private keys, for simulations alone
+    enrolment_roots: tuple[bytes, ...] = field(default=(), repr=False)
     conduct: bytes = b""
     prepare: bool = False
 
@@ -99,9 +98,8 @@ class ShareResult:
     handled: int = 0
     copies: tuple[int, int] = (0, 0)
     surprises: Counter[str] = field(default_factory=Counter)
-    answers: Counter[tuple[int, int]] = field(
-        default_factory=Counter
-    )  # (conduct, code) of misbehaving frames
+    # (conduct, code) of misbehaving frames
+    answers: Counter[tuple[int, int]] = field(default_factory=Counter)
     reasons: dict[int, str] = field(default_factory=dict)  # one message per kind, for people
     # why reports are tried again now, or why the last one that was given up was; empty once one
     # arrives

@@ -73,8 +73,7 @@ class Simulation:
                 group.create_task(work(self._transports[number % len(self._transports)]))
         return self.result
 
-    # --- one device
-    # ----------------------------------------------------------------------------------------------
+    # --- one device -------------------------------------------------------------------------------
 
     def _first(self, task: int, device: int) -> list[Flight]:
         """The frames that a device sends at first: one, or two equal ones. None: it refused by
@@ -149,8 +148,7 @@ class Simulation:
         if due and (ahead := due - self._now()) > 0:
             await self._sleep(ahead)
 
-    # --- each device for itself
-    # ---------------------------------------------------------------------------------------
+    # --- each device for itself -------------------------------------------------------------------
 
     async def _direct(self, transport: Transport) -> None:
         for device in self._devices:
@@ -207,8 +205,7 @@ class Simulation:
             return error
         return None if flight.believes_unverified else _unverified(flight, 0, mac)
 
-    # --- many devices behind one relay
-    # ----------------------------------------------------------------------------------
+    # --- many devices behind one relay ------------------------------------------------------------
 
     async def _relay(self, transport: Transport) -> None:
         # the plan gives a relay's transports
@@ -227,15 +224,11 @@ class Simulation:
         takes, since under a rate the first waits for the last. Empty: no more are left.
         """
         tasks = len(self.share.tasks)
-        most = tasks * (
-            2 if Conduct.DUPLICATE in self.share.conduct else 1
-        )  # what one more device may add
+        # what one more device may add
+        most = tasks * (2 if Conduct.DUPLICATE in self.share.conduct else 1)
         flights: list[Flight] = []
-        size, largest, turn = (
-            0,
-            0,
-            time.perf_counter(),
-        )  # bytes, of all and of the device that had most
+        # bytes, of all and of the device that had most
+        size, largest, turn = 0, 0, time.perf_counter()
         while not flights or (
             len(flights) + most <= BATCH and size + largest <= LIMITS.batch_bytes
         ):

@@ -249,8 +249,7 @@ def _parts(plan: SimulationPlan) -> tuple[Any, ...] | None:
     )
 
 
-# --- in the spawned process
-# ---------------------------------------------------------------------------------------------
+# --- in the spawned process -----------------------------------------------------------------------
 
 
 def _work(
@@ -263,9 +262,8 @@ def _work(
     broker: tuple[Any, ...] | None,
 ) -> None:
     die_with_parent(parent)
-    configure(
-        "warning", without=["mqtt"]
-    )  # this process is the simulator's own; a broker's trouble is told with the progress, once
+    # this process is the simulator's own; a broker's trouble is told with the progress, once
+    configure("warning", without=["mqtt"])
     try:
         result = _run(_serve(connection, share, channels, address, insecure, broker))
         connection.send(("result", result))

@@ -29,11 +29,8 @@ class Sums:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
         self._version = -1  # of the file as other connections have written it
-        self._known = (
-            0,
-            0,
-            0.0,
-        )  # the last charge's number, how many there are, and what they come to
+        # the last charge's number, how many there are, and what they come to
+        self._known = 0, 0, 0.0
 
     def look(self) -> tuple[int, Damage | None]:
         """Nano-epsilon, the larger of what intact sums and intact charges say of each task, and one

@@ -139,8 +139,7 @@ class Book(Protocol):
         """
         ...
 
-    # --- budget
-    # ----------------------------------------------------------------------------------------------
+    # --- budget -----------------------------------------------------------------------------------
 
     def spent(self) -> int:
         """Nano-epsilon over everything that was ever charged. Never goes down."""
@@ -178,8 +177,7 @@ class Book(Protocol):
         """All that was lost, together; None: nothing."""
         ...
 
-    # --- memo
-    # ----------------------------------------------------------------------------------------------
+    # --- memo -------------------------------------------------------------------------------------
 
     def rounding(self, task_id: TaskId) -> bytes:
         """8 random bytes, the same until ``forget``: where this device rounds values that lie
@@ -223,8 +221,7 @@ class Book(Protocol):
         """
         ...
 
-    # --- tasks and consent
-    # ----------------------------------------------------------------------------------------------
+    # --- tasks and consent ------------------------------------------------------------------------
 
     def seen(self, task_id: TaskId) -> SeenTask | None: ...
 
@@ -256,8 +253,7 @@ class Book(Protocol):
         """
         ...
 
-    # --- ledger
-    # ----------------------------------------------------------------------------------------------
+    # --- ledger -----------------------------------------------------------------------------------
 
     def append(self, entry: LedgerEntry) -> int:
         """Enter an event; its number."""

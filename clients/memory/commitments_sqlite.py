@@ -59,8 +59,7 @@ class SqliteBook:
         """Everything of this device's file that is not as it was written."""
         return self._marked.damages()
 
-    # --- budget
-    # ----------------------------------------------------------------------------------------------
+    # --- budget -----------------------------------------------------------------------------------
 
     def spent(self) -> int:
         return self._store.spent()
@@ -110,8 +109,7 @@ class SqliteBook:
         rows = self._marked.read("lost")
         return Loss(max(row[1] for row in rows), sum(row[2] for row in rows)) if rows else None
 
-    # --- memo
-    # ----------------------------------------------------------------------------------------------
+    # --- memo -------------------------------------------------------------------------------------
 
     def _secret(self, task_id: TaskId) -> bytes | None:
         rows = self._marked.read("memo_key", "WHERE task_id = ?", (task_id.raw,))
@@ -176,8 +174,7 @@ class SqliteBook:
             db.execute("DELETE FROM memo_key WHERE task_id = ?", (task_id.raw,))
         return gone
 
-    # --- tasks and consent
-    # ----------------------------------------------------------------------------------------------
+    # --- tasks and consent ------------------------------------------------------------------------
 
     def seen(self, task_id: TaskId) -> SeenTask | None:
         """None also for what is damaged: it follows from the task's own file, and is entered
@@ -233,8 +230,7 @@ class SqliteBook:
             else:
                 self._marked.put(db, "acceptance", task_id.raw, float(epsilon0))
 
-    # --- ledger
-    # ----------------------------------------------------------------------------------------------
+    # --- ledger -----------------------------------------------------------------------------------
 
     def append(self, entry: LedgerEntry) -> int:
         body = entry.body()
@@ -280,9 +276,8 @@ class SqliteBook:
         return [Stored(*row) for row in rows]
 
     def verify(self) -> Head:
-        noted = (
-            self._store.noted_head()
-        )  # before the rows: other processes may append meanwhile, and a head may lag but not lead
+        # before the rows: other processes may append meanwhile, and a head may lag but not lead
+        noted = self._store.noted_head()
         if noted is None:
             raise missing_head(self._store.head_path.name)
         return check(self._all(), noted)

@@ -48,10 +48,8 @@ HEAD_PAUSE_S = 1.0  # between two notes of a head
 # Of these the disk, the machine or another process is the cause: later it may work.
 _DISK = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_NOMEM")
-_SMALL_LOG = (
-    "wal_autocheckpoint = 256",
-    "journal_size_limit = 262144",
-)  # pages of 4 KiB, bytes: a device's disk may be small
+# pages of 4 KiB, bytes: a device's disk may be small
+_SMALL_LOG = "wal_autocheckpoint = 256", "journal_size_limit = 262144"
 _ROW = tuple[Any, ...]
 
 
@@ -278,19 +276,15 @@ class AgentStore(SqliteFile):
 
     def __init__(self, path: Path, head_pause_s: float = HEAD_PAUSE_S) -> None:
         self._head_pause_s, self.thread = head_pause_s, StoreThread()
-        self._longer = (
-            False  # the ledger, by the transaction under way or by one whose head was not noted yet
-        )
+        # the ledger, by the transaction under way or by one whose head was not noted yet
+        self._longer = False
         # nano-epsilon of the last charge: noted beyond what was spent, so that the next one needn't
         self._ahead = 0
-        self._padded = (
-            -1,
-            0,
-        )  # what ``reserve`` noted last, and how much of it is of charges that are made
+        # what ``reserve`` noted last, and how much of it is of charges that are made
+        self._padded = -1, 0
         self.sums = Sums(self)
-        self._again = (
-            -math.inf
-        )  # from when on, by the monotonic clock, a head is noted after a commit
+        # from when on, by the monotonic clock, a head is noted after a commit
+        self._again = -math.inf
         self.head_path = path.with_name(path.name + HEAD_SUFFIX)
         unusable = (
             "not a usable outbox file: restore it, or move it away and leave "

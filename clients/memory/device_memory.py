@@ -228,8 +228,7 @@ class Memory:
             LedgerEntry(event, self._clock.now(), task_id, task, window, details or {})
         )
 
-    # --- tasks
-    # ----------------------------------------------------------------------------------------------
+    # --- tasks ------------------------------------------------------------------------------------
 
     def review(self, trusted: TrustedTask, epsilon0: float | None, verdict: str) -> bool:
         """What the device thinks of a task: entered when the task is met first, and whenever it
@@ -304,8 +303,7 @@ class Memory:
             is not None
         )
 
-    # --- consent
-    # ----------------------------------------------------------------------------------------------
+    # --- consent ----------------------------------------------------------------------------------
 
     def answer(self, purpose: str, given: Answer | None, allowed: bool) -> list[Record]:
         """Keep the owner's answer for a purpose; unless it is ``allowed`` now, delete what waits of

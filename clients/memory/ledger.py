@@ -45,9 +45,8 @@ class Event(Enum):
     REPORTED = "reported"  # a window was answered: randomized, charged, and ready to be sent
     OUTCOME = "outcome"  # what became of a report
     CONSENT = "consent"  # the owner answered for a purpose, or for one task
-    WITHDRAWN = (
-        "withdrawn"  # reports that waited were deleted, because the owner took a consent back
-    )
+    # reports that waited were deleted, because the owner took a consent back
+    WITHDRAWN = "withdrawn"
     FORGOTTEN = "forgotten"  # memoized reports were deleted
     STRUCK = "struck"  # a second key schedule was seen for a task: nothing of it is sent any more
     PROBLEM = "problem"  # something that does not verify was offered, or a file can't be read

@@ -149,12 +149,10 @@ class Marked:
     def __init__(self, file: SqliteFile, tables: Mapping[str, Table]) -> None:
         self._file, self._tables = file, tables
         self._looks: dict[str, _Look] = {}
-        self._last: dict[
-            str, _ROW
-        ] = {}  # by table, a row with its mark that fits: the same again fits too
+        # by table, a row with its mark that fits: the same again fits too
+        self._last: dict[str, _ROW] = {}
 
-    # --- rows
-    # ----------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------
 
     def read(self, table: str, where: str = "", values: Sequence[Any] = ()) -> list[_ROW]:
         """Rows without their marks. Raises MISMATCH if one of them is damaged."""
@@ -214,8 +212,7 @@ class Marked:
             (*values.values(), mark, *(now[name] for name in key)),
         )
 
-    # --- tables
-    # ----------------------------------------------------------------------------------------------
+    # --- tables -----------------------------------------------------------------------------------
 
     def absent(self, table: str, task_id: TaskId | None) -> None:
         """Return if a row of the task that was not found was never there. Raises MISMATCH if it may

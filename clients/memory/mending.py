@@ -183,9 +183,8 @@ class _Mending:
         whole = [row[0] for table in ("seen", "tally") for row in self._marked.sift(table)[0]]
         self._known = {TaskId(raw) for raw in whole}
         self._bad: dict[str, list[tuple[Any, ...]]] = {}
-        self._vanished = {
-            damage.table for damage in found.damages if not damage.row
-        }  # of these nobody knows which rows
+        # of these nobody knows which rows
+        self._vanished = {damage.table for damage in found.damages if not damage.row}
 
     def all(self, tables: set[str]) -> None:
         for table in tables & set(OUTBOX):

@@ -50,9 +50,8 @@ class Outbox(Protocol):
     to call from any thread.
     """
 
-    thread: (
-        StoreThread | None
-    )  # where its steps run, because they wait for a disk; None: they wait for nothing
+    # where its steps run, because they wait for a disk; None: they wait for nothing
+    thread: StoreThread | None
 
     def claim(
         self, task_id: TaskId, window: int, make: Callable[[], Prepared]

@@ -115,9 +115,8 @@ class SqliteOutbox:
         return bool(bad)
 
     def _end(self, db: sqlite3.Connection, row: _ROW, state: State, kind: Kind | None) -> None:
-        change: dict[str, Any] = dict(
-            zip(_LATER, row[3:6], strict=True)
-        )  # a tombstone's are not those on disk
+        # a tombstone's are not those on disk
+        change: dict[str, Any] = dict(zip(_LATER, row[3:6], strict=True))
         change |= {
             "state": state.value,
             "kind": None if kind is None else kind.value,

@@ -32,18 +32,15 @@ _NOTHING = "nothing"
 class Told:
     """What the chain says, entry by entry, and at which entry it said so."""
 
-    charges: dict[tuple[TaskId, int], tuple[int, int]] = field(
-        default_factory=dict
-    )  # nano-epsilon, entry
-    frames: dict[tuple[TaskId, int], tuple[str, int]] = field(
-        default_factory=dict
-    )  # SHA-256 in hexadecimal, entry
+    # nano-epsilon, entry
+    charges: dict[tuple[TaskId, int], tuple[int, int]] = field(default_factory=dict)
+    # SHA-256 in hexadecimal, entry
+    frames: dict[tuple[TaskId, int], tuple[str, int]] = field(default_factory=dict)
     ends: dict[tuple[TaskId, int], tuple[str, int]] = field(default_factory=dict)  # state, entry
     consents: dict[str, tuple[str, int]] = field(default_factory=dict)
     accepted: dict[TaskId, tuple[float | None, int]] = field(default_factory=dict)
-    losses: list[tuple[float, int]] = field(
-        default_factory=list
-    )  # Unix seconds before which windows are answered, nano-epsilon
+    # Unix seconds before which windows are answered, nano-epsilon
+    losses: list[tuple[float, int]] = field(default_factory=list)
     permanent: set[tuple[TaskId, int]] = field(default_factory=set)  # charges of memoized tasks
     struck: set[TaskId] = field(default_factory=set)
     lost: int = 0  # nano-epsilon

@@ -68,8 +68,7 @@ class SqliteLedger:
         )
         self._marked = self._file.marked
 
-    # --- RoundLedger
-    # ----------------------------------------------------------------------------------------------
+    # --- RoundLedger ------------------------------------------------------------------------------
 
     def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
         """Durable on return. Raises CONFLICT if the window was answered already, in whatever
@@ -102,8 +101,7 @@ class SqliteLedger:
                 raise _other_commit()
             self._marked.change(db, "answer", _KEY, row, released=commit.raw)
 
-    # --- standing
-    # ----------------------------------------------------------------------------------------------
+    # --- standing ---------------------------------------------------------------------------------
 
     def settle(
         self, task_id: TaskId, window: int, standing: Standing, kind: Kind | None = None

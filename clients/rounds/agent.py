@@ -241,9 +241,8 @@ class RoundsAgent:
             )
             # A shuffler that opens and aborts rounds as fast as it can must not keep a device busy.
             await self._sleep(min(2.0 ** min(failed - 1, 10), _LONGEST_PAUSE_S) * line.spread())
-        if (
-            failed and outcome.state is RoundState.NONE
-        ):  # the last round's reason is what the owner wants to know
+        # the last round's reason is what the owner wants to know
+        if failed and outcome.state is RoundState.NONE:
             tried = "1 round" if failed == 1 else f"{failed} rounds"
             return replace(
                 outcome,

@@ -18,10 +18,8 @@ from shoal.errors import RETRYABLE, Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = (
-    LIMITS.step_retry_first_s,
-    LIMITS.step_retry_most_s,
-)  # between two attempts to send the same bytes
+# between two attempts to send the same bytes
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = LIMITS.step_retry_first_s, LIMITS.step_retry_most_s
 _KINDS = {kind.value: kind for kind in Kind}
 # What a shuffler says of a frame that no repetition mends; of a step it says so in its answer.
 FINAL_OF_CALL = frozenset(

@@ -29,18 +29,12 @@ from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
-_LEAST_WAIT_S, _MOST_WAIT_S = (
-    LIMITS.step_wait_least_s,
-    LIMITS.step_wait_most_s,
-)  # whatever a shuffler asks for
+# whatever a shuffler asks for
+_LEAST_WAIT_S, _MOST_WAIT_S = LIMITS.step_wait_least_s, LIMITS.step_wait_most_s
 _JOIN_AGAIN_MS = 1_000  # after a round that filled up meanwhile
 _SENT = frozenset({DeviceState.MASKED, DeviceState.ENDORSED, DeviceState.RELEASED})
-_UNSURE = (
-    Reason.RESTARTED,
-    Reason.UNREACHABLE,
-    Reason.DISAGREE,
-    Reason.OTHER,
-)  # who says so may have lost sight of a sum that was made
+# who says so may have lost sight of a sum that was made
+_UNSURE = Reason.RESTARTED, Reason.UNREACHABLE, Reason.DISAGREE, Reason.OTHER
 
 
 @unique
@@ -177,8 +171,7 @@ class _Part:
         except ShoalError as error:  # the machine found something wrong, or the ledger could not be written: nothing more is sent
             return self._outcome(RoundState.LOST if self._sealed else RoundState.ABORTED, error)
 
-    # --- joining
-    # ----------------------------------------------------------------------------------------------
+    # --- joining ----------------------------------------------------------------------------------
 
     async def _seat(self) -> pairwise_pb2.Answer:
         """Ask until there is a round, and join it; a round that filled up meanwhile is followed by
@@ -206,8 +199,7 @@ class _Part:
                 )
             await self._wait(_JOIN_AGAIN_MS)
 
-    # --- one step after the other
-    # -------------------------------------------------------------------------------------
+    # --- one step after the other -----------------------------------------------------------------
 
     async def _next(self, answer: pairwise_pb2.Answer) -> pairwise_pb2.Answer:
         """What the answer asks for, and the answer to that. Raises _OverError at the end,
@@ -300,8 +292,7 @@ class _Part:
             ShoalError(Kind.WINDOW_CLOSED, "the round ended before this device had done its part"),
         )
 
-    # --- sending
-    # ----------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     async def _send(
         self,
@@ -342,8 +333,7 @@ class _Part:
             min(max(wait_ms / 1000, _LEAST_WAIT_S), _MOST_WAIT_S) * self._line.spread()
         )
 
-    # --- the end
-    # ----------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def _gone(self) -> RoundState:
         """What it means to lose sight of the shuffler now."""

@@ -24,9 +24,8 @@ from shoal.log import get_log
 
 log = get_log("agent")
 Sleep = Callable[[float], Awaitable[None]]
-Tell = Callable[
-    [str, str, ShoalError | None], None
-]  # where, what, what is wrong: logged when it changes
+# where, what, what is wrong: logged when it changes
+Tell = Callable[[str, str, ShoalError | None], None]
 _NAP_S = 60.0  # longest sleep: a clock that was set, or a machine that slept, is noticed then
 _AGAIN_S = 30.0  # before a full disk is tried again
 _LEAST_READING_S = 0.05
@@ -85,9 +84,8 @@ class Measuring:
         )
         self._loops: dict[TaskId, asyncio.Task[None]] = {}
         self._reporting: set[TaskId] = set()
-        self._passed: set[tuple[TaskId, int]] = (
-            set()
-        )  # windows that can't be answered, and need not be tried again
+        # windows that can't be answered, and need not be tried again
+        self._passed: set[tuple[TaskId, int]] = set()
 
     def update(self, tasks: list[TaskStatus]) -> None:
         """Measure for exactly the tasks that would be answered now and have a source."""
@@ -126,9 +124,8 @@ class Measuring:
         while True:
             try:
                 mean, now = self._agent.config.measure_mean_s, self._clock.now()
-                if (
-                    await self.doubted()
-                ):  # a moment that is drawn by a wrong clock would pass windows by
+                # a moment that is drawn by a wrong clock would pass windows by
+                if await self.doubted():
                     await self._sleep(_NAP_S)
                     continue
                 moment = await asyncio.to_thread(
@@ -138,9 +135,8 @@ class Measuring:
                     return
                 if not await self._until(moment.at_s) or await self.doubted():
                     continue
-                if (
-                    plan.current(self._clock.now()) == moment.window
-                ):  # else the clock was set, or the machine slept: another moment
+                # else the clock was set, or the machine slept: another moment
+                if plan.current(self._clock.now()) == moment.window:
                     await self.measure(assignment, spec, moment.window)
             except ShoalError as error:  # the disk: the moment is drawn anew
                 self._tell("memory", "the device's memory fails", error)
@@ -222,12 +218,10 @@ class Measuring:
         except ShoalError as error:
             if error.kind is not Kind.INVALID or value is None:
                 raise
-            outcome = await self._agent.report(
-                name, None, tell=told, source=source
-            )  # no vector of this task: no answer
-        self._passed.add(
-            (assignment.task_id, window)
-        )  # the call returned when there was nothing more to do in this window
+            # no vector of this task: no answer
+            outcome = await self._agent.report(name, None, tell=told, source=source)
+        # the call returned when there was nothing more to do in this window
+        self._passed.add((assignment.task_id, window))
         if outcome.state is not State.ACKED and outcome.message:
             self._tell(
                 where,

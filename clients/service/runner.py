@@ -31,9 +31,8 @@ from shoal.limits import LIMITS
 from shoal.log import configure, get_log
 
 log = get_log("agent")
-AgentFactory = Callable[
-    [AgentConfig, bool], Agent
-]  # configuration, whether it sends in the background
+# configuration, whether it sends in the background
+AgentFactory = Callable[[AgentConfig, bool], Agent]
 LOOK_S = 60.0  # between two looks at the folders of tasks, and at what feeds say of themselves
 _AGAIN_S = 30.0  # before a full disk is tried again
 
@@ -138,8 +137,7 @@ class Runner:
         else:
             log.info(what, where=where)
 
-    # --- opening
-    # ----------------------------------------------------------------------------------------------
+    # --- opening ----------------------------------------------------------------------------------
 
     async def _opened(self, config: AgentConfig, once: bool = False) -> _Open | None:
         """Open an agent and its feeds. A disk that is full or busy is waited for, under the
@@ -222,8 +220,7 @@ class Runner:
                 one.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
 
-    # --- a service
-    # ----------------------------------------------------------------------------------------------
+    # --- a service --------------------------------------------------------------------------------
 
     async def run(self, config: AgentConfig) -> None:
         """Until ``stop``. Raises CONFIG, KEY_FILE for the first configuration alone."""
@@ -328,8 +325,7 @@ class Runner:
                 one.cancel()
             await asyncio.gather(fresh, pause, return_exceptions=True)
 
-    # --- a single pass
-    # ----------------------------------------------------------------------------------------------
+    # --- a single pass ----------------------------------------------------------------------------
 
     async def once(self, config: AgentConfig) -> list[Outcome]:
         """Learn, answer, send: each once; what is wrong with one of them is logged and stops

@@ -35,9 +35,8 @@ class News:
         try:
             offered = self._shelf.offer(data)
         except ShoalError as error:
-            if (
-                error.kind is not Kind.OVERLOADED
-            ):  # this device's own trouble says nothing about the bundle
+            # this device's own trouble says nothing about the bundle
+            if error.kind is not Kind.OVERLOADED:
                 self._agent.offered(data, origin, error)
             raise
         if offered.fresh:

@@ -15,9 +15,8 @@ from shoal.clients.sources.problem import SourceError
 from shoal.clients.sources.spec import SourceSpec
 from shoal.domain import Value
 
-_hanging: set[SourceSpec] = (
-    set()
-)  # sources whose last reading has not come back, however long ago its time was over
+# sources whose last reading has not come back, however long ago its time was over
+_hanging: set[SourceSpec] = set()
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,7 @@ class Timekeeper:
             log.error("the record of the clock is damaged: taken for a first start", error=error)
             self._standing = None
 
-    # --- what the service asks
-    # ----------------------------------------------------------------------------------------
+    # --- what the service asks --------------------------------------------------------------------
 
     def now(self) -> float:
         return self._readings.read().wall
@@ -103,8 +102,7 @@ class Timekeeper:
         """
         self._nothing_over = nothing_over
 
-    # --- peers
-    # ----------------------------------------------------------------------------------------------
+    # --- peers ------------------------------------------------------------------------------------
 
     def hear(self, name: str, wall: float, slack: float, vouched: bool) -> None:
         """A peer's verified word: its Unix seconds now, give or take ``slack``."""
@@ -118,8 +116,7 @@ class Timekeeper:
         reading = self._readings.read()
         return reading.wall, vouches(self._standing, reading)
 
-    # --- once a second
-    # ----------------------------------------------------------------------------------------------
+    # --- once a second ----------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until ``stop``, and keep the time once more."""
@@ -218,8 +215,7 @@ class Timekeeper:
                 "clock", "", f"{found.say}: nothing is closed or deleted; {mend}", stops=not first
             )
 
-    # --- an operator's word
-    # -------------------------------------------------------------------------------------------
+    # --- an operator's word -----------------------------------------------------------------------
 
     def _take_confirmation(self, reading: Reading, trouble: Trouble | None) -> bool:
         """A confirmation counts once, for the disagreement that it was given for; any other is
@@ -246,8 +242,7 @@ class Timekeeper:
         return fits
 
 
-# --- for the command line: of a running service or a stopped one
-# ------------------------------------------------------
+# --- for the command line: of a running service or a stopped one ----------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,8 +355,7 @@ def _seen_name(standing: Standing | None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# --- files
-# --------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def load(folder: Path) -> Standing | None:

@@ -21,9 +21,8 @@ from shoal.mqtt.settings import BrokerSettings
 Subscriptions = Sequence[tuple[str, int]]  # (topic filter, QoS)
 
 _CLOSED = "this connection to the MQTT broker is closed: open another"
-_ID_CHARACTERS = (
-    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"  # MQTT 3.1.1 section 3.1.3.1
-)
+# MQTT 3.1.1 section 3.1.3.1
+_ID_CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ID_SIZE = 22  # of them: about 131 bits
 _log = get_log("mqtt")
 
@@ -167,9 +166,8 @@ class Link:
             # whatever it was, ours or the library's: the next attempt may fare better
             try:
                 await self._once()
-                self._report(
-                    _unavailable(ENDED)
-                )  # no attempt failed: whoever waits waits for the next
+                # no attempt failed: whoever waits waits for the next
+                self._report(_unavailable(ENDED))
             except ShoalError as error:
                 self._report(error)
                 self._tell(error)
@@ -215,18 +213,16 @@ class Link:
             if self._on_up is not None:
                 self._on_up()
             self._tell(None)
-            await asyncio.wait(
-                {session.lost}
-            )  # awaited itself, it would be cancelled with this task
+            # awaited itself, it would be cancelled with this task
+            await asyncio.wait({session.lost})
 
     def _came_down(self) -> None:
         self._session = None
 
     def _report(self, error: ShoalError) -> None:
         if self.problem is None or self.problem.message != error.message:
-            _log.warning(
-                "broker not reached", reason=error.message
-            )  # a line per change, not per attempt
+            # a line per change, not per attempt
+            _log.warning("broker not reached", reason=error.message)
         self.problem = error
 
     def _tell(self, error: ShoalError | None) -> None:

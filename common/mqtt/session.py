@@ -62,9 +62,8 @@ class Session:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._plug, self._settings, self._most = plug, settings, most_bytes + _TOPIC_ROOM
         self._refusal: int | None = None  # the broker's reason code, if it did not let us in
-        self._pending: dict[
-            int, asyncio.Future[int]
-        ] = {}  # packet id -> reason code of its acknowledgement
+        # packet id -> reason code of its acknowledgement
+        self._pending: dict[int, asyncio.Future[int]] = {}
         try:
             self._client = library()(settings, client_id, plug)
         except BaseException:
@@ -85,17 +84,15 @@ class Session:
         from aiomqtt import MqttError
 
         self._paho.connect(self._settings.host, self._settings.port, LIMITS.mqtt_keepalive_s)
-        if (
-            self._paho.socket() is not self._plug
-        ):  # before the loop runs, that is before the password is written
+        # before the loop runs, that is before the password is written
+        if self._paho.socket() is not self._plug:
             raise ShoalError(
                 Kind.INTERNAL,
                 "this version of the MQTT library connects by itself: install one that "
                 "pyproject.toml names",
             )
-        await asyncio.sleep(
-            0
-        )  # it registers the socket in the next round of the loop: what follows may close it
+        # it registers the socket in the next round of the loop: what follows may close it
+        await asyncio.sleep(0)
         try:
             await self._unless_lost(self._client.__aenter__())
         except (MqttError, ShoalError):
@@ -274,9 +271,8 @@ def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
             """As the base class does it, but turn by turn: that one reads for as long as anything
             comes.
             """
-            waiting = (
-                False  # a turn is due, whatever the socket announces: one in each round of the loop
-            )
+            # a turn is due, whatever the socket announces: one in each round of the loop
+            waiting = False
 
             def announced() -> None:
                 if not waiting:

@@ -74,9 +74,8 @@ class Admission:
 
     def __init__(self) -> None:
         self.calls, self.bytes = Fair(LIMITS.concurrent_calls), Fair(LIMITS.call_bytes)
-        self._reading: dict[
-            str, dict[Slot, None]
-        ] = {}  # by connection, the oldest first: calls whose message has not come
+        # by connection, the oldest first: calls whose message has not come
+        self._reading: dict[str, dict[Slot, None]] = {}
         self._much = False
         self._trim: asyncio.TimerHandle | None = None
 

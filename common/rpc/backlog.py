@@ -18,10 +18,8 @@ _MEMORY = 0.9
 # so many are told to come at a time that is enough for one: each comes a little later than it was
 # told
 _OVERBOOK = 1.5
-_FIRST_S, _FIRST_BYTES = (
-    0.2e-6,
-    16 * KIB,
-)  # what is taken for the pace at first: 100 us for a frame of 512 bytes, in a call of 32
+# what is taken for the pace at first: 100 us for a frame of 512 bytes, in a call of 32
+_FIRST_S, _FIRST_BYTES = 0.2e-6, 16 * KIB
 
 
 class Backlog:
@@ -40,11 +38,8 @@ class Backlog:
     ) -> None:
         self._limit_s, self._now = limit_s, now
         self._waiting, self._held = 0, dict[str, int]()  # bytes: of all, by connection
-        self._busy_s, self._done, self._calls = (
-            _FIRST_S * _FIRST_BYTES,
-            float(_FIRST_BYTES),
-            1.0,
-        )  # decaying sums
+        # decaying sums
+        self._busy_s, self._done, self._calls = _FIRST_S * _FIRST_BYTES, float(_FIRST_BYTES), 1.0
         self._mark = 0.0  # when work that waits was last finished, or began to wait
         # until when the server is taken, by what waits and by those who were told to come again
         self._booked = 0.0
@@ -78,9 +73,8 @@ class Backlog:
         self._held[who] = held + size
         try:
             yield
-            self._learn(
-                size
-            )  # not of what was refused: that says nothing about how long work takes
+            # not of what was refused: that says nothing about how long work takes
+            self._learn(size)
         finally:
             self._release(who, size)
 

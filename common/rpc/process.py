@@ -12,9 +12,8 @@ from pathlib import Path
 _STARTED = time.time()
 # Of /proc/PID/stat behind the name, counted from 0 (proc(5) counts from 1 and has two fields
 # before).
-_TIMES = slice(
-    11, 15
-)  # utime, stime, and those of children that have ended and were waited for; clock ticks
+# utime, stime, and those of children that have ended and were waited for; clock ticks
+_TIMES = slice(11, 15)
 _RESIDENT = 21  # pages
 
 

@@ -104,9 +104,8 @@ def check_certificates(data: bytes, what: str) -> None:
         except binascii.Error:
             raise _no_certificate(what) from None
         octets = der[1] & 0x7F if len(der) > 1 and der[1] & 0x80 else 0
-        length = (
-            int.from_bytes(der[2 : 2 + octets], "big") if octets else 0
-        )  # no certificate is shorter than 128 bytes
+        # no certificate is shorter than 128 bytes
+        length = int.from_bytes(der[2 : 2 + octets], "big") if octets else 0
         if not octets or der[0] != _SEQUENCE or len(der) != 2 + octets + length:
             raise _no_certificate(what)
 

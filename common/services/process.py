@@ -30,9 +30,8 @@ def run_service(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     try:
         _run(_supervised(main))
     finally:
-        if (
-            signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
-        ):  # nobody asked: it returned by itself
+        # nobody asked: it returned by itself
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             for number, handler in before.items():
                 signal.signal(number, handler)
 

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     import sqlite3
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_LITTLE = (
-    1 << 20
-)  # bytes; with less free space than this (of small disks: a sixteenth) a disk is called full
+# bytes; with less free space than this (of small disks: a sixteenth) a disk is called full
+_LITTLE = 1 << 20
 _SMALL_PART = 16
 _TRIED = 1 << 16  # bytes that are written to find out
 _UNCLEAR = ("SQLITE_IOERR", "SQLITE_CANTOPEN")

@@ -37,12 +37,10 @@ VERSION = 1
 CERTIFICATE_SIZE = 48  # bytes of a Certificate
 SIGNED_CERTIFICATE_SIZE = 116  # bytes of a SignedCertificate
 ADMISSION_SIZE = 184  # bytes of an AdmissionProof
-_TIMES = range(
-    1 << 28, 1 << 35
-)  # Unix seconds, from 1978 to 3058: exactly those that take five bytes as a varint
-_REMEMBERED = (
-    4_096  # verified certificates, about 500 bytes each: four full rounds of secure aggregation
-)
+# Unix seconds, from 1978 to 3058: exactly those that take five bytes as a varint
+_TIMES = range(1 << 28, 1 << 35)
+# verified certificates, about 500 bytes each: four full rounds of secure aggregation
+_REMEMBERED = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +85,8 @@ class Certificate:
         except DecodeError:
             raise _malformed("certificate") from None
         certificate = cls(message.device_key, message.not_before_s, message.not_after_s)
-        _require(
-            certificate.encode() == data, _malformed("certificate").message
-        )  # version, unknown and repeated fields too
+        # version, unknown and repeated fields too
+        _require(certificate.encode() == data, _malformed("certificate").message)
         return certificate
 
 
@@ -212,8 +209,7 @@ def verify_proof_over(
     return certificate.device_key
 
 
-# --- parts
-# --------------------------------------------------------------------------------------------------
+# --- parts ----------------------------------------------------------------------------------------
 
 
 def _statement(task_id: TaskId, window: int, digest: bytes) -> bytes:

@@ -129,9 +129,8 @@ class Collector:
         list was started), ABORTED.
         """
         self._not_aborted()
-        said = (
-            request.offer_id + request.shuffler_nonce + request.seats
-        )  # the first two have fixed lengths, or are refused below
+        # the first two have fixed lengths, or are refused below
+        said = request.offer_id + request.shuffler_nonce + request.seats
         if self._begun is not None:
             if self._begun.request != said:
                 raise ShoalError(
@@ -336,8 +335,7 @@ class Collector:
         if self.ended:
             self.result = None
 
-    # --- inside
-    # ----------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _add(self, begun: _Begun, row: bytes, info: bytes) -> bool:
         try:
@@ -394,9 +392,8 @@ class Collector:
         self._nonce = b""
         if self._begun is not None:
             self._begun.total.fill(0)
-            self._begun.total = self._begun.total[
-                :0
-            ].copy()  # an ended round is remembered for long: not with a vector
+            # an ended round is remembered for long: not with a vector
+            self._begun.total = self._begun.total[:0].copy()
             self._begun.book = None
 
     def _running(self) -> _Begun:

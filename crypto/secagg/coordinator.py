@@ -115,9 +115,8 @@ class Coordinator:
     offer_id: Digest
     round_id: Digest | None  # from SHARE on
     blamed: tuple[int, ...]  # positions, once the analyzer has unmasked or given up
-    guilty: set[
-        bytes
-    ]  # sessions that broke the round: of proven bad shares, or of a false complaint
+    # sessions that broke the round: of proven bad shares, or of a false complaint
+    guilty: set[bytes]
     left: frozenset[bytes]  # at the end: sessions that took a seat and let a phase pass
 
     def __init__(
@@ -177,8 +176,7 @@ class Coordinator:
             "answered": sum(m.bundle is not None for m in seats),
         }
 
-    # --- steps of devices
-    # ---------------------------------------------------------------------------------------------
+    # --- steps of devices -------------------------------------------------------------------------
 
     def invite(self, now: float) -> pairwise_pb2.Answer:
         """To Ask: the offer while the round takes devices; else phase NONE and when to ask
@@ -368,8 +366,7 @@ class Coordinator:
             answer.endorsements.extend(self._seating.endorsements_for(member))
         return answer
 
-    # --- time, and the analyzer's answers
-    # -------------------------------------------------------------------------------
+    # --- time, and the analyzer's answers ---------------------------------------------------------
 
     def tick(self, now: float) -> list[Effect]:
         """Go on if the phase is complete or over. Returns what to do, once per change."""
@@ -484,9 +481,8 @@ class Coordinator:
             return self.failed(Reason.DISAGREE)
         self._commit.analyzer_signature = reply.analyzer_signature
         plan = self.terms.plan
-        if (
-            plan.mode is Mode.STRICT
-        ):  # the plan has no time of its own for it: both halves together are unmask_s
+        # the plan has no time of its own for it: both halves together are unmask_s
+        if plan.mode is Mode.STRICT:
             self._enter(State.ENDORSE, now + plan.unmask_s / 2)
         else:
             self._enter(State.UNMASK, now + plan.unmask_s)
@@ -513,8 +509,7 @@ class Coordinator:
         self._end(State.ABORTED)
         return [End(reason)]
 
-    # --- inside
-    # ----------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _enter(self, state: State, deadline: float = math.inf) -> None:
         self._state, self._deadline = state, deadline

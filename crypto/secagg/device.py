@@ -192,9 +192,8 @@ class DeviceRound(_Secret):
         self._identity = identity
         self._entropy = entropy
         self._stage: _Secret | None = _New()
-        self._answers: dict[
-            str, tuple[bytes, bytes]
-        ] = {}  # step -> hash of its input, what was answered
+        # step -> hash of its input, what was answered
+        self._answers: dict[str, tuple[bytes, bytes]] = {}
         self.session = entropy.bytes(SESSION_SIZE)
         self.state = DeviceState.NEW
         self.reason = ""

@@ -75,9 +75,8 @@ from functools import lru_cache
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import PPM, Mode, PairwisePlan
 
-COMPLETE_MOST = (
-    50  # devices: rounds up to here use the complete graph, whose guarantees hold without chance
-)
+# devices: rounds up to here use the complete graph, whose guarantees hold without chance
+COMPLETE_MOST = 50
 ETA = 20  # bits of correctness
 SIGMA = {Mode.DEFAULT: 40, Mode.STRICT: 80}  # bits of privacy
 

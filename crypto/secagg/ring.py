@@ -175,9 +175,8 @@ def place_of(n: int, k: int, position: int, neighbour: int) -> int:
             else -1
         )
     else:
-        before = (
-            neighbour - position + k // 2
-        ) % n  # from the arc's lower end, the device itself counted
+        # from the arc's lower end, the device itself counted
+        before = (neighbour - position + k // 2) % n
         place = (
             before - (before > k // 2)
             if 0 <= neighbour < n and before <= k and before != k // 2

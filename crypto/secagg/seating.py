@@ -30,9 +30,8 @@ from shoal.protos import pairwise_pb2
 # Whether a point is of low order does not depend on the scalar that multiplies it, so any scalar
 # will do to look.
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(31) + b"\x40")
-_BEFORE_CHECK = frozenset(
-    {State.JOIN, State.STARTING, State.SHARE}
-)  # the phase in which devices share is not over
+# the phase in which devices share is not over
+_BEFORE_CHECK = frozenset({State.JOIN, State.STARTING, State.SHARE})
 _BEFORE_DELIVERY = _BEFORE_CHECK | {State.CHECK, State.MASK}
 
 
@@ -45,9 +44,8 @@ class Member:
     join: pairwise_pb2.Join
     seat: Seat
     position: int = -1
-    shares: tuple[bytes, bytes, bytes] | None = (
-        None  # a ciphertext for each neighbour, one after the other; commitment; signature
-    )
+    # a ciphertext for each neighbour, one after the other; commitment; signature
+    shares: tuple[bytes, bytes, bytes] | None = None
     checked: bool = False  # can use what was dealt to it
     suspect: int | None = None  # position of the neighbour whose word it wants to see
     upload: Digest | None = None
@@ -81,8 +79,7 @@ class Seating:
     def __iter__(self) -> Iterator[Member]:
         return iter(self.members.values())
 
-    # --- taking seats
-    # ----------------------------------------------------------------------------------------------
+    # --- taking seats -----------------------------------------------------------------------------
 
     def identify(self, join: pairwise_pb2.Join, now: float) -> bytes:
         """The device key of a Join for this round. Raises NOT_FOUND, INVALID, UNAUTHENTICATED,
@@ -150,8 +147,7 @@ class Seating:
         self.order = tuple(sorted(self.members.values(), key=lambda member: member.position))
         self._laid = (ring, graph)
 
-    # --- on the ring
-    # ----------------------------------------------------------------------------------------------
+    # --- on the ring ------------------------------------------------------------------------------
 
     @property
     def graph(self) -> GraphParameters:

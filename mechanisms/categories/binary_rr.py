@@ -86,9 +86,8 @@ class BinaryResponse:
         import numpy as np
 
         if values.ndim != 1 or not values.size:
-            cells.check_values(
-                values, 2
-            )  # here for the shape: cells are looked at block by block, while they are in cache
+            # here for the shape: cells are looked at block by block, while they are in cache
+            cells.check_values(values, 2)
         count = values.size
         reports, room = (
             np.empty(count, dtype=np.bool_),

@@ -184,9 +184,8 @@ class LocalHash:
             seeds = np.frombuffer(entropy.bytes(_SEED * size), dtype=">u4").reshape(size, 2)
             reports["a"][part], reports["b"][part] = seeds[:, 0], seeds[:, 1]
             a, b = seeds[:, 0].astype(np.uint32), seeds[:, 1].astype(np.uint32)
-            truth = (a * checked[part].astype(np.uint32) + b) >> np.uint32(
-                WIDTH - self.log2_g
-            )  # modulo 2^32 as uint32 is
+            # modulo 2^32 as uint32 is
+            truth = (a * checked[part].astype(np.uint32) + b) >> np.uint32(WIDTH - self.log2_g)
             coin = bernoulli(np.broadcast_to(threshold, size), entropy)
             reports["cell"][part] = np.where(coin, uniform_below(self.g, size, entropy), truth)
         return reports.view(np.uint8).reshape(values.shape[0], 1, self.report_size)

@@ -197,9 +197,8 @@ def ratio(k: int, d: int, include: int) -> Fraction:
 
 def most_include(k: int, d: int, epsilon0: float) -> int:
     """The largest I whose sets keep epsilon0. Raises INVALID if none above d / k of 2^64 does."""
-    most_left_out = (
-        WORDS * (k - d) - 1
-    ) // k  # beyond it the true cell would be no likelier than another
+    # beyond it the true cell would be no likelier than another
+    most_left_out = (WORDS * (k - d) - 1) // k
     return WORDS - least_noise(
         lambda left_out: PureLaw(ratio(k, d, WORDS - left_out)), most_left_out, epsilon0
     )

@@ -212,9 +212,8 @@ def decoder(filters: Filters, candidates: tuple[int, ...], *, open_words: bool) 
     k, cohorts, bits = len(candidates), filters.cohorts, filters.bits
     check_number(filters, k, open_words=open_words)
     cells, every = np.array(candidates, dtype=np.int64), np.arange(cohorts)
-    cube = np.stack(
-        [filters.filters(np.full(k, cohort), cells) for cohort in every]
-    )  # bool[cohorts, k, bits]
+    # bool[cohorts, k, bits]
+    cube = np.stack([filters.filters(np.full(k, cohort), cells) for cohort in every])
     matrix = np.ascontiguousarray(cube.transpose(0, 2, 1)).reshape(filters.rows, k)
     design = matrix.astype(np.float64)
     density = 1.0 - (1.0 - 1.0 / bits) ** filters.hashes

@@ -112,8 +112,7 @@ class DBitFlip:
     def messages(self) -> int:
         return 1
 
-    # --- a device with a memory (``longitudinal.Longitudinal``)
-    # ---------------------------------------------------------
+    # --- a device with a memory (``longitudinal.Longitudinal``) -----------------------------------
 
     @property
     def keys(self) -> int:
@@ -179,8 +178,7 @@ class DBitFlip:
             )
         return chosen
 
-    # --- a report of a device without one
-    # -------------------------------------------------------------------------------
+    # --- a report of a device without one ---------------------------------------------------------
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
         scalar.check_value(value, self.k)  # before anything is drawn
@@ -217,8 +215,7 @@ class DBitFlip:
             reports[part, 0, split:] = np.packbits(bits, axis=1)
         return reports
 
-    # --- the analyzer's side
-    # --------------------------------------------------------------------------------------------
+    # --- the analyzer's side ----------------------------------------------------------------------
 
     def _split(self, reports: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """int64[rows, d] buckets and uint8[rows, bytes] bitmaps, unchecked. Raises INVALID for

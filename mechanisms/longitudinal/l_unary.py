@@ -138,8 +138,7 @@ class ChainedUnary:
     def messages(self) -> int:
         return 1
 
-    # --- a device with a memory (``longitudinal.Longitudinal``)
-    # ---------------------------------------------------------
+    # --- a device with a memory (``longitudinal.Longitudinal``) -----------------------------------
 
     @property
     def keys(self) -> int:
@@ -192,8 +191,7 @@ class ChainedUnary:
             [word < threshold for word, threshold in zip(words, thresholds, strict=True)], self.k
         )[0]
 
-    # --- a report of a device without one
-    # -------------------------------------------------------------------------------
+    # --- a report of a device without one ---------------------------------------------------------
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
         return self.report_one(b"", self.remember_one(b"", value, entropy), entropy)
@@ -225,13 +223,11 @@ class ChainedUnary:
             bits = np.less(words, zero)
             bits[mine] = words[mine] < one
             words = entropy.words(size * self.k).reshape(size, self.k)
-            reports[part, 0] = np.packbits(
-                (words < anew) | (bits & (words < again)), axis=1
-            )  # anew < again
+            # anew < again
+            reports[part, 0] = np.packbits((words < anew) | (bits & (words < again)), axis=1)
         return reports
 
-    # --- the analyzer's side: unary encoding with the chain's P and Q
-    # ---------------------------------------------------
+    # --- the analyzer's side: unary encoding with the chain's P and Q -----------------------------
 
     @property
     def chain(self) -> tuple[int, int]:

@@ -141,8 +141,7 @@ class LongitudinalLocalHash:
         gap = keep * (1.0 - q)
         return gap + q, q, gap
 
-    # --- a device
-    # ----------------------------------------------------------------------------------------------
+    # --- a device ---------------------------------------------------------------------------------
 
     def choose_one(self, entropy: Entropy) -> bytes:
         """The seed of the device's hash function, 8 bytes."""
@@ -209,8 +208,7 @@ class LongitudinalLocalHash:
                 f"{NAME}: a choice is the {_SEED} bytes of a seed, as choose_one() makes them"
             )
 
-    # --- the analyzer
-    # ----------------------------------------------------------------------------------------------
+    # --- the analyzer -----------------------------------------------------------------------------
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
         """uint8[n, 1, report_size]: devices in their first window. All draws are made for every

@@ -256,8 +256,7 @@ class Rappor:
     def _cohort_size(self) -> int:
         return scalar.report_size(self.filters.cohorts)
 
-    # --- a device
-    # ----------------------------------------------------------------------------------------------
+    # --- a device ---------------------------------------------------------------------------------
 
     def choose_one(self, entropy: Entropy) -> bytes:
         """The cohort: the upper bits of one 16-bit word, as bytes of a report."""
@@ -327,8 +326,7 @@ class Rappor:
             )
         return int.from_bytes(choice, "big")
 
-    # --- the analyzer
-    # ----------------------------------------------------------------------------------------------
+    # --- the analyzer -----------------------------------------------------------------------------
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
         """uint8[n, 1, report_size]: devices in their first window. The same words are drawn for

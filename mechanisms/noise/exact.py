@@ -107,9 +107,8 @@ class ExactSampler:
         advance = np.empty(words.size, dtype=np.int64)
         found[:] = 0
         for step in (1 << s for s in reversed(range(self._steps))):
-            np.take(
-                self._padded[step - 1 :], found, out=probe, mode="clip"
-            )  # in range; "clip" spares numpy a copy
+            # in range; "clip" spares numpy a copy
+            np.take(self._padded[step - 1 :], found, out=probe, mode="clip")
             np.less_equal(probe, words, out=passed)
             np.multiply(passed, step, out=advance)
             found += advance

@@ -55,17 +55,15 @@ class Polya:
         weight = 1 << n
         found, above, below = [weight], p, h
         while weight >> _SPREAD:
-            weight = (
-                weight * above >> n
-            ) // below  # times p (k h + 1) / ((k + 1) h), k = len(found) - 1
+            # times p (k h + 1) / ((k + 1) h), k = len(found) - 1
+            weight = (weight * above >> n) // below
             above += p * h
             below += h
             found.append(weight)
         k = len(found) - 1
         error = k * (k + 1)  # 0 + 2 + 4 + ... + 2 k
-        error += (weight + 2 * k) * (p + 1) // (
-            (1 << n) - p - 1
-        ) + 1  # w p + w p^2 + ... = w p / (1 - p)
+        # w p + w p^2 + ... = w p / (1 - p)
+        error += (weight + 2 * k) * (p + 1) // ((1 << n) - p - 1) + 1
         return Weights(0, found, error)
 
 

@@ -53,9 +53,8 @@ class Poisson:
         n, m = len(up), len(down)
         last, first = mode + n - 1, mode - m + 1
         error = (n * (n - 1) + m * (m - 1)) // 2  # what rounding took from the weights themselves
-        error += (up[-1] + n) * a // (
-            b * (last + 1) - a
-        ) + 1  # w q + w q^2 + ... = w q / (1 - q), q = rate / (last + 1) < 1
+        # w q + w q^2 + ... = w q / (1 - q), q = rate / (last + 1) < 1
+        error += (up[-1] + n) * a // (b * (last + 1) - a) + 1
         if first > 0:
             error += (down[-1] + m) * first * b // (a - first * b) + 1  # q = first / rate < 1
         down.reverse()

@@ -91,9 +91,8 @@ def _skellam(variance: int, ratio: Fraction) -> Callable[[int], Decimal]:
     def bound(tail: int) -> Decimal:
         slope = tail / mu
         cosh = (slope * slope + 1).sqrt()
-        return (
-            mu * (slope * slope / (cosh + 1)) - tail * (slope + cosh).ln()
-        )  # cosh - 1 without cancellation
+        # cosh - 1 without cancellation
+        return mu * (slope * slope / (cosh + 1)) - tail * (slope + cosh).ln()
 
     return bound
 
@@ -107,9 +106,8 @@ def _discrete_laplace(scale: int, ratio: Fraction) -> Callable[[int], Decimal]:
     square = 1 + p * p
 
     def bound(tail: int) -> Decimal:
-        root = (
-            tail * tail * (1 - p * p) ** 2 + 4 * p * p * a * a
-        )  # the discriminant, without cancellation
+        # the discriminant, without cancellation
+        root = tail * tail * (1 - p * p) ** 2 + 4 * p * p * a * a
         u = (tail * square + root.sqrt()) / (2 * p * (tail + a))
         return a * (2 * (1 - p).ln() - (1 - p * u).ln() - (1 - p / u).ln()) - tail * u.ln()
 

@@ -97,9 +97,8 @@ class Distribution:
         """
         import numpy as np
 
-        up = np.append(
-            0.0, np.cumsum(self.shares) / math.fsum(self.shares.tolist())
-        )  # up[j + 1] = H(j)
+        # up[j + 1] = H(j)
+        up = np.append(0.0, np.cumsum(self.shares) / math.fsum(self.shares.tolist()))
         up[-1] = 1.0
         top = self.shares.size - 1
         step = (float(self.edges[-1]) - float(self.edges[0])) / top

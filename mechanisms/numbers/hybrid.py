@@ -47,9 +47,8 @@ _LEAST = 0.6093524930273093
 """ln((-5 + 2 cbrt(6353 - 405 sqrt(241)) + 2 cbrt(6353 + 405 sqrt(241))) / 27), section III-C: up to
 here one bit alone errs less.
 """
-_STATED = (
-    1.01  # of the continuous mechanism's worst variance, at most, at the chosen number of outputs
-)
+# of the continuous mechanism's worst variance, at most, at the chosen number of outputs
+_STATED = 1.01
 
 
 def _or_none(bins: Parameter) -> Parameter:

@@ -68,9 +68,8 @@ class KaryMean(Composed):
             mean, error = self.domain.low + half, half
             interval, rounded = (self.domain.low, self.domain.high), 0.0
         else:
-            levels = np.arange(
-                self.domain.levels, dtype=np.float64
-            )  # in steps above low: no cancellation, no overflow
+            # in steps above low: no cancellation, no overflow
+            levels = np.arange(self.domain.levels, dtype=np.float64)
             place = float(levels @ devices[:-1]) / answered
             mean = self.domain.low + place * self.domain.step
             coins = self._spread(np.append(levels - place, 0.0), devices, tally.rows)

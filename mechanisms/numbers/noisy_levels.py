@@ -117,9 +117,8 @@ class NoisyLevels(Composed):
 
             places = np.array([float(place) for place in means.places(self.domain)])
             probabilities = self.table.probabilities()
-            scores = _solve(
-                probabilities[:-1], places[:-1], BIAS
-            )  # the last row is a mixture of others
+            # the last row is a mixture of others
+            scores = _solve(probabilities[:-1], places[:-1], BIAS)
             if scores is None:
                 raise invalid(
                     f"{self.spec.name}: with so much noise in so narrow a range of outputs no "

@@ -147,9 +147,8 @@ class Window:
         """
         left = self.total - self.window * self.lift - self.outputs * self.base
         middle = Fraction(self.outputs - 1, 2)
-        pull = (
-            sum((bin_ - middle for bin_ in range(left)), Fraction(0)) / self.total
-        )  # of what is left over
+        # of what is left over
+        pull = sum((bin_ - middle for bin_ in range(left)), Fraction(0)) / self.total
         scale = Fraction(2 * self.total, self.anchors * self.window * self.lift)
         return tuple((bin_ - middle - pull) * scale for bin_ in range(self.outputs))
 
@@ -194,9 +193,8 @@ class Shape:
         middle, where q = 1 / J^2 or 2 |t| / J.
         """
         slope = share / self.telling
-        turn = min(
-            max(0.0, 1.0 - slope * (1.0 - 1.0 / self.moves)), 2.0 / self.moves
-        )  # the worst place is so far from the end
+        # the worst place is so far from the end
+        turn = min(max(0.0, 1.0 - slope * (1.0 - 1.0 / self.moves)), 2.0 / self.moves)
         end = slope - 1.0 + turn * (2.0 * (1.0 - slope * (1.0 - 1.0 / self.moves)) - turn)
         centre = (
             slope if self.moves % 2 else min(slope, 2.0) * (2.0 * slope - min(slope, 2.0))

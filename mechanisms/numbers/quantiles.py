@@ -249,9 +249,8 @@ def _not_above(
         for k in range(m, 4):
             if one.any() and form[k].any():
                 moments += (2.0 if k > m else 1.0) * one * form[k] * told.products(first, index[k])
-    weights = [
-        sum(form[m:], np.zeros(at.size)) for m in range(4)
-    ]  # of a device on the levels up to j - 1, j, j + 1, and above
+    # of a device on the levels up to j - 1, j, j + 1, and above
+    weights = [sum(form[m:], np.zeros(at.size)) for m in range(4)]
     held = [totals[0], *(upper - lower for lower, upper in pairwise(totals))]
     moments -= sum(weight**2 * devices for weight, devices in zip(weights, held, strict=True))
     variance = np.maximum(moments, 0.0) + _ROOM
@@ -283,10 +282,8 @@ def _rounding(
         np.maximum(d, 0.0) + np.sqrt(np.maximum(s - d, 0.0))
         for d, s in zip(devices, spread, strict=True)
     ]
-    levels[0], levels[3] = (
-        np.where(at > 0, levels[0], 0.0),
-        np.where(at + 2 < last, levels[3], 0.0),
-    )  # there are none beyond the ends
+    # there are none beyond the ends
+    levels[0], levels[3] = np.where(at > 0, levels[0], 0.0), np.where(at + 2 < last, levels[3], 0.0)
     below, here, above = (np.abs(each) for each in form[:3])
     least = np.full(at.size, math.inf)
     for part in _PARTS:

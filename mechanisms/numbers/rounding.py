@@ -37,12 +37,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_GRID = (
-    128  # m is looked for among multiples of its inverse: what is lost is below the room for noise
-)
-_MOST_LEVELS = (
-    2_048  # beyond it a quarter of a step's square is nothing beside any randomizer's noise
-)
+# m is looked for among multiples of its inverse: what is lost is below the room for noise
+_GRID = 128
+# beyond it a quarter of a step's square is nothing beside any randomizer's noise
+_MOST_LEVELS = 2_048
 _ROOM = 2.0  # devices
 _EXACT = 1e-6  # of a device: how far numbers of devices per level may be off on average
 

@@ -131,9 +131,8 @@ class SquareWave(Composed):
         scores, squares = self._scores()
         place = float(counts @ scores) / answered
         weights = self._weights(scores, place)
-        own = (
-            float(counts @ squares) - place**2 * answered
-        )  # of (level - mean)^2, by the choice of the mean
+        # of (level - mean)^2, by the choice of the mean
+        own = float(counts @ squares) - place**2 * answered
         each = variances(self.response.table.probabilities(), weights)
         spread = min(
             max(float(counts @ weights**2) - own, tally.rows * float(each.min())),

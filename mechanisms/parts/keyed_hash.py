@@ -61,7 +61,6 @@ def hash_many(
 
     x = cells.astype(np.uint64)
     low = x & np.uint64((1 << _PART) - 1)
-    sums = (
-        functions[..., 0] * (x >> np.uint64(_PART)) + functions[..., 1] * low + functions[..., 2]
-    )  # modulo 2^64 as uint64 is
+    # modulo 2^64 as uint64 is
+    sums = functions[..., 0] * (x >> np.uint64(_PART)) + functions[..., 1] * low + functions[..., 2]
     return (sums >> np.uint64(64 - bits)).astype(np.int64)

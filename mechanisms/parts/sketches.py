@@ -259,9 +259,8 @@ class Sketch:
         count = int(drew.sum())
         values = self._lifted(self.gather(rows, table), float(count))
         coins = self._coins(np.clip(values, 0.0, float(count)), float(count), noise)
-        certain = np.clip(
-            values - 2.0 * np.sqrt(coins), 0.0, float(count)
-        )  # devices that d holds all but surely
+        # devices that d holds all but surely
+        certain = np.clip(values - 2.0 * np.sqrt(coins), 0.0, float(count))
         others = np.minimum(
             second_moment(table, drew, noise.squares) - certain**2, (count - certain) ** 2
         )

@@ -37,9 +37,8 @@ MEAN_OF_ALL = "mean, no answer as the middle"
 the domain.
 """
 
-MOST_ENTRIES = (
-    1 << 16
-)  # cells times outputs: the device holds the table, and the accountant looks at every entry
+# cells times outputs: the device holds the table, and the accountant looks at every entry
+MOST_ENTRIES = 1 << 16
 _FEW = 64  # values that are drawn one by one: below it the lookup for arrays is not worth making
 
 

@@ -66,9 +66,8 @@ class Answer:
         return _ACCEPTED if self.kind is None else self.kind.value
 
 
-_MISSHAPEN = Answer(
-    Kind.INVALID, None
-)  # one for all that could not be opened: they cost their sender next to nothing
+# one for all that could not be opened: they cost their sender next to nothing
+_MISSHAPEN = Answer(Kind.INVALID, None)
 _NO_FRAME = submit_pb2.Receipt(status=_MISSHAPEN.status)
 
 
@@ -167,9 +166,8 @@ class Ingress:
         """
         statuses: list[Kind | None] = [None] * len(frames)
         known, held = self._book.keys_by_raw_id, list[int]()  # held: frames for a key of ours
-        refusals: dict[
-            bytes, Kind
-        ] = {}  # by header: whoever sends what can't be opened must not cost us more than himself
+        # by header: whoever sends what can't be opened must not cost us more than himself
+        refusals: dict[bytes, Kind] = {}
         for index, frame in enumerate(frames):
             if len(frame) not in LIMITS.frame_sizes:
                 statuses[index] = Kind.INVALID
@@ -185,9 +183,8 @@ class Ingress:
         opened = await self._opener.open_many(known, [frames[index] for index in held], enrolment)
         ack_keys: dict[int, bytes] = {}
         submissions: dict[int, Submission] = {}
-        judged: dict[
-            object, WindowId | Kind
-        ] = {}  # what admission looks at is the same for most frames of a call
+        # what admission looks at is the same for most frames of a call
+        judged: dict[object, WindowId | Kind] = {}
         for index, one in zip(held, opened, strict=True):
             if isinstance(one, Kind):
                 statuses[index] = one
@@ -210,9 +207,8 @@ class Ingress:
                 statuses[index] = verdict
             elif isinstance(who, bytes):
                 submissions[index] = Submission(verdict, sealed, who)
-        if (
-            frames
-        ):  # also when nothing of them is to be stored: refusals queue up behind the same commits
+        # also when nothing of them is to be stored: refusals queue up behind the same commits
+        if frames:
             outcomes = await self._writer.submit(list(submissions.values()))
             for index, outcome in zip(submissions, outcomes, strict=True):
                 statuses[index] = outcome

@@ -29,9 +29,8 @@ from shoal.shuffler.tasks import TaskBook
 log = get_log("shuffler")
 TICK_S = 1.0
 _POLL_S = LIMITS.deliver_poll_s  # while the analyzer works on a batch
-_LONGEST_S = (
-    LIMITS.deliver_retry_most_s
-)  # between attempts: an analyzer that comes back is found within five minutes
+# between attempts: an analyzer that comes back is found within five minutes
+_LONGEST_S = LIMITS.deliver_retry_most_s
 _SEALS = 1  # windows sealed at a time: sorting wants the disk
 
 
@@ -127,8 +126,7 @@ class Lifecycle:
             if one.last is not None
         }
 
-    # --- one tick
-    # ----------------------------------------------------------------------------------------------
+    # --- one tick ---------------------------------------------------------------------------------
 
     async def tick(self) -> None:
         """Close what is due, delete keys that are over, begin the work whose time has come. One
@@ -150,9 +148,8 @@ class Lifecycle:
             log.error("a hop key could not be deleted: will be tried again", error=error)
         for window, pending in list(self._pending.items()):
             record = self._store.record(window)
-            if (
-                record is None or window.task_id not in self._book.served
-            ):  # without its task nothing is known of it: a condition says so
+            # without its task nothing is known of it: a condition says so
+            if record is None or window.task_id not in self._book.served:
                 continue
             ended = self._ended(window, record)
             if window in self._working:
@@ -171,9 +168,8 @@ class Lifecycle:
         """
         empty: list[WindowId] = []
         for served, window in self._held_open() if now is None else list(self._book.running(now)):
-            if (
-                served.task.pairwise is not None
-            ):  # summed in rounds: the round driver decides its windows
+            # summed in rounds: the round driver decides its windows
+            if served.task.pairwise is not None:
                 continue
             if not core.due(served.task, window.window, now, self._store.distinct(window)):
                 continue
@@ -275,8 +271,7 @@ class Lifecycle:
         """Uniform on [0, 1), from the CSPRNG."""
         return int.from_bytes(self._entropy.bytes(6), "big") / (1 << 48)
 
-    # --- the work of one window
-    # ---------------------------------------------------------------------------------------
+    # --- the work of one window -------------------------------------------------------------------
 
     def _ended(self, window: WindowId, record: WindowRecord) -> bool:
         """Whether the task's retention forbids to hold this window's reports any longer."""
@@ -401,9 +396,8 @@ class Lifecycle:
         """
         await asyncio.to_thread(self._store.destroy_inbox, window)
         now = self._clock.steady()
-        if (
-            pending.deliver_at is None
-        ):  # when a batch arrives says nothing about when its last report did
+        # when a batch arrives says nothing about when its last report did
+        if pending.deliver_at is None:
             pending.deliver_at = now + self._delay * self._fraction()
         if now < pending.deliver_at:
             pending.at = pending.deliver_at

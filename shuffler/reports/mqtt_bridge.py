@@ -42,9 +42,8 @@ _TURN = 8  # replies handed to the link before others get a turn: about 1 ms
 # replies that the broker has not acknowledged: the library reads that many packets in one turn, and
 # 20 are in flight
 _UNDER_WAY = 64
-_REPLY_S = (
-    LIMITS.reply_deadline_s
-)  # after which a reply is given up: the device sends its frame again
+# after which a reply is given up: the device sends its frame again
+_REPLY_S = LIMITS.reply_deadline_s
 _DRAIN_S = LIMITS.drain_s  # for what is under way when the service stops
 
 
@@ -188,8 +187,7 @@ class MqttBridge:
         finally:
             await self._link.close()
 
-    # --- from the broker
-    # ----------------------------------------------------------------------------------------------
+    # --- from the broker --------------------------------------------------------------------------
 
     def _arrived(self, topic: str, payload: bytes) -> None:
         """Called by the link for every message: nothing but a look at lengths and names, whatever
@@ -274,8 +272,7 @@ class MqttBridge:
             )
         self._complaint = what
 
-    # --- to the broker
-    # ----------------------------------------------------------------------------------------------
+    # --- to the broker ----------------------------------------------------------------------------
 
     async def _send_all(self) -> None:
         """Groups in their order, each at its time; a few replies at a time, so that calls are

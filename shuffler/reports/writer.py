@@ -119,8 +119,7 @@ class Writer:
         await asyncio.to_thread(self._thread.join)
         await asyncio.to_thread(self._counter.join)
 
-    # --- the thread
-    # ----------------------------------------------------------------------------------------------
+    # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:

@@ -43,13 +43,10 @@ _KEPT_SEATS = 50_000  # ... and as many devices of theirs at most: a seat is abo
 _NONE_WAIT_MS = 1_000  # while a round is being opened
 _OPEN_PATIENCE_S = LIMITS.ask_patience_s
 _LONELY_PAUSE_S = LIMITS.lonely_most_s
-MOST_LEFT = (
-    3  # rounds of a window that a device may leave unfinished before it gets no more seats in it
-)
-_FINISH_PAUSE_S, _LONGEST_PAUSE_S = (
-    LIMITS.finish_retry_first_s,
-    LIMITS.finish_retry_most_s,
-)  # between two attempts to finish a window
+# rounds of a window that a device may leave unfinished before it gets no more seats in it
+MOST_LEFT = 3
+# between two attempts to finish a window
+_FINISH_PAUSE_S, _LONGEST_PAUSE_S = LIMITS.finish_retry_first_s, LIMITS.finish_retry_most_s
 
 
 class WindowRounds:
@@ -83,24 +80,19 @@ class WindowRounds:
         self._rounds: list[tuple[LiveRound, asyncio.Task[None]]] = []  # under way
         self._ended: list[LiveRound] = []
         self._sessions: dict[bytes, LiveRound] = {}
-        self._seats: dict[
-            bytes, tuple[LiveRound, bytes]
-        ] = {}  # device key -> its last round and session
+        # device key -> its last round and session
+        self._seats: dict[bytes, tuple[LiveRound, bytes]] = {}
         self._joining: LiveRound | None = None
-        self._left: Counter[bytes] = (
-            Counter()
-        )  # rounds that a device left unfinished, by device key
+        # rounds that a device left unfinished, by device key
+        self._left: Counter[bytes] = Counter()
         self._blamed: set[bytes] = set()  # devices that were proven to have broken a round
-        self._lonely, self._not_before = (
-            0,
-            -math.inf,
-        )  # rounds in a row that too few joined; when (steady) the next one may open
+        # rounds in a row that too few joined; when (steady) the next one may open
+        self._lonely, self._not_before = 0, -math.inf
         self._woken = asyncio.Event()
         self._wanted = False
         self.ended: Counter[str] = Counter()  # rounds by how they ended: "done", or the reason
 
-    # --- what devices' steps ask
-    # --------------------------------------------------------------------------------------
+    # --- what devices' steps ask ------------------------------------------------------------------
 
     @property
     def _deadline(self) -> float:
@@ -179,9 +171,8 @@ class WindowRounds:
                 Kind.TOO_EARLY,
                 "this device has a seat in a round that goes on: try again when it has ended",
             )
-        if (
-            self._left[device_key] >= MOST_LEFT
-        ):  # a few that join and fall silent could end every round of the window
+        # a few that join and fall silent could end every round of the window
+        if self._left[device_key] >= MOST_LEFT:
             raise ShoalError(
                 Kind.TOO_EARLY,
                 f"this device left {MOST_LEFT} rounds of this window unfinished: wait for the next "
@@ -222,8 +213,7 @@ class WindowRounds:
             for live, _ in self._rounds
         )
 
-    # --- the window's task
-    # --------------------------------------------------------------------------------------------
+    # --- the window's task ------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until the window is over and its last round has ended. Cancelled: every round is
@@ -385,15 +375,12 @@ class RoundDriver:
         self._singles = singles
         self._windows: dict[WindowId, WindowRounds] = {}
         self._tasks: dict[WindowId, asyncio.Task[None]] = {}
-        self.ended: dict[
-            str, Counter[str]
-        ] = {}  # rounds of finished windows by task (short id) and how they ended
-        self._blamed: Counter[str] = (
-            Counter()
-        )  # devices that broke rounds of finished windows, by task (short id)
-        self.failing: Counter[WindowId] = (
-            Counter()
-        )  # windows that the analyzer won't finish, though it answers: attempts
+        # rounds of finished windows by task (short id) and how they ended
+        self.ended: dict[str, Counter[str]] = {}
+        # devices that broke rounds of finished windows, by task (short id)
+        self._blamed: Counter[str] = Counter()
+        # windows that the analyzer won't finish, though it answers: attempts
+        self.failing: Counter[WindowId] = Counter()
 
     def window(self, window: WindowId) -> WindowRounds | None:
         """The rounds of a window that goes on."""

@@ -34,10 +34,8 @@ from shoal.shuffler.tasks import TaskBook
 
 log = get_log("shuffler")
 SERVICE = "shoal.v1.Rounds"
-_FIRST_STEPS = {
-    False: {"ask"},
-    True: {"poll"},
-}  # by helper mode: refused while a window is paused; who is further goes on
+# by helper mode: refused while a window is paused; who is further goes on
+_FIRST_STEPS = {False: {"ask"}, True: {"poll"}}
 _IN_THREAD = 16 * KIB  # bytes of a frame from which opening it leaves the event loop
 
 
@@ -105,8 +103,7 @@ class Rounds:
             "schedule again",
         )
 
-    # --- steps
-    # ----------------------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------
 
     async def _answer(self, data: bytes, key_id: KeyId) -> pairwise_pb2.Answer:
         step = codec.parse(pairwise_pb2.Step, data, "step")
@@ -191,9 +188,8 @@ class Rounds:
 
     async def _step(self, rounds: WindowRounds, live: LiveRound, step: pairwise_pb2.Step) -> None:
         coordinator, session, now = live.coordinator, step.session, live.now()
-        if (
-            coordinator.ended
-        ):  # a repeated last step is told how the round ended, not that it comes too late
+        # a repeated last step is told how the round ended, not that it comes too late
+        if coordinator.ended:
             return
         match step.WhichOneof("step"):
             case "shares":

@@ -28,10 +28,8 @@ from shoal.shuffler.rounds.vectors import VectorSpool
 
 log = get_log("shuffler")
 TICK_S = 1.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = (
-    LIMITS.ask_retry_first_s,
-    LIMITS.ask_retry_most_s,
-)  # between attempts at the analyzer
+# between attempts at the analyzer
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = LIMITS.ask_retry_first_s, LIMITS.ask_retry_most_s
 _LEAST_PATIENCE_S = LIMITS.ask_patience_s
 _END_S = LIMITS.farewell_s  # for the last word to the analyzer
 T = TypeVar("T")

@@ -28,9 +28,8 @@ from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.sqlite.single_store import Arrival, Row, SingleStore
 
 log = get_log("shuffler")
-_SESSION_BYTES = (
-    1024  # what an upload costs beside its bytes: else many of one byte each would fill the memory
-)
+# what an upload costs beside its bytes: else many of one byte each would fill the memory
+_SESSION_BYTES = 1024
 _PAUSE_S = 5.0  # that a device is asked to wait while there is no room for its vector
 _COMMIT_S = 0.006  # submissions of so many seconds share a commit
 _TEXTS = {
@@ -248,8 +247,7 @@ class Singles:
         if self._flush is not None:
             await self._flush
 
-    # --- the end of a window
-    # ----------------------------------------------------------------------------------------
+    # --- the end of a window ----------------------------------------------------------------------
 
     async def conclude(self, terms: RoundTerms, send: Send) -> str:
         """Deliver a window that is over. "": the analyzer has the sum on disk, or there was
@@ -331,9 +329,8 @@ class Singles:
 
         for row in rows:
             sealed = await asyncio.to_thread(self._store.read, window, row.place, size)
-            if (
-                Digest.of(sealed).raw != row.digest
-            ):  # damaged since the set of rows was decided: no other one is summed
+            # damaged since the set of rows was decided: no other one is summed
+            if Digest.of(sealed).raw != row.digest:
                 raise ShoalError(
                     Kind.MISMATCH,
                     "a vector of a decided sum is damaged on disk: restore the file of vectors "

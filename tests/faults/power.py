@@ -93,12 +93,10 @@ class Disk:
     label: Callable[[], Any]
     moments: list[Moment] = field(default_factory=list)
     recording: bool = True
-    _held: dict[int, int] = field(
-        default_factory=dict
-    )  # inode -> descriptor: it is not given to another file meanwhile
-    _seen: dict[int, bytes] = field(
-        default_factory=dict
-    )  # by inode: as read last, so that equal contents are kept once
+    # inode -> descriptor: it is not given to another file meanwhile
+    _held: dict[int, int] = field(default_factory=dict)
+    # by inode: as read last, so that equal contents are kept once
+    _seen: dict[int, bytes] = field(default_factory=dict)
     _logs: set[int] = field(default_factory=set)  # SQLite's, whose first sync was seen
 
     @property
@@ -268,9 +266,8 @@ def watched(disk: Disk, patch: pytest.MonkeyPatch) -> Iterator[None]:
     default = library.sqlite3_vfs_find(None)
     ours = _Vfs.from_buffer_copy(ctypes.string_at(default, ctypes.sizeof(_Vfs)))
     original_open = _XOPEN(ours.xOpen)
-    tables: dict[
-        int, tuple[Any, Any]
-    ] = {}  # original method table -> our copy, and the callback that must outlive it
+    # original method table -> our copy, and the callback that must outlive it
+    tables: dict[int, tuple[Any, Any]] = {}
     paths: dict[int, Path] = {}  # sqlite3_file -> path
 
     def copied(table: int) -> int:

@@ -146,8 +146,7 @@ class Services:
         (folder / "analyzer" / "analyzer.toml").write_text("\n".join(lines))
         self.transport: GrpcRoundTransport
 
-    # --- processes
-    # ----------------------------------------------------------------------------------------------
+    # --- processes --------------------------------------------------------------------------------
 
     async def start(self, role: str, failpoints: str = "") -> None:
         up = self.folder / f"{role}.up"
@@ -200,8 +199,7 @@ class Services:
             while not happened():  # noqa: ASYNC110 - other processes tell nobody how far they are
                 await asyncio.sleep(0.004)
 
-    # --- devices
-    # ----------------------------------------------------------------------------------------------
+    # --- devices ----------------------------------------------------------------------------------
 
     def parts(self, numbers: Sequence[int]) -> list[Part]:
         found = []
@@ -267,8 +265,7 @@ class Services:
         (folder / "plan.json").write_text(json.dumps(plan))
         return folder
 
-    # --- the end of a window
-    # ------------------------------------------------------------------------------------------
+    # --- the end of a window ----------------------------------------------------------------------
 
     def begin(self, window: int) -> None:
         self.clock.set(

@@ -140,9 +140,8 @@ def test_every_crash_is_survived_and_counts_once(
             before = releases(folder)
             assert anvil.run("life", folder) == 0
             check(folder, world, batch)
-            assert (
-                not before or releases(folder) == before
-            )  # what was released stays, byte for byte
+            # what was released stays, byte for byte
+            assert not before or releases(folder) == before
 
 
 @pytest.mark.parametrize("action", ["eio", "enospc"] if FULL else ["enospc"])

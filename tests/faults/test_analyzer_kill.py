@@ -50,10 +50,8 @@ async def test_killed_while_it_receives_and_while_it_opens(tmp_path: Path) -> No
     with serving(WORLD, tmp_path) as analyzer:
         caller = analyzer.caller()
         reply = await caller.offer(batch)
-        assert (reply.state, reply.received_rows) == (
-            BATCH_STATE_RECEIVING,
-            1_500,
-        )  # synced, so all of it is there
+        # synced, so all of it is there
+        assert (reply.state, reply.received_rows) == (BATCH_STATE_RECEIVING, 1_500)
         await caller.deliver(chunks(batch, 1_500, 500))
         orphans += analyzer.workers()
         assert analyzer.end(signal.SIGKILL) == -signal.SIGKILL

@@ -46,9 +46,8 @@ def _wreck(demo: subprocess.Popen[bytes], folder: Path) -> dict[str, int]:
     """
     killed = {"shuffler": 0, "analyzer": 0}
     data = folder / "shuffler" / "data"
-    step = (
-        DEVICES * 3 * 150 // (KILLS + 1)
-    )  # a report costs at least 150 bytes of write-ahead log or file
+    # a report costs at least 150 bytes of write-ahead log or file
+    step = DEVICES * 3 * 150 // (KILLS + 1)
     mark, deadline = 0, time.monotonic() + PATIENCE_S
     while demo.poll() is None and time.monotonic() < deadline:
         stored = _bytes_in(data)

@@ -75,8 +75,7 @@ Life = Callable[[Path, Promises, random.Random], None]
 Found = Callable[[Path], set[bytes]]
 
 
-# --- the shuffler's windows
-# -------------------------------------------------------------------------------------------
+# --- the shuffler's windows -----------------------------------------------------------------------
 
 
 def _store(folder: Path) -> SqliteStore:
@@ -184,8 +183,7 @@ def windows_found(folder: Path) -> set[bytes]:
     return found
 
 
-# --- helper mode, and who answered
-# ------------------------------------------------------------------------------------
+# --- helper mode, and who answered ----------------------------------------------------------------
 
 
 def singles(folder: Path, promised: Promises, rng: random.Random) -> None:
@@ -289,8 +287,7 @@ def answered_found(folder: Path) -> set[bytes]:
         store.close()
 
 
-# --- the analyzer
-# --------------------------------------------------------------------------------------------------
+# --- the analyzer ---------------------------------------------------------------------------------
 
 
 def analyzer(folder: Path, promised: Promises, rng: random.Random) -> None:
@@ -305,10 +302,8 @@ def analyzer(folder: Path, promised: Promises, rng: random.Random) -> None:
         batch = store.accept(made.manifest_bytes)
         promised.kept |= {b"accepted" + bytes([window])}
         for at in range(0, 40, 10):
-            if window == 1 and at in (
-                0,
-                20,
-            ):  # it dies between a write and its sync, and says afterwards what it has
+            # it dies between a write and its sync, and says afterwards what it has
+            if window == 1 and at in (0, 20):
                 spools.get(batch.manifest_hash, batch.manifest).append(at, made.rows[at])
                 spools = Spools(folder / "spool")
                 assert spools.get(batch.manifest_hash, batch.manifest).sync() == at + 1
@@ -361,8 +356,7 @@ def analyzer_found(folder: Path) -> set[bytes]:
     return found
 
 
-# --- keys
-# --------------------------------------------------------------------------------------------------
+# --- keys -----------------------------------------------------------------------------------------
 
 
 def keys(folder: Path, promised: Promises, rng: random.Random) -> None:

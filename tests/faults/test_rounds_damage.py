@@ -108,9 +108,8 @@ def test_whatever_is_damaged_is_told(
                 try:
                     wrong = verdict(folder)
                 except (ShoalError, sqlite3.Error) as error:
-                    told = (
-                        isinstance(error, ShoalError) and error.kind is Kind.CONFIG
-                    )  # of a newer version, as far as anybody can tell
+                    # of a newer version, as far as anybody can tell
+                    told = isinstance(error, ShoalError) and error.kind is Kind.CONFIG
                     wrong = "" if told else f"{type(error).__name__}: {error}"
                 bad += [f"{file} {how} {seed}: {wrong}"] if wrong else []
                 count += 1

@@ -153,8 +153,7 @@ def test_every_point_is_swept() -> None:
     }
 
 
-# --- services
-# --------------------------------------------------------------------------------------------------
+# --- services -------------------------------------------------------------------------------------
 
 
 async def lonely(services: Services, window: int) -> None:
@@ -211,9 +210,8 @@ async def rounds(services: Services, window: int) -> list[Part]:
             break
 
     async def wait_on(part: Part) -> None:
-        if (
-            await tasks[part]
-        ).state is not RoundState.COUNTED:  # it was only slow to hear of the end
+        # it was only slow to hear of the end
+        if (await tasks[part]).state is not RoundState.COUNTED:
             await services.take_part(part, window)
 
     fresh = services.parts(range(SEATS, 2 * SEATS - len(again) - len(waiting)))
@@ -362,8 +360,7 @@ async def test_a_shuffler_that_is_gone_until_the_window_is_over_leaves_devices_i
         assert {part.outcomes[-1].state for part in parts[4:]} == {RoundState.LOST}
 
 
-# --- devices
-# --------------------------------------------------------------------------------------------------
+# --- devices --------------------------------------------------------------------------------------
 
 
 async def rest_goes_on(services: Services, others: list[Part], state: DeviceState) -> None:
@@ -389,10 +386,8 @@ async def struck(
     pid = services.smithy.start("device", folder, str(strike))
     rest = asyncio.create_task(services.together(others, window))
     assert await services.smithy.gone(pid) in statuses
-    early = (strike.point, strike.at) in {
-        ("client.round.masked", 1),
-        ("ledger.commit", 1),
-    }  # nothing of the vector has left
+    # nothing of the vector has left
+    early = (strike.point, strike.at) in {("client.round.masked", 1), ("ledger.commit", 1)}
     if mode is not Mode.HELPER:
         await rest_goes_on(services, others, DeviceState.MASKED if early else DeviceState.RELEASED)
     await rest

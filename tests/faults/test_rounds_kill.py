@@ -117,9 +117,8 @@ async def one_window(services: Services, window: int, rng: random.Random) -> lis
     services.begin(window)
     parts = services.parts(range(DEVICES))
     await hunted(services, parts[:-SEATS], window, rng)
-    await asyncio.gather(
-        kill(services, "analyzer"), kill(services, "shuffler")
-    )  # no round is left that others have joined
+    # no round is left that others have joined
+    await asyncio.gather(kill(services, "analyzer"), kill(services, "shuffler"))
     await services.together(parts[-SEATS:], window)
     for part in parts:
         if part.charged:
@@ -157,8 +156,7 @@ async def test_kill_9_in_the_middle_of_rounds(smithy: Smithy, memory_folder: Pat
             await end(guard)
     spared = set(range(DEVICES - SEATS, DEVICES))
     assert [window for window, sums in enumerate(windows) if spared not in sums] == []
-    on_the_way = (
-        len(services.deaths) - 3 * WINDOWS
-    )  # two before those that are spared, and one at the end of each
+    # two before those that are spared, and one at the end of each
+    on_the_way = len(services.deaths) - 3 * WINDOWS
     assert on_the_way >= WINDOWS
     assert {"shuffler", "analyzer"} == set(services.deaths)

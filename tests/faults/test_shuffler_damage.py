@@ -321,9 +321,8 @@ def test_tags_that_are_lost_let_no_device_in_twice(tmp_path: Path) -> None:
     with closing(adopted(tmp_path)) as store:
         again = [Submission(WINDOW, (secrets.token_bytes(ROW),), device) for device in who]
         assert all(kind in (Kind.OVERLOADED, Kind.CONFLICT) for kind in store.append(again))
-        assert store.append([Submission(WINDOW, (sent[0],), who[0])]) == [
-            None
-        ]  # a repeat is acknowledged as ever
+        # a repeat is acknowledged as ever
+        assert store.append([Submission(WINDOW, (sent[0],), who[0])]) == [None]
         assert store.damage()
         assert delivered(store, WINDOW) == set(sent)
 

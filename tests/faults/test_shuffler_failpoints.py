@@ -22,11 +22,8 @@ from tests.sizes import FULL
 from tests.worlds.shuffler import GRACE, LENGTH, START, World
 
 WAYS = ("exit", "eio", "enospc")
-SIGKILL, FINE, REFUSED = (
-    -9,
-    0,
-    3,
-)  # exit statuses of a child; REFUSED: it did not start, with a typed error
+# exit statuses of a child; REFUSED: it did not start, with a typed error
+SIGKILL, FINE, REFUSED = -9, 0, 3
 _PLAN = (6, 2, 0)  # distinct reports per window; min_batch is 3
 
 
@@ -108,9 +105,8 @@ def test_the_scenario_passes_every_point_of_the_store_and_the_writer(
     """
     names: set[str] = set()
     for path in (ROOT / "shuffler").rglob("*.py"):
-        if (
-            path.name != "egress.py"
-        ):  # its points are network steps: tests/unit/shuffler/reports/test_egress.py
+        # its points are network steps: tests/unit/shuffler/reports/test_egress.py
+        if path.name != "egress.py":
             names |= set(re.findall(r'failpoints\.hit\(f?"([^"]+)"\)', path.read_text()))
     names = {
         name

@@ -34,9 +34,8 @@ from tests.worlds.shuffler import CA, AnalyzerEnd, Published, World, submit, sub
 KILLS = size(15, 1_000)
 CLIENTS = 16
 MAX_BATCH = 120
-WINDOWS = size(
-    200, 1_200
-)  # enough that the clients never run out of them: a round takes about 75 acknowledgements
+# enough that the clients never run out of them: a round takes about 75 acknowledgements
+WINDOWS = size(200, 1_200)
 
 
 @dataclass
@@ -213,11 +212,9 @@ async def test_kill_9_under_load(forge: Forge, tmp_path: Path) -> None:
     risen = [r for r, fate in fates.items() if fate == "refused" and times[r]]
     assert (len(lost), len(risen)) == (0, 0)
     assert max(counted.values()) == 1
-    assert sum(counted.values()) == sum(
-        times.values()
-    )  # every row is a report that was sent, in the window that it was sent for
+    # every row is a report that was sent, in the window that it was sent for
+    assert sum(counted.values()) == sum(times.values())
     assert all(len(rows) <= MAX_BATCH for rows in analyzer.delivered.values())
     assert sum(fate == "acked" for fate in fates.values()) >= 15 * KILLS
-    assert (
-        len(analyzer.delivered) >= KILLS // 10
-    )  # windows were closed, sealed and delivered while the kills went on
+    # windows were closed, sealed and delivered while the kills went on
+    assert len(analyzer.delivered) >= KILLS // 10

@@ -268,9 +268,8 @@ async def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(place
     assert len(accepted) == 1
 
 
-_COMMITS = [
-    f"outbox.commit=exit@{number}" for number in range(1, 6)
-]  # schedule, task, report, attempt, outcome
+# schedule, task, report, attempt, outcome
+_COMMITS = [f"outbox.commit=exit@{number}" for number in range(1, 6)]
 
 
 @pytest.mark.parametrize("point", ["client.send=exit", "client.receipt=exit", *_COMMITS])

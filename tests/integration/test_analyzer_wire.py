@@ -360,8 +360,7 @@ async def test_only_named_shufflers_may_call(run: Running) -> None:
     assert run.digest() == before
 
 
-# --- the good way
-# --------------------------------------------------------------------------------------------------
+# --- the good way ---------------------------------------------------------------------------------
 
 
 async def test_a_batch_becomes_one_signed_release_and_what_opened_it_is_gone(run: Running) -> None:

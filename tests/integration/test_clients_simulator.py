@@ -195,9 +195,8 @@ async def test_patience_ends() -> None:
     told: list[Progress] = []
     result = await simulate(plan_of(worlds[:1], 4, patience_s=0.0, processes=1), told.append)
     assert (result.acked, result.unknown, result.refused) == (0, 4, {})
-    assert (
-        "shuffler" in result.trouble == told[-1].trouble
-    )  # why, for whoever waits and for whoever comes back
+    # why, for whoever waits and for whoever comes back
+    assert "shuffler" in result.trouble == told[-1].trouble
     assert result.outcomes[0] == bytes([UNKNOWN]) * 4
 
 
@@ -286,9 +285,8 @@ async def test_a_rate_is_kept_and_latency_counts_from_when_a_report_was_due() ->
         [max(0.0, 400.0 - 10.0 * k) for k in range(60)], abs=0.01
     )
     assert clock.time == pytest.approx(1_000.59)  # the last one was due 59/100 s after the start
-    assert clock.slept == pytest.approx(
-        [0.01] * 19, abs=1e-6
-    )  # from the 41st on there is time to wait for again
+    # from the 41st on there is time to wait for again
+    assert clock.slept == pytest.approx([0.01] * 19, abs=1e-6)
 
 
 async def test_processes_share_one_schedule() -> None:

@@ -97,8 +97,7 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(QUICK_S)
 
 
-# --- the analyzer: +10 days for 66 s deleted every key
-# ----------------------------------------------------------------
+# --- the analyzer: +10 days for 66 s deleted every key --------------------------------------------
 
 
 async def test_ten_days_ahead_for_a_minute_delete_no_key(tmp_path: Path, loops: Loops) -> None:
@@ -151,7 +150,6 @@ async def test_a_batch_is_taken_and_released_in_a_dispute_and_its_own_key_goes(
 
 
 # --- the shuffler: +1 day for 4 s closed 100 windows, +10 days for 6 s deleted acknowledged reports
-# ---------------------
 
 
 class Bench:
@@ -277,9 +275,8 @@ async def test_ten_days_ahead_for_six_seconds_delete_no_report(bench: Bench, loo
         bench.machine.passes(3)
         await bench.stop()
         await bench.start()
-    await until(
-        lambda: bool(bench.shuffler.lifecycle.trouble())
-    )  # a delivery failed in the jump: when is the next?
+    # a delivery failed in the jump: when is the next?
+    await until(lambda: bool(bench.shuffler.lifecycle.trouble()))
     bench.machine.jumps(-10 * DAY)
     await loops.passed("tick", "look")
     assert bench.states(published) == {0: WindowState.DELIVERING, 1: WindowState.OPEN}
@@ -309,9 +306,8 @@ async def test_a_clock_that_goes_back_holds_nothing_up_for_longer_than_that(
     bench.machine.passes(LENGTH + GRACE - 30)
     bench.machine.jumps(-DAY)
     await loops.passed("tick", "look")
-    assert (
-        await bench.submit(published) is Kind.UNAVAILABLE
-    )  # not TOO_EARLY, not stored by a clock that may be wrong
+    # not TOO_EARLY, not stored by a clock that may be wrong
+    assert await bench.submit(published) is Kind.UNAVAILABLE
     bench.machine.passes(60)
     bench.machine.jumps(DAY)
     await until(lambda: bench.states(published).get(0) is WindowState.SEALED)
@@ -416,8 +412,7 @@ async def test_retention_holds_after_an_operator_confirmed(bench: Bench, loops: 
     assert record.outcome is WindowState.EXPIRED
 
 
-# --- both services
-# --------------------------------------------------------------------------------------------------
+# --- both services --------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -54,9 +54,8 @@ async def test_a_device_learns_tasks_as_they_come_and_go(tmp_path: Path) -> None
     ]
     async with Shuffler(world.config(), clock=clock) as shuffler:
         reader = Reader(world, shuffler)
-        assert await reader.look() == sorted(
-            first
-        )  # more than one page: the last task's schedule is 350 KB
+        # more than one page: the last task's schedule is 350 KB
+        assert await reader.look() == sorted(first)
         assert await reader.look() == []
         later = world.publish(count=3).task_id
         shuffler.book.reload()

@@ -149,9 +149,8 @@ async def test_enrolled_devices_count_once_and_strangers_not_at_all(fleet: Fleet
     )
     result = json.loads(out)
     assert (result["acked"], result["refused"], result["unknown"]) == (DEVICES - 1, {}, 0)
-    assert (
-        result["tasks"][0]["counted"] == DEVICES
-    )  # the first device's report and those of the load
+    # the first device's report and those of the load
+    assert result["tasks"][0]["counted"] == DEVICES
     assert result["tasks"][0]["rejected"] == 0
     code, out, err = await fleet.shoal(
         "results", "list", "--data", str(fleet.site.analyzer_data), "--json"

@@ -98,8 +98,7 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(QUICK_S)
 
 
-# --- the shuffler's lifecycle
-# -------------------------------------------------------------------------------------------
+# --- the shuffler's lifecycle ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -164,8 +163,7 @@ async def test_a_finished_window_is_worked_on_no_more(line: Line) -> None:
     assert not begun
 
 
-# --- the analyzer
-# --------------------------------------------------------------------------------------------------
+# --- the analyzer ---------------------------------------------------------------------------------
 
 
 async def test_the_analyzer_sweeps_by_itself(
@@ -279,8 +277,7 @@ async def test_a_batch_that_fails_is_opened_less_and_less_often(
         assert pauses.asked[9:] == [0.5]
 
 
-# --- rounds, and the broker's connection
-# ----------------------------------------------------------------------------------
+# --- rounds, and the broker's connection ----------------------------------------------------------
 
 
 async def test_a_round_asks_the_analyzer_less_and_less_often_until_its_patience_ends(
@@ -310,9 +307,8 @@ async def test_a_window_that_cannot_be_finished_is_tried_less_and_less_often_unt
     async with serving_rounds(rounds_world.World(tmp_path)) as one:
         clock, driver = FakeClock(START), one.shuffler.rounds
         served = one.world.published.served
-        monkeypatch.setattr(
-            driver, "tick", lambda: None
-        )  # the windows that are under way are not ours
+        # the windows that are under way are not ours
+        monkeypatch.setattr(driver, "tick", lambda: None)
         monkeypatch.setattr(driver, "_clock", clock)
         monkeypatch.setattr(driver, "_entropy", Longest())
 
@@ -393,8 +389,7 @@ async def test_a_broker_that_is_away_is_tried_less_and_less_often(
     ]
 
 
-# --- the device, and who publishes its tasks
-# ------------------------------------------------------------------------------
+# --- the device, and who publishes its tasks ------------------------------------------------------
 
 
 async def test_a_device_tries_less_and_less_often_and_a_new_report_does_not_wait_for_that(
@@ -509,9 +504,8 @@ async def test_a_feed_that_fails_is_asked_less_and_less_often_and_begins_anew(
         monkeypatch.setattr(one, "_session", look)
     await one.run(stop)
     grown = [5, 10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 3_600]
-    between = pauses[
-        11:-2
-    ]  # the gRPC feed waits here until its next look, the other one begins it at once
+    # the gRPC feed waits here until its next look, the other one begins it at once
+    between = pauses[11:-2]
     assert [round(seconds) for seconds in [*pauses[:11], *pauses[-2:]]] == [*grown, 5, 10]
     assert len(between) == (way is grpc_feed)
     assert all(seconds > 3_600 / 2 for seconds in between)

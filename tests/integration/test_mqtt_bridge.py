@@ -118,9 +118,8 @@ async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
 async def site(
     tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Site]:
-    monkeypatch.setattr(
-        "shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0
-    )  # after its first tick the service waits for ours
+    # after its first tick the service waits for ours
+    monkeypatch.setattr("shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0)
     one = Site(tmp_path, broker)
     yield one
     await one.stop()
@@ -265,9 +264,8 @@ async def test_what_is_no_frame_gets_no_reply_and_is_counted(site: Site) -> None
     published = site.world.publish()
     async with site.devices() as devices:
         stored = published.content()
-        await devices.publish(
-            sealed(published, stored), retain=True
-        )  # before the shuffler listens: the broker hands it over later
+        # before the shuffler listens: the broker hands it over later
+        await devices.publish(sealed(published, stored), retain=True)
         await site.start()
         await site.ready()
         for payload in (b"", b"x", bytes(511), bytes(LIMITS.frame_sizes[-1] - 1)):
@@ -276,9 +274,8 @@ async def test_what_is_no_frame_gets_no_reply_and_is_counted(site: Site) -> None
         await devices.publish(
             published.frame(), topic=f"shoal/v1/up/{tag_of(site.world.shuffler.public)}/nobody"
         )
-        await devices.publish(
-            published.frame(), topic=up_topic(tag_of(bytes(32)), devices.reply)
-        )  # another shuffler's
+        # another shuffler's
+        await devices.publish(published.frame(), topic=up_topic(tag_of(bytes(32)), devices.reply))
         content = published.content()
         assert await devices.submit(sealed(published, content), content.ack_key) == 0
         assert len(devices.payloads) == 1
@@ -287,9 +284,8 @@ async def test_what_is_no_frame_gets_no_reply_and_is_counted(site: Site) -> None
         metrics = await site.get("/metrics")
         assert 'shoal_shuffler_mqtt_dropped_total{reason="odd"} 5.0' in metrics
         assert "shoal_shuffler_mqtt_connected 1.0" in metrics
-        assert (
-            await site.delivered() == []
-        )  # one report, fewer than min_batch: the retained one was not taken
+        # one report, fewer than min_batch: the retained one was not taken
+        assert await site.delivered() == []
         record = site.shuffler.store.record(WindowId(published.task_id, 0))
         assert record is not None
         assert record.reports == 1
@@ -390,9 +386,8 @@ async def test_a_flood_on_the_topic_does_not_starve_calls(site: Site) -> None:
     """
     published = site.world.publish()
     await site.start()
-    noise = (
-        bytes((1, 1, 0)) + published.hop.config.key_id.raw + secrets.token_bytes(501)
-    )  # costs an opening each
+    # costs an opening each
+    noise = bytes((1, 1, 0)) + published.hop.config.key_id.raw + secrets.token_bytes(501)
     flood = [noise[:-2] + number.to_bytes(2, "big") for number in range(size(1_500, 3_000))]
     async with site.devices() as devices, site.devices() as other:
         await site.ready()

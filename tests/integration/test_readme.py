@@ -22,9 +22,8 @@ from tests.worlds.broker import mosquitto
 ROOT = Path(__file__).resolve().parents[2]
 # the README's section that wants one; the two other pages go on from it
 _BROKER = "## Over an MQTT broker"
-PAGES = ("AGENT", "LOAD")[
-    : size(0, 2)
-]  # what a newcomer reads next: they go on from the README, at full size alone
+# what a newcomer reads next: they go on from the README, at full size alone
+PAGES = ("AGENT", "LOAD")[: size(0, 2)]
 _PORTS = ("7443", "7444", "7445", "7446", "8883")
 DEVICES = size(2_500, 10_500)  # a batch of the README's 10,500 takes a third of the whole test
 # At the end the services are stopped as an operator would stop them, and must say that they stopped

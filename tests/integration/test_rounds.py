@@ -37,8 +37,7 @@ def summed(one: Running, window: int = 0) -> list[tuple[int, list[int]]]:
     return sorted((stored.survivors, stored.vector.tolist()) for stored in one.sums(window))
 
 
-# --- what a round is for
-# ----------------------------------------------------------------------------------------------
+# --- what a round is for --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
@@ -70,9 +69,8 @@ async def test_devices_may_be_lost_at_every_stage(tmp_path: Path) -> None:
     Planted: vectors that are not complete delivered with the rest -> the spool refuses to hand them
     out, and the round has no end.
     """
-    world = World(
-        tmp_path, devices=14, survivors_min=8, dropout_ppm=400_000, dimension=70_000
-    )  # two chunks of a vector
+    # two chunks of a vector
+    world = World(tmp_path, devices=14, survivors_min=8, dropout_ppm=400_000, dimension=70_000)
     devices = world.devices(14)
     stops = [("join", True), ("shares", True), ("check", True), ("upload", True), ("unmask", False)]
     async with running(world) as one:
@@ -148,8 +146,7 @@ async def test_cohorts_go_on_beside_one_another(tmp_path: Path) -> None:
         await end([held])
 
 
-# --- rounds that end without a sum
-# ------------------------------------------------------------------------------------
+# --- rounds that end without a sum ----------------------------------------------------------------
 
 
 async def test_too_few_devices_are_told_so_and_have_the_window_still(two: Running) -> None:
@@ -234,10 +231,8 @@ async def test_a_shuffler_that_restarts_aborts_and_the_next_round_takes_everybod
         outcomes = await asyncio.gather(*one.begin(devices))
         assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
         assert summed(one) == [(8, total(devices))]
-        assert one.analyzer._rounds.ended == {
-            "a service restarted": 1,
-            "done": 1,
-        }  # told by the shuffler as it stopped
+        # told by the shuffler as it stopped
+        assert one.analyzer._rounds.ended == {"a service restarted": 1, "done": 1}
 
 
 async def test_who_answered_is_remembered_over_a_restart(tmp_path: Path) -> None:
@@ -289,8 +284,7 @@ async def test_an_analyzer_that_restarts_aborts_and_the_next_round_works(tmp_pat
         assert summed(one) == [(8, total(fresh))]
 
 
-# --- networks that lose and repeat
-# ------------------------------------------------------------------------------------
+# --- networks that lose and repeat ----------------------------------------------------------------
 
 
 class Flaky:

@@ -129,9 +129,8 @@ async def test_a_round_that_bad_dealers_ended_is_followed_by_another(
         (made,) = one.sums()
         assert made.vector.tolist() == total([*honest, *late])
         assert paid == dict.fromkeys(range(len(honest)), 1)
-        once = await asyncio.gather(
-            *one.begin(honest[:1]), return_exceptions=True
-        )  # and the window is answered now
+        # and the window is answered now
+        once = await asyncio.gather(*one.begin(honest[:1]), return_exceptions=True)
         assert [getattr(error, "kind", None) for error in once] == [Kind.CONFLICT]
     assert {device.ledger.find(world.terms.task_id, 0).standing for device in honest} == {  # type: ignore[union-attr]
         Standing.COUNTED

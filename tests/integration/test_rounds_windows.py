@@ -68,8 +68,7 @@ async def offer(one: Running) -> pairwise_pb2.SignedOffer:
     return (await ask(one, step(one, ask=pairwise_pb2.Ask()))).offer
 
 
-# --- who may come in
-# --------------------------------------------------------------------------------------------------
+# --- who may come in ------------------------------------------------------------------------------
 
 
 async def test_a_stranger_gets_no_seat(one: Running) -> None:
@@ -93,9 +92,8 @@ async def test_a_stranger_gets_no_seat(one: Running) -> None:
         assert Kind(answer.kind) is kind
         assert not answer.HasField("started")
     assert one.counts()["joined"] == 0
-    outcome = await one.take_part(
-        stranger
-    )  # the device itself sends nothing to a task that doesn't know it
+    # the device itself sends nothing to a task that doesn't know it
+    outcome = await one.take_part(stranger)
     assert (outcome.state, outcome.kind, outcome.charged) == (
         RoundState.ABORTED,
         Kind.UNAUTHENTICATED,
@@ -183,8 +181,7 @@ async def test_a_clock_without_a_witness_holds_rounds_and_ends_no_window(
         await both.until(lambda: both.store.released(world.published.task_id, 0))
 
 
-# --- hostile bytes
-# --------------------------------------------------------------------------------------------------
+# --- hostile bytes --------------------------------------------------------------------------------
 
 
 async def test_frames_that_do_not_open_are_refused_by_kind(one: Running) -> None:
@@ -345,8 +342,7 @@ async def _stream(round_id: bytes, chunks: list[dict[str, object]]) -> AsyncIter
         ).SerializeToString()
 
 
-# --- the end of a window
-# ----------------------------------------------------------------------------------------------
+# --- the end of a window --------------------------------------------------------------------------
 
 
 async def test_a_window_is_released_once_and_its_keys_go(one: Running) -> None:

@@ -65,9 +65,8 @@ class Enrolled(Bench):
 
 @pytest.fixture
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Enrolled]:
-    monkeypatch.setattr(
-        "shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0
-    )  # after its first tick the service waits for ours
+    # after its first tick the service waits for ours
+    monkeypatch.setattr("shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0)
     one = Enrolled(tmp_path)
     await one.start()
     yield one
@@ -235,9 +234,8 @@ async def test_who_finds_no_room_is_not_admitted(bench: Enrolled) -> None:
     failpoints.arm("inbox.commit=enospc@1")
     frame = bench.enrolled.proven_frame(third)
     assert await bench.send(frame) is Kind.OVERLOADED
-    assert (
-        await bench.send(bench.enrolled.proven_frame(third)) is None
-    )  # another report: the first left nothing behind
+    # another report: the first left nothing behind
+    assert await bench.send(bench.enrolled.proven_frame(third)) is None
     assert await bench.send(frame) is Kind.CONFLICT
 
 

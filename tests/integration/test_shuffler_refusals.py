@@ -85,9 +85,8 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    monkeypatch.setattr(
-        "shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0
-    )  # after its first tick the service waits for ours
+    # after its first tick the service waits for ours
+    monkeypatch.setattr("shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0)
     one = Bench(tmp_path)
     await one.start()
     yield one
@@ -350,9 +349,8 @@ async def test_a_failing_disk(bench: Bench, point: str, kind: Kind, status: str)
     failpoints.arm(point)
     path = next(bench.world.data_dir.glob(f"inbox-{bench.published.task_id.hex}-0.db"))
     assert rows_in(path) == 1
-    found, code, text = await bench.refuse(
-        submit(frame), bytes_stay=False
-    )  # its log is closed and opened anew
+    # its log is closed and opened anew
+    found, code, text = await bench.refuse(submit(frame), bytes_stay=False)
     assert (found, code, rows_in(path)) == (kind, status, 1)
     assert "failpoint" not in text
     await bench.accept(frame)  # recovers by itself
@@ -419,8 +417,7 @@ async def test_the_other_channel_protections(bench: Bench) -> None:
     assert refused.value.kind is Kind.DEADLINE
 
 
-# --- what refuses to start
-# ------------------------------------------------------------------------------------------------
+# --- what refuses to start ------------------------------------------------------------------------
 
 
 async def fails_to_start(world: World, **changes: object) -> ShoalError:

@@ -71,9 +71,8 @@ class Running:
 
 @pytest.fixture
 async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
-    monkeypatch.setattr(
-        "shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0
-    )  # after its first tick the service waits for ours
+    # after its first tick the service waits for ours
+    monkeypatch.setattr("shoal.shuffler.reports.lifecycle.TICK_S", 3_600.0)
     one = Running(World(tmp_path), FakeClock(START + 10))
     yield one
     await one.stop()
@@ -328,8 +327,7 @@ async def test_nothing_of_a_delivered_window_is_left_on_disk(running: Running) -
     assert len(running.analyzer.delivered[published.task_id, 0]) == 30
 
 
-# --- the process
-# --------------------------------------------------------------------------------------------------
+# --- the process ----------------------------------------------------------------------------------
 
 
 def free_ports(count: int) -> list[int]:

@@ -68,9 +68,8 @@ async def test_every_vector_is_summed_once(tmp_path: Path) -> None:
         rounds = release["rounds"]
         assert isinstance(rounds, dict)
         assert (rounds["mode"], rounds["rounds"], rounds["aborted"]) == ("helper", 1, {})
-        await one.until(
-            lambda: not list((tmp_path / "shuffler").rglob("singles-*"))
-        )  # nothing is left of the window
+        # nothing is left of the window
+        await one.until(lambda: not list((tmp_path / "shuffler").rglob("singles-*")))
 
 
 async def test_too_few_give_no_sum(tmp_path: Path) -> None:

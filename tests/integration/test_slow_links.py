@@ -269,7 +269,5 @@ async def test_ctrl_c_ends_a_command_that_waits_for_its_network(
         assert (process.returncode, out) == (130, b"")
         assert b"Traceback" not in err
         (held,) = (await owner.json("status"))["reports"]
-        assert (held["state"], held["attempts"]) == (
-            "queued",
-            int(command[0] == "flush"),
-        )  # a report asks whether it may be taken first
+        # a report asks whether it may be taken first
+        assert (held["state"], held["attempts"]) == ("queued", int(command[0] == "flush"))

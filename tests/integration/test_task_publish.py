@@ -109,9 +109,8 @@ def test_from_the_desk_to_the_device_and_off_again(
         assert main([*arguments(broker, tmp_path, "visits"), "--withdraw"]) == 0
         assert "withdrawn from" in capsys.readouterr().out
         assert {one.name for one in learn(broker, tmp_path / "new")[0]} == {"steps"}
-        assert {one.fresh for one in learn(broker, tmp_path / "shelf")[0]} == {
-            False
-        }  # a broker may send a retained message twice
+        # a broker may send a retained message twice
+        assert {one.fresh for one in learn(broker, tmp_path / "shelf")[0]} == {False}
 
 
 def test_a_broker_that_is_away_or_says_no_is_one_line(

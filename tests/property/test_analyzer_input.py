@@ -136,9 +136,8 @@ def test_chunks(desk: Desk, request: bytes) -> None:
         return await desk.ingest.deliver(stream(), CALL)
 
     path.unlink(missing_ok=True)
-    desk.ingest._spools.forget(
-        GOOD.manifest_hash
-    )  # as after a restart: every example begins with nothing received
+    # as after a restart: every example begins with nothing received
+    desk.ingest._spools.forget(GOOD.manifest_hash)
     assert not isinstance(desk.outcome(lambda: deliver(GOOD.chunk(0, 3))), ShoalError)
     before = desk.state()
     result = desk.outcome(lambda: deliver(request))

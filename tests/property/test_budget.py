@@ -143,9 +143,8 @@ class Life:
         self.entropy, self.model = Pool(seed), Model()
         self.agents = [Agent(path, self.entropy) for _ in range(1 + self.pick(3))]
         self.summed: set[TaskId] = set()
-        self.reports: dict[
-            tuple[TaskId, int], str
-        ] = {}  # of memoized cells that were not forgotten
+        # of memoized cells that were not forgotten
+        self.reports: dict[tuple[TaskId, int], str] = {}
         self.withdrawn = 0
 
     def pick(self, bound: int) -> int:

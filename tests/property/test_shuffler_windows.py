@@ -124,8 +124,7 @@ class Machine(RuleBasedStateMachine):
             assert self.delivered.setdefault(window.window, rows) == rows
         return answer
 
-    # --- what may happen
-    # ------------------------------------------------------------------------------------------
+    # --- what may happen --------------------------------------------------------------------------
 
     @rule(
         window=st.integers(0, WINDOWS - 1),
@@ -201,8 +200,7 @@ class Machine(RuleBasedStateMachine):
         self.loop.run_until_complete(self.writer.stop())
         self.start()
 
-    # --- what must hold
-    # -------------------------------------------------------------------------------------------
+    # --- what must hold ---------------------------------------------------------------------------
 
     @invariant()
     def no_batch_is_too_small_and_none_has_a_repeat(self) -> None:

@@ -88,9 +88,8 @@ class Views:
 
     def correlations(self) -> list[float]:
         """sqrt(N) r, a standard normal number if there is no connection."""
-        change = np.diff(self.z.astype("<i4"), axis=0)[
-            ::2
-        ]  # modulo 2^32; every other one: no round twice
+        # modulo 2^32; every other one: no round twice
+        change = np.diff(self.z.astype("<i4"), axis=0)[::2]
         dx, dt = np.diff(self.x, axis=0)[::2], np.diff(self.total, axis=0)[::2]
         pairs = [
             (self.y, self.x),
@@ -166,6 +165,5 @@ def test_pads_that_are_used_again_show() -> None:
     seen = views(("device", "nonce"))
     assert not seen.uniform
     assert not seen.unrelated
-    assert (
-        seen.correlations()[4] > 0.99 * (seen.x.size / 2) ** 0.5
-    )  # the change of z is the change of x
+    # the change of z is the change of x
+    assert seen.correlations()[4] > 0.99 * (seen.x.size / 2) ** 0.5

@@ -60,9 +60,8 @@ LAZILY = {
     "clients/fleet/simulator.py": {"uvloop"},
     "common/mqtt/session.py": {"aiomqtt"},
 }
-COMMAND_LINE = frozenset(
-    {"rich", "typer"}
-)  # in a base install, for commands; nothing on a device's path loads them
+# in a base install, for commands; nothing on a device's path loads them
+COMMAND_LINE = frozenset({"rich", "typer"})
 PURE = frozenset({"mechanisms", "accounting"})
 IMPURE_MODULES = frozenset(
     {

@@ -64,8 +64,7 @@ PRIME = 2**256 + 297
 NEVER_SHARED, DROPPED, ALIVE = 0, 1, 2
 
 
-# --- from primitives
-# --------------------------------------------------------------------------------------------------
+# --- from primitives ------------------------------------------------------------------------------
 
 
 def labelled(label: str, *parts: bytes) -> bytes:
@@ -165,8 +164,7 @@ def at_zero(shares: dict[int, bytes]) -> bytes:
     return (total % PRIME).to_bytes(32, "big")
 
 
-# --- records, rings
-# --------------------------------------------------------------------------------------------------
+# --- records, rings -------------------------------------------------------------------------------
 
 
 def test_records() -> None:
@@ -318,8 +316,7 @@ def test_refused_lists(entry: dict[str, Any]) -> None:
     assert caught.value.kind is Kind[entry["kind"]]
 
 
-# --- numbers
-# --------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 def tail(n: int, marked: int, k: int, least: int) -> Fraction:
@@ -393,8 +390,7 @@ def test_check_constants(entry: dict[str, Any]) -> None:
     assert len(expected) == CHECK_WORDS[bits]
 
 
-# --- a whole round
-# --------------------------------------------------------------------------------------------------
+# --- a whole round --------------------------------------------------------------------------------
 
 
 def terms_of(entry: dict[str, Any]) -> RoundTerms:
@@ -644,8 +640,7 @@ def test_an_analyzer_makes_the_same_answers_and_the_same_sum() -> None:
     assert analyzer.result.vector.tolist() == ROUND["sum"]
 
 
-# --- helper mode
-# --------------------------------------------------------------------------------------------------
+# --- helper mode ----------------------------------------------------------------------------------
 
 
 def test_singles() -> None:

@@ -81,8 +81,7 @@ def u32(number: int) -> bytes:
     return number.to_bytes(4, "big")
 
 
-# --- pads
-# --------------------------------------------------------------------------------------------------
+# --- pads -----------------------------------------------------------------------------------------
 
 
 def check_words(entry: dict[str, Any]) -> None:
@@ -163,8 +162,7 @@ def test_single_pads(entry: dict[str, Any]) -> None:
     check_words(entry)
 
 
-# --- secret sharing
-# --------------------------------------------------------------------------------------------------
+# --- secret sharing -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("entry", VECTORS["shamir"], ids=lambda e: str(e["threshold"]))
@@ -190,8 +188,7 @@ def test_shamir(entry: dict[str, Any]) -> None:
         assert combine({x: shares[x] for x in chosen}) == secret
 
 
-# --- sealed shares, bundles
-# -------------------------------------------------------------------------------------------
+# --- sealed shares, bundles -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("entry", VECTORS["sealed_shares"])
@@ -287,8 +284,7 @@ def test_bundles(entry: dict[str, Any]) -> None:
     )
 
 
-# --- exchange
-# --------------------------------------------------------------------------------------------------
+# --- exchange -------------------------------------------------------------------------------------
 
 
 def test_infos() -> None:
@@ -330,8 +326,7 @@ def test_exchanges(entry: dict[str, Any]) -> None:
         assert seal_reply(reply_key, answer, Tape(reply[:12])) == reply
 
 
-# --- what must be refused
-# ---------------------------------------------------------------------------------------------
+# --- what must be refused -------------------------------------------------------------------------
 
 
 def refused(entry: dict[str, Any], act: Any, *args: Any) -> None:

@@ -17,9 +17,8 @@ from shoal.task import Task
 
 FOLDER = Path(__file__).resolve().parent
 FILES = sorted(FOLDER.rglob("*.json"))
-MOST = (
-    1 << 53
-)  # up to here a double holds every whole number, and many readers of JSON have nothing else
+# up to here a double holds every whole number, and many readers of JSON have nothing else
+MOST = 1 << 53
 
 
 def numbers(node: Any, place: str = "") -> Iterator[tuple[str, int]]:

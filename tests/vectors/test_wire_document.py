@@ -149,8 +149,7 @@ def test_layouts_and_limits() -> None:
         assert text in PROSE, text
 
 
-# --- rounds of secure aggregation
-# ---------------------------------------------------------------------------------------
+# --- rounds of secure aggregation -----------------------------------------------------------------
 
 
 def labels(header: str, column: int) -> list[str]:

@@ -296,8 +296,7 @@ def _matrix(law: Any) -> list[list[Fraction]]:
     ]
 
 
-# --- what must be refused
-# -------------------------------------------------------------------------------------------------
+# --- what must be refused -------------------------------------------------------------------------
 
 
 def kind_of(entry: dict[str, Any], error: ShoalError) -> None:
@@ -400,8 +399,7 @@ def test_refused_documents(entry: dict[str, Any]) -> None:
     kind_of(entry, caught.value)
 
 
-# --- where they come from
-# -------------------------------------------------------------------------------------------------
+# --- where they come from -------------------------------------------------------------------------
 
 RANDOM = {"sealed", "frame", "mac"}  # fresh at every sealing
 

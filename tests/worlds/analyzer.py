@@ -137,8 +137,7 @@ class World:
             self.task.windows.start_of(window) + self.task.retention_s + self.task.windows.skew_s
         )
 
-    # --- reports and batches
-    # ------------------------------------------------------------------------------------------
+    # --- reports and batches ----------------------------------------------------------------------
 
     def report(self, cell: int) -> bytes:
         return cell.to_bytes(self.task.report_size, "big")
@@ -190,8 +189,7 @@ class World:
             delivery_pb2.SignedManifest(manifest=data, signature=signature).SerializeToString(),
         )
 
-    # --- on disk
-    # ----------------------------------------------------------------------------------------------
+    # --- on disk ----------------------------------------------------------------------------------
 
     def write(self, folder: Path) -> None:
         """tasks/, keys/ and signing.key under ``folder``; several worlds may share one (with the

@@ -75,9 +75,8 @@ class Analyzer:
         rest = self.process.stderr.readlines()
         self.events += [json.loads(line) for line in rest if line.startswith(b"{")]
         other = [line for line in rest if not line.startswith(b"{")]
-        assert not other or number is signal.SIGKILL, (
-            other
-        )  # a helper of Python's outlives a SIGKILL and cleans up after it
+        # a helper of Python's outlives a SIGKILL and cleans up after it
+        assert not other or number is signal.SIGKILL, other
         status = self.process.wait(PATIENCE_S)
         self.process.stderr.close()
         return status

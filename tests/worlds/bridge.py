@@ -17,9 +17,8 @@ from shoal.mqtt.topics import down_topic, reply_of, tag_of, up_filter
 from tests.worlds.clients import FarEnd
 
 PATIENCE_S = 120.0  # on a busy machine; only a failing test waits that long
-Answers = Callable[
-    [int, bytes], Sequence[bytes]
-]  # (number of the frame, frame) -> payloads for its reply topic
+# (number of the frame, frame) -> payloads for its reply topic
+Answers = Callable[[int, bytes], Sequence[bytes]]
 
 
 def honest(far: FarEnd) -> Answers:

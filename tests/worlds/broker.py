@@ -199,9 +199,8 @@ class Broker:
         if process is None:
             return
         for _ in range(int(PATIENCE_S)):
-            process.send_signal(
-                number
-            )  # again: mosquitto forgets a signal that comes just as it begins to run
+            # again: mosquitto forgets a signal that comes just as it begins to run
+            process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1.0)
                 break

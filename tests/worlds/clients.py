@@ -179,9 +179,8 @@ class FarEnd:
     hops: list[HpkePrivateKey]
     script: Script = accept
     frames: list[bytes] = field(default_factory=list)
-    contents: dict[bytes, HopContent] = field(
-        default_factory=dict
-    )  # by innermost sealed bytes: a retry merges
+    # by innermost sealed bytes: a retry merges
+    contents: dict[bytes, HopContent] = field(default_factory=dict)
     port: int = 0
 
     def answer(self, frame: bytes) -> bytes:

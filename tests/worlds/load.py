@@ -188,9 +188,8 @@ class LoadSite:
 
     def through(self, broker: BrokerSettings) -> None:
         """Let the shuffler take frames from this broker, too."""
-        lines = (
-            f"{key} = {json.dumps(value)}" for key, value in table(broker).items()
-        )  # JSON's strings and truth values are TOML's
+        # JSON's strings and truth values are TOML's
+        lines = (f"{key} = {json.dumps(value)}" for key, value in table(broker).items())
         with self.site.shuffler_config.open("a") as file:
             file.write("\n".join(("", "[mqtt]", *lines, "")))
 

@@ -38,9 +38,8 @@ class Devices:
             settings, subscribe=[(down_topic(self.reply), 1)], on_message=self._arrived
         )
         self.payloads: list[bytes] = []
-        self._waiting: dict[
-            bytes, tuple[bytes, asyncio.Future[int]]
-        ] = {}  # by frame: its ack key, and its status once it is known
+        # by frame: its ack key, and its status once it is known
+        self._waiting: dict[bytes, tuple[bytes, asyncio.Future[int]]] = {}
 
     async def __aenter__(self) -> Devices:
         self.link.open()

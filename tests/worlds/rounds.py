@@ -162,9 +162,8 @@ class Running:
     def __init__(self, world: World) -> None:
         self.world, self.clock = world, FakeClock(START + 1.0)
         self.clocks: dict[str, FakeClock] = {}  # of services that have one of their own, by name
-        self.machines: dict[
-            str, Readings
-        ] = {}  # of services that keep the time of a machine, by name
+        # of services that keep the time of a machine, by name
+        self.machines: dict[str, Readings] = {}
         self._ends: dict[str, contextlib.AsyncExitStack] = {}
         self._transports: list[RoundTransport] = []
         self.analyzer_port = self.analyzer_admin_port = 0
@@ -172,8 +171,7 @@ class Running:
         self.analyzer: AnalyzerService
         self.shuffler: Shuffler
 
-    # --- services
-    # ----------------------------------------------------------------------------------------------
+    # --- services ---------------------------------------------------------------------------------
 
     async def start_analyzer(self) -> None:
         stack = self._ends["analyzer"] = contextlib.AsyncExitStack()
@@ -215,8 +213,7 @@ class Running:
         await self.stop("shuffler")
         await self.stop("analyzer")
 
-    # --- looking
-    # ----------------------------------------------------------------------------------------------
+    # --- looking ----------------------------------------------------------------------------------
 
     def window(self, number: int = 0) -> WindowId:
         return WindowId(self.world.published.task_id, number)
@@ -248,8 +245,7 @@ class Running:
         self.clock.advance(seconds)
         await asyncio.sleep(0)
 
-    # --- devices
-    # ----------------------------------------------------------------------------------------------
+    # --- devices ----------------------------------------------------------------------------------
 
     def transport(self) -> GrpcRoundTransport:
         made = GrpcRoundTransport(f"localhost:{self.shuffler.port}", CA.cert_pem, private_pool=True)

@@ -177,8 +177,7 @@ class Play:
             terms, self.offer, nonce, world.shuffler_key, world.entropy("shuffler"), self.now
         )
 
-    # --- the course of a round
-    # ------------------------------------------------------------------------------------------
+    # --- the course of a round --------------------------------------------------------------------
 
     def run(self) -> Play:
         """Every phase to its end, in order."""
@@ -238,8 +237,7 @@ class Play:
     def answer(self, number: int) -> pairwise_pb2.Answer:
         return self.coordinator.answer(self.devices[number].session, self.now)
 
-    # --- devices' steps; tampering overrides the messages
-    # ---------------------------------------------------------------------
+    # --- devices' steps; tampering overrides the messages -----------------------------------------
 
     def join(self, number: int) -> None:
         device = self.devices[number]
@@ -327,8 +325,7 @@ class Play:
     def bundles(self, number: int, message: pairwise_pb2.Unmask) -> pairwise_pb2.Unmask:
         return message
 
-    # --- between shuffler and analyzer
-    # ------------------------------------------------------------------------------------------
+    # --- between shuffler and analyzer ------------------------------------------------------------
 
     def do(self, effects: list[Effect]) -> None:
         """As the shuffler's driver: ask the analyzer, hand the answer in, go on with what
@@ -361,8 +358,7 @@ class Play:
                 collector.abort(reason)
                 return []
 
-    # --- how it ended
-    # ----------------------------------------------------------------------------------------------
+    # --- how it ended -----------------------------------------------------------------------------
 
     @property
     def result(self) -> RoundSum | None:

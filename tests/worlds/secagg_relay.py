@@ -165,8 +165,7 @@ class Relay:
         self.sealed: dict[int, bytes] = {}
         self.vectors: dict[int, NDArray[np.int64]] = {}
 
-    # --- records
-    # ----------------------------------------------------------------------------------------------
+    # --- records ----------------------------------------------------------------------------------
 
     def offer_record(self) -> Offer:
         terms = self.terms
@@ -264,8 +263,7 @@ class Relay:
             if p in self.sealed
         ]
 
-    # --- steps of everybody
-    # -------------------------------------------------------------------------------------------
+    # --- steps of everybody -----------------------------------------------------------------------
 
     def join(self) -> None:
         """Everybody has joined and the ring is laid: devices are named by position from here on."""
@@ -307,8 +305,7 @@ class Relay:
                 bundles[p] = self.devices[p].unmask(commit, endorsements, self.ledgers[p]).sealed
         return bundles
 
-    # --- at the analyzer
-    # ----------------------------------------------------------------------------------------------
+    # --- at the analyzer --------------------------------------------------------------------------
 
     def open_bundle(self, position: int, sealed: bytes) -> Bundle:
         info = shares_info(self.round_id, self.terms.analyzer_config.key_id)

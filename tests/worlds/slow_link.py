@@ -66,9 +66,8 @@ class SlowLink:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            for (
-                writer
-            ) in self._writers:  # a relay that was cancelled before it began has closed nothing
+            # a relay that was cancelled before it began has closed nothing
+            for writer in self._writers:
                 writer.close()
             await asyncio.gather(
                 *(writer.wait_closed() for writer in self._writers), return_exceptions=True

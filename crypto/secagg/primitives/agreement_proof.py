@@ -37,9 +37,8 @@ from shoal.entropy import Entropy
 
 ROUNDS = 128  # each is passed by guessing with probability 1/2
 SIZE = ROUNDS // 8 + ROUNDS * 32  # bytes: the challenge, then a scalar per round
-_ORDER = (
-    1 << 252
-) + 27742317777372353535851937790883648493  # of the base point, RFC 7748 section 4.1
+# of the base point, RFC 7748 section 4.1
+_ORDER = (1 << 252) + 27742317777372353535851937790883648493
 _FIELD_PRIME = (1 << 255) - 19
 _A = 486662  # v^2 = u^3 + A u^2 + u
 _BASE = (9).to_bytes(32, "little")

@@ -27,9 +27,8 @@ def interpolate(points: Sequence[int], values: Sequence[int]) -> Polynomial:
     weights = _inverses([_evaluate(_derivative(whole), point) for point in points])
     for point, value, weight in zip(points, values, weights, strict=True):
         scale, carry = value * weight % PRIME, 0
-        for degree in range(
-            len(points) - 1, -1, -1
-        ):  # whole / (x - point), by Horner, highest coefficient first
+        # whole / (x - point), by Horner, highest coefficient first
+        for degree in range(len(points) - 1, -1, -1):
             carry = (whole[degree + 1] + carry * point) % PRIME
             result[degree] += scale * carry
     return _trimmed([coefficient % PRIME for coefficient in result])

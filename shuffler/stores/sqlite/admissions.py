@@ -52,9 +52,8 @@ class Admissions:
         self._folder, self._entropy = folder, entropy
         self._lock = threading.Lock()
         self._secrets: dict[tuple[bytes, int], bytes] = {}
-        self._unsure: set[tuple[bytes, int]] = (
-            set()
-        )  # windows of which it is not known any more who answered
+        # windows of which it is not known any more who answered
+        self._unsure: set[tuple[bytes, int]] = set()
         self._told = False
         self._counts: Counts | None = None
         self._db: sqlite3.Connection | None = None
@@ -89,9 +88,8 @@ class Admissions:
                 for _, row in found.lost
                 if isinstance(row[0], bytes) and isinstance(row[1], int)
             }
-            disk.empty_log(
-                self._db, self._folder / FILE_NAME
-            )  # a window may have been forgotten half-way
+            # a window may have been forgotten half-way
+            disk.empty_log(self._db, self._folder / FILE_NAME)
             self._told = bool(found.lost or found.aside or self._unsure)
         return self._db
 

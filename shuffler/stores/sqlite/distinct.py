@@ -139,9 +139,8 @@ def place(
     fresh, entering = set(flat), set(tags)
     once = not tags or (len(entering) == len(tags) and len(fresh) == len(flat) and not any(been))
     if held + len(fresh) <= min(limit, capacity.rows) and not any(known) and once:
-        return Placement(
-            [None] * len(reports), fresh, entering
-        )  # the usual group: all new, and room for all of them
+        # the usual group: all new, and room for all of them
+        return Placement([None] * len(reports), fresh, entering)
     fresh, entering = set(), set()
     outcome: list[Kind | None] = []
     at = 0

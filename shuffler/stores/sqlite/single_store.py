@@ -116,9 +116,8 @@ class SingleStore:
         self._counts: Counts | None = None
         self._damage: dict[str, Condition] = {}
         self._named: set[WindowId] = set()  # windows whose file's name is on disk for certain
-        self._over: dict[
-            WindowId, None
-        ] = {}  # forgotten, the last ones: a vector that is still on its way is late
+        # forgotten, the last ones: a vector that is still on its way is late
+        self._over: dict[WindowId, None] = {}
         if (
             (folder / FILE_NAME).exists()
             or (folder / COUNTS_NAME).exists()
@@ -144,9 +143,8 @@ class SingleStore:
                     + (f"; it is now {found.aside.name}" if found.aside else ""),
                 )
             self._look_for_losses()
-            disk.empty_log(
-                self._held, self._folder / FILE_NAME
-            )  # a window may have been forgotten half-way
+            # a window may have been forgotten half-way
+            disk.empty_log(self._held, self._folder / FILE_NAME)
         return self._held
 
     def _look_for_losses(self) -> None:
@@ -264,9 +262,8 @@ class SingleStore:
         if place >= one.most:
             return Kind.WINDOW_FULL
         with open(self._path(one.window), "ab", opener=_private) as file:
-            file.truncate(
-                place * len(one.sealed)
-            )  # what a crash left behind the last committed row
+            # what a crash left behind the last committed row
+            file.truncate(place * len(one.sealed))
             file.seek(place * len(one.sealed))
             file.write(one.sealed)
         entry = (*key, device, place, digest, one.seed, 0)
@@ -441,9 +438,8 @@ class SingleStore:
             self._named.discard(window)
             failpoints.hit("singles.unlinked")
             fsync_folder(self._folder)  # also if it was gone: a crash may have come before this
-            disk.empty_log(
-                self._db, self._folder / FILE_NAME
-            )  # the log would keep seeds and secret
+            # the log would keep seeds and secret
+            disk.empty_log(self._db, self._folder / FILE_NAME)
 
     def windows(self) -> set[WindowId]:
         """Windows of which something is kept."""

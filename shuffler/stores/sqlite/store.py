@@ -65,25 +65,20 @@ class SqliteStore:
         self._lock = threading.Lock()  # around the state connection and the records
         self._tasks: dict[TaskId, tuple[Capacity, int]] = {}
         self._inboxes: dict[WindowId, Inbox] = {}
-        self._keys: dict[
-            WindowId, KeySet
-        ] = {}  # what open windows hold; changed by the writer's thread alone
-        self._admitted: dict[
-            WindowId, KeySet
-        ] = {}  # tags of the devices that they admitted, likewise
-        self._confirming = (
-            threading.Lock()
-        )  # one at a time: who comes second knows that the first one's counts are durable
+        # what open windows hold; changed by the writer's thread alone
+        self._keys: dict[WindowId, KeySet] = {}
+        # tags of the devices that they admitted, likewise
+        self._admitted: dict[WindowId, KeySet] = {}
+        # one at a time: who comes second knows that the first one's counts are durable
+        self._confirming = threading.Lock()
         self._counting = threading.Lock()
-        self._unconfirmed: dict[
-            WindowId, int
-        ] = {}  # rows of windows that are not counted durably yet
+        # rows of windows that are not counted durably yet
+        self._unconfirmed: dict[WindowId, int] = {}
         self._unsure: set[WindowId] = set()  # their tags are lost: nobody new is admitted
         self._checked: set[WindowId] = set()  # batches that were read whole and found intact
         self._gone: set[WindowId] = set()  # inboxes that are unlinked, durably
-        self._uncounted: set[WindowId] = (
-            set()
-        )  # nobody knows how many of their reports were acknowledged
+        # nobody knows how many of their reports were acknowledged
+        self._uncounted: set[WindowId] = set()
         self._damage: dict[str, Condition] = {}
         self._said: dict[str, list[str]] = {}  # of windows: all that was found wrong with them
         try:
@@ -98,8 +93,7 @@ class SqliteStore:
                 "check rights, or restore them",
             ) from None
 
-    # --- tasks and records
-    # ----------------------------------------------------------------------------------------
+    # --- tasks and records ------------------------------------------------------------------------
 
     def adopt(
         self, task_id: TaskId, schedule_hash: Digest, capacity: Capacity, row_size: int
@@ -139,17 +133,15 @@ class SqliteStore:
             else core.distinct_reports(len(keys), self._tasks[window.task_id][0].messages)
         )
 
-    # --- intake: the writer's thread alone
-    # ------------------------------------------------------------------------
+    # --- intake: the writer's thread alone --------------------------------------------------------
 
     def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
         outcome: list[Kind | None] = [None] * len(submissions)
         groups: dict[WindowId, list[int]] = {}
         last, group = None, list[int]()
         for index, submission in enumerate(submissions):
-            if (
-                submission.window is not last
-            ):  # hashing an id costs more than the whole rest of this loop
+            # hashing an id costs more than the whole rest of this loop
+            if submission.window is not last:
                 last = submission.window
                 group = groups.setdefault(last, [])
             group.append(index)
@@ -373,8 +365,7 @@ class SqliteStore:
                     error=error,
                 )
 
-    # --- states
-    # ----------------------------------------------------------------------------------------------
+    # --- states -----------------------------------------------------------------------------------
 
     def advance(
         self,
@@ -428,8 +419,7 @@ class SqliteStore:
             self._state.write(window, record)
             self._records[window] = record
 
-    # --- batches
-    # ----------------------------------------------------------------------------------------------
+    # --- batches ----------------------------------------------------------------------------------
 
     def held(self, window: WindowId) -> int:
         with _typed(self._folder):
@@ -520,9 +510,8 @@ class SqliteStore:
             if batch.intact(path, before):
                 self._checked.add(window)
                 return None
-            after = batch.survey(
-                path
-            )  # a crash may have come between the mended file and its record
+            # a crash may have come between the mended file and its record
+            after = batch.survey(path)
             if after is None or after.rows >= before.rows or not batch.intact(path, after):
                 after = batch.mend(path, before)
         after = replace(after, damaged=before.damaged + before.rows - after.rows)
@@ -543,9 +532,8 @@ class SqliteStore:
         self._forget(window)
         record = self._records.get(window)
         if record is not None:
-            self._records[window] = replace(
-                record, acked=0
-            )  # what is deleted on purpose is not missed
+            # what is deleted on purpose is not missed
+            self._records[window] = replace(record, acked=0)
         with _typed(self._folder):
             for suffix in ("", ".tmp"):
                 inbox.destroy(self._inbox_path(window, suffix))
@@ -557,8 +545,7 @@ class SqliteStore:
         self._acknowledged.close()
         self._state.close()
 
-    # --- files
-    # ----------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def _inbox_path(self, window: WindowId, suffix: str = "") -> Path:
         return self._folder / f"inbox-{window.task_id.hex}-{window.window}.db{suffix}"

@@ -74,8 +74,7 @@ class LongitudinalSuite(MechanismSuite):
     def draws(self, case: Case) -> tuple[Draw, ...]:
         return (*self.choice_draws(case), *self.permanent_draws(case), *self.report_draws(case))
 
-    # --- laws
-    # ----------------------------------------------------------------------------------------------
+    # --- laws -------------------------------------------------------------------------------------
 
     def kept_law(self, case: Case, cell: int) -> dict[tuple[bytes, bytes], Fraction]:
         """The exact law of (choice, permanent answer) of a device that holds ``cell``."""
@@ -124,8 +123,7 @@ class LongitudinalSuite(MechanismSuite):
         assert all(weight.denominator == 1 for weight in weights)
         return [int(weight) for weight in weights], total
 
-    # --- promises
-    # ----------------------------------------------------------------------------------------------
+    # --- promises ---------------------------------------------------------------------------------
 
     def test_a_report_is_the_chain_of_its_parts(self, case: Case) -> None:
         """Choice, key, permanent answer, report, drawn in this order from the same words: byte for

@@ -87,10 +87,8 @@ FALSE_ALARM = 1e-6
 TRIALS, FEW = size(200_000, 10_000_000), 200_000  # few are enough to convict
 LESSONS = size(50_000, 1_000_000)
 ONE_BY_ONE = size(5_000, 20_000)  # trials where reports are read one by one
-LEAST_SEEN = (
-    0.3,
-    0.97 if FULL else 0.8,
-)  # of the claim: where reports are read one by one, and elsewhere
+# of the claim: where reports are read one by one, and elsewhere
+LEAST_SEEN = 0.3, 0.97 if FULL else 0.8
 _AT_ONCE = 1 << 17  # reports of an audit, and so up to 6 MiB of words
 _LISTED = 1 << 16  # outcomes that a likelihood ratio is learned for
 
@@ -238,10 +236,8 @@ class StatisticsSuite:
         assert audited(self, mechanism, picky, cells, measured.name, FEW).refuted
 
 
-PAIRS = {
-    2: ((0, 1),),
-    6: ((0, 1), (4, 0)),
-}  # the second is of one block of Hadamard response for 1, 2 and 4 blocks
+# the second is of one block of Hadamard response for 1, 2 and 4 blocks
+PAIRS = {2: ((0, 1),), 6: ((0, 1), (4, 0))}
 
 
 def variance_band(runs: int, error: float) -> tuple[float, float]:

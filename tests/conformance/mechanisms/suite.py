@@ -43,9 +43,8 @@ class Case:
     name: str
     spec: MechanismSpec
     domain: Domain
-    inputs: tuple[
-        int, ...
-    ] = ()  # cells to enumerate; all when empty, which of an open vocabulary nobody can
+    # cells to enumerate; all when empty, which of an open vocabulary nobody can
+    inputs: tuple[int, ...] = ()
 
     @property
     def mechanism(self) -> Mechanism:
@@ -162,8 +161,7 @@ class MechanismSuite(StatisticsSuite):
     NAME: ClassVar[str]
     CASES: ClassVar[tuple[Case, ...]]
 
-    # --- what a member states
-    # ----------------------------------------------------------------------------------------
+    # --- what a member states ---------------------------------------------------------------------
 
     def draws(self, case: Case) -> tuple[Draw, ...]:
         """The draws of one device, in order, with the words that are refused and drawn again."""
@@ -204,8 +202,7 @@ class MechanismSuite(StatisticsSuite):
         """
         return set(listed)
 
-    # --- shape
-    # ----------------------------------------------------------------------------------------------
+    # --- shape ------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("count", [0, 1, 5, BLOCK + 3])
     def test_reports_have_one_shape_and_size(self, case: Case, count: int) -> None:
@@ -250,8 +247,7 @@ class MechanismSuite(StatisticsSuite):
                 asked.add(tuple(tape.asked))
         assert len(asked) == 1
 
-    # --- one report
-    # ----------------------------------------------------------------------------------------------
+    # --- one report -------------------------------------------------------------------------------
 
     def test_one_report_is_that_of_an_array_of_one(self, case: Case) -> None:
         """Every cell, many seeds: the same bytes, and the same stream afterwards.
@@ -300,8 +296,7 @@ class MechanismSuite(StatisticsSuite):
                 case.mechanism.randomize_one(wrong, Tape())  # type: ignore[arg-type]
             assert caught.value.kind is Kind.INVALID
 
-    # --- hostile rows
-    # ----------------------------------------------------------------------------------------------
+    # --- hostile rows -----------------------------------------------------------------------------
 
     def test_hostile_rows_are_flagged(self, case: Case) -> None:
         """Random bytes, and 0x00.. and 0xff..: valid exactly if the law knows the report; invalid
@@ -336,8 +331,7 @@ class MechanismSuite(StatisticsSuite):
                     act(rows)
                 assert caught.value.kind is Kind.INVALID
 
-    # --- tally and estimate
-    # ------------------------------------------------------------------------------------------
+    # --- tally and estimate -----------------------------------------------------------------------
 
     def test_tallies_are_additive(self, case: Case) -> None:
         mechanism = case.mechanism
@@ -394,8 +388,7 @@ class MechanismSuite(StatisticsSuite):
         # of n.
         assert (np.abs(mean - truth)[known] <= 5 * error[known] + 1e-9 * count).all()
 
-    # --- the law
-    # ----------------------------------------------------------------------------------------------
+    # --- the law ----------------------------------------------------------------------------------
 
     @BOTH
     def test_the_output_law_is_exactly_what_privacy_says(self, case: Case, way: Way) -> None:
@@ -491,8 +484,7 @@ class MechanismSuite(StatisticsSuite):
             assert not seen, "a report that the law does not know"
             assert chi_square_p(observed, expected) > 1e-6
 
-    # --- epsilon0
-    # ----------------------------------------------------------------------------------------------
+    # --- epsilon0 ---------------------------------------------------------------------------------
 
     def test_designed_epsilon0_is_never_above_the_asked(self, case: Case) -> None:
         """For 47 asked values from 1e-3 to 20: below or equal, checked with 60 digits too, and
@@ -526,8 +518,7 @@ class MechanismSuite(StatisticsSuite):
         reports = [way(mechanism, 0, SystemEntropy()) for _ in range(200)]
         assert len(set(reports)) > 1
 
-    # --- helpers
-    # ----------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _count(self, reports: np.ndarray) -> Counter[bytes]:
         data, width = reports.tobytes(), reports.shape[1] * reports.shape[2]

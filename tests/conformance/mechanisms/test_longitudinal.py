@@ -25,12 +25,8 @@ DOMAINS: tuple[Domain, ...] = (
     Numeric(0, 4, 5),
     Words(("flu", "cold")),
 )
-TOGETHER = {
-    "l_unary": "",
-    "dbitflip": "d=4",
-    "loloha": "g=4",
-    "rappor": "",
-}  # the settings that are audited: such as tell much of one device
+# the settings that are audited: such as tell much of one device
+TOGETHER = {"l_unary": "", "dbitflip": "d=4", "loloha": "g=4", "rappor": ""}
 WINDOWS, HONEST, DEFECT = 24, size(100, 20_000), 500
 
 Window = Callable[[Longitudinal, bytes, bytes, int, Entropy], tuple[bytes, ...]]

@@ -31,12 +31,8 @@ from tests.worlds.tapes import Tape
 WORDS = 1 << 64
 THREE = Categories(("a", "b"))
 FOUR = Categories(("a", "b", "c"))
-SEEDS = (
-    0,
-    11,
-    22,
-    912,
-)  # found so that the filters are as the cases say, and the labels can be told apart
+# found so that the filters are as the cases say, and the labels can be told apart
+SEEDS = 0, 11, 22, 912
 
 
 def rappor(

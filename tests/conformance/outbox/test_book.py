@@ -66,8 +66,7 @@ def everything(book: Book) -> object:
     return book.spent(), book.charges(), book.tally(TASK), memo, known, book.entries()
 
 
-# --- budget
-# --------------------------------------------------------------------------------------------------
+# --- budget ---------------------------------------------------------------------------------------
 
 
 def test_a_window_is_charged_once(book: Book) -> None:
@@ -136,8 +135,7 @@ def test_forgetting_gives_nothing_back(book: Book) -> None:
     assert (book.spent(), book.charged(TASK, 0)) == (5, 5)
 
 
-# --- memo
-# --------------------------------------------------------------------------------------------------
+# --- memo -----------------------------------------------------------------------------------------
 
 
 def test_a_permanent_report_stays(book: Book) -> None:
@@ -155,12 +153,8 @@ def test_a_permanent_report_stays(book: Book) -> None:
     assert book.latest(TASK) == b"two"
     book.remember(TASK, 1, b"one")
     assert book.latest(TASK) == b"one"
-    for far in (
-        1 << 31,
-        1 << 32,
-        (1 << 32) + 1,
-        (1 << 62) - 1,
-    ):  # cells and keys are told apart in all their bits
+    # cells and keys are told apart in all their bits
+    for far in (1 << 31, 1 << 32, (1 << 32) + 1, (1 << 62) - 1):
         book.remember(TASK, far, str(far).encode())
         assert book.permanent(TASK, far) == str(far).encode()
     assert book.permanent(TASK, 0) is None
@@ -207,8 +201,7 @@ def test_a_choice_is_made_once_and_goes_with_what_is_forgotten(book: Book) -> No
     assert book.forget(TASK) == 0  # a choice alone is no answer
 
 
-# --- tasks and consent
-# --------------------------------------------------------------------------------------------------
+# --- tasks and consent ----------------------------------------------------------------------------
 
 
 def test_tasks_are_remembered(book: Book) -> None:
@@ -246,8 +239,7 @@ def test_answers_of_the_owner_are_kept(book: Book) -> None:
     assert book.accepted(OTHER) is None
 
 
-# --- ledger
-# --------------------------------------------------------------------------------------------------
+# --- ledger ---------------------------------------------------------------------------------------
 
 
 def test_the_ledger_grows_at_its_end(book: Book) -> None:
@@ -286,8 +278,7 @@ def test_strangers_can_not_fill_the_ledger(book: Book, monkeypatch: pytest.Monke
     assert book.append(entry()) == 4  # what this device does itself is always entered
 
 
-# --- transactions
-# --------------------------------------------------------------------------------------------------
+# --- transactions ---------------------------------------------------------------------------------
 
 
 def change(book: Book, window: int = 7) -> None:

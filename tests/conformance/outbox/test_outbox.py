@@ -234,8 +234,7 @@ def test_of_many_threads_one_claims(outbox: Outbox) -> None:
     assert len(made) == 1
 
 
-# --- the durable one
-# --------------------------------------------------------------------------------------------------
+# --- the durable one ------------------------------------------------------------------------------
 
 
 def reopened(path: Path, use: Callable[[SqliteOutbox], object]) -> None:

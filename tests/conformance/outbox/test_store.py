@@ -41,8 +41,7 @@ def device(path: Path) -> Iterator[Device]:
     made.store.close()
 
 
-# --- one transaction
-# --------------------------------------------------------------------------------------------------
+# --- one transaction ------------------------------------------------------------------------------
 
 
 def test_a_claim_and_all_that_it_writes_commit_together(device: Device) -> None:
@@ -304,8 +303,7 @@ def test_a_head_is_noted_once_in_a_while_and_before_the_device_rests(path: Path,
     device.store.close()
 
 
-# --- older files
-# --------------------------------------------------------------------------------------------------
+# --- older files ----------------------------------------------------------------------------------
 
 
 def old_file(path: Path) -> None:
@@ -426,8 +424,7 @@ def test_a_migration_that_is_interrupted_begins_anew(path: Path) -> None:
     device.store.close()
 
 
-# --- the disk
-# --------------------------------------------------------------------------------------------------
+# --- the disk -------------------------------------------------------------------------------------
 
 
 def test_forgotten_reports_are_gone_from_the_disk(device: Device, path: Path) -> None:

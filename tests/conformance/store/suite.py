@@ -86,8 +86,7 @@ class StoreSuite:
         store.adopt(TASK, HASH, capacity, ROW)
         return store
 
-    # --- once
-    # ----------------------------------------------------------------------------------------------
+    # --- once -------------------------------------------------------------------------------------
 
     def test_every_report_is_sealed_once_however_often_it_came(self, tmp_path: Path) -> None:
         """Planted: ``distinct_sorted`` yielding equal neighbours -> 110 rows, this fails."""
@@ -138,8 +137,7 @@ class StoreSuite:
             message for report in sent[:2] for message in report
         )
 
-    # --- durable
-    # ----------------------------------------------------------------------------------------------
+    # --- durable ----------------------------------------------------------------------------------
 
     def test_what_was_acknowledged_is_there_after_a_start_without_a_close(
         self, tmp_path: Path
@@ -186,8 +184,7 @@ class StoreSuite:
             store.seal(one) == self.adopted(tmp_path).seal(one) == self.adopted(tmp_path).seal(one)
         )
 
-    # --- closed is closed
-    # -----------------------------------------------------------------------------------------
+    # --- closed is closed -------------------------------------------------------------------------
 
     def test_a_closing_window_takes_nothing(self, tmp_path: Path) -> None:
         """Planted: ``append`` not looking at the state -> the late report is acknowledged and lost,
@@ -245,8 +242,7 @@ class StoreSuite:
             self.open(tmp_path).adopt(TASK, Digest(bytes([1] * 32)), OPEN_ENDED, ROW)
         assert refused.value.kind is Kind.CONFLICT
 
-    # --- max_batch
-    # ----------------------------------------------------------------------------------------------
+    # --- max_batch --------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("restart", [False, True])
     def test_max_batch_counts_distinct_reports_and_takes_retries_of_accepted_ones(
@@ -297,8 +293,7 @@ class StoreSuite:
         assert store.held(one) == 5
         assert store.seal(one).rows == 5
 
-    # --- admitted devices
-    # -----------------------------------------------------------------------------------------
+    # --- admitted devices -------------------------------------------------------------------------
 
     @pytest.mark.parametrize("restart", [False, True])
     def test_a_device_has_one_report_in_a_window(self, tmp_path: Path, restart: bool) -> None:
@@ -386,8 +381,7 @@ class StoreSuite:
         remains = self.remains(tmp_path)
         assert not any(one in remains or one[:16] in remains for one in who)
 
-    # --- order
-    # ----------------------------------------------------------------------------------------------
+    # --- order ------------------------------------------------------------------------------------
 
     def orders_for_two_arrivals(self, folder: Path, count: int) -> tuple[list[bytes], list[bytes]]:
         """Delivered orders of the same reports under the same secret, which arrived in two orders
@@ -427,12 +421,10 @@ class StoreSuite:
         chi_square = sum(
             (seen[order] - expected) ** 2 / expected for order in permutations(range(4))
         )
-        assert (
-            chi_square < 77.0
-        )  # 23 degrees of freedom: P(>= 77) < 1e-7 in the limit of many windows
+        # 23 degrees of freedom: P(>= 77) < 1e-7 in the limit of many windows
+        assert chi_square < 77.0
 
-    # --- what is left
-    # ---------------------------------------------------------------------------------------------
+    # --- what is left -----------------------------------------------------------------------------
 
     def test_a_window_that_is_never_sealed_can_be_counted_and_destroyed(
         self, tmp_path: Path

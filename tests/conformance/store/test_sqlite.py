@@ -68,9 +68,8 @@ class TestSqliteStore(StoreSuite):
             store.append(submissions([report]))
         box = store._inbox(WindowId(TASK, 0))
         keys, secret = [box.key(report) for report in sent], box._secret
-        assert all(
-            key in self.remains(tmp_path) for key in [*keys, secret]
-        )  # the scan finds what it looks for
+        # the scan finds what it looks for
+        assert all(key in self.remains(tmp_path) for key in [*keys, secret])
         with closing(sqlite3.connect(tmp_path / f"inbox-{TASK.hex}-0.db")) as other:
             assert other.execute("SELECT count(*) FROM inbox").fetchone() == (50,)
             seal(store)
@@ -131,8 +130,7 @@ class TestSqliteStore(StoreSuite):
         )
         rows.close()  # type: ignore[attr-defined]  # a generator
 
-    # --- admitted devices
-    # -------------------------------------------------------------------------------------------
+    # --- admitted devices -------------------------------------------------------------------------
 
     def test_tags_are_keyed_by_the_window_and_go_with_it(self, tmp_path: Path) -> None:
         """A list of all devices finds nobody without the secret of the window; and after sealing
@@ -158,9 +156,8 @@ class TestSqliteStore(StoreSuite):
                 for one in who
             ]
         secret = boxes[0]._secret
-        assert all(
-            tag in self.remains(tmp_path) for tag in tags[0]
-        )  # the scan finds what it looks for
+        # the scan finds what it looks for
+        assert all(tag in self.remains(tmp_path) for tag in tags[0])
         seal(store)
         remains = self.remains(tmp_path)
         assert not any(tag in remains or tag[:8] in remains for tag in [*tags[0], secret])
@@ -197,8 +194,7 @@ class TestSqliteStore(StoreSuite):
         with closing(sqlite3.connect(path)) as connection:
             assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
-    # --- folders that do not hold together
-    # --------------------------------------------------------------------------
+    # --- folders that do not hold together --------------------------------------------------------
 
     def test_a_state_file_of_a_newer_version_refuses_to_start(self, tmp_path: Path) -> None:
         self.adopted(tmp_path).close()
@@ -218,8 +214,7 @@ class TestSqliteStore(StoreSuite):
         self.open(tmp_path)
         assert not any(path.exists() for path in left)
 
-    # --- a full disk
-    # ----------------------------------------------------------------------------------------------
+    # --- a full disk ------------------------------------------------------------------------------
 
     def test_a_full_disk_refuses_without_losing_and_recovers_by_itself(
         self, tmp_path: Path

@@ -180,8 +180,7 @@ async def test_closing_ends_a_call_under_way_and_a_cancelled_caller_stays_cancel
         await server.stop(0.0)
 
 
-# --- gRPC
-# --------------------------------------------------------------------------------------------------
+# --- gRPC -----------------------------------------------------------------------------------------
 
 
 async def test_nobody_there_is_unavailable(world: World) -> None:

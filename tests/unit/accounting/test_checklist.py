@@ -124,10 +124,8 @@ def test_06_every_dataset_and_both_directions() -> None:
         assert certify(kary(2, epsilon0), n, max(deltas) * (1 - 1e-9)).epsilon_upper >= epsilon * (
             1 - 1e-7
         )
-    for top, bottom in (
-        (0.6, 0.01),
-        (0.99, 0.4),
-    ):  # outputs exchanged: the other direction is the worse one
+    # outputs exchanged: the other direction is the worse one
+    for top, bottom in ((0.6, 0.01), (0.99, 0.4)):
         rows = tuple((round(100 * p), 100 - round(100 * p)) for p in (top, bottom))
         epsilon = certify(FiniteLaw(rows), 150, 1e-6).epsilon_upper
         assert max(worst(binary_views(150, m, top, bottom), epsilon) for m in range(150)) <= 1e-6

@@ -65,11 +65,8 @@ def test_asymmetric_certificate_holds_every_dataset(
     """Planted: one direction of ``binary_blanket`` alone -> this fails for (60, 1)."""
     law = FiniteLaw(((100 - bottom, bottom), (100 - top, top)))
     found = certify(law, n, delta)
-    assert found.method in {
-        "exact",
-        "blanket",
-        "local",
-    }  # where both ends meet either may be a hair smaller
+    # where both ends meet either may be a hair smaller
+    assert found.method in {"exact", "blanket", "local"}
     truths = [
         worst(binary_views(n, m, top / 100, bottom / 100), found.epsilon_upper) for m in range(n)
     ]

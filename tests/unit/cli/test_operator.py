@@ -144,9 +144,8 @@ def test_from_nothing_to_a_task_folder_that_services_load(desk: Path, capsys: Ca
     served = list(load_task_folder(desk / "tasks", {authority}).served.values())
     assert [one.task.name for one in served] == ["outpatient-visit"]
     assert len(set(served[0].keys.analyzer_keys)) == 3
-    assert (
-        len(set(served[0].keys.hop_keys)) == 1
-    )  # one hop key for all windows: a frame's key id does not tell the window
+    # one hop key for all windows: a frame's key id does not tell the window
+    assert len(set(served[0].keys.hop_keys)) == 1
     shown = json.loads(
         run(capsys, "keys", "show", "tasks/visits.keys", "--task", "tasks/visits.task")[0]
     )

@@ -385,8 +385,7 @@ async def test_the_true_value_is_never_on_disk_nor_in_any_representation(tmp_pat
     assert forms[0] in held  # the search can find
 
 
-# --- the background sender
-# --------------------------------------------------------------------------------------------
+# --- the background sender ------------------------------------------------------------------------
 
 
 async def until(agent: Agent, wanted: Callable[[list[Outcome]], bool]) -> list[Outcome]:

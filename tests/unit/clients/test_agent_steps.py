@@ -82,9 +82,8 @@ def counted(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], l
 
     agent._guarantees._known[agent.tasks.find("visits").task_id] = 0.25
     store = agent.memory._store
-    store._again = float(
-        "inf"
-    )  # the head's own transaction, once a second at most, would be one more
+    # the head's own transaction, once a second at most, would be one more
+    store._again = float("inf")
     store._db.set_trace_callback(statement)
     monkeypatch.setattr(StoreThread, "run", run)
     return commits, turns

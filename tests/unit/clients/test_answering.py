@@ -91,8 +91,7 @@ def store(tmp_path: Path) -> Iterator[AgentStore]:
     opened.close()
 
 
-# --- fresh tasks
-# --------------------------------------------------------------------------------------------------
+# --- fresh tasks ----------------------------------------------------------------------------------
 
 
 def test_every_window_of_a_fresh_task_is_charged_and_entered(book: MemoryBook) -> None:
@@ -181,8 +180,7 @@ def test_central_guarantees_that_can_not_be_computed_are_null(book: MemoryBook) 
         assert told(book)["epsilon_central"] is None
 
 
-# --- memoized tasks
-# --------------------------------------------------------------------------------------------------
+# --- memoized tasks -------------------------------------------------------------------------------
 
 
 def test_an_unchanged_value_costs_epsilon0_once(book: MemoryBook) -> None:
@@ -194,9 +192,8 @@ def test_an_unchanged_value_costs_epsilon0_once(book: MemoryBook) -> None:
     reports = {world.reports(frame)[0] for frame in frames}
     assert len(reports) == 1
     assert len(set(frames)) == 30
-    assert (
-        len({plaintext for frame in frames for plaintext in world.opened(frame)}) == 30
-    )  # nonces differ
+    # nonces differ
+    assert len({plaintext for frame in frames for plaintext in world.opened(frame)}) == 30
     assert book.spent() == 2 * NANO
     details = [entry.entry.details for entry in book.entries()]
     assert [one["memoized"] for one in details] == ["new"] + ["again"] * 29
@@ -390,8 +387,7 @@ def test_every_value_is_memoized(domain: YesNo | Categories | Numeric, value: Va
     assert book.verify().count == 4
 
 
-# --- above the cap
-# --------------------------------------------------------------------------------------------------
+# --- above the cap --------------------------------------------------------------------------------
 
 
 def test_an_epsilon_above_the_cap_wants_the_owners_yes(book: MemoryBook) -> None:
@@ -412,14 +408,12 @@ def test_an_epsilon_above_the_cap_wants_the_owners_yes(book: MemoryBook) -> None
         0.5,
         12.0,
     )
-    assert (
-        details["delta_charged"] == assignment.task.delta > 0
-    )  # it holds but for that; planted: 0 for every basis
+    # it holds but for that; planted: 0 for every basis
+    assert details["delta_charged"] == assignment.task.delta > 0
     given(assignment, 1, 3, book, replace(terms, central=None))  # nothing better is known
     assert (told(book)["basis"], told(book)["epsilon_charged"]) == ("local", 12.0)
-    given(
-        assignment, 2, 3, book, replace(terms, max_epsilon0=12.0)
-    )  # below the cap there is no discount
+    # below the cap there is no discount
+    given(assignment, 2, 3, book, replace(terms, max_epsilon0=12.0))
     assert (told(book)["basis"], told(book)["epsilon_charged"]) == ("local", 12.0)
 
 
@@ -456,8 +450,7 @@ def test_memoized_windows_get_no_central_discount(book: MemoryBook) -> None:
     refusal(lambda: given(endless, 1, 3, book, Terms(None, central=lambda: 0.5)))
 
 
-# --- sums
-# --------------------------------------------------------------------------------------------------
+# --- sums -----------------------------------------------------------------------------------------
 
 
 def summed(together: float, apart: float) -> Assignment:
@@ -555,14 +548,12 @@ def test_one_budget_couples_tasks_as_the_documentation_says(book: MemoryBook) ->
             paid.append(book.charged(fresh.task_id, window) is not None)
         return paid
 
-    assert (
-        answered((1, 1, 1)) == answered((5, 5, 5)) == [True, True, True]
-    )  # which value it is does not show
+    # which value it is does not show
+    assert answered((1, 1, 1)) == answered((5, 5, 5)) == [True, True, True]
     assert answered((1, 5, 1)) == [True, True, False]
 
 
-# --- what nobody keeps
-# --------------------------------------------------------------------------------------------------
+# --- what nobody keeps ----------------------------------------------------------------------------
 
 CANARY = "canary-7f3e9a52c1"
 NUMBER = 8_675_309.123456789
@@ -629,8 +620,7 @@ def test_values_are_kept_if_the_owner_asks(book: MemoryBook) -> None:
     assert kept[5:] == ["inf", "an integer of 71 bits", "x" * 2_000]
 
 
-# --- with the outbox
-# --------------------------------------------------------------------------------------------------
+# --- with the outbox ------------------------------------------------------------------------------
 
 
 def test_an_answer_survives_as_a_whole(store: AgentStore, tmp_path: Path) -> None:

@@ -153,8 +153,7 @@ def test_a_report_expires_only_when_no_service_can_hold_its_window() -> None:
     )
 
 
-# --- failure -> action
-# ------------------------------------------------------------------------------------------------
+# --- failure -> action ----------------------------------------------------------------------------
 
 WIRE = Path(__file__).resolve().parents[3] / "docs" / "WIRE.md"
 
@@ -225,7 +224,6 @@ def test_pauses_double_up_to_a_limit_with_full_jitter() -> None:
         draws = [pause(attempts, entropy) for _ in range(1_000)]
         assert min(draws) >= 0.0
         assert max(draws) < bound
-        assert (
-            min(draws) < 0.05 * bound < 0.95 * bound < max(draws)
-        )  # each fails by chance with probability 0.95^1000 = 5e-23
+        # each fails by chance with probability 0.95^1000 = 5e-23
+        assert min(draws) < 0.05 * bound < 0.95 * bound < max(draws)
         assert abs(sum(draws) / 1_000 - bound / 2) < 4.5 * bound * 0.2887 / 1_000**0.5

@@ -52,8 +52,7 @@ def settled(box: Path, machine: Machine) -> OwnClock:
     return one
 
 
-# --- the rule
-# --------------------------------------------------------------------------------------------------
+# --- the rule -------------------------------------------------------------------------------------
 
 
 def test_a_clock_that_goes_on_is_never_in_doubt(box: Path, machine: Machine) -> None:
@@ -259,8 +258,7 @@ def test_what_is_under_way_is_not_ended_by_a_jump(box: Path, machine: Machine) -
     assert one.now() == machine.true - DAY
 
 
-# --- what a device would lose
-# ---------------------------------------------------------------------------------------------
+# --- what a device would lose ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -332,8 +330,7 @@ def test_a_jump_deletes_no_learnt_task(tmp_path: Path, box: Path, machine: Machi
     assert shelf.prune() == [world.task_id]
 
 
-# --- the service
-# --------------------------------------------------------------------------------------------------
+# --- the service ----------------------------------------------------------------------------------
 
 
 class Driven(FakeClock):

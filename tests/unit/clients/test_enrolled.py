@@ -159,9 +159,8 @@ async def test_a_device_without_an_identity_sends_nothing_and_says_why(tmp_path:
         assert (await agent.report("anybody", 3)).state is State.ACKED
     contents = {content.task_id: content for content in device.far.contents.values()}
     assert who(device.world, contents[device.world.task_id]) == me.key.public
-    assert [content.admission for content in device.far.contents.values()].count(
-        b""
-    ) == 2  # a task for anybody learns nobody
+    # a task for anybody learns nobody
+    assert [content.admission for content in device.far.contents.values()].count(b"") == 2
 
 
 async def test_a_retry_after_a_restart_carries_the_same_proof(tmp_path: Path) -> None:
@@ -186,8 +185,7 @@ async def test_an_agent_with_unreadable_files_does_not_start(tmp_path: Path) -> 
     assert refused.value.kind is Kind.KEY_FILE
 
 
-# --- simulated devices
-# --------------------------------------------------------------------------------------------------
+# --- simulated devices ----------------------------------------------------------------------------
 
 
 def share_of(

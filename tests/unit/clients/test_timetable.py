@@ -149,9 +149,8 @@ def test_first_sends_are_exponential_gaps_apart() -> None:
         gaps.append(at - max(last, 100.0))
         last = at
     assert all(gap >= 0.0 for gap in gaps)
-    assert (
-        50 * 30 * 0.4 < last - 100.0 < 50 * 30 * 2.0
-    )  # a sum of 50 exponentials leaves this with probability < 1e-5; fixed seed
+    # a sum of 50 exponentials leaves this with probability < 1e-5; fixed seed
+    assert 50 * 30 * 0.4 < last - 100.0 < 50 * 30 * 2.0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -169,10 +168,8 @@ def test_every_first_send_comes_before_its_deadline_however_long_the_queue(seed:
 
 def test_first_send_at_the_edges() -> None:
     assert first_send(100.0, 0.0, 0.0, 700.0, 40.0, SeededEntropy(1)) == 100.0  # no gap wanted
-    assert (
-        first_send(700.0, 0.0, 30.0, 700.0, 40.0, SeededEntropy(1)) == 700.0
-    )  # over by this clock: try at once
+    # over by this clock: try at once
+    assert first_send(700.0, 0.0, 30.0, 700.0, 40.0, SeededEntropy(1)) == 700.0
     assert first_send(900.0, 0.0, 30.0, 700.0, 40.0, SeededEntropy(1)) == 900.0
-    assert (
-        690.0 <= first_send(690.0, 0.0, 1e6, 700.0, 40.0, SeededEntropy(1)) < 695.0
-    )  # little is left: half of it
+    # little is left: half of it
+    assert 690.0 <= first_send(690.0, 0.0, 1e6, 700.0, 40.0, SeededEntropy(1)) < 695.0

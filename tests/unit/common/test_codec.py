@@ -250,9 +250,8 @@ def test_unknown_norms_and_modes() -> None:
     message.ClearField("pairwise")
     assert "settings of its rounds" in refusal(message)
     message = wire_task()
-    message.pairwise.CopyFrom(
-        wire_task(PAIRWISE).pairwise
-    )  # a shuffled task with rounds is neither
+    # a shuffled task with rounds is neither
+    message.pairwise.CopyFrom(wire_task(PAIRWISE).pairwise)
     assert "pairwise alone" in refusal(message)
 
 

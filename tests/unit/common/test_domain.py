@@ -350,8 +350,7 @@ def test_numbers_use_the_same_randomness_whatever_they_are(clip: bool) -> None:
         assert cell == (int(min(max(float(value or 0), 0), 20)) if known else 21)
 
 
-# --- vectors
-# --------------------------------------------------------------------------------------------------
+# --- vectors --------------------------------------------------------------------------------------
 
 
 def test_vectors_within_their_limits() -> None:

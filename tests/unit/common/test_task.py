@@ -260,8 +260,7 @@ def test_a_task_never_changes() -> None:
     assert hash(TASK) == hash(task())
 
 
-# --- tasks that are summed
-# ------------------------------------------------------------------------------------------------
+# --- tasks that are summed ------------------------------------------------------------------------
 
 HUGE = Vector(LIMITS.vector_words, Norm.L2, 1.0, 1_000)
 BAD_SUMS: list[tuple[dict[str, Any], str]] = [

@@ -69,8 +69,7 @@ def content(
     return HopContent(TASK, window, os.urandom(32), config.key_id, admission, sealed)
 
 
-# --- inner layer
-# --------------------------------------------------------------------------------------------------
+# --- inner layer ----------------------------------------------------------------------------------
 
 
 def test_info_layouts() -> None:
@@ -139,8 +138,7 @@ def test_hop_out_of_range(hop: int) -> None:
     refused(Kind.INVALID, lambda: hop_info(hop, KeyId(bytes(8))))
 
 
-# --- hop layer: sizes
-# --------------------------------------------------------------------------------------------------
+# --- hop layer: sizes -----------------------------------------------------------------------------
 
 
 @SUITES
@@ -227,8 +225,7 @@ def test_content_too_large_for_any_frame() -> None:
     refused(Kind.OVERSIZE, lambda: frame_size(AES, 64, 600))
 
 
-# --- hop layer: contents
-# --------------------------------------------------------------------------------------------------
+# --- hop layer: contents --------------------------------------------------------------------------
 
 
 @SUITES
@@ -434,8 +431,7 @@ def test_random_frames_never_raise_anything_else() -> None:
             assert error.kind is Kind.INVALID  # noqa: PT017
 
 
-# --- receipts
-# --------------------------------------------------------------------------------------------------
+# --- receipts -------------------------------------------------------------------------------------
 
 
 def test_receipt_layout() -> None:

@@ -169,8 +169,7 @@ def test_bounds_of_l2_are_the_integers_of_the_proof(dimension: int, grid: int) -
     assert most.linf == grid
 
 
-# --- unbiased
-# --------------------------------------------------------------------------------------------------
+# --- unbiased -------------------------------------------------------------------------------------
 
 
 def fraction_of(value: float) -> tuple[int, int]:
@@ -247,8 +246,7 @@ def test_whole_steps_are_kept_as_they_are(norm: Norm) -> None:
         assert made.clipped == 0
 
 
-# --- clipping
-# --------------------------------------------------------------------------------------------------
+# --- clipping -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -310,8 +308,7 @@ def test_sums_of_squares_are_exact(values: list[int], repeated: int) -> None:
     )
 
 
-# --- randomness, refusals, the way back
-# ---------------------------------------------------------------------------------
+# --- randomness, refusals, the way back -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(("norm", "words"), [(Norm.L1, 1), (Norm.L2, 4), (Norm.COORDINATE, 4)])

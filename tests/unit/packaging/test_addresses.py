@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PLANTED_HERE = Path(
-    __file__
-).name  # this file alone is not read: it holds the offences that are to be seen
+# this file alone is not read: it holds the offences that are to be seen
+PLANTED_HERE = Path(__file__).name
 SKIPPED = {
     ".git",
     ".venv",
@@ -46,9 +45,8 @@ HOSTS = {
     "www.w3.org",
 }
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://([^\s/\"'`<>)\]}]*)")
-_LOCAL = re.compile(
-    r"(127\.0\.0\.1|[a-z]+|\[::1\]|[a-z.-]+\.example|\{[^}]*|)(:[0-9{].*)?"
-)  # this machine, bare names, examples
+# this machine, bare names, examples
+_LOCAL = re.compile(r"(127\.0\.0\.1|[a-z]+|\[::1\]|[a-z.-]+\.example|\{[^}]*|)(:[0-9{].*)?")
 FORBIDDEN = [
     re.compile(pattern)
     for pattern in (

@@ -109,9 +109,8 @@ def test_files_that_a_page_names_are_there() -> None:
         rf"(?<![\w/.])(?:{folders})/[\w/]+\.(?:py|proto|md|toml|json|sql|conf|acl|service)\b"
     )
     for path in sorted((ROOT / "docs").rglob("*.md")):
-        text = re.sub(
-            r"```.*?```", "", path.read_text(), flags=re.DOTALL
-        )  # commands make files of their own
+        # commands make files of their own
+        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
         gone = [
             name
             for name in file.findall(text)

@@ -146,10 +146,8 @@ def test_the_limits_fit_a_far_link() -> None:
     call; whoever waits waits for longer.
     """
     rtt_s = 2.0
-    syn_s, losses_s = (
-        1.0 + 2.0 + 4.0,
-        2 * (rtt_s + 2 * rtt_s),
-    )  # a SYN lost three times, then two flights lost twice each
+    # a SYN lost three times, then two flights lost twice each
+    syn_s, losses_s = 1.0 + 2.0 + 4.0, 2 * (rtt_s + 2 * rtt_s)
     assert 3 * rtt_s + syn_s + losses_s <= LIMITS.connect_s <= LIMITS.handshake_s
     assert 4 * rtt_s + syn_s + losses_s <= LIMITS.mqtt_connect_s
     assert max(LIMITS.connect_s, LIMITS.mqtt_connect_s) + rtt_s + 3 * rtt_s < LIMITS.send_deadline_s

@@ -155,8 +155,7 @@ def test_a_file_that_is_missing_or_no_toml(tmp_path: Path) -> None:
         assert path.name in error.value.message
 
 
-# --- [mqtt]
-# --------------------------------------------------------------------------------------------------
+# --- [mqtt] ---------------------------------------------------------------------------------------
 
 
 def mqtt(world: World, **keys: Any) -> BrokerSettings:

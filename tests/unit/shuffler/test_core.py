@@ -132,8 +132,7 @@ def test_a_window_number_out_of_range(window: int) -> None:
     assert refused.value.kind is Kind.INVALID
 
 
-# --- admission
-# --------------------------------------------------------------------------------------------------
+# --- admission ------------------------------------------------------------------------------------
 
 
 def refusal(
@@ -296,9 +295,8 @@ def test_a_decided_window_takes_nothing_whatever_the_clock_says(
     """
     most = 10
     published = world.publish(max_batch=most)
-    assert (
-        refusal(world.publish(), state=state, reports=10**6) is Kind.WINDOW_CLOSED
-    )  # of a task without max_batch
+    # of a task without max_batch
+    assert refusal(world.publish(), state=state, reports=10**6) is Kind.WINDOW_CLOSED
     assert refusal(published, state=WindowState.OPEN) is None
     for reports, kind in (
         (0, Kind.WINDOW_CLOSED),

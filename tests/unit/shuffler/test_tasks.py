@@ -162,9 +162,8 @@ def test_a_mistake_costs_its_own_task_alone(
     before = digest_of(desk.world.data_dir)
     book = desk.restart()
     assert good.task_id in book.served
-    assert (published.task_id in book.served) == (
-        mistake is foreign_shuffler
-    )  # there it is one more task that is no good
+    # there it is one more task that is no good
+    assert (published.task_id in book.served) == (mistake is foreign_shuffler)
     found = list(book.conditions())
     assert all(said in one.message and one.stops and "\n" not in one.message for one in found)
     assert {one.subject for one in found} <= {path.name for path in desk.world.tasks_dir.iterdir()}
@@ -277,8 +276,7 @@ def test_a_task_with_reports_that_vanishes_is_named_until_it_is_back(desk: Desk)
     assert [window.window for _, window in book.running(START)] == [0, 0]
 
 
-# --- windows and keys
-# --------------------------------------------------------------------------------------------------
+# --- windows and keys -----------------------------------------------------------------------------
 
 
 def test_running_windows_are_those_that_have_begun_and_are_not_decided(desk: Desk) -> None:
@@ -366,9 +364,8 @@ def test_no_key_goes_while_the_folder_cannot_be_read(
         assert book.retire() is False
         assert key_path(desk, first).exists()
         assert key_id in book.keys
-    assert [entry.levelname for entry in caplog.records].count(
-        "ERROR"
-    ) == 1  # said once, though asked three times
+    # said once, though asked three times
+    assert [entry.levelname for entry in caplog.records].count("ERROR") == 1
     mend(desk)
     assert book.retire() is False
     assert second.task_id in book.served

@@ -25,9 +25,8 @@ DOMAINS: tuple[Domain, ...] = (
     Categories(tuple(f"c{i}" for i in range(300))),
     Numeric(0, 1, 7),
 )
-BY_ESTIMATES = {
-    "rappor"
-}  # whose reports support a cell by degrees: how many of its filter's bits are set
+# whose reports support a cell by degrees: how many of its filter's bits are set
+BY_ESTIMATES = {"rappor"}
 CASES = [
     (name, setting.name, domain)
     for name in sorted(REGISTRY)

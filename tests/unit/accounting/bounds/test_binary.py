@@ -92,8 +92,7 @@ def float_delta(n: int, m: int, top: float, bottom: float, epsilon: float) -> fl
     return max(float(np.maximum(p - e * q, 0).sum()), float(np.maximum(q - e * p, 0).sum()))
 
 
-# --- the numerics
-# --------------------------------------------------------------------------------------------------
+# --- the numerics ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -207,8 +206,7 @@ def test_divergences_against_convolution(top: float, bottom: float) -> None:
         assert upper[row] - lower[row] <= 1e-8 * truth + 1e-290
 
 
-# --- the lemmas
-# --------------------------------------------------------------------------------------------------
+# --- the lemmas -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -273,8 +271,7 @@ def test_blanket_reports_are_sure_and_paid_for(pair: Pair, eta: float) -> None:
     assert (side.blocks(tilt, which, 10**7, starts, sizes, eta) >= bare + eta * (kept > 0)).all()
 
 
-# --- intervals
-# --------------------------------------------------------------------------------------------------
+# --- intervals ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -404,8 +401,7 @@ def test_ends_and_ceilings() -> None:
         Interval(2.0, 1.0)
 
 
-# --- the curve
-# --------------------------------------------------------------------------------------------------
+# --- the curve ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pair", [*PAIRS[:1], *PAIRS[2:4]])
@@ -470,8 +466,7 @@ def test_envelopes_refuse_bad_epsilons() -> None:
     assert envelope.deltas(np.zeros(0)).tolist() == []
 
 
-# --- directions of rounding
-# --------------------------------------------------------------------------------------------------
+# --- directions of rounding -----------------------------------------------------------------------
 
 
 def _exactly(value: mpmath.mpf) -> Fraction:

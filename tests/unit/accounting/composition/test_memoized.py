@@ -216,8 +216,7 @@ def test_plain_words_count_windows_and_never_round_down() -> None:
     assert "77.5 %" in two[1]  # e^1.23456 / (1 + e^1.23456) = 0.77463
 
 
-# --- lint
-# --------------------------------------------------------------------------------------------------
+# --- lint -----------------------------------------------------------------------------------------
 
 
 def test_lint_takes_a_memoized_task_and_keeps_its_certificate() -> None:
@@ -258,9 +257,8 @@ def test_lint_warns_of_reports_that_tell_devices_apart_and_of_a_single_window() 
         domain=Words(("flu",)), mechanism="count_sketch", min_batch=1_000, target_epsilon=3.0
     )
     warnings = lint(replace(sketched, memoized=True)).warnings
-    assert any(
-        "use rappor" in message for message in warnings
-    )  # krr, which is advised for categories, refuses words
+    # krr, which is advised for categories, refuses words
+    assert any("use rappor" in message for message in warnings)
     assert not any("krr" in message for message in warnings)
     single = replace(few, windows=replace(few.windows, count=1))
     assert any("one window" in message for message in lint(single).warnings)

@@ -107,8 +107,7 @@ def test_plain_words_say_both_figures_and_never_round_down() -> None:
     assert sentences(1.0, 2, 1.0) == sentences(1.0, 2) == sentences(1.0, 2, None)
 
 
-# --- views
-# --------------------------------------------------------------------------------------------------
+# --- views ----------------------------------------------------------------------------------------
 
 # A permanent answer of 3 values and reports of 2, by hand: P(answer | value), P(report | answer),
 # in eighths.

@@ -129,8 +129,7 @@ def test_a_helper_task_that_could_never_be_released_is_an_error() -> None:
     assert lint(pairwise(min_batch=121)).errors == ()
 
 
-# --- in plain words
-# --------------------------------------------------------------------------------------------------
+# --- in plain words -------------------------------------------------------------------------------
 
 
 def test_words_say_against_whom_it_holds() -> None:

@@ -159,13 +159,11 @@ def test_cells_are_the_definition_in_fractions(name: str, monkeypatch: pytest.Mo
     Planted: outputs joined by a : b alone, not by a : b : w -> this fails; the first n that was
     asked kept with the cells -> this fails.
     """
-    monkeypatch.setattr(
-        cells, "undominated", lambda sums, _: list(range(len(sums)))
-    )  # all pairs, those that another exceeds too
+    # all pairs, those that another exceeds too
+    monkeypatch.setattr(cells, "undominated", lambda sums, _: list(range(len(sums))))
     rows = TABLES[name].rows
-    law = FiniteLaw(
-        tuple(tuple(weight * 7 for weight in row) for row in rows)
-    )  # a law of this test's own: cells are kept
+    # a law of this test's own: cells are kept
+    law = FiniteLaw(tuple(tuple(weight * 7 for weight in row) for row in rows))
     least = [min(column) for column in zip(*law.rows, strict=True)]
     for n in (3, 8):
         every = set()

@@ -229,9 +229,8 @@ def test_divergence_of_one_coordinate(variance: float, shift: int, ratio: float,
     law = np.exp(skellam_log_pmf(variance, 80 + math.ceil(11 * math.sqrt(variance))))
     epsilon = ratio * shift / math.sqrt(variance)
     logs = np.log(law[: law.size - shift]) - np.log(law[shift:])
-    top = (
-        int(np.argmax(logs >= epsilon)) + shift - law.size // 2
-    )  # of P(X >= t - shift) - e^epsilon P(X >= t)
+    # of P(X >= t - shift) - e^epsilon P(X >= t)
+    top = int(np.argmax(logs >= epsilon)) + shift - law.size // 2
     value = skellam_divergence(
         variance, shift, epsilon, top + away * max(1, math.floor(math.sqrt(variance) / 1000))
     )

@@ -184,8 +184,7 @@ def test_what_cannot_be_had_is_said_in_one_line(changes: dict[str, Any], named: 
     assert "\n" not in caught.value.message
 
 
-# --- what somebody signed
-# -------------------------------------------------------------------------------------------------
+# --- what somebody signed -------------------------------------------------------------------------
 
 
 def test_the_certificate_is_that_of_the_smallest_sum() -> None:

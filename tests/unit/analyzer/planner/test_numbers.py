@@ -49,8 +49,7 @@ from tests.sizes import size
 DELTA = 1e-6
 
 
-# --- sums
-# --------------------------------------------------------------------------------------------------
+# --- sums -----------------------------------------------------------------------------------------
 
 
 def test_a_sum_counts_a_device_without_an_answer_as_said() -> None:
@@ -100,8 +99,7 @@ def test_a_sum_errs_by_n_times_what_a_mean_does(low: float) -> None:
     assert 1.0 <= total.errors.ranked / (5_000 * mean.errors.ranked) <= 1.15
 
 
-# --- quantiles
-# --------------------------------------------------------------------------------------------------
+# --- quantiles ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", list(Shape))
@@ -159,8 +157,7 @@ def test_counts_of_bins_give_the_quantiles_of_their_projection() -> None:
     )
 
 
-# --- predicted against observed, for the new kinds
-# -----------------------------------------------------------------------
+# --- predicted against observed, for the new kinds ------------------------------------------------
 
 RUNS = size(250, 1_500)
 KINDS: tuple[Request, ...] = (
@@ -274,8 +271,7 @@ def test_every_distribution_is_predicted(name: str) -> None:
     assert abs(math.sqrt(float(squares.mean())) / found.observed - 1.0) <= 0.35
 
 
-# --- the choice among them
-# -----------------------------------------------------------------------------------------------
+# --- the choice among them ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -319,9 +315,8 @@ def test_no_number_of_levels_is_passed_over(n: int, epsilon: float) -> None:
             continue
         found = largest(candidate, epsilon, 1e-8, n, start=near, beaten=lambda _: False).epsilon0
         error = ranked(made.request.question, candidate.build(found), candidate.domain, n)
-        assert made.choice.errors.ranked <= 1.005 * error * (
-            1 + 5e-4
-        )  # to which an epsilon0 is looked for
+        # to which an epsilon0 is looked for
+        assert made.choice.errors.ranked <= 1.005 * error * (1 + 5e-4)
         assert least <= 1.002 * error
 
 
@@ -373,8 +368,7 @@ def test_what_loses_by_far_is_left_out_with_its_number() -> None:
         assert best > 1.2 * made.choice.errors.ranked
 
 
-# --- asked again
-# --------------------------------------------------------------------------------------------------
+# --- asked again ----------------------------------------------------------------------------------
 
 
 def test_noise_is_only_blamed_where_there_is_more_of_it() -> None:
@@ -454,8 +448,7 @@ def test_a_memory_of_its_own_costs_its_permanent_answers(name: str) -> None:
     assert found.kept_epsilon0 == pytest.approx(found.values * found.permanent_epsilon0)
 
 
-# --- refusals
-# --------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,7 @@ def error_of(option_plan: Plan) -> float:
     return option_plan.choice.errors.ranked
 
 
-# --- the figures
-# --------------------------------------------------------------------------------------------------
+# --- the figures ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [10_000, 100_000, 1_000_000, 10_000_000][: size(3, 4)])
@@ -84,8 +83,7 @@ def test_a_mean_of_a_hundred_thousand_errs_by_little_everywhere() -> None:
     assert at_value(law, Numeric(0.0, 1.0, 22), 100_000, 0.5) <= 1.2e-4
 
 
-# --- the choice
-# --------------------------------------------------------------------------------------------------
+# --- the choice -----------------------------------------------------------------------------------
 
 COMPARED = (
     counting(5, 1_000, mechanisms=("krr", "subset")),
@@ -148,9 +146,8 @@ def test_no_alternative_beats_the_choice_by_two_percent(request_: Request) -> No
         error = predict(request_.question, mechanism, candidate.domain, request_.n).ranked
         assert error_of(made) <= 1.02 * error, candidate.title
         option = next(each for each in made.options if each.candidate == candidate)
-        if (
-            option.standing is Standing.BEATEN
-        ):  # seen without a search: by more than a fifth, wherever its epsilon0 lies
+        # seen without a search: by more than a fifth, wherever its epsilon0 lies
+        if option.standing is Standing.BEATEN:
             assert error > 1.2 * error_of(made), option.reason
             continue
         assert option.errors is not None
@@ -266,8 +263,7 @@ def test_the_worst_value_of_a_mean_is_no_worse_elsewhere() -> None:
     )
 
 
-# --- the other direction
-# -------------------------------------------------------------------------------------------------
+# --- the other direction --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -306,8 +302,7 @@ def test_an_error_that_no_epsilon_reaches() -> None:
     assert caught.value.kind is Kind.CONFIG
 
 
-# --- asked again
-# --------------------------------------------------------------------------------------------------
+# --- asked again ----------------------------------------------------------------------------------
 
 
 def test_memoized_plans_keep_what_devices_accept_for_life() -> None:
@@ -340,8 +335,7 @@ def test_fresh_answers_compose_and_memoized_ones_do_not() -> None:
     assert plan(replace(asked, windows=1)).repeated is None
 
 
-# --- predicted against observed
-# ------------------------------------------------------------------------------------------
+# --- predicted against observed -------------------------------------------------------------------
 
 RUNS = size(1_000, 4_000)
 FEW = ("binary_rr", "krr")  # what is chosen anyway, see above
@@ -465,8 +459,7 @@ def test_a_simulated_device_rounds_as_a_real_one(value: float) -> None:
     assert seen[0].tolist() == [domain.encode(value, Tape(int(word))) for word in words]  # type: ignore[arg-type]
 
 
-# --- refusals
-# --------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -552,8 +545,7 @@ def test_nothing_within_the_limits_says_what_stands_in_the_way() -> None:
         plan(counting(300, 1_000, most_bytes=1, mechanisms=("krr",)))
 
 
-# --- parts
-# --------------------------------------------------------------------------------------------------
+# --- parts ----------------------------------------------------------------------------------------
 
 
 def test_shares_become_whole_devices() -> None:

@@ -121,9 +121,8 @@ def test_from_the_second_window_on_it_is_epsilon0_for_ever(n: int) -> None:
         assert privacy["delta_cumulative"] == 0.0
         assert privacy["memoized"] == {"lifetime_epsilon": EPSILON0, "windows": number}
         assert (privacy["windows_composed"], privacy["tasks_composed"]) == (number, 1)
-        assert (
-            privacy["epsilon_upper"] == ALONE_EPSILON
-        )  # of this window alone, which the unit says
+        # of this window alone, which the unit says
+        assert privacy["epsilon_upper"] == ALONE_EPSILON
         assert "seen alone" in privacy["unit"]
 
 
@@ -249,9 +248,8 @@ def test_the_order_of_windows_and_tasks_changes_nothing() -> None:
     assert {round(one.epsilon_upper, 9) for one in found} == {
         round(compose_spendings([*memoized, single, fresh]).epsilon_upper, 9)
     }
-    assert max(one.epsilon_upper for one in found) <= (2.5 + 0.3 + 0.2) * (
-        1 + 1e-12
-    )  # the one window of ``single`` at its own figure
+    # the one window of ``single`` at its own figure
+    assert max(one.epsilon_upper for one in found) <= (2.5 + 0.3 + 0.2) * (1 + 1e-12)
 
 
 def test_deltas_that_add_up_to_one_keep_epsilon0_in_the_sum() -> None:
@@ -263,8 +261,7 @@ def test_deltas_that_add_up_to_one_keep_epsilon0_in_the_sum() -> None:
     assert composed.epsilon_upper == pytest.approx(2.7)
 
 
-# --- the store
-# --------------------------------------------------------------------------------------------------
+# --- the store ------------------------------------------------------------------------------------
 
 
 def test_a_restart_forgets_nothing_of_it(tmp_path: Path) -> None:
@@ -315,8 +312,7 @@ def test_a_store_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> 
     store.close()
 
 
-# --- refusals
-# --------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def test_the_analyzer_refuses_a_task_that_cannot_be_memoized(
@@ -339,8 +335,7 @@ def test_the_analyzer_refuses_a_task_that_cannot_be_memoized(
     assert ["no finite epsilon0" in one.message for one in tasks.conditions()] == [True]
 
 
-# --- what people read
-# -------------------------------------------------------------------------------------------------
+# --- what people read -----------------------------------------------------------------------------
 
 
 def write_store(folder: Path, windows: int) -> None:

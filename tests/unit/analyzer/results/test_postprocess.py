@@ -29,9 +29,8 @@ _TIES = st.integers(-3, 3).map(float)
 _WIDE = st.floats(-1e6, 1e6)
 _HUGE = st.floats(-1e300, 1e300)
 VALUES = st.one_of(*(st.lists(kind, min_size=1, max_size=6) for kind in (_TIES, _WIDE, _HUGE)))
-TOTALS = st.one_of(
-    st.integers(0, 10).map(float), st.floats(1e-9, 1e6)
-)  # no subnormal numbers of devices
+# no subnormal numbers of devices
+TOTALS = st.one_of(st.integers(0, 10).map(float), st.floats(1e-9, 1e6))
 
 
 def projection(values: list[float], total: float) -> list[Fraction]:
@@ -71,8 +70,7 @@ def clipped_and_scaled(values: Floats, total: float) -> Floats:
     )
 
 
-# --- Norm-Sub
-# --------------------------------------------------------------------------------------------------
+# --- Norm-Sub -------------------------------------------------------------------------------------
 
 
 @given(VALUES, TOTALS)
@@ -189,8 +187,7 @@ def test_shares_are_not_shrunk_and_sums_are() -> None:
     assert projected[28:].sum() > 300
 
 
-# --- Base-Cut
-# --------------------------------------------------------------------------------------------------
+# --- Base-Cut -------------------------------------------------------------------------------------
 
 
 def test_what_is_kept_is_raw() -> None:
@@ -226,8 +223,7 @@ def test_a_cut_by_nothing_known_is_refused(errors: Floats, multiple: float) -> N
     assert caught.value.kind is Kind.INVALID
 
 
-# --- whole numbers
-# --------------------------------------------------------------------------------------------------
+# --- whole numbers --------------------------------------------------------------------------------
 
 
 @given(
@@ -275,9 +271,8 @@ def test_ties_go_to_the_first_cells() -> None:
     assert largest_remainder(np.array([0.5, 9.5, 4.5, 1.5])).tolist() == [1, 10, 4, 1]
     assert largest_remainder(np.full(1_000, 0.25)).tolist() == [1] * 250 + [0] * 750
     assert largest_remainder(np.array([2.75, 0.25, 1.0])).tolist() == [3, 0, 1]
-    mixed = largest_remainder(np.tile([0.25, 0.5, 7.5], 1_000)).reshape(
-        -1, 3
-    )  # 1,250 missing: the first 625 pairs of halves
+    # 1,250 missing: the first 625 pairs of halves
+    mixed = largest_remainder(np.tile([0.25, 0.5, 7.5], 1_000)).reshape(-1, 3)
     assert mixed.tolist() == [[0, 1, 8]] * 625 + [[0, 0, 7]] * 375
 
 
@@ -304,8 +299,7 @@ def test_raw_estimates_are_not_rounded() -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-# --- bad input
-# --------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -120,12 +120,8 @@ def test_words_that_may_be_noise_are_zero() -> None:
         for label, value in zip(words.labels, estimate.values, strict=True)
     )
     processed = to_json(release)["processed"]
-    assert processed["counts"] == [
-        400,
-        0,
-        0,
-        0,
-    ]  # one of four words that nobody has passes 2.24 errors, 44.8, in one of twenty releases
+    # one of four words that nobody has passes 2.24 errors, 44.8, in one of twenty releases
+    assert processed["counts"] == [400, 0, 0, 0]
     assert processed["total"] == 400
     assert "base-cut" in processed["method"]
 
@@ -183,9 +179,8 @@ def test_a_distribution_that_fails_keeps_no_batch_from_its_release() -> None:
         distribution_of(Moody(domain.labels, spec.get("uniform")), Tally(np.array([1, 1, 1]), 3))
         is None
     )
-    assert (
-        distribution_of(create(spec, domain), Tally(np.array([1, 1, 1]), 3)) is None
-    )  # tells none
+    # tells none
+    assert distribution_of(create(spec, domain), Tally(np.array([1, 1, 1]), 3)) is None
 
 
 def test_what_the_word_is() -> None:

@@ -163,9 +163,8 @@ def test_processed_counts_stand_beside_the_estimates_with_a_word_about_them() ->
 def test_a_distribution_is_drawn_with_its_quantiles() -> None:
     page = Page(render_report([MEAN]))
     made = MEAN["distribution"]
-    assert (
-        sum(attributes.get("class") == "bar" for _, attributes in page.tags) == 21 + 1
-    )  # and one of the key
+    # and one of the key
+    assert sum(attributes.get("class") == "bar" for _, attributes in page.tags) == 21 + 1
     assert (
         sum(attributes.get("class") == "quantile" for _, attributes in page.tags) == len(SHARES) + 1
     )

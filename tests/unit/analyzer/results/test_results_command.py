@@ -167,9 +167,8 @@ def test_many_intervals_say_what_they_mean_and_nothing_below_0_stays_unexplained
         "processed": {"counts": [2, 0]},
     }
     assert len(beside(counts)) == 2
-    assert (
-        len(beside({"estimates": [row, silent], "rounds": {}})) == 1
-    )  # totals of a vector may be below 0
+    # totals of a vector may be below 0
+    assert len(beside({"estimates": [row, silent], "rounds": {}})) == 1
     assert silent["value"] == -3.0
 
 

@@ -86,8 +86,7 @@ def data(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-# --- the command
-# --------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_list_and_json(data: str, capsys: Capture) -> None:
@@ -178,8 +177,7 @@ def test_a_terminal_is_not_flooded(monkeypatch: pytest.MonkeyPatch, capsys: Capt
     assert len(render([many], Format.csv).splitlines()) == results.MOST_ROWS + 8
 
 
-# --- the page
-# --------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

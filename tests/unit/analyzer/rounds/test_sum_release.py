@@ -115,8 +115,7 @@ def shown(*args: Any, **more: Any) -> dict[str, Any]:
     return made
 
 
-# --- what it says
-# --------------------------------------------------------------------------------------------------
+# --- what it says ---------------------------------------------------------------------------------
 
 
 def test_the_shape_is_the_published_one() -> None:
@@ -194,8 +193,7 @@ def test_the_hash_names_task_window_and_rounds_in_any_order() -> None:
     assert len(others) == 7
 
 
-# --- what it guarantees
-# -----------------------------------------------------------------------------------------------
+# --- what it guarantees ---------------------------------------------------------------------------
 
 
 def test_the_guarantee_is_that_of_the_smallest_sum_allowed() -> None:
@@ -273,8 +271,7 @@ def test_a_window_is_charged_once_whatever_its_rounds() -> None:
     )
 
 
-# --- what is withheld
-# -------------------------------------------------------------------------------------------------
+# --- what is withheld -----------------------------------------------------------------------------
 
 
 def assert_withheld(release: dict[str, Any], made: Outcome, reason: str) -> None:
@@ -406,8 +403,7 @@ def test_an_epsilon_that_is_none_is_null() -> None:
     )
 
 
-# --- totals
-# --------------------------------------------------------------------------------------------------
+# --- totals ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -461,8 +457,7 @@ def test_a_release_of_a_hundred_thousand_coordinates_has_them_all() -> None:
     assert release["estimates"][40_000]["value"] == 1.0
 
 
-# --- errors
-# --------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 LAPLACE = design_sum(
     dimension=400,
@@ -554,9 +549,8 @@ def test_estimates_are_unbiased_and_their_errors_true(design: Any, sizes: tuple[
             for row, true in zip(release["estimates"], truth.tolist(), strict=True)
         ]
     count, (noise, rounding) = len(scores), standard_errors(task, sum(sizes))
-    kurtosis = 3.0 + 3.0 * design.mechanism.get("shares") / sum(
-        sizes
-    )  # at most: that of a discrete Laplace variable is 6 and above 3
+    # at most: that of a discrete Laplace variable is 6 and above 3
+    kurtosis = 3.0 + 3.0 * design.mechanism.get("shares") / sum(sizes)
     assert abs(float(np.mean(scores))) < 5.0 / math.sqrt(count)
     square, spread = float(np.mean(np.square(scores))), 5.0 * math.sqrt((kurtosis - 1.0) / count)
     least = noise**2 / (noise**2 + rounding**2)

@@ -72,8 +72,7 @@ def test_a_mistake_in_the_configuration_is_one_line(owner: Owner, command: str) 
     )
 
 
-# --- ledger and budget
-# --------------------------------------------------------------------------------------------------
+# --- ledger and budget ----------------------------------------------------------------------------
 
 
 def test_the_ledger_in_json_and_in_words(owner: Owner) -> None:
@@ -252,8 +251,7 @@ def test_what_is_entered_while_the_ledger_is_verified_is_not_shown_as_verified(
     assert found["entries"][-1]["hash"] == found["head"]["hash"]
 
 
-# --- status, explain, consent
-# ---------------------------------------------------------------------------------------------
+# --- status, explain, consent ---------------------------------------------------------------------
 
 
 def test_the_status_shows_rules_budget_and_what_of_the_fleets_file_has_no_effect(

@@ -58,8 +58,7 @@ def test_help_goes_anywhere(capsys: pytest.CaptureFixture[str], option: str) -> 
     assert "Examples:" in capsys.readouterr().out
 
 
-# --- sources
-# --------------------------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 
 def test_status_names_a_source_that_no_task_has(owner: Owner) -> None:
@@ -92,8 +91,7 @@ def test_status_names_a_source_that_no_task_has(owner: Owner) -> None:
     ]
 
 
-# --- a disk that is full
-# ------------------------------------------------------------------------------------------------
+# --- a disk that is full --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -151,8 +149,7 @@ def test_the_line_that_is_told_is_toml(owner: Owner, monkeypatch: pytest.MonkeyP
     assert line.isprintable()
 
 
-# --- exit status
-# --------------------------------------------------------------------------------------------------
+# --- exit status ----------------------------------------------------------------------------------
 
 
 def test_a_report_that_waits_is_ok_but_not_after_flush(

@@ -264,9 +264,8 @@ def test_gaussian(capsys: Capture) -> None:
         "1e-6",
     )
     assert list(value) == KEYS
-    assert value["epsilon0"] == pytest.approx(
-        4.8866, abs=1e-3
-    )  # the analytic Gaussian mechanism at delta 1e-6
+    # the analytic Gaussian mechanism at delta 1e-6
+    assert value["epsilon0"] == pytest.approx(4.8866, abs=1e-3)
     assert 0.0 < value["epsilon_lower"] <= value["epsilon_upper"] < 0.3
     assert any("Gaussian over the real numbers" in line for line in value["assumptions"])
     alone = ask(

@@ -274,8 +274,7 @@ def test_a_rush_lasts_until_its_window_ends(tmp_path: Path) -> None:
     assert arrivals.pattern is Pattern.RUSH
 
 
-# --- windows go on while --prepare works
-# -----------------------------------------------------------------------------------------
+# --- windows go on while --prepare works ----------------------------------------------------------
 
 
 class Load:
@@ -331,9 +330,8 @@ def test_a_window_that_is_over_before_the_first_report_is_refused(
         "here: choose --window 2,"
     )
     assert Load(tmp_path, monkeypatch, 190.0).run(prepare=True, window=2) == ""
-    assert "choose another --window" in Load(tmp_path, monkeypatch, 600.0).run(
-        prepare=True
-    )  # after the last window
+    # after the last window
+    assert "choose another --window" in Load(tmp_path, monkeypatch, 600.0).run(prepare=True)
     assert Load(tmp_path, monkeypatch, 190.0).run() == ""  # what is not prepared takes no time
 
 

@@ -67,9 +67,8 @@ def test_a_plan_for_people(capsys: Capture) -> None:
     assert "unary oue: error " in out
     assert "of every count is thinned away" in out
     assert "If shuffler and analyzer work together, epsilon0 = " in out
-    assert (
-        "more, no better: --all shows them" not in out
-    )  # eight alternatives: all of them are there
+    # eight alternatives: all of them are there
+    assert "more, no better: --all shows them" not in out
 
 
 def test_a_plan_for_programs(capsys: Capture) -> None:

@@ -150,8 +150,7 @@ def test_a_setting_goes_with_epsilon0_alone(tmp_path: Path, capsys: Capture) -> 
     assert "goes with epsilon0" in capsys.readouterr().err
 
 
-# --- what can't hold, and what is rarely meant
-# ----------------------------------------------------------------------------
+# --- what can't hold, and what is rarely meant ----------------------------------------------------
 
 
 def of(name: str, domain: Domain, setting: str = "", **changes: object) -> Task:

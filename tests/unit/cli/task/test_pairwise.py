@@ -360,8 +360,7 @@ def test_what_lint_refuses_is_in_the_json_too(desk: Path, capsys: Capture) -> No
     assert "rounds" not in made
 
 
-# --- numbers that are computed
-# ------------------------------------------------------------------------------------------
+# --- numbers that are computed --------------------------------------------------------------------
 
 
 def test_a_hundred_thousand_coordinates_are_numbered_not_listed(

@@ -61,9 +61,8 @@ def test_a_missing_authority_is_one_line_that_names_the_key(tmp_path: Path) -> N
     with pytest.raises(ShoalError, match=r"feeds\.shuffler\.ca: cannot read none\.pem") as error:
         open_feeds(config(tmp_path, feeds), nothing)
     assert error.value.kind is Kind.CONFIG
-    assert (
-        len(open_feeds(config(tmp_path, feeds, insecure=True), nothing)) == 1
-    )  # loopback without TLS: none is needed
+    # loopback without TLS: none is needed
+    assert len(open_feeds(config(tmp_path, feeds, insecure=True), nothing)) == 1
 
 
 PROGRAM = """

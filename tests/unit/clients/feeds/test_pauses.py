@@ -313,9 +313,8 @@ async def test_a_pause_is_looked_at_again_soon(
 
         async def waited(_: asyncio.Event, seconds: float) -> bool:
             waits.append(seconds)
-            assert len(far.asked) == len(
-                waits
-            )  # each look is one: nothing is read again that counts
+            # each look is one: nothing is read again that counts
+            assert len(far.asked) == len(waits)
             if len(waits) == 2:
                 far.paused = {}
             home.clock.advance(seconds)

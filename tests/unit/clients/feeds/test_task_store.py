@@ -75,9 +75,8 @@ def test_a_task_is_kept_once_private_and_as_any_folder_of_tasks_has_it(desk: Des
     assert desk.folder.stat().st_mode & 0o777 == 0o700
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in desk.folder.iterdir())
     assert shelf.offer(bundle()) == Offered(WORLD.task_id, "visits", fresh=False)
-    assert desk.open().offer(bundle()) == Offered(
-        WORLD.task_id, "visits", fresh=False
-    )  # after a restart too
+    # after a restart too
+    assert desk.open().offer(bundle()) == Offered(WORLD.task_id, "visits", fresh=False)
     assert desk.files == written
     assert list(load_task_folder(desk.folder, WORLD.authorities).served) == [WORLD.task_id]
 
@@ -135,9 +134,8 @@ def test_nothing_is_written_of_what_does_not_verify(desk: Desk, name: str) -> No
     kept = desk.files
     assert refused(shelf, data) in FINAL
     assert desk.files == kept
-    assert (
-        not desk.conflicts
-    )  # above all: nobody but the key authority can make a task look two-faced
+    # above all: nobody but the key authority can make a task look two-faced
+    assert not desk.conflicts
 
 
 def test_fields_that_nobody_signed_are_not_kept(desk: Desk) -> None:
@@ -260,9 +258,8 @@ def test_a_crash_between_any_two_steps_leaves_a_folder_that_reads_and_is_mended(
         assert refused(shelf, bundle()) is Kind.OVERLOADED
     else:
         assert shelf.offer(bundle()).fresh  # five steps in all
-    assert not load_task_folder(
-        desk.folder, WORLD.authorities
-    ).refused  # as a task without its schedule would be
+    # as a task without its schedule would be
+    assert not load_task_folder(desk.folder, WORLD.authorities).refused
     monkeypatch.undo()
     shelf.offer(bundle())
     assert {name: data for name, data in desk.files.items() if not name.startswith(".")} == {

@@ -18,9 +18,8 @@ from shoal.shuffler import core
 from tests.worlds.clients import World
 
 Verdict = ShoalError | bytes | None
-Defect = Callable[
-    [int, bytes, Verdict], Verdict
-]  # (number of the call, frame, the right answer) -> the answer that is given
+# (number of the call, frame, the right answer) -> the answer that is given
+Defect = Callable[[int, bytes, Verdict], Verdict]
 
 
 def none(_number: int, _frame: bytes, right: Verdict) -> Verdict:

@@ -52,8 +52,7 @@ def test_a_trial_makes_reports_and_sends_nothing(prepare: bool) -> None:
     task = SimulatedTask(world.signed_task, world.signed_schedule, (1, 2))
     cost = cost_of(task, world.authorities, (), prepare, count=8)
     assert cost.frame_bytes in LIMITS.frame_sizes
-    assert (
-        cost.sealed_bytes == 32 + 16 + 16 + world.task.report_size
-    )  # encapsulation, tag, nonce, report
+    # encapsulation, tag, nonce, report
+    assert cost.sealed_bytes == 32 + 16 + 16 + world.task.report_size
     assert 0 < cost.make_s < 1
     assert 0 < cost.open_s < 1

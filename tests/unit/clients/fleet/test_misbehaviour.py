@@ -47,9 +47,8 @@ ROOT = SigningKey.generate()
 
 
 def world_of(admission: Admission = Admission.OPEN) -> World:
-    world = make_world(
-        start=int(time.time()) - 21 * 86_400
-    )  # weeks: windows 0 and 1 are over, 3 is open
+    # weeks: windows 0 and 1 are over, 3 is open
+    world = make_world(start=int(time.time()) - 21 * 86_400)
     if admission is Admission.ENROLLED:
         return replace(
             world, task=replace(world.task, admission=admission, enrolment_key=ROOT.public)

@@ -51,9 +51,8 @@ WEEK = 7 * 86_400
 
 
 def world_of(enrolled: bool = False) -> World:
-    world = make_world(
-        start=int(time.time()) - 2 * WEEK - 10_000
-    )  # windows 0 and 1 are over, 2 is open
+    # windows 0 and 1 are over, 2 is open
+    world = make_world(start=int(time.time()) - 2 * WEEK - 10_000)
     if enrolled:
         return replace(
             world, task=replace(world.task, admission=Admission.ENROLLED, enrolment_key=ROOT.public)
@@ -203,9 +202,8 @@ async def test_the_wrong_refusal_is_a_surprise(way: Way) -> None:
         )
 
     result, _ = await run(world_of(), (Conduct.DAMAGED, Conduct.NOISE), way, confused)
-    assert result.surprises == {
-        "damaged frame refused as UNKNOWN_KEY": 1
-    }  # noise may be answered so
+    # noise may be answered so
+    assert result.surprises == {"damaged frame refused as UNKNOWN_KEY": 1}
 
 
 @pytest.mark.parametrize("way", WAYS)

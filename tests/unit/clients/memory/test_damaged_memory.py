@@ -98,8 +98,7 @@ async def test_a_damaged_report_is_never_sent(
     assert len(place.entries(Event.REPORTED)) == 3
 
 
-# --- every column of every table
-# ------------------------------------------------------------------------------------------
+# --- every column of every table ------------------------------------------------------------------
 
 ONE, OTHER, PURPOSE, ROUND = memories.TASK, TaskId(b"o" * 32), "health research", Digest(b"r" * 32)
 SPENT = 17
@@ -298,10 +297,8 @@ def test_every_column_of_the_rounds_has_a_mark_and_is_read_by_it(
         flipped(tmp_path / "rounds.db", table, column)
         ledger = SqliteLedger(tmp_path / "rounds.db")
         assert [one.table for one in ledger.file.marked.damages()] == [table], column
-        if column in (
-            "task_id",
-            "window",
-        ):  # the charge says that the window was answered: test_setback.py
+        # the charge says that the window was answered: test_setback.py
+        if column in ("task_id", "window"):
             assert ledger.find(ONE, 0) is None
         else:
             refuses(partial(ledger.find, ONE, 0), partial(ledger.masked, ONE, 0, ROUND, ROUND))

@@ -94,9 +94,8 @@ async def test_a_row_that_names_no_task_any_more_is_mended(tmp_path: Path) -> No
     start, name = (at_rest(device.store)["memo_key"] - 1) * 4096, device.store.name
     files = stored(tmp_path)
     data = bytearray(files[name])
-    header = data.index(
-        b"\x04\x4c\x4c\x2c", start, start + 4096
-    )  # its length, 32 bytes, 32 bytes, 16 bytes
+    # its length, 32 bytes, 32 bytes, 16 bytes
+    header = data.index(b"\x04\x4c\x4c\x2c", start, start + 4096)
     data[header : header + 4] = b"\x04\x00\x4c\x6c"  # none, 32 bytes, 48 bytes
     restored(device, {**files, name: bytes(data)})
     memory = opened(device)

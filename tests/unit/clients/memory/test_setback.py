@@ -172,9 +172,8 @@ async def test_nothing_is_answered_or_sent_until_the_owner_confirms(
     async with device.agent() as agent:
         with pytest.raises(ShoalError) as caught:
             await agent.report("visits", 3)
-        assert (
-            caught.value.kind is Kind.CONFLICT
-        )  # this window may have been answered in what was lost
+        # this window may have been answered in what was lost
+        assert caught.value.kind is Kind.CONFLICT
         assert agent.answered(agent.tasks.find("visits").task_id, 5)
         device.clock.advance(WEEK)
         assert (await agent.report("visits", 3)).state is State.ACKED
@@ -325,8 +324,7 @@ def never(task: Task, insecure: bool) -> RoundTransport:
     raise AssertionError("nothing is sent")
 
 
-# --- the service
-# --------------------------------------------------------------------------------------------------
+# --- the service ----------------------------------------------------------------------------------
 
 
 async def test_the_service_goes_on_and_says_so_once(
@@ -375,8 +373,7 @@ async def test_a_single_pass_says_so_and_fails(place: Place) -> None:
     assert place.windows() == [0, 1]
 
 
-# --- the command
-# --------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

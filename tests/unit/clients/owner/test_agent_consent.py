@@ -123,8 +123,7 @@ class Hanging(DirectTransport):
         return await super().submit(frame, ack_key, deadline_s)
 
 
-# --- what the ledger says of an ordinary life
-# -------------------------------------------------------------------------
+# --- what the ledger says of an ordinary life -----------------------------------------------------
 
 
 async def test_the_ledger_tells_a_task_s_whole_life(device: Device) -> None:
@@ -212,8 +211,7 @@ async def test_rules_run_before_anything_is_randomized_or_kept(tmp_path: Path) -
     assert [one.details["value"] for one in device.entries(Event.REPORTED)] == [5, None]
 
 
-# --- refusals: each with its reason, nothing sent
-# ---------------------------------------------------------------------
+# --- refusals: each with its reason, nothing sent -------------------------------------------------
 
 
 def signed(
@@ -381,8 +379,7 @@ async def test_an_infinite_epsilon_wants_an_explicit_yes_and_is_charged_what_is_
     assert accepted[1] is None
 
 
-# --- consent taken back
-# -----------------------------------------------------------------------------------------------
+# --- consent taken back ---------------------------------------------------------------------------
 
 
 async def test_withdrawing_deletes_what_waits_and_nothing_leaves_afterwards(device: Device) -> None:
@@ -421,9 +418,8 @@ async def test_an_attempt_under_way_is_broken_off_by_whoever_takes_the_consent_b
     answers -> it says DEADLINE.
     """
     if by == "the same program":
-        monkeypatch.setattr(
-            "shoal.clients.sending._LOOK_S", 3_600.0
-        )  # nobody looks: it must be broken off at once
+        # nobody looks: it must be broken off at once
+        monkeypatch.setattr("shoal.clients.sending._LOOK_S", 3_600.0)
     hanging = Hanging(device.far)
     async with device.agent(hanging, background=True) as agent, device.agent() as other:
         await agent.report("visits", 3, send=False)
@@ -545,8 +541,7 @@ async def test_what_was_forgotten_is_not_explained_as_free(tmp_path: Path) -> No
             await agent.report("visits", 1)
 
 
-# --- the gate
-# --------------------------------------------------------------------------------------------------
+# --- the gate -------------------------------------------------------------------------------------
 
 
 async def test_a_gate_is_had_alone_only_when_nobody_is_inside(tmp_path: Path) -> None:

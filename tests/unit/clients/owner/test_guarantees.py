@@ -82,8 +82,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
     assert {file.name for file in tmp_path.iterdir()} <= {"outbox.db.certificates"}
 
 
-# --- the child
-# --------------------------------------------------------------------------------------------------
+# --- the child ------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("child")
@@ -249,8 +248,7 @@ def test_only_a_plain_python_is_started(
     assert guarantees._interpreter() == (executable if starts else None)
 
 
-# --- what is remembered
-# -----------------------------------------------------------------------------------------------
+# --- what is remembered ---------------------------------------------------------------------------
 
 
 def test_a_restart_computes_nothing(count: Count, path: Path) -> None:
@@ -399,9 +397,8 @@ def test_the_file_stays_small(count: Count, path: Path, monkeypatch: pytest.Monk
         one.task_id.hex for one in assignments[2:]
     ]
     assert count.there == 5
-    assert (
-        guarantees._MOST_BYTES > 100 * 1_000 + 200
-    )  # an id of 64 digits, a number, signs between; x 1,000 tasks
+    # an id of 64 digits, a number, signs between; x 1,000 tasks
+    assert guarantees._MOST_BYTES > 100 * 1_000 + 200
 
 
 def test_threads_compute_a_task_once(count: Count, path: Path) -> None:
@@ -419,8 +416,7 @@ def test_a_sum_states_its_own(count: Count, path: Path) -> None:
     assert (count.there, count.here) == (0, 0)
 
 
-# --- the revision
-# --------------------------------------------------------------------------------------------------
+# --- the revision ---------------------------------------------------------------------------------
 
 
 def test_the_revision_changes_with_the_version_of_numpy(
@@ -461,8 +457,7 @@ def test_the_revision_changes_with_every_source_file(
             assert revision() == ""
 
 
-# --- in an agent
-# --------------------------------------------------------------------------------------------------
+# --- in an agent ----------------------------------------------------------------------------------
 
 
 def test_the_file_is_free_while_a_certificate_is_computed(

@@ -25,8 +25,7 @@ from tests.worlds.runner import HOUR, Place
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-# --- measuring
-# --------------------------------------------------------------------------------------------------
+# --- measuring ------------------------------------------------------------------------------------
 
 
 async def test_every_window_gets_exactly_one_report(place: Place) -> None:
@@ -164,8 +163,7 @@ async def test_sources_are_told_of_once_and_never_what_they_say(
     assert "31415" not in json.dumps(logged())
 
 
-# --- refusals
-# --------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 async def test_over_budget_each_window_is_refused_in_the_ledger_and_nothing_is_sent(
@@ -191,8 +189,7 @@ async def test_a_task_that_is_over_is_refused_once_and_says_so(place: Place) -> 
     assert place.far.frames == []
 
 
-# --- reload and end
-# --------------------------------------------------------------------------------------------------
+# --- reload and end -------------------------------------------------------------------------------
 
 
 async def test_reload_takes_the_new_file_and_keeps_the_old_one_if_it_is_wrong(
@@ -406,8 +403,7 @@ async def test_a_source_without_a_task_is_told_of_once_and_so_is_its_task(
     assert told() == [idle, ("source has a task", "")]
 
 
-# --- a single pass
-# --------------------------------------------------------------------------------------------------
+# --- a single pass --------------------------------------------------------------------------------
 
 
 async def test_a_single_pass_answers_and_sends_once(place: Place) -> None:

@@ -22,8 +22,7 @@ from shoal.errors import Kind, ShoalError
 from tests.worlds.clients import START, World, make_world
 from tests.worlds.runner import HOUR, Place, bundle
 
-# --- feeds
-# --------------------------------------------------------------------------------------------------
+# --- feeds ----------------------------------------------------------------------------------------
 
 
 class FakeFeed:

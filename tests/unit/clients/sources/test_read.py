@@ -29,8 +29,7 @@ async def of_json(folder: Path, text: str | bytes, pointer: str = "") -> Reading
     return await read_source(SourceSpec("json", file=file, pointer=pointer))
 
 
-# --- JSON
-# --------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 DOCUMENT = (
     '{"a": {"b": [10, {"c": 2.5}], "": 7, "x/y": 8, "m~n": 9, "~1": 6}, "on": true, "off": null, '
@@ -112,8 +111,7 @@ async def test_a_file_that_is_too_large(tmp_path: Path) -> None:
     assert reading == Reading(None, f"more than {LIMITS.source_bytes} bytes")
 
 
-# --- SQLite
-# --------------------------------------------------------------------------------------------------
+# --- SQLite ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -194,8 +192,7 @@ async def gone(name: str) -> None:
         await asyncio.to_thread(lambda: None)
 
 
-# --- commands
-# --------------------------------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------
 
 
 def of_command(code: str, timeout_s: float = 20.0, pointer: str = "") -> SourceSpec:
@@ -281,8 +278,7 @@ def lives(pid: int) -> bool:
         return False
 
 
-# --- HTTP on this machine
-# ---------------------------------------------------------------------------------------------
+# --- HTTP on this machine -------------------------------------------------------------------------
 
 
 @contextmanager
@@ -382,8 +378,7 @@ async def test_a_service_that_never_ends_its_reply() -> None:
     await gone("source")
 
 
-# --- whatever happens
-# -------------------------------------------------------------------------------------------------
+# --- whatever happens -----------------------------------------------------------------------------
 
 
 async def test_a_source_that_hangs_costs_one_thread_and_never_the_rest(

@@ -107,9 +107,8 @@ async def test_a_frame_whose_time_is_over_does_not_leave_later() -> None:
         await asyncio.gather(*calls, return_exceptions=True)
         puppet.send(acknowledgements(puppet))
         puppet.puback = True
-        assert (
-            await failure(transport, fresh, 2 * SHORT_S)
-        ).kind is Kind.DEADLINE  # it is acknowledged, and never answered
+        # it is acknowledged, and never answered
+        assert (await failure(transport, fresh, 2 * SHORT_S)).kind is Kind.DEADLINE
         assert fresh.frame in frames_of(puppet)
         assert last.frame not in frames_of(puppet)
         await transport.close()

@@ -89,8 +89,7 @@ async def failure(transport: Transport, one: Prepared, deadline_s: float = SHORT
     return caught.value
 
 
-# --- what is believed
-# --------------------------------------------------------------------------------------------------
+# --- what is believed -----------------------------------------------------------------------------
 
 Forger = Callable[[Prepared, Prepared], bytes]  # (the report under way, another report) -> a reply
 FORGED: dict[str, Forger] = {
@@ -231,8 +230,7 @@ async def test_a_frame_that_does_not_open_and_a_shuffler_that_is_not_there_look_
     ] * 2
 
 
-# --- what a refusal means
-# -----------------------------------------------------------------------------------------------
+# --- what a refusal means -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -275,8 +273,7 @@ async def test_over_a_broker_no_refusal_says_that_nothing_was_stored(
         await mqtt.close()
 
 
-# --- a broker that goes away
-# --------------------------------------------------------------------------------------------
+# --- a broker that goes away ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -399,8 +396,7 @@ async def test_what_is_configured_wrongly_is_said_in_one_line(world: World) -> N
         assert caught.value.kind is Kind.INVALID
 
 
-# --- calls
-# --------------------------------------------------------------------------------------------------
+# --- calls ----------------------------------------------------------------------------------------
 
 
 async def test_a_batch_goes_on_where_a_frame_gets_no_reply(broker: Broker, world: World) -> None:
@@ -486,8 +482,7 @@ async def test_a_connection_is_not_kept_for_the_next_window(
     assert len({packets(bytes(wire.up))[0].client_id for wire in tap.wires}) == 5
 
 
-# --- what a broker sees
-# -------------------------------------------------------------------------------------------------
+# --- what a broker sees ---------------------------------------------------------------------------
 
 
 async def _captured(

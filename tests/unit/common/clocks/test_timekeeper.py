@@ -199,9 +199,8 @@ def test_a_peer_that_differs_stops_decisions_and_a_lying_one_moves_none(
         assert (one.look(), one.decide()) == (Trouble.PEER, None)
     machine.passes(FRESH_S + 2)  # what it said is old
     assert one.decide() == machine.true
-    one.hear(
-        "analyzer", machine.true + DAY, 1.0, vouched=False
-    )  # it says itself that it does not know
+    # it says itself that it does not know
+    one.hear("analyzer", machine.true + DAY, 1.0, vouched=False)
     assert one.decide() == machine.true
 
 

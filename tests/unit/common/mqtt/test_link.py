@@ -115,8 +115,7 @@ async def silent() -> AsyncIterator[BrokerSettings]:
         yield BrokerSettings("127.0.0.1", server.getsockname()[1], insecure=True)
 
 
-# --- up
-# --------------------------------------------------------------------------------------------------
+# --- up -------------------------------------------------------------------------------------------
 
 
 async def test_what_is_published_arrives_as_it_is(broker: Broker) -> None:
@@ -205,8 +204,7 @@ async def test_of_a_huge_packet_little_is_kept() -> None:
         assert 0 < largest <= 1024 + 64 * 1024
 
 
-# --- away and back
-# --------------------------------------------------------------------------------------------------
+# --- away and back --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -234,9 +232,8 @@ async def test_a_broker_that_was_killed_is_found_again(kind: str) -> None:
             assert caught.value.kind is Kind.UNAVAILABLE
             await broker.start()
             async with asyncio.timeout(PATIENCE_S):
-                while word not in {
-                    payload for _, payload in inbox.messages
-                }:  # amqtt, just started, may lose one that it acknowledged
+                # amqtt, just started, may lose one that it acknowledged
+                while word not in {payload for _, payload in inbox.messages}:
                     await up_again(link)
                     await link.publish(asked[-1], word, timeout_s=PATIENCE_S)
                     await asyncio.sleep(0.01)
@@ -283,8 +280,7 @@ def test_pauses_double_and_are_spread() -> None:
         assert 0.95 * ceiling < max(drawn) < ceiling
 
 
-# --- not up
-# --------------------------------------------------------------------------------------------------
+# --- not up ---------------------------------------------------------------------------------------
 
 
 async def test_every_failure_has_its_own_line() -> None:
@@ -425,8 +421,7 @@ async def test_what_mqtt_can_not_carry_is_invalid(broker: Broker, topic: str, qo
         assert link.up
 
 
-# --- closing
-# --------------------------------------------------------------------------------------------------
+# --- closing --------------------------------------------------------------------------------------
 
 
 async def test_closing_ends_whoever_waits_and_says_goodbye() -> None:
@@ -486,8 +481,7 @@ async def test_a_cancelled_caller_stays_cancelled() -> None:
         await link.publish("a", b"", timeout_s=PATIENCE_S)
 
 
-# --- whatever comes
-# --------------------------------------------------------------------------------------------------
+# --- whatever comes -------------------------------------------------------------------------------
 
 GARBAGE = [
     b"\x00" * 64,

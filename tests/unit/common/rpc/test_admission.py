@@ -109,9 +109,8 @@ async def test_calls_without_a_message_hold_no_more_than_a_share(
         strangers = [await stack.enter_async_context(connected(address)) for _ in range(3)]
         held = [silent(channel, path()) for channel in strangers for _ in range(40)]
         refused = 0
-        while refused < 3 * 40 - (
-            16 + 8 + 4
-        ):  # what one after the other may hold; fewer where they come in turns
+        # what one after the other may hold; fewer where they come in turns
+        while refused < 3 * 40 - (16 + 8 + 4):
             done, _ = await asyncio.wait(held, timeout=30.0, return_when=asyncio.FIRST_COMPLETED)
             assert done
             refused += len(done)
@@ -275,8 +274,7 @@ async def test_connections_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"x" not in answers[3:]
 
 
-# --- health, compression
-# ----------------------------------------------------------------------------------------------
+# --- health, compression --------------------------------------------------------------------------
 
 
 async def test_health_is_a_method_like_any_other() -> None:
@@ -330,8 +328,7 @@ async def test_compression_is_unimplemented() -> None:
         assert await unary(b"plain", timeout=30.0) == b"plain"
 
 
-# --- when to come again
-# -----------------------------------------------------------------------------------------------
+# --- when to come again ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -271,9 +271,8 @@ async def test_stopping_lets_open_calls_finish() -> None:
         stopping = asyncio.create_task(server.stop(60.0))
         while not stopping.done():
             try:
-                await call(
-                    channel, path("Slow"), b"", 0.2
-                )  # until the server has begun to stop, this waits in the handler
+                # until the server has begun to stop, this waits in the handler
+                await call(channel, path("Slow"), b"", 0.2)
             except ShoalError as error:
                 if error.kind is Kind.UNAVAILABLE:
                     break

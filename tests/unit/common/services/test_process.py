@@ -172,8 +172,7 @@ def test_fsync_folder(tmp_path: Path) -> None:
         fsync_folder(Path(__file__))
 
 
-# --- looking at a folder again
-# --------------------------------------------------------------------------------------------------
+# --- looking at a folder again --------------------------------------------------------------------
 
 
 async def test_a_reload_comes_by_itself_and_at_once_when_asked() -> None:

@@ -56,9 +56,8 @@ def test_a_disk_that_is_read_only_is_told_from_one_that_is_full(tmp_path: Path) 
     assert as_if(f_flag=os.ST_RDONLY, f_bavail=0) == [("disk_read_only", "data_dir", True)]
     assert as_if(f_flag=0, f_bavail=0) == [("disk_full", "data_dir", True)]
     assert as_if(f_flag=0, f_bavail=9, f_files=9, f_favail=0) == [("disk_full", "data_dir", True)]
-    assert (
-        as_if(f_flag=0, f_bavail=9, f_files=0, f_favail=0) == []
-    )  # a file system that does not count files
+    # a file system that does not count files
+    assert as_if(f_flag=0, f_bavail=9, f_files=0, f_favail=0) == []
 
 
 @pytest.mark.parametrize(

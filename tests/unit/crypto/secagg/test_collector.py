@@ -80,8 +80,7 @@ def rows_of(play: Held) -> list[bytes]:
     return [play.uploads[session] for session in play.held.rows]
 
 
-# --- the offer and the start
-# --------------------------------------------------------------------------------------------------
+# --- the offer and the start ----------------------------------------------------------------------
 
 
 def test_the_offer() -> None:
@@ -161,9 +160,8 @@ def test_what_is_not_started() -> None:
     play = held_at(AskStart, world=replace(WORLD, cohort_min=4))
     request, one = play.held.request, play.collector
     seats = [request.seats[i : i + 96] for i in range(0, len(request.seats), 96)]
-    twin_key = (
-        seats[1][:32] + seats[0][32:64] + seats[1][64:]
-    )  # another seat with the pad key of the first
+    # another seat with the pad key of the first
+    twin_key = seats[1][:32] + seats[0][32:64] + seats[1][64:]
     sixth = b"\xff" * 32 + secrets.token_bytes(64)
     cases = {
         Kind.MISMATCH: [
@@ -188,8 +186,7 @@ def test_what_is_not_started() -> None:
     assert one.start(request).start
 
 
-# --- vectors
-# --------------------------------------------------------------------------------------------------
+# --- vectors --------------------------------------------------------------------------------------
 
 
 def test_rows_that_are_no_good_are_told_and_left_out() -> None:
@@ -247,8 +244,7 @@ def test_deliveries_may_be_repeated_and_resumed() -> None:
     assert play.check()
 
 
-# --- the commit
-# --------------------------------------------------------------------------------------------------
+# --- the commit -----------------------------------------------------------------------------------
 
 
 def test_one_commit_is_signed() -> None:
@@ -279,9 +275,8 @@ def test_one_commit_is_signed() -> None:
     )
     assert kind_of(one.commit, signed) is Kind.CONFLICT
     assert kind_of(one.commit, changed(request, commitments=bytes(32 * 5))) is Kind.CONFLICT
-    assert (
-        kind_of(one.add_vectors, [b"late"], 5) is Kind.CONFLICT
-    )  # a vector after the commit is never taken
+    # a vector after the commit is never taken
+    assert kind_of(one.add_vectors, [b"late"], 5) is Kind.CONFLICT
 
 
 def resigned(request: Any, statuses: bytes, round_id: Digest | None = None, **fields: Any) -> Any:
@@ -359,8 +354,7 @@ def test_fewer_survivors_than_the_plan_says_end_the_round() -> None:
     assert kind_of(one.commit, request) is Kind.ABORTED
 
 
-# --- unmasking
-# --------------------------------------------------------------------------------------------------
+# --- unmasking ------------------------------------------------------------------------------------
 
 
 def one_request(play: Held, **fields: Any) -> Any:

@@ -27,9 +27,8 @@ from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
 from tests.worlds.secagg import Play, Step, World, identity
 
-WORLD = World(
-    12, dropout_ppm=250_000, honest_ppm=900_000
-)  # 3 of 12 may be lost; complete, 11 neighbours each
+# 3 of 12 may be lost; complete, 11 neighbours each
+WORLD = World(12, dropout_ppm=250_000, honest_ppm=900_000)
 STRICT = World(12, Mode.STRICT, dropout_ppm=250_000, honest_ppm=900_000)
 THRESHOLD = WORLD.terms.parameters(12).threshold
 Spoil = Callable[[bytes], bytes]
@@ -163,8 +162,7 @@ def test_more_bad_dealers_than_may_be_lost_end_the_round_and_cost_nobody_anythin
     assert charged(again) == set(range(12))
 
 
-# --- false complaints
-# --------------------------------------------------------------------------------------------------
+# --- false complaints -----------------------------------------------------------------------------
 
 
 @dataclass
@@ -329,8 +327,7 @@ def dealt(play: Play, number: int) -> pairwise_pb2.Shares:
     return found
 
 
-# --- servers
-# --------------------------------------------------------------------------------------------------
+# --- servers --------------------------------------------------------------------------------------
 
 
 def test_servers_get_no_secret_by_spoiling_what_an_honest_dealer_dealt() -> None:

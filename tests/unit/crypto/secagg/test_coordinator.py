@@ -61,8 +61,7 @@ def resigned(join: pairwise_pb2.Join, number: int, **changes: bytes) -> pairwise
     )
 
 
-# --- the offer
-# --------------------------------------------------------------------------------------------------
+# --- the offer ------------------------------------------------------------------------------------
 
 
 def test_countersign_checks_everything() -> None:
@@ -114,8 +113,7 @@ def test_invite() -> None:
     assert not full.HasField("offer")
 
 
-# --- joining
-# --------------------------------------------------------------------------------------------------
+# --- joining --------------------------------------------------------------------------------------
 
 
 def test_one_seat_per_device_session_and_key() -> None:
@@ -123,16 +121,14 @@ def test_one_seat_per_device_session_and_key() -> None:
     play = Play(WORLD)
     play.join(0)
     join, again = a_join(play), a_join(play)
-    assert (
-        play.coordinator.join(session(play), again, NOW) == identity(0).key.public
-    )  # the same bytes, the same answer
+    # the same bytes, the same answer
+    assert play.coordinator.join(session(play), again, NOW) == identity(0).key.public
     fresh = DeviceRound(WORLD.terms, identity(0), SeededEntropy("fresh keys")).join(play.offer, NOW)
     for twice in (join, fresh):  # another session of the device
         assert kind_of(play.coordinator.join, bytes(16), twice, NOW) is Kind.CONFLICT
     other = a_join(play, 1)
-    assert (
-        kind_of(play.coordinator.join, session(play), other, NOW) is Kind.CONFLICT
-    )  # another Join of the session
+    # another Join of the session
+    assert kind_of(play.coordinator.join, session(play), other, NOW) is Kind.CONFLICT
     for stolen in (
         {"pad_key": join.pad_key},
         {"share_key": join.share_key},
@@ -196,13 +192,11 @@ def test_the_joining_ends() -> None:
     extra = DeviceRound(play.world.terms, identity(7), SeededEntropy("seven"))
     late = extra.join(play.offer, NOW)
     assert kind_of(play.coordinator.join, extra.session, late, NOW) is Kind.WINDOW_CLOSED  # full
-    assert (
-        play.coordinator.join(session(play), a_join(play), NOW + 99) == identity(0).key.public
-    )  # a repeat is never late
+    # a repeat is never late
+    assert play.coordinator.join(session(play), a_join(play), NOW + 99) == identity(0).key.public
 
 
-# --- phases
-# --------------------------------------------------------------------------------------------------
+# --- phases ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -299,8 +293,7 @@ def test_a_cohort_without_parameters_is_not_started() -> None:
     assert play.coordinator.reason is Reason.OTHER
 
 
-# --- steps
-# --------------------------------------------------------------------------------------------------
+# --- steps ----------------------------------------------------------------------------------------
 
 
 def test_unknown_sessions() -> None:
@@ -484,8 +477,7 @@ def test_only_devices_in_the_sum_endorse_and_unmask() -> None:
     assert kind_of(play.coordinator.unmask, session(play), sealed, play.now) is Kind.WINDOW_CLOSED
 
 
-# --- what devices are told
-# --------------------------------------------------------------------------------------------------
+# --- what devices are told ------------------------------------------------------------------------
 
 
 def test_answers_phase_by_phase() -> None:

@@ -51,8 +51,7 @@ def make(
     return Relay(make_terms(n, graph=graph, mode=mode, lost=lost, bits=bits), n)
 
 
-# --- the whole way
-# --------------------------------------------------------------------------------------------------
+# --- the whole way --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
@@ -97,9 +96,8 @@ def test_states_round_id_and_charge_follow_the_steps() -> None:
     endorsements = relay.endorsements(1, commit)
     device.endorse(commit)
     assert device.state is DeviceState.ENDORSED
-    relay.devices[1].unmask(
-        commit, endorsements, relay.ledgers[1]
-    )  # too late to endorse itself: its neighbours did
+    # too late to endorse itself: its neighbours did
+    relay.devices[1].unmask(commit, endorsements, relay.ledgers[1])
     assert relay.devices[1].state is DeviceState.RELEASED
 
 
@@ -131,8 +129,7 @@ def test_helper_mode_has_no_rounds() -> None:
     assert error.value.kind is Kind.INVALID
 
 
-# --- order, retries, memory
-# ---------------------------------------------------------------------------------------------
+# --- order, retries, memory -----------------------------------------------------------------------
 
 
 def steps(relay: Relay, device: DeviceRound) -> dict[str, Callable[[], object]]:
@@ -297,8 +294,7 @@ def test_a_round_never_prints_pickles_or_copies_its_keys() -> None:
         assert len(text) < 60
 
 
-# --- what its caller gets wrong
-# ---------------------------------------------------------------------------------------------
+# --- what its caller gets wrong -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -346,8 +342,7 @@ def test_endorsing_belongs_to_strict_mode() -> None:
     assert relay.devices[0].state is DeviceState.MASKED
 
 
-# --- mask
-# --------------------------------------------------------------------------------------------------
+# --- mask -----------------------------------------------------------------------------------------
 
 
 def test_the_ledger_is_written_before_anything_is_returned() -> None:

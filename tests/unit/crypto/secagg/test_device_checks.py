@@ -52,8 +52,7 @@ def make(
     return Relay(make_terms(n, graph=graph, mode=mode, lost=lost, bits=bits), n)
 
 
-# --- join
-# --------------------------------------------------------------------------------------------------
+# --- join -----------------------------------------------------------------------------------------
 
 
 def as_offer(record: pairwise_pb2.SignedRecord) -> pairwise_pb2.SignedOffer:
@@ -111,8 +110,7 @@ def test_a_device_knows_whether_its_own_certificate_holds(root: str, now: float)
     refused(Kind.UNAUTHENTICATED, device.join, relay.offer(), now)
 
 
-# --- share
-# --------------------------------------------------------------------------------------------------
+# --- share ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("whose", ["shuffler_signature", "analyzer_signature"])
@@ -259,8 +257,7 @@ def test_that_forged_neighbours_are_refused_for_what_was_forged() -> None:
     assert relay.devices[beside].state is DeviceState.SHARED
 
 
-# --- mask
-# --------------------------------------------------------------------------------------------------
+# --- mask -----------------------------------------------------------------------------------------
 
 
 def test_a_roster_of_another_size_is_refused() -> None:
@@ -276,8 +273,7 @@ def test_a_roster_of_another_size_is_refused() -> None:
         assert ledger.entries == []
 
 
-# --- unmask
-# --------------------------------------------------------------------------------------------------
+# --- unmask ---------------------------------------------------------------------------------------
 
 
 def statuses(relay: Relay, changes: dict[int, Status]) -> bytes:
@@ -382,8 +378,7 @@ def test_exactly_the_allowed_number_may_be_lost() -> None:
     assert relay.devices[0].state is DeviceState.RELEASED
 
 
-# --- endorsements
-# --------------------------------------------------------------------------------------------------
+# --- endorsements ---------------------------------------------------------------------------------
 
 
 ENDORSEMENTS: dict[

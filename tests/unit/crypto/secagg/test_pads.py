@@ -67,8 +67,7 @@ def reference_pad(stream_key: bytes, count: int) -> bytes:
     return Cipher(algorithms.AES(stream_key[:32]), modes.ECB()).encryptor().update(blocks)[:count]  # noqa: S305 - one block at a time
 
 
-# --- derivation
-# --------------------------------------------------------------------------------------------------
+# --- derivation -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 48, 64, 65, 8160])
@@ -191,8 +190,7 @@ def test_windows_out_of_range_are_refused() -> None:
         refused(single_stream_key, SEED, TASK, window)
 
 
-# --- keys that are no keys
-# --------------------------------------------------------------------------------------------
+# --- keys that are no keys ------------------------------------------------------------------------
 
 # u-coordinates of every point of order 1, 2, 4 and 8 on Curve25519 and its twist.
 SMALL_ORDER = (
@@ -274,8 +272,7 @@ def test_a_private_key_put_together_from_shares_has_the_same_public_key() -> Non
         assert agree(again, PUBLIC[0]) == agree(private, PUBLIC[0])
 
 
-# --- signs
-# --------------------------------------------------------------------------------------------------
+# --- signs ----------------------------------------------------------------------------------------
 
 
 def test_one_adds_and_the_other_subtracts() -> None:
@@ -316,8 +313,7 @@ def test_pads_of_a_round_cancel_in_any_order(bits: int) -> None:
     assert np.array_equal(total, np.sum(vectors, axis=0, dtype=WORD[bits]))
 
 
-# --- the stream
-# --------------------------------------------------------------------------------------------------
+# --- the stream -----------------------------------------------------------------------------------
 
 LENGTHS = [
     0,

@@ -105,8 +105,7 @@ def test_strict_mode_as_it_is_used() -> None:
     ] == [(28, 23), (54, 44), (84, 64)]
 
 
-# --- the formulas against enumeration
-# -----------------------------------------------------------------------------------
+# --- the formulas against enumeration -------------------------------------------------------------
 
 
 def rings(most: int) -> list[tuple[int, int]]:
@@ -146,9 +145,8 @@ def test_connectivity_bounds_every_small_ring(n: int, k: int) -> None:
         torn = sum(len(parts(frozenset(range(n)) - one, n, k)) > 1 for one in removals)
         bound = Fraction(n * (n - k - 1) * math.perm(removed, k), 2 * math.perm(n, k))
         assert Fraction(torn, len(removals)) <= bound
-        assert (torn > 0) == (
-            bound > 0
-        )  # tight in this sense: fewer than k removals never tear, k can
+        # tight in this sense: fewer than k removals never tear, k can
+        assert (torn > 0) == (bound > 0)
         for sigma in range(1, 12):
             assert connected(n, removed, k, sigma) == (bound < Fraction(1, 2 ** (sigma + 1)))
 
@@ -219,9 +217,8 @@ def test_a_torn_part_opens_only_with_two_corrupt_runs(n: int, k: int) -> None:
         holders = [
             alive.union(corrupt).intersection(neighbour_positions(n, k, p)) for p in range(n)
         ]
-        opens = max(
-            min(len(holders[p]) for p in part) for part in found
-        )  # the largest t for which some part opens
+        # the largest t for which some part opens
+        opens = max(min(len(holders[p]) for p in part) for part in found)
         # A device in a part holds to the rest of its part only; what is in other parts is no
         # neighbour of it, so holders are right.
         for t in range(half + 1, opens + 1):
@@ -306,8 +303,7 @@ def test_nothing_smaller_is_passed_over(corruption: Corruption) -> None:
             assert found == plain if plain else found.complete
 
 
-# --- complete graphs, plans, refusals
-# -----------------------------------------------------------------------------------
+# --- complete graphs, plans, refusals -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", range(3, 51))

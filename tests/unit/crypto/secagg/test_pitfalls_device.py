@@ -45,8 +45,7 @@ def make(
     return Relay(make_terms(n, graph=graph, mode=mode, lost=lost), n, seed)
 
 
-# --- 1: both kinds of shares of one neighbour
-# -----------------------------------------------------------------------------------
+# --- 1: both kinds of shares of one neighbour -----------------------------------------------------
 
 
 ALLOWED = {
@@ -76,9 +75,8 @@ def test_whatever_is_committed_no_neighbour_gives_both_shares_away() -> None:
                 record = bytearray(relay.statuses())
                 for _ in range(uniform_below(4, entropy)):
                     record[uniform_below(N, entropy)] = uniform_below(3, entropy)
-                before = deepcopy(
-                    relay.ledgers[position]
-                )  # without what it gave for the commits before
+                # without what it gave for the commits before
+                before = deepcopy(relay.ledgers[position])
                 try:
                     answer = relay.devices[position].unmask(relay.commit(bytes(record)), [], before)
                 except ShoalError:
@@ -142,8 +140,7 @@ def test_a_neighbour_named_alive_to_some_and_dropped_later_is_not_opened(
     assert [entry[0] for entry in ledger.entries] == ["masked", "released"]
 
 
-# --- 2: two survivor sets
-# --------------------------------------------------------------------------------------------------
+# --- 2: two survivor sets -------------------------------------------------------------------------
 
 
 def test_whoever_endorsed_one_survivor_set_neither_endorses_nor_answers_another() -> None:
@@ -200,8 +197,7 @@ def test_servers_that_show_each_half_another_survivor_set_open_nothing_in_strict
         )
 
 
-# --- 3: lost at every stage
-# --------------------------------------------------------------------------------------------------
+# --- 3: lost at every stage -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "graph"), [(N, SPARSE), (7, None)])
@@ -247,8 +243,7 @@ def test_devices_lost_in_the_last_step_are_not_missed() -> None:
     assert relay.sum(bundles).tolist() == relay.expected().tolist()
 
 
-# --- 5: retries, and the same pads for two vectors
-# -------------------------------------------------------------------------------
+# --- 5: retries, and the same pads for two vectors ------------------------------------------------
 
 
 def test_a_retry_is_the_same_bytes_and_new_noise_under_the_same_pads_is_refused() -> None:
@@ -372,8 +367,7 @@ def test_two_rounds_of_one_device_share_no_key_and_no_pad() -> None:
     assert len({key for join in joins for key in (join.pad_key, join.share_key)}) == 4
 
 
-# --- 12: sums of too few
-# --------------------------------------------------------------------------------------------------
+# --- 12: sums of too few --------------------------------------------------------------------------
 
 
 def test_a_sum_of_fewer_than_the_minimum_is_not_answered() -> None:
@@ -450,8 +444,7 @@ def test_fewer_than_threshold_neighbours_end_the_round_before_the_vector_leaves(
     relay.devices[1].mask(other, vector_of(1, 5), relay.ledgers[1])
 
 
-# --- 13: lengths that say nothing
-# --------------------------------------------------------------------------------------------------
+# --- 13: lengths that say nothing -----------------------------------------------------------------
 
 
 def test_lengths_of_messages_depend_on_the_number_of_neighbours_alone() -> None:
@@ -478,8 +471,7 @@ def test_lengths_of_messages_depend_on_the_number_of_neighbours_alone() -> None:
     }
 
 
-# --- 15: what has been spent
-# --------------------------------------------------------------------------------------------------
+# --- 15: what has been spent ----------------------------------------------------------------------
 
 
 def test_the_window_is_charged_from_the_ledger_entry_on_whatever_comes_after() -> None:

@@ -211,9 +211,8 @@ def test_a_shuffler_picks_no_neighbour() -> None:
             forged = Forged(order)
             for position in (i, j):
                 refused(Kind.INVALID, forged, 4, position)
-    turned = Forged(
-        [*honest.order[3:], *honest.order[:3]]
-    )  # the tags rise all round, but the ring begins elsewhere
+    # the tags rise all round, but the ring begins elsewhere
+    turned = Forged([*honest.order[3:], *honest.order[:3]])
     for position in range(12):
         arc = {(position + i) % 12 for i in range(-2, 3)}
         if {8, 9} <= arc or {11, 0} <= arc:

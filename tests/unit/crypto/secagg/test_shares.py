@@ -48,8 +48,7 @@ def refused(act: Any, *args: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
-# --- sealing
-# --------------------------------------------------------------------------------------------------
+# --- sealing --------------------------------------------------------------------------------------
 
 
 def test_share_keys_are_what_their_documentation_says() -> None:
@@ -152,8 +151,7 @@ def test_wrong_lengths_and_positions_are_refused() -> None:
     refused(share_key, SHARED, ROUND, A, A)
 
 
-# --- commitment
-# --------------------------------------------------------------------------------------------------
+# --- commitment -----------------------------------------------------------------------------------
 
 
 def test_a_commitment_is_to_round_key_and_seed() -> None:
@@ -173,8 +171,7 @@ def test_a_commitment_is_to_round_key_and_seed() -> None:
     )
 
 
-# --- bundles
-# --------------------------------------------------------------------------------------------------
+# --- bundles --------------------------------------------------------------------------------------
 
 ITEMS = (
     (ShareKind.SELF_SEED, SHARE_B),
@@ -252,8 +249,7 @@ def test_bundles_that_are_none_are_refused() -> None:
         refused(encode_bundle, position, ITEMS)
 
 
-# --- secrets
-# --------------------------------------------------------------------------------------------------
+# --- secrets --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("holder", [PAIR, Bundle(1, ITEMS)], ids=["pair", "bundle"])

@@ -216,8 +216,7 @@ def test_a_pad_key_of_small_order_is_refused() -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-# --- bundles
-# --------------------------------------------------------------------------------------------------
+# --- bundles --------------------------------------------------------------------------------------
 
 
 def test_kinds_that_a_status_does_not_allow_are_blamed() -> None:
@@ -278,8 +277,7 @@ def test_nothing_prints() -> None:
     assert repr(one.seeds[0]) not in shown
 
 
-# --- secrets
-# --------------------------------------------------------------------------------------------------
+# --- secrets --------------------------------------------------------------------------------------
 
 
 def test_exactly_as_many_bundles_as_the_threshold() -> None:
@@ -299,9 +297,8 @@ def test_wrong_shares_are_outvoted_and_blamed(liars: tuple[int, ...]) -> None:
 
     Planted: ``_fits`` that is always true; ``decode`` that finds nothing -> each fails.
     """
-    one = Masked(
-        bytes([2] * 11 + [1]), graph(12, 11, 4)
-    )  # each has 10 or 11 shares: 3 wrong ones are found
+    # each has 10 or 11 shares: 3 wrong ones are found
+    one = Masked(bytes([2] * 11 + [1]), graph(12, 11, 4))
     for liar in liars:
         for of in range(12):
             if of != liar:
@@ -372,8 +369,7 @@ def test_liars_are_believed_last() -> None:
     assert searched == [1]
 
 
-# --- decoding
-# --------------------------------------------------------------------------------------------------
+# --- decoding -------------------------------------------------------------------------------------
 
 
 def test_decoding_against_brute_force() -> None:

@@ -105,9 +105,8 @@ def test_every_word_is_compared(bits: int) -> None:
     assert not verify_checks(total[-1:], 9, constants)
     assert not verify_checks(total.astype(np.uint8), 9, constants)
     assert not verify_checks(total.reshape(1, -1), 9, constants)
-    count = (
-        1 << bits
-    ) + 9  # modulo 2^w: beyond the width the count is not told apart, which rounds never reach
+    # modulo 2^w: beyond the width the count is not told apart, which rounds never reach
+    count = (1 << bits) + 9
     assert verify_checks(total, count, constants) or bits == 64
 
 

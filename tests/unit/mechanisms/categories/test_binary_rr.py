@@ -119,9 +119,8 @@ def test_reports_of_the_systems_words_are_independent_from_block_to_block() -> N
         :, 0, 0
     ]
     agree = np.count_nonzero(reports[:-32_768] == reports[32_768:])
-    assert abs(agree - 0.625 * 98_304) < 6 * math.sqrt(
-        98_304 * 2
-    )  # shared places: the variance is below 2 of each pair
+    # shared places: the variance is below 2 of each pair
+    assert abs(agree - 0.625 * 98_304) < 6 * math.sqrt(98_304 * 2)
 
 
 def test_another_domain_is_refused() -> None:

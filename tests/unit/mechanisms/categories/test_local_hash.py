@@ -36,8 +36,7 @@ def labels(k: int) -> tuple[str, ...]:
     return tuple(f"label {i}" for i in range(k))
 
 
-# --- the hash family
-# --------------------------------------------------------------------------------------------------
+# --- the hash family ------------------------------------------------------------------------------
 
 
 def tops(x: int, width: int) -> NDArray[np.int64]:
@@ -120,15 +119,13 @@ def test_some_seeds_send_all_cells_to_one_value() -> None:
     assert 0.9 < together * 4 * (k - 1) < 1.1
     uniform = 2**62
     stated, truth = law(k, 4, uniform), 4 * (WORDS - uniform) + uniform
-    exact = (
-        1 - together / 4
-    ) * uniform * 4 + together * truth  # per seed: one cell of four, where all agree
+    # per seed: one cell of four, where all agree
+    exact = (1 - together / 4) * uniform * 4 + together * truth
     assert Fraction(sum(stated.least), stated.total) == Fraction(4 * uniform, 4 * WORDS)
     assert Fraction(sum(stated.least), stated.total) < exact / (4 * WORDS)
 
 
-# --- reports
-# --------------------------------------------------------------------------------------------------
+# --- reports --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("g", [2, 256, 512, 65_536])
@@ -215,8 +212,7 @@ def test_a_cell_beyond_the_hash_is_refused_wherever_it_is() -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-# --- estimate
-# --------------------------------------------------------------------------------------------------
+# --- estimate -------------------------------------------------------------------------------------
 
 
 def test_an_estimate_by_hand() -> None:
@@ -263,8 +259,7 @@ def test_the_support_of_the_law_is_that_of_the_estimate() -> None:
     assert Fraction(sum(swapped), stated.total) == Fraction(1, 8) == Fraction(q)
 
 
-# --- integers
-# --------------------------------------------------------------------------------------------------
+# --- integers -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon0", [1e-3, 0.5, 1.0, 1.3, 1.8, 3.1, 4.0, 6.0, 8.5, 11.0, 20.0])

@@ -63,8 +63,7 @@ def labels(k: int) -> tuple[str, ...]:
     return tuple(map(str, range(k)))
 
 
-# --- the integers
-# --------------------------------------------------------------------------------------------------
+# --- the integers ---------------------------------------------------------------------------------
 
 
 def test_the_settings_of_the_field() -> None:
@@ -176,8 +175,7 @@ def test_as_many_cells_as_a_report_has_bits() -> None:
         assert caught.value.kind is Kind.INVALID
 
 
-# --- the estimate
-# --------------------------------------------------------------------------------------------------
+# --- the estimate ---------------------------------------------------------------------------------
 
 
 def test_an_estimate_by_hand() -> None:
@@ -246,8 +244,7 @@ def test_other_numbers_of_devices_are_refused(counts: np.ndarray) -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-# --- the draws
-# --------------------------------------------------------------------------------------------------
+# --- the draws ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

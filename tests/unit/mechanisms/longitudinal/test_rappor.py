@@ -20,11 +20,8 @@ from shoal.privacy import SymmetricLaw, epsilon0_upper
 from tests.sizes import size
 
 WORDS = 1 << 64
-CHROME = (
-    WORDS // 4,
-    WORDS // 2,
-    3 * WORDS // 4,
-)  # f = 1/2, p = 1/2, q = 3/4: section 5 of the paper
+# f = 1/2, p = 1/2, q = 3/4: section 5 of the paper
+CHROME = WORDS // 4, WORDS // 2, 3 * WORDS // 4
 Filter = frozenset[int]
 
 

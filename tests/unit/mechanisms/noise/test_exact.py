@@ -37,9 +37,8 @@ class Thirds:
     """
 
     asked: list[int] = field(default_factory=list)
-    clumsy: int = (
-        0  # the first so many requests are answered with an error that reaches the 64th bit
-    )
+    # the first so many requests are answered with an error that reaches the 64th bit
+    clumsy: int = 0
 
     def weights(self, bits: int) -> Weights:
         self.asked.append(bits)

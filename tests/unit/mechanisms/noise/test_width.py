@@ -25,8 +25,7 @@ def laplace(scale: int, shares: int) -> MechanismSpec:
     return MechanismSpec.of("discrete_laplace", scale=scale, shares=shares)
 
 
-# --- tails
-# --------------------------------------------------------------------------------------------------
+# --- tails ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -177,8 +176,7 @@ def test_noise_that_has_no_tail(spec: MechanismSpec, dimension: int, devices: in
     assert caught.value.kind is Kind.INVALID
 
 
-# --- widths
-# --------------------------------------------------------------------------------------------------
+# --- widths ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("bits", "next_bits"), [(16, 32), (32, 64), (64, None)])

@@ -60,9 +60,8 @@ def test_an_estimate_by_hand() -> None:
     estimate = mechanism.estimate(Tally(np.array([25, 75]), 100))
     assert estimate.labels == (MEAN_OF_ALL,)
     assert estimate.values[0] == pytest.approx(0.5 + 0.5 * (75 - 25) / 100 * 3)
-    assert estimate.stderr[0] == pytest.approx(
-        0.5 * math.sqrt(8) / 10, rel=1e-6
-    )  # 9 - 1 at either level
+    # 9 - 1 at either level
+    assert estimate.stderr[0] == pytest.approx(0.5 * math.sqrt(8) / 10, rel=1e-6)
     empty = mechanism.estimate(Tally(np.array([0, 0]), 0))
     assert (empty.values[0], empty.ci_low[0], empty.ci_high[0]) == (0.5, 0, 1)
 

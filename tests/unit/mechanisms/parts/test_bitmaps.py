@@ -20,9 +20,8 @@ def drawn(rows: int, k: int, seed: str = "bitmaps") -> tuple[np.ndarray, np.ndar
     noise = np.frombuffer(SeededEntropy(f"{seed} {rows} {k}").bytes(rows * k + 1), dtype=np.uint8)[
         :-1
     ].reshape(rows, k)
-    bits = noise < 1 + 254 * np.arange(k) // (
-        k - 1
-    )  # rare at the first cell, almost always at the last
+    # rare at the first cell, almost always at the last
+    bits = noise < 1 + 254 * np.arange(k) // (k - 1)
     return bits, np.packbits(bits, axis=1) if rows else np.zeros((0, -(-k // 8)), dtype=np.uint8)
 
 

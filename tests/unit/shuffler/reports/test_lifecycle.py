@@ -249,9 +249,8 @@ async def test_delivery_waits_a_random_time_below_the_limit(line: Line) -> None:
     waits = sorted(at - sealed_at for at in line.sink.attempts)
     assert len(waits) == 60
     assert waits[-1] <= 1_020
-    assert (
-        300 < sum(waits) / 60 < 740
-    )  # mean 500 + 10, standard error 37: false alarm below 1e-8, and the stream is fixed
+    # mean 500 + 10, standard error 37: false alarm below 1e-8, and the stream is fixed
+    assert 300 < sum(waits) / 60 < 740
     assert all(sum(low <= wait < low + 340 for wait in waits) >= 8 for low in (0, 340, 680))
 
 
@@ -415,8 +414,7 @@ async def test_run_ticks_until_stopped_and_survives_a_bug(
     assert len(calls) == 4
 
 
-# --- retention, whatever goes wrong
-# ---------------------------------------------------------------------------------------
+# --- retention, whatever goes wrong ---------------------------------------------------------------
 
 
 def held_files(line: Line) -> list[str]:
@@ -462,9 +460,8 @@ async def test_retention_ends_even_while_sealing_fails(
         await line.tick(DEADLINE)
         await line.tick(START + 9_999)
         assert line.state(published) is S.CLOSING
-        assert not [
-            name for name in held_files(line) if name.startswith("batch")
-        ]  # planted: no unlink in ``batch.write`` -> fails
+        # planted: no unlink in ``batch.write`` -> fails
+        assert not [name for name in held_files(line) if name.startswith("batch")]
         if restart:
             await line.stop()
             line.start()

@@ -135,8 +135,7 @@ async def running(**changes: Any) -> AsyncIterator[Bench]:
         assert bench.link.closed
 
 
-# --- what is answered
-# --------------------------------------------------------------------------------------------------
+# --- what is answered -----------------------------------------------------------------------------
 
 
 async def test_every_frame_is_answered_on_its_own_topic_and_its_sender_reads_what_became_of_it() -> (
@@ -220,8 +219,7 @@ async def test_nothing_of_a_message_prints() -> None:
     assert "kkkk" not in repr(taken)
 
 
-# --- how much waits
-# --------------------------------------------------------------------------------------------------
+# --- how much waits -------------------------------------------------------------------------------
 
 
 async def test_a_flood_is_dropped_beyond_what_may_wait() -> None:
@@ -229,9 +227,8 @@ async def test_a_flood_is_dropped_beyond_what_may_wait() -> None:
     async with running(most_frames=100, most_bytes=40 * MIDDLE) as bench:
         bench.gate.clear()
         bench.send(frame(0))
-        await bench.until(
-            lambda: len(bench.groups) == 1
-        )  # this one is being stored: it waits no more
+        # this one is being stored: it waits no more
+        await bench.until(lambda: len(bench.groups) == 1)
         for number in range(1, 131):
             bench.send(frame(number))
         assert bench.bridge.dropped == Counter(full=30)
@@ -305,8 +302,7 @@ async def test_others_get_their_turn_while_replies_are_sent() -> None:
         assert max(after - before for before, after in itertools.pairwise(counts)) <= 2 * 8
 
 
-# --- when
-# --------------------------------------------------------------------------------------------------
+# --- when -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -367,8 +363,7 @@ async def test_a_refused_group_leaves_no_sooner_than_a_stored_one(
     assert waits == [0.05, 0.05, 0.1]
 
 
-# --- failures
-# --------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 async def test_what_could_not_be_taken_gets_no_reply_and_the_next_group_is_taken(
@@ -441,8 +436,7 @@ async def test_readiness_follows_the_link() -> None:
         assert bench.bridge.trouble == "nobody listens"
 
 
-# --- the end
-# --------------------------------------------------------------------------------------------------
+# --- the end --------------------------------------------------------------------------------------
 
 
 async def test_stopping_answers_what_is_stored_and_takes_nothing_more() -> None:

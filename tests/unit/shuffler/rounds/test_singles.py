@@ -445,9 +445,8 @@ async def test_strangers_are_refused(world: World) -> None:
     assert error.value.kind is Kind.UNAUTHENTICATED
     assert (world.store.count(WINDOW), world.singles._staged) == (0, 0)
     with pytest.raises(ShoalError) as error:
-        await world.step(
-            pairwise_pb2.Step(session=one.session, single=one.single)
-        )  # nothing was uploaded
+        # nothing was uploaded
+        await world.step(pairwise_pb2.Step(session=one.session, single=one.single))
     assert error.value.kind is Kind.INVALID
 
 

@@ -44,8 +44,7 @@ SHARED = agreed(A, public(B))
 PROOF = prove(A, public(B), SHARED, b"context", ENTROPY)
 
 
-# --- the curve, by affine arithmetic of its own: slow, and only here
-# ----------------------------------------------------------
+# --- the curve, by affine arithmetic of its own: slow, and only here ------------------------------
 
 
 def v_of(u: int) -> int:
@@ -183,6 +182,5 @@ def test_what_is_shown_is_spread_alike_whatever_the_private_key() -> None:
                 top[bit, scalar * 16 // _ORDER] += 1
                 rest[bit, scalar % 7] += 1
         assert (len(top), len(rest)) == (16, 14)
-        assert all(
-            8 < count < 68 for count in (*top.values(), *rest.values())
-        )  # 32 or 37 expected, standard deviation 6
+        # 32 or 37 expected, standard deviation 6
+        assert all(8 < count < 68 for count in (*top.values(), *rest.values()))

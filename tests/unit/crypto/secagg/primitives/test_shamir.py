@@ -55,8 +55,7 @@ def pick(points: list[int], count: int, entropy: SeededEntropy) -> list[int]:
     return [left.pop(uniform_below(len(left), entropy)) for _ in range(count)]
 
 
-# --- arithmetic
-# --------------------------------------------------------------------------------------------------
+# --- arithmetic -----------------------------------------------------------------------------------
 
 
 def strong_probable_prime(n: int, base: int) -> bool:
@@ -71,9 +70,8 @@ def strong_probable_prime(n: int, base: int) -> bool:
 def test_the_modulus_is_the_smallest_prime_above_every_secret() -> None:
     assert PRIME == 2**256 + 297
     assert all(strong_probable_prime(PRIME, base) for base in range(2, 66))
-    assert not any(
-        strong_probable_prime(2**256 + offset, 3) for offset in range(1, 297, 2)
-    )  # 2^256 + 1 would deceive base 2
+    # 2^256 + 1 would deceive base 2
+    assert not any(strong_probable_prime(2**256 + offset, 3) for offset in range(1, 297, 2))
 
 
 def test_known_answer() -> None:
@@ -158,8 +156,7 @@ def test_a_large_round() -> None:
     assert combine({points[i]: shares[i] for i in chosen}) == SECRET
 
 
-# --- secrecy
-# --------------------------------------------------------------------------------------------------
+# --- secrecy --------------------------------------------------------------------------------------
 
 
 def test_one_share_too_few_fits_every_secret() -> None:
@@ -209,8 +206,7 @@ def test_two_splits_share_nothing_but_the_secret() -> None:
     assert not set(split(SECRET, 2, [1, 2, 3], entropy)) & set(split(SECRET, 2, [1, 2, 3], entropy))
 
 
-# --- what is refused
-# --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("points", [[], [0, 1], [-1, 1], [1, 1], [1, 2**32], [2, 3, 2]])

@@ -56,9 +56,8 @@ def test_windows_share_no_hash_and_no_key_is_on_disk(
     """
     admissions.remember(FIRST, DEVICE)
     admissions.remember(SECOND, DEVICE)
-    hashes = {
-        row[0] for row in admissions._open().execute("SELECT device FROM admitted")
-    }  # to see everything
+    # to see everything
+    hashes = {row[0] for row in admissions._open().execute("SELECT device FROM admitted")}
     assert len(hashes) == 2
     admissions.close()
     assert all(DEVICE not in path.read_bytes() for path in tmp_path.iterdir())

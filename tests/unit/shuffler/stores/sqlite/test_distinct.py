@@ -16,9 +16,8 @@ from shoal.shuffler.core import Capacity
 from shoal.shuffler.stores.sqlite import distinct
 from shoal.shuffler.stores.sqlite.distinct import KeySet, place
 
-HALF = st.sampled_from(
-    [0, 1, 2, 2**63 - 1, 2**63, 2**64 - 1]
-)  # few, so that keys share one half or the other
+# few, so that keys share one half or the other
+HALF = st.sampled_from([0, 1, 2, 2**63 - 1, 2**63, 2**64 - 1])
 KEY = st.builds(lambda high, low: high.to_bytes(8, "big") + low.to_bytes(8, "big"), HALF, HALF)
 
 
@@ -89,11 +88,8 @@ def test_place_bounds_new_rows_and_takes_repeats_beyond() -> None:
     outcomes, fresh = placed([[1], [1], [2], [3], [1], [2]], KeySet(), Capacity(1, 0, 2))
     assert outcomes == [None, None, None, Kind.OVERLOADED, None, None]
     assert fresh == {key(1), key(2)}
-    assert placed([[1], [2], [3]], KeySet(), Capacity(1, 9, 2))[0] == [
-        None,
-        None,
-        Kind.OVERLOADED,
-    ]  # not full: a batch can't be larger
+    # not full: a batch can't be larger
+    assert placed([[1], [2], [3]], KeySet(), Capacity(1, 9, 2))[0] == [None, None, Kind.OVERLOADED]
 
 
 def test_place_of_reports_with_several_messages() -> None:
@@ -132,8 +128,7 @@ def test_place_against_a_model(limited: bool) -> None:
             assert len(keys) == len(accepted) <= limit
 
 
-# --- admitted devices
-# --------------------------------------------------------------------------------------------------
+# --- admitted devices -----------------------------------------------------------------------------
 
 
 def test_place_takes_one_new_report_of_a_device() -> None:
