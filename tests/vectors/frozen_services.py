@@ -28,7 +28,7 @@ from shoal.crypto import keyfiles
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import serve_task
-from shoal.protos import delivery_pb2
+from shoal.protos import delivery_pb2, directory_pb2
 from shoal.rpc.channel import build_channel
 from shoal.rpc.tls import TlsIdentity
 from shoal.services.settings import load_settings
@@ -127,6 +127,19 @@ class Services(Running):
             return out.getvalue()
 
         return await asyncio.to_thread(run)
+
+    async def catalogue(self) -> bytes:
+        """What the shuffler tells everybody who asks for tasks."""
+        at, ca = f"localhost:{self.shuffler.port}", shuffler_world.CA.cert_pem
+        channel = build_channel(at, ca, private_pool=True)
+        try:
+            page: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+            page = channel.unary_unary("/shoal.v1.Directory/Page")
+            reply = directory_pb2.PageReply.FromString(await page(b"", timeout=30))
+            assert len(reply.data) == reply.total
+            return reply.data
+        finally:
+            await channel.close()
 
     async def deliver(self, manifest: bytes, rows: bytes, first: int) -> None:
         """As a shuffler does that was interrupted: offer, then the rows from ``first`` on."""

@@ -50,6 +50,8 @@ async def going_on(home: Path, device: Path) -> str:
             ("status of the shuffler alone", _kept(await services.status("shuffler"), TRIED))
         )
         told.append(("batches", _batches(folders.data("shuffler"))))
+        catalogue = hashlib.sha256(await services.catalogue()).hexdigest()
+        told.append(("catalogue", f"{catalogue}\n"))
         await services.stop("shuffler")
         services.analyzer_port = 0
         await services.start_analyzer()

@@ -1,0 +1,38 @@
+"""Record the transcripts of a frozen version anew: ``PYTHONPATH=. python tools/frozen.py 0001``.
+
+For one case alone: a sentence for people was changed on purpose, which some answers quote. Read the
+difference line by line before it is committed: whatever else is in it is a promise that was broken.
+The archives of folders are never made anew; a new version gets a folder of its own
+(tests/vectors/frozen/README.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.vectors.frozen_corpus import COMMANDS, FROZEN, again, transcript, unpack
+from tests.vectors.test_frozen_services import going_on
+
+
+def main(version: str) -> None:
+    for name, (archive, now) in COMMANDS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(unpack(archive, Path(folder), version) if archive else folder)
+            _write(name, version, again(transcript(name, version), now))
+            os.chdir(FROZEN)
+    with tempfile.TemporaryDirectory() as folder:
+        home, device = (unpack(name, Path(folder), version) for name in ("services", "agent"))
+        _write("after", version, asyncio.run(going_on(home, device)))
+
+
+def _write(name: str, version: str, text: str) -> None:
+    (FROZEN / version / f"{name}.transcript").write_text(text)
+    print(f"{name}: {len(text):,} characters")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
