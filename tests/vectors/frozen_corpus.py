@@ -6,8 +6,9 @@ timestamps count and git keeps neither. What commands printed is in transcripts:
 
 Three rules for what is compared, and no others:
 
-- A decimal number with 13 or more significant digits may differ by 1e-9 of itself, because the
-  vector units of two processors round the last digits of ``exp`` differently.
+- A number with 13 or more significant digits, of a whole number 16, may differ by 1e-9 of itself:
+  the vector units of two processors round the last digits of ``exp`` differently, and a planner
+  chooses integers beside 2^64 by them.
 - Commands see one fixed time (``time.time``, ``time.clock_gettime``) and one fixed stream of random
   bytes (``os.urandom``).
 - The path of the current folder is written as FOLDER.
@@ -43,10 +44,10 @@ COMMANDS = {
     "older": ("older", 1_800_008_100.0),
     "services": ("services", 1_800_008_100.0),
 }
-_NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:[eE][+-]?\d+)?(?![\w.])")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
 _CLOSE = 1e-9  # of a number, between processors
 _UP = 600.0  # seconds since the machine started, by any of its clocks
-_DIGITS = 13  # from here on a number was computed, not chosen
+_DIGITS, _WHOLE_DIGITS = 13, 16  # from here on a number was computed, not chosen
 
 
 def unpack(name: str, folder: Path, version: str) -> Path:
@@ -178,6 +179,7 @@ def _close(old: str, new: str) -> bool:
     if old == new:
         return True
     digits = re.split("[eE]", old)[0].replace(".", "").lstrip("-0")
-    return len(digits) >= _DIGITS and math.isclose(
+    least = _DIGITS if "." in old else _WHOLE_DIGITS
+    return len(digits) >= least and math.isclose(
         float(old), float(new), rel_tol=_CLOSE, abs_tol=0.0
     )

@@ -70,13 +70,15 @@ def test_what_programs_left_is_read_and_gone_on_with(
 
 def test_what_counts_as_the_same() -> None:
     """Planted: no look at the number of lines -> an answer that was cut is the same."""
-    before = '{"a": 0.12345678901234567, "b": 0.5, "c": 12}\nend\n'
+    before = '{"a": 0.12345678901234567, "b": 0.5, "c": 12, "d": 6338750102434780504}\nend\n'
     assert first_difference(before, before.replace("234567,", "234568,")) is None
+    assert first_difference(before, before.replace("780504", "750489")) is None
     for other in (
+        before.replace("6338750102", "6338750122"),
         before.replace("0.123456", "0.123457"),
         before.replace("0.5", "0.50000000001"),
-        before.replace("12}", "13}"),
-        before.replace('"b"', '"d"'),
+        before.replace("12,", "13,"),
+        before.replace('"b"', '"e"'),
         before.replace("end\n", ""),
         before + "more\n",
     ):
