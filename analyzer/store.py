@@ -14,9 +14,7 @@ counted for less than it may have cost.
 from __future__ import annotations
 
 import hashlib
-import importlib.resources
 import math
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,23 +32,15 @@ from shoal.ids import Digest, TaskId
 from shoal.log import get_log
 from shoal.protos import release_pb2
 from shoal.services.conditions import Condition
-from shoal.storage.checksums import (
-    DamagedError,
-    Value,
-    fits,
-    is_damaged,
-    is_whole,
-    legible,
-    readable,
-    row_digest,
-    set_aside,
-    teach,
-)
+from shoal.storage import salvage, sqlite
+from shoal.storage.checksums import FUNCTIONS, Value, fits, row_digest
 from shoal.storage.disks import why_not
 
 log = get_log("analyzer")
 
 FILE_NAME = "analyzer.db"
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_PRAGMAS = (*sqlite.DURABLE, "foreign_keys = ON", "secure_delete = ON")
 _BUSY_S = 10.0  # a reader may hold the file for a moment
 _BATCH = "task_id, window, manifest, manifest_hash, state, digest"
 _MOVE = (
@@ -129,7 +119,7 @@ class Store:
                 if digest == row_digest(key)
             ]
             self._count_releases()
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite.Error, OSError) as error:
             raise ShoalError(
                 Kind.CONFIG, f"{path}: cannot be used as the analyzer's store ({_reason(error)})"
             ) from None
@@ -138,12 +128,11 @@ class Store:
         try:
             self._prepare()
             return
-        except sqlite3.Error as error:
-            if not is_damaged(error):
+        except sqlite.Error as error:
+            if not sqlite.is_damaged(error):
                 raise
-        self._db.close()
-        rescued = mending.rescue(self._path)
-        aside = set_aside(self._path)
+        rescued = salvage.rescue(self._path, mending.TABLES, mending.worth_keeping)
+        aside = salvage.set_aside(self._path)
         log.error("analyzer.db is damaged: it was set aside, what can be read of it is taken over")
         self._tell(
             "",
@@ -151,7 +140,7 @@ class Store:
             "restore it from a copy if you can",
         )
         self._prepare()
-        mending.take_over(self._db, rescued)
+        salvage.take_over(self._db, mending.TABLES, rescued)
 
     def _count_releases(self) -> None:
         """``_lost``: releases that were made and are gone, each of which may have cost anything."""
@@ -207,50 +196,26 @@ class Store:
         return f"{self._path}: {self._damage[subject].message.partition(': ')[2]}"
 
     def _prepare(self) -> None:
-        self._db = sqlite3.connect(
-            self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        self._db = sqlite.open_whole(
+            self._path, _MIGRATIONS, "analyzer", _PRAGMAS, functions=FUNCTIONS, busy_s=_BUSY_S
         )
-        self._path.chmod(0o600)
-        teach(self._db)
-        with legible():
-            self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute("PRAGMA foreign_keys = ON")
-        self._db.execute("PRAGMA secure_delete = ON")
-        migrations = _migrations()
-        version = self._version()
-        if version > len(migrations):
-            raise ShoalError(
-                Kind.CONFIG,
-                f"{self._path}: written by a newer version of this program: use that one",
-            )
-        for number, script in enumerate(migrations[version:], start=version + 1):
-            self._db.executescript(
-                f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
-            )
-        if not is_whole(self._db):
-            raise DamagedError("analyzer.db")
 
     def _check_version(self) -> None:
-        if self._version() != len(_migrations()):
+        if sqlite.version_of(self._db) != len(sqlite.scripts(_MIGRATIONS, "analyzer")):
             raise ShoalError(
                 Kind.CONFIG,
                 f"{self._path}: of another version of this program: start the analyzer once to "
                 "bring it up to date",
             )
 
-    def _version(self) -> int:
-        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
-        return version
-
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[sqlite.Connection]:
         """The connection, for this thread alone."""
         with self._lock:
             yield self._db
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite.Connection]:
         """All or nothing. Disk trouble is OVERLOADED: the peer comes again, the operator reads the
         log.
         """
@@ -261,9 +226,8 @@ class Store:
                 hit("analyzer.store.commit")
                 self._db.execute("COMMIT")
             except BaseException as error:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                if isinstance(error, (sqlite3.OperationalError, OSError)):
+                sqlite.rollback(self._db)
+                if isinstance(error, (sqlite.OperationalError, OSError)):
                     why = why_not(error, self._path.parent)
                     raise ShoalError(
                         Kind.OVERLOADED,
@@ -401,7 +365,7 @@ class Store:
             with self._lock:
                 (count,) = self._db.execute("SELECT count(*) FROM releases").fetchone()
                 mending.write_head(self._path.parent, count + self._lost)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite.Error) as error:
             log.error("the count of releases could not be written", error=error)
 
     def write_release(self, task_id: TaskId, window: int, outcome: Outcome) -> None:
@@ -514,8 +478,8 @@ class Store:
                 return self._db.execute(
                     f"SELECT {_RELEASE} FROM releases ORDER BY task_id, window"  # noqa: S608
                 ).fetchall()
-            except sqlite3.Error as error:
-                if not is_damaged(error):
+            except sqlite.Error as error:
+                if not sqlite.is_damaged(error):
                     raise
                 self._tell(
                     "",
@@ -523,7 +487,7 @@ class Store:
                     "over what can be read",
                 )
                 return sorted(
-                    readable(self._db, "releases", _RELEASE, "task_id, window"),
+                    salvage.readable(self._db, "releases", _RELEASE, "task_id, window"),
                     key=lambda row: (str(row[0]), str(row[1])),
                 )
 
@@ -579,43 +543,13 @@ def _hex(value: Value) -> str:
     return value.hex() if isinstance(value, bytes) else "unknown"
 
 
-def _open_beside(path: Path) -> sqlite3.Connection:
+def _open_beside(path: Path) -> sqlite.Connection:
     """Read-only, beside a running service or after it ended."""
     if not path.is_file():
         raise ShoalError(
             Kind.NOT_FOUND, f"{path} does not exist: has the analyzer run with this data_dir?"
         )
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    db = sqlite3.connect(
-        uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-    )
-    try:
-        with legible():
-            db.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
-        # A WAL file is missing and can't be made, because the folder may only be read: then nobody
-        # is writing.
-        db.close()
-        db = sqlite3.connect(
-            uri + "&immutable=1",
-            uri=True,
-            timeout=_BUSY_S,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-    return db
-
-
-def _migrations() -> list[str]:
-    """The numbered scripts beside this module, 001 first."""
-    folder = importlib.resources.files("shoal.analyzer") / "migrations"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    if names != [f"analyzer_{i:03d}.sql" for i in range(1, len(names) + 1)]:
-        raise ShoalError(
-            Kind.INTERNAL,
-            "the analyzer's migrations are not numbered 001, 002, ...: install the program again",
-        )
-    return [folder.joinpath(name).read_text() for name in names]
+    return sqlite.connect_read_only(path, _BUSY_S)
 
 
 def _reason(error: Exception) -> str:

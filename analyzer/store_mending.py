@@ -11,31 +11,35 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 from pathlib import Path
 
 from shoal.ids import Digest
 from shoal.services.process import fsync_folder
-from shoal.storage.checksums import Value, fits, readable
+from shoal.storage.checksums import Value, fits
+from shoal.storage.salvage import SavedTable
 
 HEAD_NAME = "releases.head"
 _HEAD = re.compile(r"(\d{1,18}) ([0-9a-f]{64})\n")
-# Every table: its columns, its key, and whether the last column is the digest of the others. Sums
-# come before releases, which close them.
-_TABLES = (
-    ("batches", "task_id, window, manifest, manifest_hash, state, digest", "task_id, window"),
-    ("loss_laws", "hash, law", "hash"),
-    ("sums", "task_id, window, round_id, survivors, vector, digest", "task_id, window, round_id"),
-    ("aborted_rounds", "task_id, window, reason, count, digest", "task_id, window, reason"),
-    (
-        "releases",
+# Parents before children. Sums come before releases, which close them.
+TABLES = {
+    "batches": SavedTable(
+        "task_id, window, manifest, manifest_hash, state, digest", "task_id, window"
+    ),
+    "loss_laws": SavedTable("hash, law", "hash"),
+    "sums": SavedTable(
+        "task_id, window, round_id, survivors, vector, digest", "task_id, window, round_id"
+    ),
+    "aborted_rounds": SavedTable(
+        "task_id, window, reason, count, digest", "task_id, window, reason"
+    ),
+    "releases": SavedTable(
         "task_id, window, release, signature, epsilon, delta, loss_law, lifetime, digest",
         "task_id, window",
     ),
-    ("tallies", "task_id, window, tally, digest", "task_id, window"),
-    ("acks", "task_id, window, ack, signature, digest", "task_id, window"),
-    ("signer", "key, digest", "key"),
-)
+    "tallies": SavedTable("task_id, window, tally, digest", "task_id, window"),
+    "acks": SavedTable("task_id, window, ack, signature, digest", "task_id, window"),
+    "signer": SavedTable("key, digest", "key"),
+}
 
 
 def read_head(folder: Path) -> int | None:
@@ -61,43 +65,9 @@ def write_head(folder: Path, count: int) -> None:
     fsync_folder(folder)
 
 
-Rescued = list[tuple[str, str, list[tuple[Value, ...]]]]
-
-
-def rescue(path: Path) -> Rescued:
-    """Per table the rows of a damaged file that can be read. Those with a digest are taken whether
-    it fits or not: who reads them looks.
+def worth_keeping(table: str, row: tuple[Value, ...]) -> bool:
+    """For ``salvage.rescue``: releases and sums also if something of them changed. That there was
+    one must not be forgotten, and who reads them looks. (``loss_laws`` have no digest but their
+    name.)
     """
-    try:
-        db = sqlite3.connect(path)
-    except sqlite3.Error:
-        return []
-    try:
-        return [
-            (table, columns, _sound(table, readable(db, table, columns, key)))
-            for table, columns, key in _TABLES
-        ]
-    finally:
-        db.close()
-
-
-def _sound(table: str, rows: list[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
-    """Releases and sums also if something of them changed: that there was one must not be
-    forgotten.
-    """
-    return [row for row in rows if table in ("releases", "loss_laws", "sums") or fits(row)]
-
-
-def take_over(db: sqlite3.Connection, rescued: Rescued) -> None:
-    """Into a new file."""
-    db.execute("PRAGMA foreign_keys = OFF")
-    db.execute("BEGIN IMMEDIATE")
-    for table, columns, rows in rescued:
-        marks = ", ".join("?" * (columns.count(",") + 1))
-        for row in rows:
-            try:
-                db.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})", row)  # noqa: S608 - constant names
-            except sqlite3.DatabaseError:  # of a type that was never written
-                continue
-    db.execute("COMMIT")
-    db.execute("PRAGMA foreign_keys = ON")
+    return table in ("releases", "loss_laws", "sums") or fits(row)

@@ -22,11 +22,10 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from shoal.clients.memory.ledger import EMPTY, Head, Noted
 from shoal.clients.memory.marks import OUTBOX, Damage, Marked, Table, damaged, row_mark
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
+from shoal.storage import sqlite
 from shoal.storage.disks import disk_error, told_apart
 
 HEAD_SUFFIX = ".head"
@@ -48,8 +48,14 @@ HEAD_PAUSE_S = 1.0  # between two notes of a head
 # Of these the disk, the machine or another process is the cause: later it may work.
 _DISK = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_NOMEM")
-# pages of 4 KiB, bytes: a device's disk may be small
-_SMALL_LOG = "wal_autocheckpoint = 256", "journal_size_limit = 262144"
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_PRAGMAS = (
+    *sqlite.DURABLE,
+    "secure_delete = ON",
+    "trusted_schema = OFF",
+    "wal_autocheckpoint = 256",  # pages of 4 KiB: a device's disk may be small
+    "journal_size_limit = 262144",  # bytes
+)
 _ROW = tuple[Any, ...]
 
 
@@ -57,16 +63,16 @@ class SqliteFile:
     """Opens or makes the file. Raises CONFIG (no such folder, no database, written by a newer
     version, readable by others), OVERLOADED.
 
-    ``what``: its name in messages. ``migrations``: SQL files of this package, counted by PRAGMA
-    user_version. ``unusable``: what to do with a file that is none. ``point``: passes the failpoint
-    of a commit. ``tables``: those whose rows have marks.
+    ``what``: its name in messages. ``migrations``: the NAME of this package's
+    ``migrations/NAME_001.sql`` and so on. ``unusable``: what to do with a file that is none.
+    ``point``: passes the failpoint of a commit. ``tables``: those whose rows have marks.
     """
 
     def __init__(
         self,
         path: Path,
         what: str,
-        migrations: Sequence[str],
+        migrations: str,
         unusable: str,
         point: Callable[[], None],
         tables: Mapping[str, Table],
@@ -80,71 +86,27 @@ class SqliteFile:
         self._broken = False
         private_file(path, what)
         try:
-            self._db = sqlite3.connect(
-                path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            self._db = sqlite.connect(
+                path, _PRAGMAS, functions={"row_mark": row_mark}, text_factory=_text, busy_s=_BUSY_S
             )
-        except sqlite3.Error as error:
+        except sqlite.Error as error:
             raise self._failure(error) from None
-        self._db.text_factory = _text
         try:
-            for pragma in (
-                "journal_mode = WAL",
-                "synchronous = FULL",
-                "secure_delete = ON",
-                "trusted_schema = OFF",
-                *_SMALL_LOG,
-            ):
-                self._db.execute(f"PRAGMA {pragma}")
-            self._db.create_function("row_mark", -1, row_mark, deterministic=True)
-            self._migrate(migrations)
-        except sqlite3.Error as error:
+            sqlite.migrate(self._db, self._name, _MIGRATIONS, migrations)
+        except BaseException as error:
             self._db.close()
-            raise self._failure(error) from None
-        except UnicodeDecodeError:  # SQLite's message quotes a damaged schema
-            self._db.close()
-            raise ShoalError(Kind.CONFIG, f"{self._name}: {self._unusable}") from None
-        except BaseException:
-            self._db.close()
+            if isinstance(error, sqlite.Error):
+                raise self._failure(error) from None
+            if isinstance(error, OSError):
+                raise disk_error(self._name, error, path.parent) from None
             raise
-
-    def _migrate(self, migrations: Sequence[str]) -> None:
-        """Under the lock of the file: of two processes that open an old file at once, one migrates
-        it.
-        """
-        if self._version() == len(migrations):
-            return
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            version = self._version()
-            if version > len(migrations):
-                raise ShoalError(
-                    Kind.CONFIG,
-                    f"{self._name}: written by a newer version of shoal: upgrade this one",
-                )
-            for number, name in enumerate(migrations[version:], version + 1):
-                for statement in filter(
-                    str.strip,
-                    (Path(__file__).parent / "migrations" / name)
-                    .read_text(encoding="utf-8")
-                    .split(";\n"),
-                ):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version = {number}")
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
-
-    def _version(self) -> int:
-        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
-        return version
 
     @property
     def _name(self) -> str:
         return f"{self._what} {self.path.name}"
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self) -> Iterator[sqlite.Connection]:
         """One exclusive transaction: committed whole, or nothing of it if an exception leaves it.
 
         Inside another one of this thread: a part of that, undone alone if an exception leaves it;
@@ -155,7 +117,7 @@ class SqliteFile:
             try:
                 with self._part() if self._depth else self._whole():
                     yield self._db
-            except sqlite3.Error as error:
+            except sqlite.Error as error:
                 raise self._failure(error) from None
             except OSError as error:
                 raise disk_error(self._name, error, self.path.parent) from None
@@ -189,7 +151,7 @@ class SqliteFile:
             self._check_whole()
             self._db.execute(f"RELEASE {name}")
         except BaseException:
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite.Error):
                 self._db.execute(f"ROLLBACK TO {name}")
                 self._db.execute(f"RELEASE {name}")
             self._broken = self._broken or not self._db.in_transaction
@@ -206,7 +168,7 @@ class SqliteFile:
             )
 
     def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # SQLite may have done it already
+        with contextlib.suppress(sqlite.Error):  # SQLite may have done it already
             self._db.execute("ROLLBACK")
 
     @property
@@ -219,7 +181,7 @@ class SqliteFile:
         with self._lock:
             try:
                 return self._db.execute(query, values).fetchall()
-            except sqlite3.Error as error:
+            except sqlite.Error as error:
                 raise self._failure(error) from None
 
     @contextmanager
@@ -231,7 +193,7 @@ class SqliteFile:
                 return
             try:
                 self._db.execute("BEGIN")
-            except sqlite3.Error as error:
+            except sqlite.Error as error:
                 raise self._failure(error) from None
             try:
                 yield
@@ -245,14 +207,14 @@ class SqliteFile:
         with self._lock:
             try:
                 yield from self._db.execute(query)
-            except sqlite3.Error as error:
+            except sqlite.Error as error:
                 raise self._failure(error) from None
 
     def close(self) -> None:
         with self._lock:
             self._db.close()
 
-    def _failure(self, error: sqlite3.Error) -> ShoalError:
+    def _failure(self, error: sqlite.Error) -> ShoalError:
         name = getattr(error, "sqlite_errorname", "") or ""
         if name.startswith(_DISK):
             return disk_error(self._name, error, self.path.parent)
@@ -262,7 +224,7 @@ class SqliteFile:
                 f"{self._name}: another program keeps it busy, or memory is short: end what does, "
                 "then again",
             )
-        if isinstance(error, sqlite3.ProgrammingError):
+        if isinstance(error, sqlite.ProgrammingError):
             return ShoalError(Kind.UNAVAILABLE, f"{self._name}: it is closed: open it again")
         return ShoalError(Kind.CONFIG, f"{self._name}: {self._unusable}")
 
@@ -294,21 +256,21 @@ class AgentStore(SqliteFile):
         super().__init__(
             path,
             "outbox",
-            tuple(f"outbox_{number:03}.sql" for number in range(1, 7)),
+            "outbox",
             unusable,
             lambda: hit("outbox.commit"),
             OUTBOX,
         )
         try:
             self._begin_head()
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite.Error, OSError) as error:
             self._db.close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite.Error):
                 raise self._failure(error) from None
             raise disk_error(f"{self._name}: {self.head_path.name}", error, path.parent) from None
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self) -> Iterator[sqlite.Connection]:
         with self._lock:
             with super().write() as db:
                 yield db
@@ -326,7 +288,7 @@ class AgentStore(SqliteFile):
         Under the lock of the file, so that of two processes none writes an older head over a newer
         one. What is noted as spent is never made smaller: it may be the only thing left that knows.
         """
-        with self._lock, contextlib.suppress(sqlite3.Error, OSError, ShoalError):
+        with self._lock, contextlib.suppress(sqlite.Error, OSError, ShoalError):
             self._again = time.monotonic() + self._head_pause_s
             hit("outbox.head")  # committed, and not noted yet
             self._db.execute("BEGIN IMMEDIATE")
@@ -378,7 +340,7 @@ class AgentStore(SqliteFile):
             noted = self.noted_head()
             try:
                 return noted is None or not self._on_chain(noted)
-            except sqlite3.Error as error:
+            except sqlite.Error as error:
                 raise self._failure(error) from None
 
     def why_set_back(self) -> ShoalError:
@@ -440,7 +402,7 @@ class AgentStore(SqliteFile):
                         self._note(Noted(head, self.spent()))
                 finally:
                     self._roll_back()
-            except sqlite3.Error as error:
+            except sqlite.Error as error:
                 raise self._failure(error) from None
             except OSError as error:
                 raise disk_error(self._name, error, self.path.parent) from None

@@ -25,9 +25,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from shoal.clients.memory.database import SqliteFile
+    from shoal.storage import sqlite
 
 _ROW = tuple[Any, ...]
 _TASK_BYTES = 32
@@ -178,15 +177,15 @@ class Marked:
                 bad.append(row[:-1])
         return whole, bad
 
-    def put(self, db: sqlite3.Connection, table: str, *row: Any) -> None:
+    def put(self, db: sqlite.Connection, table: str, *row: Any) -> None:
         """In the place of what has the same key, damaged or not."""
         self._insert(db, "INSERT OR REPLACE", table, row)
 
-    def add(self, db: sqlite3.Connection, table: str, *row: Any) -> None:
-        """Where nothing has its key. Raises sqlite3.IntegrityError."""
+    def add(self, db: sqlite.Connection, table: str, *row: Any) -> None:
+        """Where nothing has its key. Raises sqlite.IntegrityError."""
         self._insert(db, "INSERT", table, row)
 
-    def _insert(self, db: sqlite3.Connection, verb: str, table: str, row: _ROW) -> None:
+    def _insert(self, db: sqlite.Connection, verb: str, table: str, row: _ROW) -> None:
         columns = (*self._tables[table].columns, "mark")
         holes = ", ".join("?" * len(columns))
         statement = f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({holes})"
@@ -195,7 +194,7 @@ class Marked:
 
     def change(
         self,
-        db: sqlite3.Connection,
+        db: sqlite.Connection,
         table: str,
         key: Sequence[str],
         row: Sequence[Any],
@@ -239,7 +238,7 @@ class Marked:
                 )
             )
 
-    def rebuild(self, db: sqlite3.Connection, table: str) -> list[_ROW]:
+    def rebuild(self, db: sqlite.Connection, table: str) -> list[_ROW]:
         """Keep the rows that are whole, in a tree that is made anew, and return the others.
 
         Never by key: the order of a damaged tree finds nothing, nor does a text that is none. No

@@ -19,7 +19,6 @@ given back. What else is safe:
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from shoal.clients.memory.reconcile import Told, read_chain
 from shoal.clients.owner.consent import ALLOWED, DENIED
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from shoal.storage import sqlite
 
 if TYPE_CHECKING:
     from shoal.clients.memory.device_memory import Memory
@@ -162,7 +162,7 @@ def mend(memory: Memory, rounds: SqliteLedger | None, now: float) -> Found | Non
 
 
 @contextmanager
-def _without_triggers(db: sqlite3.Connection) -> Iterator[None]:
+def _without_triggers(db: sqlite.Connection) -> Iterator[None]:
     """They forbid what is done here alone. An exception that leaves undoes the whole transaction,
     and with it that they are gone.
     """
@@ -177,7 +177,7 @@ def _without_triggers(db: sqlite3.Connection) -> Iterator[None]:
 class _Mending:
     """In one transaction, without triggers."""
 
-    def __init__(self, memory: Memory, db: sqlite3.Connection, found: Found, now: float) -> None:
+    def __init__(self, memory: Memory, db: sqlite.Connection, found: Found, now: float) -> None:
         self._memory, self._db, self._found, self._now = memory, db, found, now
         self._marked: Marked = memory.store.marked
         whole = [row[0] for table in ("seen", "tally") for row in self._marked.sift(table)[0]]

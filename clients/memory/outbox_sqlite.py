@@ -6,7 +6,6 @@ transaction, and two senders of one entry send the same bytes and get the same r
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from shoal.clients.memory.outbox import Entry, Record, outbox_full, two_schedule
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
+from shoal.storage import sqlite
 
 _KEY = ("task_id", "window")
 _ONE = "WHERE task_id = ? AND window = ?"
@@ -114,7 +114,7 @@ class SqliteOutbox:
                 self._end(db, _tombstone(row), State.UNKNOWN, Kind.MISMATCH)
         return bool(bad)
 
-    def _end(self, db: sqlite3.Connection, row: _ROW, state: State, kind: Kind | None) -> None:
+    def _end(self, db: sqlite.Connection, row: _ROW, state: State, kind: Kind | None) -> None:
         # a tombstone's are not those on disk
         change: dict[str, Any] = dict(zip(_LATER, row[3:6], strict=True))
         change |= {

@@ -61,7 +61,7 @@ class SqliteLedger:
         self._file = SqliteFile(
             path,
             "ledger",
-            ("rounds_001.sql", "rounds_002.sql"),
+            "rounds",
             unusable,
             lambda: hit("ledger.commit"),
             ROUNDS,

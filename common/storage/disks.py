@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    import sqlite3
+    from shoal.storage import sqlite
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # bytes; with less free space than this (of small disks: a sixteenth) a disk is called full
@@ -36,7 +36,7 @@ class Trouble(Enum):
     FAILING = "the disk fails: look at what the system says of it"
 
 
-def trouble_of(error: OSError | sqlite3.Error, folder: Path) -> Trouble:
+def trouble_of(error: OSError | sqlite.Error, folder: Path) -> Trouble:
     """What ``error``, from a file in ``folder``, comes from. Writes and removes a small file there
     where nothing else says it.
     """
@@ -54,7 +54,7 @@ def told_apart(error: OSError) -> bool:
     return error.errno in _FULL or error.errno == errno.EROFS
 
 
-def disk_error(name: str, error: OSError | sqlite3.Error, folder: Path) -> ShoalError:
+def disk_error(name: str, error: OSError | sqlite.Error, folder: Path) -> ShoalError:
     """OVERLOADED: it works once the disk does. One line, which says whether that is full, read-only
     or failing.
     """
@@ -63,7 +63,7 @@ def disk_error(name: str, error: OSError | sqlite3.Error, folder: Path) -> Shoal
     )
 
 
-def why_not(error: OSError | sqlite3.Error, folder: Path) -> str:
+def why_not(error: OSError | sqlite.Error, folder: Path) -> str:
     """For the middle of a line, where waiting may help without anybody doing anything: empty where
     the disk says nothing of its own.
     """

@@ -27,7 +27,7 @@ from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.protos import release_pb2
-from shoal.storage.checksums import teach
+from shoal.storage.checksums import row_digest
 from tests.faults import corrupt
 from tests.sizes import size
 from tests.worlds.analyzer import make_world
@@ -149,7 +149,7 @@ def together(store: Store) -> float:
 def change(path: Path, statement: str) -> None:
     """As a disk would: past the triggers."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        teach(db)
+        db.create_function("row_digest", -1, row_digest)
         for (name,) in db.execute(
             "SELECT name FROM sqlite_master WHERE type = 'trigger'"
         ).fetchall():

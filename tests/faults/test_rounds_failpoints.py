@@ -144,7 +144,7 @@ def test_every_point_is_swept() -> None:
         if "{name}.migrate" in found:
             found |= {
                 f"{name}.migrate"
-                for name in re.findall(r'(?:disk\.migrate|open_mended)\([^,]+, "(\w+)"', text)
+                for name in re.findall(r'(?:disk\.open_whole|open_mended)\([^,]+, "(\w+)"', text)
             }
         names |= {name for name in found if "{" not in name}
     swept = set(DEVICE).union(*ROUNDS.values(), *HELPER.values())

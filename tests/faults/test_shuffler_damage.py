@@ -26,7 +26,7 @@ from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.sqlite import store as sqlite_store
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission
-from shoal.storage.checksums import teach
+from shoal.storage.checksums import row_digest
 from tests.faults import corrupt
 from tests.sizes import size
 
@@ -393,7 +393,7 @@ def test_counts_of_the_version_before_are_taken_from_state_db_once(
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     with closing(sqlite3.connect(folder / STATE, isolation_level=None)) as state:
-        teach(state)
+        state.create_function("row_digest", -1, row_digest)
         state.execute(f"UPDATE window SET acked = {REPORTS}")  # noqa: S608 - a test's own text
         columns = (
             "task_id, window, state, outcome, reports, rows, row_size, rows_hash, manifest, acked, "

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import random
 import secrets
-import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal.errors import ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.sqlite import disk as disk_module
+from shoal.shuffler.stores.sqlite.disk import connect
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission
+from shoal.storage import sqlite
 from tests.faults.power import Disk, Image, restore, watched
 from tests.sizes import size
 
@@ -89,7 +90,7 @@ def losses(folder: Path, images: list[tuple[Image, frozenset[bytes]]]) -> list[s
     for number, (image, acked) in enumerate(images):
         try:
             rows = found(folder / str(number), image)
-        except (ShoalError, sqlite3.Error) as error:
+        except (ShoalError, sqlite.Error) as error:
             bad.append(f"image {number}: {error}")
             continue
         if len(rows) != len(set(rows)) or not acked <= set(rows):
@@ -129,21 +130,21 @@ def test_the_model_catches_a_store_that_does_not_sync_its_commits(
     """The negative control. NORMAL syncs at checkpoints only: consistent, but acknowledged commits
     are lost.
     """
-    real = disk_module.connect
+    real = sqlite.connect
 
-    def careless(path: Path) -> sqlite3.Connection:
-        connection = real(path)
+    def careless(path: Path, *pragmas: Any, **more: Any) -> sqlite.Connection:
+        connection = real(path, *pragmas, **more)
         connection.execute(f"PRAGMA synchronous = {level}")
         return connection
 
-    monkeypatch.setattr(disk_module, "connect", careless)
+    monkeypatch.setattr(sqlite, "connect", careless)
     _, _, bad = one_life(memory_folder)
     assert bad  # OFF: not even a state file is left, the start is refused
     assert level == "OFF" or any("acknowledged reports lost" in line for line in bad)
 
 
 def test_every_connection_syncs_at_commit(tmp_path: Path) -> None:
-    connection = disk_module.connect(tmp_path / "one.db")
+    connection = connect(tmp_path / "one.db")
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()

@@ -80,6 +80,8 @@ IMPURE_MODULES = frozenset(
 NOT_IN_A_CORE = IMPURE_MODULES | {"os", "pathlib", "time"}
 LOOKS_AT_CALLERS = frozenset({"peer", "peer_identities", "peer_identity_key", "getpeername"})
 UNSAFE_MODULES = frozenset({"random", "pickle", "marshal", "shelve"})
+# The opener; and the source of values that reads the databases of other programs.
+KNOW_SQLITE = frozenset({"common/storage/sqlite.py", "clients/sources/sqlite_query.py"})
 MOST_LINES_OF_A_FUNCTION = 69
 MOST_LINES_OF_A_FILE = 500
 
@@ -289,6 +291,14 @@ def no_unsafe_modules(module: Module) -> Iterator[str]:
                 yield f"{node.lineno}: numpy.random: draw from shoal.entropy"
 
 
+def one_sqlite(module: Module) -> Iterator[str]:
+    """SQLite law: every file of our own is opened, migrated and judged in one place"""
+    if module.path not in KNOW_SQLITE:
+        for one in imports_of(module):
+            if one.top == "sqlite3":
+                yield f"{one.line}: {one.name}: take it from shoal.storage.sqlite"
+
+
 def light_inits(module: Module) -> Iterator[str]:
     """light law: importing a package loads no service library, so that a device starts small"""
     if module.path.endswith("/__init__.py"):
@@ -345,6 +355,7 @@ PACKAGE_LAWS: tuple[Law, ...] = (
     pure,
     callers_unseen,
     no_unsafe_modules,
+    one_sqlite,
     light_inits,
     prepared_keys,
     sizes,
@@ -417,6 +428,8 @@ PLANTED: list[tuple[Law, str, str]] = [
     ),
     (no_unsafe_modules, "mechanisms/categories/krr.py", "from numpy.random import default_rng"),
     (no_unsafe_modules, "shuffler/stores/store.py", "import pickle"),
+    (one_sqlite, "shuffler/stores/sqlite/inbox.py", "import sqlite3"),
+    (one_sqlite, "analyzer/store.py", "from sqlite3 import connect"),
     (light_inits, "clients/__init__.py", "import grpc"),
     (prepared_keys, "clients/core.py", "from shoal.crypto.prepared import encapsulate"),
     (prepared_keys, "clients/agent.py", "def f() -> None:\n    from shoal.crypto import prepared"),

@@ -41,7 +41,7 @@ from shoal.ids import TaskId
 from shoal.log import get_log
 from shoal.services.process import fsync_folder
 from shoal.shuffler.core import WindowId
-from shoal.storage.checksums import set_aside
+from shoal.storage.salvage import set_aside
 
 log = get_log("shuffler")
 FILE_NAME = "acknowledged"

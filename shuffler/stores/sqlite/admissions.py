@@ -10,7 +10,6 @@ destroyed with the window, the hashes say nothing.
 from __future__ import annotations
 
 import hmac
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,14 +23,16 @@ from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.sqlite import disk
 from shoal.shuffler.stores.sqlite.counts import Counts
-from shoal.shuffler.stores.sqlite.mended import Table, open_mended
+from shoal.shuffler.stores.sqlite.mended import open_mended
+from shoal.storage import sqlite
 from shoal.storage.checksums import row_digest
+from shoal.storage.salvage import SavedTable
 
 FILE_NAME, COUNTS_NAME = "rounds.db", "counts-rounds.db"
 _SECRET_SIZE = 32  # bytes
 _TABLES = {
-    "secret": Table("task_id, window, secret, count, row_check", "task_id, window"),
-    "admitted": Table("task_id, window, device, row_check", "task_id, window, device"),
+    "secret": SavedTable("task_id, window, secret, count, row_check", "task_id, window"),
+    "admitted": SavedTable("task_id, window, device, row_check", "task_id, window, device"),
 }
 _HOW_MANY = "SELECT count FROM secret WHERE task_id = ? AND window = ?"
 _COUNT = (
@@ -56,18 +57,18 @@ class Admissions:
         self._unsure: set[tuple[bytes, int]] = set()
         self._told = False
         self._counts: Counts | None = None
-        self._db: sqlite3.Connection | None = None
+        self._db: sqlite.Connection | None = None
         if (folder / FILE_NAME).exists() or (folder / COUNTS_NAME).exists():
             try:
                 self._open()
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, sqlite.Error) as error:
                 raise ShoalError(
                     Kind.CONFIG,
                     f"{folder / FILE_NAME}: cannot be used ({type(error).__name__}): check rights "
                     "and space, or restore it",
                 ) from None
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite.Connection:
         if self._db is None:
             found = open_mended(self._folder / FILE_NAME, "rounds", _TABLES)
             self._db, self._counts = found.db, Counts(self._folder / COUNTS_NAME)
@@ -89,7 +90,7 @@ class Admissions:
                 if isinstance(row[0], bytes) and isinstance(row[1], int)
             }
             # a window may have been forgotten half-way
-            disk.empty_log(self._db, self._folder / FILE_NAME)
+            sqlite.empty_log(self._db, self._folder / FILE_NAME)
             self._told = bool(found.lost or found.aside or self._unsure)
         return self._db
 
@@ -175,7 +176,7 @@ class Admissions:
                 failpoints.hit("rounds.forgotten.done")
             # The log would keep the secret. Also when nothing is left to delete: a crash may have
             # come between.
-            disk.empty_log(self._db, self._folder / FILE_NAME)
+            sqlite.empty_log(self._db, self._folder / FILE_NAME)
 
     def windows(self) -> set[WindowId]:
         """Windows of which something is remembered."""
@@ -196,8 +197,8 @@ class Admissions:
             yield
         except BaseException as error:
             if self._db is not None:
-                disk.rollback(self._db)
-            if not isinstance(error, OSError | sqlite3.Error):
+                sqlite.rollback(self._db)
+            if not isinstance(error, OSError | sqlite.Error):
                 raise
             kind = disk.kind_of(error, self._folder)
             raise ShoalError(

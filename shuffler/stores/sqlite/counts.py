@@ -7,21 +7,21 @@ commit. Reports are counted by ``acknowledged``, which every commit writes.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
 from shoal import failpoints
-from shoal.shuffler.stores.sqlite import disk
-from shoal.shuffler.stores.sqlite.mended import Table, open_mended
+from shoal.shuffler.stores.sqlite.mended import open_mended
+from shoal.storage import sqlite
 from shoal.storage.checksums import row_digest
+from shoal.storage.salvage import SavedTable
 
-_TABLES = {"acknowledged": Table("task_id, window, count, row_check", "task_id, window")}
+_TABLES = {"acknowledged": SavedTable("task_id, window, count, row_check", "task_id, window")}
 Key = tuple[bytes, int]  # task id and window
 
 
 class Counts:
-    """One SQLite file. Not for several threads at once. Raises OSError and sqlite3.Error."""
+    """One SQLite file. Not for several threads at once. Raises OSError and sqlite.Error."""
 
     def __init__(self, path: Path) -> None:
         self._db = open_mended(path, "counts", _TABLES).db
@@ -46,8 +46,8 @@ class Counts:
                 )
             failpoints.hit("counts.commit")
             self._db.execute("COMMIT")
-        except (OSError, sqlite3.Error):
-            disk.rollback(self._db)
+        except (OSError, sqlite.Error):
+            sqlite.rollback(self._db)
             raise
         self._counts.update(fresh)
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -35,7 +34,9 @@ from shoal.ids import StorageKey
 from shoal.services.process import fsync_folder
 from shoal.shuffler.stores.sqlite import disk, sorting
 from shoal.shuffler.stores.sqlite.distinct import KeySet
-from shoal.storage.checksums import DamagedError, is_damaged, readable
+from shoal.storage import sqlite
+from shoal.storage.salvage import readable
+from shoal.storage.sqlite import DamagedError, is_damaged
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 _SECRET_SIZE = 32  # bytes
@@ -70,8 +71,8 @@ class KeyedHash:
 
 
 class Inbox:
-    """An open window's file, used by one thread. Raises OSError and sqlite3.Error; ``disk.kind_of``
-    says what they mean, and ``stored.is_damaged`` whether the file's content is wrong.
+    """An open window's file, used by one thread. Raises OSError and sqlite.Error; ``disk.kind_of``
+    says what they mean, and ``is_damaged`` whether the file's content is wrong.
     """
 
     def __init__(self, path: Path, secret: bytes | None = None) -> None:
@@ -83,7 +84,7 @@ class Inbox:
         try:
             self._connection.text_factory = bytes
             try:
-                disk.migrate(self._connection, "inbox")
+                disk.migrate(self._connection, path, "inbox")
             except ShoalError:  # its version is newer than any, but state.db's is not
                 raise DamagedError("version") from None
             found = self._connection.execute("SELECT secret, digest FROM secret").fetchone()
@@ -157,8 +158,8 @@ class Inbox:
                 self._connection.executemany("INSERT INTO admitted (tag) VALUES (?)", entering)
             failpoints.hit("inbox.commit")
             self._connection.execute("COMMIT")
-        except (OSError, sqlite3.Error):
-            disk.rollback(self._connection)
+        except (OSError, sqlite.Error):
+            sqlite.rollback(self._connection)
             raise
         self.rows += len(ordered)
         failpoints.hit("inbox.committed")
@@ -238,7 +239,7 @@ def distinct_sorted(
 
 
 def _steps(
-    connection: sqlite3.Connection, secret: bytes, tally: Tally, row_size: int
+    connection: sqlite.Connection, secret: bytes, tally: Tally, row_size: int
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and messages of the rows that are whole, in the order of the file, each joined."""
     cursor = connection.execute("SELECT key, sealed, crc FROM inbox")
@@ -291,7 +292,7 @@ def salvage(path: Path, most: int) -> bool:
 
     ``most``: row numbers to look at, 1 to ``most`` (rows are never deleted, so numbers have no
     gaps). False: without its secret nothing of it can be verified; the file is gone then, and the
-    next one begins with another secret. Raises OSError, sqlite3.Error when the disk fails.
+    next one begins with another secret. Raises OSError, sqlite.Error when the disk fails.
     """
     fresh = path.with_name(path.name + ".tmp")
     destroy(fresh)
@@ -312,7 +313,7 @@ def salvage(path: Path, most: int) -> bool:
                 new.append([], {tag for tag in _readable_tags(old) if tag})
             finally:
                 new.close()
-    except sqlite3.Error as error:
+    except sqlite.Error as error:
         destroy(fresh)
         if not is_damaged(error):
             raise
@@ -325,13 +326,13 @@ def salvage(path: Path, most: int) -> bool:
     return True
 
 
-def _rows(old: sqlite3.Connection, first: int, last: int) -> list[tuple[bytes, bytes]]:
+def _rows(old: sqlite.Connection, first: int, last: int) -> list[tuple[bytes, bytes]]:
     """What can be read of these row numbers: all together, or one by one where that fails."""
     try:
         return old.execute(
             "SELECT key, sealed FROM inbox WHERE rowid BETWEEN ? AND ?", (first, last)
         ).fetchall()
-    except sqlite3.DatabaseError as error:
+    except sqlite.DatabaseError as error:
         if not is_damaged(error):
             raise
         if first == last:
@@ -340,7 +341,7 @@ def _rows(old: sqlite3.Connection, first: int, last: int) -> list[tuple[bytes, b
         return _rows(old, first, middle) + _rows(old, middle + 1, last)
 
 
-def _readable_tags(old: sqlite3.Connection) -> Iterator[bytes | None]:
+def _readable_tags(old: sqlite.Connection) -> Iterator[bytes | None]:
     for (tag,) in readable(old, "admitted", "tag", "tag"):
         try:
             yield _checked_tag(tag)

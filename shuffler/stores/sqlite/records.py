@@ -9,7 +9,6 @@ taken over. Either is told, never passed over.
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,9 @@ from shoal.log import get_log
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.sqlite import disk
 from shoal.shuffler.stores.store import WindowRecord
-from shoal.storage.checksums import (
-    DamagedError,
-    Value,
-    fits,
-    is_damaged,
-    is_whole,
-    readable,
-    row_digest,
-    set_aside,
-)
+from shoal.storage import salvage, sqlite
+from shoal.storage.checksums import Value, fits, row_digest
+from shoal.storage.salvage import SavedTable
 
 log = get_log("shuffler")
 FILE_NAME = "state.db"
@@ -37,13 +29,17 @@ _COLUMNS = (
     "task_id, window, state, outcome, reports, rows, row_size, rows_hash, manifest, acked, "
     "damaged, digest"
 )
+_TABLES = {
+    "task": SavedTable("task_id, schedule_hash, digest", "task_id"),
+    "window": SavedTable(_COLUMNS, "task_id, window"),
+}
 _SELECT = f"SELECT {_COLUMNS} FROM window"  # noqa: S608 - constant text
 _INTO = f"INTO window ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class Records:
     """The open file. Not for several threads at once: ``SqliteStore`` holds a lock. Raises OSError
-    and sqlite3.Error.
+    and sqlite.Error.
 
     ``lost``: the file was missing, or not all of it could be read. ``aside``: where a damaged one
     is now.
@@ -53,32 +49,21 @@ class Records:
         path = folder / FILE_NAME
         self.lost = not path.exists()
         self.aside: Path | None = None
-        rescued: tuple[list[tuple[Value, ...]], list[tuple[Value, ...]]] = ([], [])
         try:
-            self._db = _open(path)
-        except (ShoalError, sqlite3.Error) as error:
-            if isinstance(error, sqlite3.Error) and not is_damaged(error):
+            self._db = disk.open_whole(path, "state")
+        except (ShoalError, sqlite.Error) as error:
+            if isinstance(error, sqlite.Error) and not sqlite.is_damaged(error):
                 raise
             if isinstance(error, ShoalError) and path.exists() and _whole(path):
                 raise  # really of a newer version
-            rescued = _rescue(path)
-            self.lost, self.aside = True, set_aside(path)
+            rescued = salvage.rescue(path, _TABLES)
+            self.lost, self.aside = True, salvage.set_aside(path)
             log.error(
                 "state.db is damaged: it was set aside, what can be read of it is taken over",
-                windows=len(rescued[0]),
+                windows=len(rescued.get("window", ())),
             )
-            self._db = _open(path)
-        self._take_over(*rescued)
-
-    def _take_over(self, windows: list[tuple[Value, ...]], tasks: list[tuple[Value, ...]]) -> None:
-        if not windows and not tasks:
-            return
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany(
-            "INSERT OR IGNORE INTO task (task_id, schedule_hash, digest) VALUES (?, ?, ?)", tasks
-        )
-        self._db.executemany(f"INSERT OR IGNORE {_INTO}", windows)
-        self._db.execute("COMMIT")
+            self._db = disk.open_whole(path, "state")
+            salvage.take_over(self._db, _TABLES, rescued)
 
     def load(self) -> tuple[dict[WindowId, WindowRecord], set[WindowId]]:
         """All records, and the windows whose row was damaged: it is taken out."""
@@ -133,8 +118,8 @@ class Records:
                 self.write(window, record)
             failpoints.hit(point)
             self._db.execute("COMMIT")
-        except (OSError, sqlite3.Error):
-            disk.rollback(self._db)
+        except (OSError, sqlite.Error):
+            sqlite.rollback(self._db)
             raise
 
     def schedule(self, task_id: TaskId, schedule_hash: Digest) -> bool:
@@ -163,36 +148,10 @@ class Records:
         self._db.close()
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    db = disk.connect(path)
-    try:
-        disk.migrate(db, "state")
-        if not is_whole(db):
-            raise DamagedError("state")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
 def _whole(path: Path) -> bool:
     db = disk.connect(path)
     try:
-        return is_whole(db)
-    finally:
-        db.close()
-
-
-def _rescue(path: Path) -> tuple[list[tuple[Value, ...]], list[tuple[Value, ...]]]:
-    """The rows of a damaged file that are still what was written: of windows and of tasks."""
-    try:
-        db = disk.connect(path)
-    except sqlite3.Error:
-        return [], []
-    try:
-        windows = readable(db, "window", _COLUMNS, "task_id, window")
-        tasks = readable(db, "task", "task_id, schedule_hash, digest", "task_id")
-        return [row for row in windows if fits(row)], [row for row in tasks if fits(row)]
+        return sqlite.is_whole(db)
     finally:
         db.close()
 

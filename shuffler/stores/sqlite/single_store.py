@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hmac
 import os
-import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,16 +32,18 @@ from shoal.services.process import fsync_folder
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.sqlite import disk
 from shoal.shuffler.stores.sqlite.counts import Counts
-from shoal.shuffler.stores.sqlite.mended import Table, open_mended
+from shoal.shuffler.stores.sqlite.mended import open_mended
+from shoal.storage import sqlite
 from shoal.storage.checksums import fits, row_digest
+from shoal.storage.salvage import SavedTable
 
 FILE_NAME, COUNTS_NAME = "singles.db", "counts-singles.db"
 _SECRET_SIZE = 32  # bytes
 _TABLES = {
-    "single_window": Table(
+    "single_window": SavedTable(
         "task_id, window, secret, fixed, count, decided, closed, row_check", "task_id, window"
     ),
-    "single": Table(
+    "single": SavedTable(
         "task_id, window, device, place, digest, seed, left_out, row_check",
         "task_id, window, device",
     ),
@@ -112,7 +113,7 @@ class SingleStore:
         """
         self._folder, self._entropy = folder, entropy
         self._lock = threading.Lock()
-        self._held: sqlite3.Connection | None = None
+        self._held: sqlite.Connection | None = None
         self._counts: Counts | None = None
         self._damage: dict[str, Condition] = {}
         self._named: set[WindowId] = set()  # windows whose file's name is on disk for certain
@@ -125,14 +126,14 @@ class SingleStore:
         ):
             try:
                 self._open()
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, sqlite.Error) as error:
                 raise ShoalError(
                     Kind.CONFIG,
                     f"{folder / FILE_NAME}: cannot be used ({type(error).__name__}): check rights "
                     "and space, or restore it",
                 ) from None
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite.Connection:
         if self._held is None:
             found = open_mended(self._folder / FILE_NAME, "singles", _TABLES)
             self._held, self._counts = found.db, Counts(self._folder / COUNTS_NAME)
@@ -144,7 +145,7 @@ class SingleStore:
                 )
             self._look_for_losses()
             # a window may have been forgotten half-way
-            disk.empty_log(self._held, self._folder / FILE_NAME)
+            sqlite.empty_log(self._held, self._folder / FILE_NAME)
         return self._held
 
     def _look_for_losses(self) -> None:
@@ -206,7 +207,7 @@ class SingleStore:
             return max(acknowledged - sum(map(fits, self._db.execute(_SINGLES, _key(window)))), 0)
 
     @property
-    def _db(self) -> sqlite3.Connection:
+    def _db(self) -> sqlite.Connection:
         """Of a method that has something to keep, or knows that something is kept."""
         return self._open()
 
@@ -439,7 +440,7 @@ class SingleStore:
             failpoints.hit("singles.unlinked")
             fsync_folder(self._folder)  # also if it was gone: a crash may have come before this
             # the log would keep seeds and secret
-            disk.empty_log(self._db, self._folder / FILE_NAME)
+            sqlite.empty_log(self._db, self._folder / FILE_NAME)
 
     def windows(self) -> set[WindowId]:
         """Windows of which something is kept."""
@@ -466,8 +467,8 @@ class SingleStore:
             yield
         except BaseException as error:
             if self._held is not None:
-                disk.rollback(self._held)
-            if not isinstance(error, OSError | sqlite3.Error):
+                sqlite.rollback(self._held)
+            if not isinstance(error, OSError | sqlite.Error):
                 raise
             raise ShoalError(
                 disk.kind_of(error, self._folder),

@@ -22,7 +22,6 @@ its inbox.
 from __future__ import annotations
 
 import re
-import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,7 +43,8 @@ from shoal.shuffler.stores.sqlite.distinct import KeySet, place
 from shoal.shuffler.stores.sqlite.inbox import Inbox
 from shoal.shuffler.stores.sqlite.records import Records
 from shoal.shuffler.stores.store import SealedRows, Submission, WindowRecord
-from shoal.storage.checksums import is_damaged
+from shoal.storage import sqlite
+from shoal.storage.sqlite import is_damaged
 
 log = get_log("shuffler")
 _DECIDED = frozenset({WindowState.ACKNOWLEDGED, WindowState.WITHHELD, WindowState.EXPIRED})
@@ -86,7 +86,7 @@ class SqliteStore:
             self._records, suspect = self._state.load()
             self._acknowledged = Acknowledged(folder)
             self._recover(suspect)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite.Error) as error:
             raise ShoalError(
                 Kind.CONFIG,
                 f"data_dir {folder}: its files can't be opened ({disk.reason_of(error, folder)}): "
@@ -113,7 +113,7 @@ class SqliteStore:
         ]:
             try:
                 self._held(window)
-            except (OSError, sqlite3.Error) as error:  # tried again with its next report
+            except (OSError, sqlite.Error) as error:  # tried again with its next report
                 log.error("an inbox can't be read", task=task_id, window=window.window, error=error)
                 self._tell_window(window, f"{self._inbox_path(window).name} can't be read")
 
@@ -151,7 +151,7 @@ class SqliteStore:
                     window,
                     submissions if len(groups) == 1 else [submissions[index] for index in indices],
                 )
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, sqlite.Error) as error:
                 self._forget(window)  # what is on disk is uncertain: read it anew
                 kinds = [self._refused(window, error, len(indices))] * len(indices)
             if len(groups) == 1:
@@ -193,8 +193,8 @@ class SqliteStore:
                     else {key: one for key, one in rows if key in fresh}.items(),
                     entering,
                 )
-            except sqlite3.Error as error:
-                if not disk.is_full(error):
+            except sqlite.Error as error:
+                if not sqlite.is_full(error):
                     raise
                 # Rolled back for certain, so what was held before is still known, and a repeat of
                 # it needs no room. But a device that would have been admitted was not: another
@@ -229,7 +229,7 @@ class SqliteStore:
                 for window, rows in counts.items():
                     self._records[window] = replace(self._records[window], acked=rows)
 
-    def _refused(self, window: WindowId, error: OSError | sqlite3.Error, count: int) -> Kind:
+    def _refused(self, window: WindowId, error: OSError | sqlite.Error, count: int) -> Kind:
         failure = ShoalError(disk.kind_of(error, self._folder), disk.reason_of(error, self._folder))
         log.error(
             "reports could not be stored",
@@ -258,7 +258,7 @@ class SqliteStore:
         if keys is None:
             try:
                 keys = self._read_inbox(window)
-            except sqlite3.Error as error:
+            except sqlite.Error as error:
                 if not is_damaged(error):
                     raise
                 self._salvage(window)
@@ -357,7 +357,7 @@ class SqliteStore:
         if box is not None:
             try:
                 box.close()
-            except sqlite3.Error as error:
+            except sqlite.Error as error:
                 log.warning(
                     "an inbox did not close cleanly",
                     task=window.task_id,
@@ -462,7 +462,7 @@ class SqliteStore:
             )
             try:
                 return batch.write(self._batch_path(window), messages, row_size), tally
-            except sqlite3.Error as error:
+            except sqlite.Error as error:
                 if last or not is_damaged(error):
                     raise
                 self._salvage(window)
@@ -672,5 +672,5 @@ def _typed(folder: Path) -> Iterator[None]:
     """Turns failures of disk and SQLite into OVERLOADED or INTERNAL, without their text."""
     try:
         yield
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite.Error) as error:
         raise ShoalError(disk.kind_of(error, folder), disk.reason_of(error, folder)) from None

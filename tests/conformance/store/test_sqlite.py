@@ -201,7 +201,7 @@ class TestSqliteStore(StoreSuite):
         connection = sqlite3.connect(tmp_path / "state.db")
         connection.execute("PRAGMA user_version = 99")
         connection.close()
-        with pytest.raises(ShoalError, match="newer shoal") as refused:
+        with pytest.raises(ShoalError, match="newer version of shoal") as refused:
             self.open(tmp_path)
         assert refused.value.kind is Kind.CONFIG
 

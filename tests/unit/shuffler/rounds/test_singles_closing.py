@@ -20,7 +20,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.shuffler.stores.sqlite import single_store
 from shoal.shuffler.stores.sqlite.single_store import Arrival, SingleStore
-from shoal.storage import checksums as stored
+from shoal.storage.checksums import row_digest
 from tests.unit.shuffler.rounds.test_singles import TERMS, WINDOW, World, device
 
 
@@ -228,7 +228,7 @@ def test_a_file_of_before_is_taken_over(tmp_path: Path, fixed: int) -> None:
     with closing(SingleStore(tmp_path)) as store:
         assert store.add([arrival(n) for n in range(4)]) == [None] * 4
     with closing(sqlite3.connect(tmp_path / single_store.FILE_NAME, isolation_level=None)) as db:
-        stored.teach(db)
+        db.create_function("row_digest", -1, row_digest)
         db.execute("ALTER TABLE single_window DROP COLUMN closed")
         mark = (
             f"fixed = {fixed}, decided = {4 * fixed}, row_check = row_digest(task_id, window, "
