@@ -23,6 +23,8 @@ from benchmarks.figures import (
     Figure,
     Goal,
     Outcome,
+    Pairs,
+    Sample,
     alternate,
     spread,
 )
@@ -85,13 +87,6 @@ def run(bench: Bench) -> Outcome:
         firsts = [one.run(first_report, place, next(windows)) for _ in range(bench.repetitions)]
     finally:
         one.close()
-    around = [
-        (a.cpu_us + b.cpu_us) / 2 for a, b in zip(pairs.limits, pairs.limits[1:], strict=False)
-    ]
-    beyond = tuple(
-        (subject.cpu_us - limit) / 1000
-        for subject, limit in zip(pairs.subjects, around, strict=True)
-    )
     return Outcome(
         (
             Figure(
@@ -107,70 +102,94 @@ def run(bench: Bench) -> Outcome:
                 tuple(a / b for a, b in zip(imports[_FIRST], imports[_BARE], strict=True)),
             ),
             Figure("a report through the agent: CPU", pairs.against(lambda sample: sample.cpu_us)),
-            Figure(
-                "idle over gRPC, the agent: resident",
-                (idle["agent grpc"].resident,),
-                MEGABYTES,
-                Goal(at_most=_IDLE_MB),
-            ),
-            Figure(
-                "idle over gRPC, bare libraries: resident", (idle["bare grpc"].resident,), MEGABYTES
-            ),
-            Figure(
-                "idle over gRPC, the agent: of it private, written to",
-                (idle["agent grpc"].anonymous,),
-                MEGABYTES,
-            ),
-            Figure(
-                "idle over gRPC, bare libraries: of it private, written to",
-                (idle["bare grpc"].anonymous,),
-                MEGABYTES,
-            ),
-            Figure(
-                "idle over MQTT, the agent: resident", (idle["agent mqtt"].resident,), MEGABYTES
-            ),
-            Figure(
-                "idle over MQTT, bare libraries: resident", (idle["bare mqtt"].resident,), MEGABYTES
-            ),
-            Figure(
-                "idle over MQTT, the agent: of it private, written to",
-                (idle["agent mqtt"].anonymous,),
-                MEGABYTES,
-            ),
-            Figure("import shoal.clients", imports[_PACKAGE], SECONDS, Goal(at_most=_IMPORT_S)),
-            Figure("import Agent and AgentConfig", imports[_API], SECONDS, Goal(at_most=_IMPORT_S)),
-            Figure("import all that a first report loads", imports[_FIRST], SECONDS),
-            Figure("import the bare libraries", imports[_BARE], SECONDS),
-            Figure(
-                "CPU per report beyond randomizing and sealing",
-                beyond,
-                MILLISECONDS,
-                Goal(at_most=_BEYOND_MS),
-            ),
-            spread(
-                "first report after a start, certificate remembered: CPU",
-                firsts,
-                lambda sample: sample.cpu_us / 1000,
-                MILLISECONDS,
-            ),
-            spread(
-                "a report through the agent: CPU",
-                pairs.subjects,
-                lambda sample: sample.cpu_us,
-                MICROSECONDS,
-            ),
-            spread(
-                "randomize one value and seal it twice: CPU",
-                pairs.limits,
-                lambda sample: sample.cpu_us,
-                MICROSECONDS,
-            ),
+            *_idle_figures(idle),
+            *_import_figures(imports),
+            *_report_figures(pairs, firsts),
         ),
         (
             "idle: `shoal agent run` after one report over TLS; the bare process has loaded the "
             "same libraries and made one call",
             "CPU: the report is charged, entered in the ledger, on disk before and after it is "
             "sent; its receipt is verified; no network",
+        ),
+    )
+
+
+def _idle_figures(idle: dict[str, Memory]) -> tuple[Figure, ...]:
+    return (
+        Figure(
+            "idle over gRPC, the agent: resident",
+            (idle["agent grpc"].resident,),
+            MEGABYTES,
+            Goal(at_most=_IDLE_MB),
+        ),
+        Figure(
+            "idle over gRPC, bare libraries: resident", (idle["bare grpc"].resident,), MEGABYTES
+        ),
+        Figure(
+            "idle over gRPC, the agent: of it private, written to",
+            (idle["agent grpc"].anonymous,),
+            MEGABYTES,
+        ),
+        Figure(
+            "idle over gRPC, bare libraries: of it private, written to",
+            (idle["bare grpc"].anonymous,),
+            MEGABYTES,
+        ),
+        Figure("idle over MQTT, the agent: resident", (idle["agent mqtt"].resident,), MEGABYTES),
+        Figure(
+            "idle over MQTT, bare libraries: resident", (idle["bare mqtt"].resident,), MEGABYTES
+        ),
+        Figure(
+            "idle over MQTT, the agent: of it private, written to",
+            (idle["agent mqtt"].anonymous,),
+            MEGABYTES,
+        ),
+    )
+
+
+def _import_figures(imports: dict[str, tuple[float, ...]]) -> tuple[Figure, ...]:
+    return (
+        Figure("import shoal.clients", imports[_PACKAGE], SECONDS, Goal(at_most=_IMPORT_S)),
+        Figure("import Agent and AgentConfig", imports[_API], SECONDS, Goal(at_most=_IMPORT_S)),
+        Figure("import all that a first report loads", imports[_FIRST], SECONDS),
+        Figure("import the bare libraries", imports[_BARE], SECONDS),
+    )
+
+
+def _report_figures(pairs: Pairs, firsts: list[Sample]) -> tuple[Figure, ...]:
+    """CPU of reports; ``pairs``: randomizing and sealing alone, beside the whole of it."""
+    around = [
+        (a.cpu_us + b.cpu_us) / 2 for a, b in zip(pairs.limits, pairs.limits[1:], strict=False)
+    ]
+    beyond = tuple(
+        (subject.cpu_us - limit) / 1000
+        for subject, limit in zip(pairs.subjects, around, strict=True)
+    )
+    return (
+        Figure(
+            "CPU per report beyond randomizing and sealing",
+            beyond,
+            MILLISECONDS,
+            Goal(at_most=_BEYOND_MS),
+        ),
+        spread(
+            "first report after a start, certificate remembered: CPU",
+            firsts,
+            lambda sample: sample.cpu_us / 1000,
+            MILLISECONDS,
+        ),
+        spread(
+            "a report through the agent: CPU",
+            pairs.subjects,
+            lambda sample: sample.cpu_us,
+            MICROSECONDS,
+        ),
+        spread(
+            "randomize one value and seal it twice: CPU",
+            pairs.limits,
+            lambda sample: sample.cpu_us,
+            MICROSECONDS,
         ),
     )
 

@@ -163,7 +163,10 @@ def show(name: str, title: str, outcome: Outcome) -> str:
             else f"goal {figure.goal}: {'met' if figure.met else 'MISSED'}"
         )
         lines.append(
-            f"  {figure.what:<58} {number(figure.median):>9} {figure.unit:<4} {between:<32} {goal}".rstrip()
+            (
+                f"  {figure.what:<58} {number(figure.median):>9} {figure.unit:<4} "
+                f"{between:<32} {goal}"
+            ).rstrip()
         )
     lines.extend(f"  note: {note}" for note in outcome.notes)
     return "\n".join(lines)

@@ -86,33 +86,47 @@ def run(bench: Bench) -> Outcome:
         small = runner(ingest, sealed // 20, _SHORT, _UNARY_GROUP, True)
     finally:
         process.close()
+    return _outcome(_Runs(logs, whole, grown, long, small), early, late, sealed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    logs: list[Ingest]  # a plain log, sorted in memory
+    whole: list[Ingest]  # short rows, sealed and read
+    grown: list[Ingest]  # short rows, the most
+    long: list[Ingest]  # long rows, sealed and read
+    small: Ingest  # few rows per commit, sealed and read
+
+
+def _outcome(runs: _Runs, early: int, late: int, sealed: int) -> Outcome:
+    """``early``, ``late``, ``sealed``: rows at which the rates are taken."""
     share = sealed / 1_000_000
     return Outcome(
         (
             Figure(
                 f"rate at {late:,} rows / at {early:,} rows",
-                tuple(run.rate(late) / run.rate(early) for run in grown),
+                tuple(run.rate(late) / run.rate(early) for run in runs.grown),
                 goal=Goal(at_least=0.8),
             ),
             Figure(
                 f"rows per core-second at {late:,} rows / at {early:,} rows",
-                tuple(run.cpu_rate(late) / run.cpu_rate(early) for run in grown),
+                tuple(run.cpu_rate(late) / run.cpu_rate(early) for run in runs.grown),
             ),
             Figure(
                 f"bytes written per payload byte, {_SHORT} B rows, sealed",
-                tuple(run.amplification for run in whole),
+                tuple(run.amplification for run in runs.whole),
                 BYTES_PER_BYTE,
                 Goal(at_most=6),
             ),
             Figure(
                 f"bytes written per payload byte, {_LONG} B rows, sealed",
-                tuple(run.amplification for run in long),
+                tuple(run.amplification for run in runs.long),
                 BYTES_PER_BYTE,
                 Goal(at_most=6),
             ),
             Figure(
                 f"seal and ordered read of {sealed:,} rows",
-                tuple(run.seal_read_s for run in whole),
+                tuple(run.seal_read_s for run in runs.whole),
                 SECONDS,
                 Goal(at_most=6 * share),
             ),
@@ -120,41 +134,54 @@ def run(bench: Bench) -> Outcome:
                 "append / plain log",
                 tuple(
                     run.rate(sealed) / one.rate(sealed)
-                    for run, one in zip(whole, logs, strict=True)
+                    for run, one in zip(runs.whole, runs.logs, strict=True)
                 ),
             ),
             Figure(
                 "seal and read, time / sort in memory",
                 tuple(
-                    run.seal_read_s / one.seal_read_s for run, one in zip(whole, logs, strict=True)
+                    run.seal_read_s / one.seal_read_s
+                    for run, one in zip(runs.whole, runs.logs, strict=True)
                 ),
             ),
-            Figure(
-                f"plain log: rate at {sealed:,} rows", tuple(run.rate(sealed) for run in logs), RATE
-            ),
-            Figure(
-                f"append: rate at {early:,} rows", tuple(run.rate(early) for run in grown), RATE
-            ),
-            Figure(f"append: rate at {late:,} rows", tuple(run.rate(late) for run in grown), RATE),
-            Figure(
-                f"append: rate of {_LONG} B rows at {sealed // 4:,}",
-                tuple(run.rate(sealed // 4) for run in long),
-                RATE,
-            ),
-            Figure(
-                f"append: rate at {_UNARY_GROUP} rows per commit", (small.rate(sealed // 20),), RATE
-            ),
-            Figure(
-                f"bytes per payload byte at {_UNARY_GROUP} rows per commit, sealed",
-                (small.amplification,),
-                BYTES_PER_BYTE,
-            ),
+            *_rates(runs, early, late, sealed),
         ),
         (
             f"{_GROUP} rows per commit, synchronous=FULL; payload = sealed bytes alone, written = "
             "/proc/self/io, all files, seal included",
             "append computes each row's storage key (SHA-256, HMAC), sorts and counts distinct "
             "ones; the log gets one ready block",
+        ),
+    )
+
+
+def _rates(runs: _Runs, early: int, late: int, sealed: int) -> tuple[Figure, ...]:
+    return (
+        Figure(
+            f"plain log: rate at {sealed:,} rows",
+            tuple(run.rate(sealed) for run in runs.logs),
+            RATE,
+        ),
+        Figure(
+            f"append: rate at {early:,} rows",
+            tuple(run.rate(early) for run in runs.grown),
+            RATE,
+        ),
+        Figure(f"append: rate at {late:,} rows", tuple(run.rate(late) for run in runs.grown), RATE),
+        Figure(
+            f"append: rate of {_LONG} B rows at {sealed // 4:,}",
+            tuple(run.rate(sealed // 4) for run in runs.long),
+            RATE,
+        ),
+        Figure(
+            f"append: rate at {_UNARY_GROUP} rows per commit",
+            (runs.small.rate(sealed // 20),),
+            RATE,
+        ),
+        Figure(
+            f"bytes per payload byte at {_UNARY_GROUP} rows per commit, sealed",
+            (runs.small.amplification,),
+            BYTES_PER_BYTE,
         ),
     )
 

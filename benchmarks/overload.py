@@ -70,44 +70,14 @@ def run(bench: Bench) -> Outcome:
             return load.taken * size / load.wall
 
         capacities = [capacity()]
-        worst = 0.0
         for level in levels:
             rate = level * capacities[-1] / size
             load = caller.submit(offer, site.address, site.ca, requests, rate, seconds).result()
             capacities.append(capacity())
             around = (capacities[-2] + capacities[-1]) / 2
-            goal = Goal(at_least=0.9) if level > 1 else None
-            figures.append(
-                Figure(
-                    f"{level} x: goodput / capacity",
-                    (load.taken * size / load.wall / around,),
-                    RATIO,
-                    goal,
-                )
-            )
-            worst = max(worst, quantile(load.latencies_ms, 0.99) if load.latencies_ms else 0.0)
-            figures.append(
-                Figure(
-                    f"{level} x: p99 of calls that were taken",
-                    (quantile(load.latencies_ms or [0.0], 0.99),),
-                    MILLISECONDS,
-                )
-            )
-            figures.append(
-                Figure(
-                    f"{level} x: peak memory of the main process so far",
-                    (machine.peak_mb(pid),),
-                    MEGABYTES,
-                )
-            )
-            told = (
-                ", ".join(f"{count} {kind}" for kind, count in sorted(load.refused.items()))
-                or "none"
-            )
-            notes.append(
-                f"{level} x: {load.offered} batches offered in {load.wall:.0f} s, {load.taken} "
-                f"taken; refusals: {told}"
-            )
+            taken = load.taken * size / load.wall / around
+            figures += _level_figures(level, load, taken, machine.peak_mb(pid))
+            notes.append(_level_note(level, load))
         figures.append(Figure("capacity", tuple(capacities), RATE))
         calls = bench.pick(8, 1_000, 1_000)
         caller.submit(flood, site.address, site.ca, requests[0], calls).result()
@@ -134,6 +104,25 @@ def run(bench: Bench) -> Outcome:
         shuffler.stop()
         caller.close()
     return Outcome(tuple(figures), tuple(notes))
+
+
+def _level_figures(level: int, load: Load, taken: float, peak_mb: float) -> list[Figure]:
+    """``taken``: reports per second that were taken, as a part of what the service could take."""
+    goal = Goal(at_least=0.9) if level > 1 else None
+    p99_ms = quantile(load.latencies_ms or [0.0], 0.99)
+    return [
+        Figure(f"{level} x: goodput / capacity", (taken,), RATIO, goal),
+        Figure(f"{level} x: p99 of calls that were taken", (p99_ms,), MILLISECONDS),
+        Figure(f"{level} x: peak memory of the main process so far", (peak_mb,), MEGABYTES),
+    ]
+
+
+def _level_note(level: int, load: Load) -> str:
+    refused = ", ".join(f"{count} {kind}" for kind, count in sorted(load.refused.items()))
+    return (
+        f"{level} x: {load.offered} batches offered in {load.wall:.0f} s, {load.taken} "
+        f"taken; refusals: {refused or 'none'}"
+    )
 
 
 def resident_mb(pid: int) -> float:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from benchmarks.bench import Bench
-from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, alternate, spread
+from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, Pairs, alternate, spread
 from benchmarks.raw import Layer, Processes, Work, seal_layers
 from benchmarks.site import WINDOW
 from shoal.clients.core import Assignment, assign, messages_of, randomize, seal
@@ -83,6 +83,16 @@ def run(bench: Bench) -> Outcome:
         )
     finally:
         one.close()
+    goal = Goal(at_least=PER_CORE) if bench.pick(0, 1, 1) else None
+    return _outcome(pairs, drawn, ahead, lone, held, goal)
+
+
+def _outcome(
+    pairs: Pairs, drawn: Pairs, ahead: Pairs, lone: Pairs, held: int, goal: Goal | None
+) -> Outcome:
+    """``pairs``: frames from prepared keys; ``drawn``: draws alone; ``ahead``: preparing; ``lone``:
+    reports without it. Each beside its limit. ``held``: encapsulations that were prepared.
+    """
     return Outcome(
         (
             Figure("encode, randomize and frame: CPU", pairs.against(lambda sample: sample.cpu_us)),
@@ -93,7 +103,7 @@ def run(bench: Bench) -> Outcome:
                 "frames per second of one core",
                 tuple(1e6 / sample.cpu_us for sample in pairs.subjects),
                 RATE,
-                Goal(at_least=PER_CORE) if bench.pick(0, 1, 1) else None,
+                goal,
             ),
             spread(
                 "encode, randomize and frame: CPU",

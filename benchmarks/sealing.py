@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.bench import Bench
-from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, alternate, spread
+from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, Pairs, alternate, spread
 from benchmarks.raw import Layer, Processes, Work, seal_layers
 from benchmarks.site import WINDOW
 from shoal.clients.core import Assignment, assign, messages_of, prepare, randomize, seal
@@ -68,6 +68,11 @@ def run(bench: Bench) -> Outcome:
         )
     finally:
         processes.close()
+    return _outcome(prepared, alone, devices, bench.cores)
+
+
+def _outcome(prepared: Pairs, alone: Pairs, devices: Pairs, cores: int) -> Outcome:
+    """Each beside the bare seals that ran in turn with it."""
     return Outcome(
         (
             Figure("encode, randomize and seal: rate", prepared.rates(), goal=Goal(at_least=0.9)),
@@ -106,7 +111,7 @@ def run(bench: Bench) -> Outcome:
             ),
         ),
         (
-            f"{bench.cores} processes; every report is its own draw and its own two seals; nothing "
+            f"{cores} processes; every report is its own draw and its own two seals; nothing "
             "is sent",
             "a whole simulated device verifies two Ed25519 signatures of its own, keeps an outbox "
             "and judges the answer",

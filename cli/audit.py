@@ -23,6 +23,7 @@ from shoal.accounting.audit.audit import AuditResult, audit, check_audit
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.meaning import bound_text
 from shoal.cli.mechanism_domain import domain_of
+from shoal.cli.options import SettingOption
 from shoal.cli.output import emit_json, say, say_table, stderr
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -50,12 +51,7 @@ def command(
         ),
     ] = "",
     mechanism: Annotated[str, typer.Option(metavar="NAME", help="The same, as an option.")] = "",
-    setting: Annotated[
-        str,
-        typer.Option(
-            help='A way to choose its integers, such as "oue" or "g=16". Default: the first of its own.'
-        ),
-    ] = "",
+    setting: SettingOption = "",
     k: Annotated[
         int | None,
         typer.Option(
@@ -92,6 +88,27 @@ def command(
     Unary encoding with p by number: shoal audit unary --setting p=0.97 --epsilon0 2 --k 16
     """
     name = _name(name, mechanism)
+    _check(epsilon0, n, delta, trials)
+    domain = domain_of(name, k)
+    spec = design(name, domain, epsilon0, setting)
+    entropy = SYSTEM if seed is None else SeededEntropy(seed)
+    results = _attack(create(spec, domain), domain.size, n, delta, trials, entropy)
+    passed = not any(result.refuted for result in results.values())
+    if as_json:
+        emit_json(_json(spec, domain.size, n, results, passed))
+    else:
+        _show(results, n, passed)
+    if not passed:
+        stderr.print(
+            "shoal: more was measured than is claimed: this randomizer or its shuffle is broken",
+            markup=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(FAILED)
+
+
+def _check(epsilon0: float, n: int, delta: float, trials: int) -> None:
+    """Raises CONFIG for numbers that no audit can be made with."""
     if not (math.isfinite(epsilon0) and 0.0 < epsilon0 <= _LARGEST_EPSILON0):
         raise ShoalError(
             Kind.CONFIG,
@@ -107,33 +124,6 @@ def command(
         )
     check_delta(delta)
     check_audit(delta, trials)
-    domain = domain_of(name, k)
-    spec = design(name, domain, epsilon0, setting)
-    results = _attack(
-        create(spec, domain),
-        domain.size,
-        n,
-        delta,
-        trials,
-        SYSTEM if seed is None else SeededEntropy(seed),
-    )
-    passed = not any(result.refuted for result in results.values())
-    if as_json:
-        emit_json(_json(spec, domain.size, n, results, passed))
-    else:
-        _show(results, n)
-        if passed:
-            say(
-                "The randomizer holds: nothing above the claims was measured. An audit can "
-                "convict; it never proves that there is no leak."
-            )
-    if not passed:
-        stderr.print(
-            "shoal: more was measured than is claimed: this randomizer or its shuffle is broken",
-            markup=False,
-            soft_wrap=True,
-        )
-        raise typer.Exit(FAILED)
 
 
 def _attack(
@@ -202,7 +192,7 @@ def _json(
     }
 
 
-def _show(results: dict[str, AuditResult], n: int) -> None:
+def _show(results: dict[str, AuditResult], n: int, passed: bool) -> None:
     table = Table(
         "attack",
         "reports",
@@ -230,4 +220,9 @@ def _show(results: dict[str, AuditResult], n: int) -> None:
         say(
             f"{kind}: event chosen beforehand: {result.event}; seen in {shares}; wrong with "
             f"probability at most {result.false_alarm:g}."
+        )
+    if passed:
+        say(
+            "The randomizer holds: nothing above the claims was measured. An audit can convict; it "
+            "never proves that there is no leak."
         )

@@ -58,13 +58,19 @@ def hpke_keys(
     role: Annotated[
         Role,
         typer.Option(
-            help="analyzer: one key per window; shuffler: one hop key for all windows, or --per-window."
+            help=(
+                "analyzer: one key per window; shuffler: one hop key for all windows, or "
+                "--per-window."
+            )
         ),
     ],
     key: Annotated[
         Path,
         typer.Option(
-            help="The role's signing key, which tasks name: devices take no keys that it has not signed."
+            help=(
+                "The role's signing key, which tasks name: devices take no keys that it has not "
+                "signed."
+            )
         ),
     ],
     out: Annotated[
@@ -232,13 +238,19 @@ def enrol(
     root: Annotated[
         Path,
         typer.Option(
-            help="Signing key of the enrolment authority; its public key stands in tasks as keys.enrolment."
+            help=(
+                "Signing key of the enrolment authority; its public key stands in tasks as "
+                "keys.enrolment."
+            )
         ),
     ],
     out: Annotated[
         Path,
         typer.Option(
-            help="Folder for device.key (mode 0600) and device.cert, or device-1.key, device-1.cert, ..."
+            help=(
+                "Folder for device.key (mode 0600) and device.cert, or device-1.key, "
+                "device-1.cert, ..."
+            )
         ),
     ],
     count: Annotated[int, typer.Option(min=1, max=100_000, help="Devices to enrol.")] = 1,

@@ -153,7 +153,8 @@ def build(parts: Sequence[str] = PARTS) -> Any:
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
-        help="Statistics from fleets of devices in the shuffle model of differential privacy, with a certified central epsilon.\n\n"
+        help="Statistics from fleets of devices in the shuffle model of differential privacy, with "
+        "a certified central epsilon.\n\n"
         "Begin with `shoal demo`: the whole pipeline on this machine, on real survey answers.",
     )
 

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from vectors_enrolment import admissions, bad_admissions
 from vectors_replies import bad_replies, replies
+from vectors_signatures import bad_signatures, flipped, signatures
 from vectors_tasks import (
     Json,
     bad_documents,
@@ -25,7 +25,6 @@ from vectors_tasks import (
     fixed,
     hpke_key,
     mechanisms,
-    signing_key,
 )
 
 from shoal.crypto.envelope import (
@@ -40,7 +39,6 @@ from shoal.crypto.envelope import (
     sealed_size,
 )
 from shoal.crypto.hpke import seal
-from shoal.crypto.signing import SigningContext, signed_input
 from shoal.crypto.suites import PublicKeyConfig, SuiteId
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
@@ -53,13 +51,6 @@ WINDOW = 7
 TASK_ID = TaskId(fixed("task id"))
 NONCE = fixed("nonce", 16)
 ACK_KEY = fixed("ack key")
-
-
-def flipped(data: bytes, place: int, bit: int = 0) -> bytes:
-    """The same bytes with one bit changed; ``place`` may count from the end."""
-    changed = bytearray(data)
-    changed[place] ^= 1 << bit
-    return bytes(changed)
 
 
 # --- keys and ids ---------------------------------------------------------------------------------
@@ -416,57 +407,6 @@ def bad_receipts(frame: bytes) -> list[Json]:
             "kind": "BAD_SIGNATURE",
         }
         for name, (status, mac) in cases.items()
-    ]
-
-
-# --- signatures -----------------------------------------------------------------------------------
-
-
-def signatures() -> list[Json]:
-    entries = []
-    for context in SigningContext:
-        key, data = signing_key(context.value), fixed(f"{context.value} data", 20)
-        entries.append(
-            {
-                "context": context.value,
-                "private_key": fixed(f"{context.value} signing key").hex(),
-                "public_key": key.public.hex(),
-                "data": data.hex(),
-                "input": signed_input(context, data).hex(),
-                "signature": key.sign(context, data).hex(),
-            }
-        )
-    return entries
-
-
-def bad_signatures() -> list[Json]:
-    key, data = signing_key("task"), fixed("task data", 20)
-    good = key.sign(SigningContext.TASK, data)
-    bare = Ed25519PrivateKey.from_private_bytes(fixed("task signing key")).sign(data)
-    order = 2**252 + 27742317777372353535851937790883648493
-    high = good[:32] + (int.from_bytes(good[32:], "little") + order).to_bytes(32, "little")
-    cases: dict[str, tuple[str, bytes, bytes, bytes]] = {
-        "other context": ("manifest", key.public, data, good),
-        "without the context prefix": ("task", key.public, data, bare),
-        "other data": ("task", key.public, data + b"\x00", good),
-        "other key": ("task", signing_key("ack").public, data, good),
-        "bit flipped in R": ("task", key.public, data, flipped(good, 0)),
-        "bit flipped in S": ("task", key.public, data, flipped(good, 32)),
-        "S not reduced": ("task", key.public, data, high),
-        "cut": ("task", key.public, data, good[:-1]),
-        "empty": ("task", key.public, data, b""),
-        "public key cut": ("task", key.public[:-1], data, good),
-    }
-    return [
-        {
-            "name": name,
-            "context": context,
-            "public_key": public.hex(),
-            "data": data.hex(),
-            "signature": signature.hex(),
-            "kind": "BAD_SIGNATURE",
-        }
-        for name, (context, public, data, signature) in cases.items()
     ]
 
 

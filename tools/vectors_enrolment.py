@@ -65,7 +65,25 @@ def bad_admissions() -> list[Json]:
     """
     who = identity()
     good = prove(who, TASK_ID, WINDOW, MESSAGES)
-    cases: dict[str, tuple[bytes, int]] = {
+    cases = _misused(who, good) | _bad_certificates(who) | _damaged(good)
+    return [
+        {
+            "name": name,
+            "enrolment_key": signing_key("enrolment").public.hex(),
+            "now_s": now,
+            "task_id": TASK_ID.hex,
+            "window": WINDOW,
+            "messages": [message.hex() for message in MESSAGES],
+            "proof": proof.hex(),
+            "kind": "UNAUTHENTICATED",
+        }
+        for name, (proof, now) in cases.items()
+    ]
+
+
+def _misused(who: DeviceIdentity, good: bytes) -> dict[str, tuple[bytes, int]]:
+    """Well made, and for something else, or at another time."""
+    return {
         "none": (b"", NOW),
         "certificate of another authority": (
             prove(identity(root="other enrolment"), TASK_ID, WINDOW, MESSAGES),
@@ -86,6 +104,11 @@ def bad_admissions() -> list[Json]:
             _proof(who.certificate, who.key.sign(SigningContext.ROUND_KEYS, _statement())),
             NOW,
         ),
+    }
+
+
+def _bad_certificates(who: DeviceIdentity) -> dict[str, tuple[bytes, int]]:
+    return {
         "certificate without a signature": (
             _proof(SignedCertificate(certificate=_raw()).SerializeToString(), _signature(who.key)),
             NOW,
@@ -114,6 +137,11 @@ def bad_admissions() -> list[Json]:
             _proof(_signed_by_root(_short_key()), _signature(who.key)),
             NOW,
         ),
+    }
+
+
+def _damaged(good: bytes) -> dict[str, tuple[bytes, int]]:
+    return {
         "with an unknown field": (good + bytes.fromhex("7a0101"), NOW),
         "signature first": (good[-66:] + good[:-66], NOW),
         "one byte short": (good[:-1], NOW),
@@ -125,19 +153,6 @@ def bad_admissions() -> list[Json]:
         ),
         "bit flipped in the device's signature": (good[:-1] + bytes((good[-1] ^ 1,)), NOW),
     }
-    return [
-        {
-            "name": name,
-            "enrolment_key": signing_key("enrolment").public.hex(),
-            "now_s": now,
-            "task_id": TASK_ID.hex,
-            "window": WINDOW,
-            "messages": [message.hex() for message in MESSAGES],
-            "proof": proof.hex(),
-            "kind": "UNAUTHENTICATED",
-        }
-        for name, (proof, now) in cases.items()
-    ]
 
 
 def _raw(not_after_s: int = NOT_AFTER) -> bytes:

@@ -217,12 +217,11 @@ def a_round() -> Json:
         "now": NOW,
         "window": 0,
         "analyzer_private_key": key.to_raw_secret().hex(),
-    }
-    made |= {
         "shuffler_nonce": fixed("shuffler nonce").hex(),
         "analyzer_nonce": fixed("analyzer nonce").hex(),
+        "offer": raw(offer).hex(),
+        "offer_id": shuffler.offer_id.hex,
     }
-    made |= {"offer": raw(offer).hex(), "offer_id": shuffler.offer_id.hex}
     for one in players:
         one.begin(terms)
         join = one.machine.join(offer, NOW)
@@ -236,8 +235,6 @@ def a_round() -> Json:
         "start_request": raw(starting).hex(),
         "start_reply": raw(reply).hex(),
         "round_id": str(shuffler.round_id and shuffler.round_id.hex),
-    }
-    made |= {
         "neighbours": graph.neighbours,
         "threshold": graph.threshold,
         "survivors": terms.survivors(len(players)),
@@ -247,27 +244,28 @@ def a_round() -> Json:
     made["commit_request"] = raw(commit).hex()
     for one in players:
         if one.shares and one.uploads:
-            signed = shuffler.answer(one.machine.session, NOW).commit
-            made["commit"] = raw(signed).hex()
-            unmask = one.machine.unmask(signed, [], _Ledger())
-            shuffler.unmask(one.machine.session, unmask, NOW)
-            bundle = open_sealed(key, unmask.sealed, _info(terms, one.machine, shares_info))
-            ephemeral = fixed(f"ephemeral of bundle {one.number}")
-            one.entry |= {"bundle": bundle.hex()}
-            one.entry |= {
-                "sealed_bundle": seal_fixed(
-                    key.config, ephemeral, bundle, _info(terms, one.machine, shares_info)
-                ).hex()
-            }
+            made["commit"] = _unmask(terms, key, shuffler, one)
     for request in _only(shuffler.tick(NOW), AskUnmask).requests:
         done = collector.unmask(request)
     assert done.done
     assert collector.result is not None
-    made["devices"] = [
-        one.entry for one in sorted(players, key=lambda one: int(one.entry["position"]))
-    ]
+    in_order = sorted(players, key=lambda one: int(one.entry["position"]))
+    made["devices"] = [one.entry for one in in_order]
     made |= {"in_the_sum": collector.result.survivors, "sum": collector.result.vector.tolist()}
     return made
+
+
+def _unmask(terms: RoundTerms, key: HpkePrivateKey, shuffler: Coordinator, one: _Player) -> str:
+    """A device sends the shares of its neighbours: the commit that it answers, in hexadecimal."""
+    signed = shuffler.answer(one.machine.session, NOW).commit
+    unmask = one.machine.unmask(signed, [], _Ledger())
+    shuffler.unmask(one.machine.session, unmask, NOW)
+    info = _info(terms, one.machine, shares_info)
+    bundle = open_sealed(key, unmask.sealed, info)
+    ephemeral = fixed(f"ephemeral of bundle {one.number}")
+    one.entry |= {"bundle": bundle.hex()}
+    one.entry |= {"sealed_bundle": seal_fixed(key.config, ephemeral, bundle, info).hex()}
+    return raw(signed).hex()
 
 
 def _info(terms: RoundTerms, machine: DeviceRound, info: Any) -> bytes:

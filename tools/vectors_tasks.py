@@ -158,257 +158,159 @@ def unvouched(kept: KeySchedule) -> dict[str, KeySchedule]:
     }
 
 
+def _signed(
+    context: SigningContext, data: bytes, key: SigningKey, claimed: SigningKey | None = None
+) -> str:
+    envelope = codec.Signed(data, (claimed or key).public, key.sign(context, data))
+    encode: Callable[[codec.Signed], bytes] = (
+        codec.encode_signed_task
+        if context in (SigningContext.TASK, SigningContext.MANIFEST)
+        else codec.encode_signed_schedule
+    )
+    return encode(envelope).hex()
+
+
 def bad_documents() -> list[Json]:
     """Pairs of documents of which at least one must be refused by a device that trusts
     ``authority`` alone.
     """
     good = documents()
     task, schedule = bytes.fromhex(good["task"]), bytes.fromhex(good["schedule"])
-    authority, key_authority, stranger = (
-        signing_key("task authority"),
-        signing_key("key authority"),
-        signing_key("stranger"),
-    )
-    other = vouched(fixed("other task"), codec.decode_schedule(schedule).windows)
-    short = vouched(TaskId.of(task).raw, codec.decode_schedule(schedule).windows[:1])
-
-    def signed(
-        context: SigningContext, data: bytes, key: SigningKey, claimed: SigningKey | None = None
-    ) -> str:
-        envelope = codec.Signed(data, (claimed or key).public, key.sign(context, data))
-        encode: Callable[[codec.Signed], bytes] = (
-            codec.encode_signed_task
-            if context in (SigningContext.TASK, SigningContext.MANIFEST)
-            else codec.encode_signed_schedule
-        )
-        return encode(envelope).hex()
-
-    swapped = codec.encode_schedule(
-        KeySchedule(
-            TaskId.of(task).raw,
-            tuple(
-                WindowKeys(
-                    w.window, w.analyzer_key, public_config(SuiteId.X25519_CHACHA20, w.hop_key[6:])
-                )
-                for w in codec.decode_schedule(schedule).windows
-            ),
-        )
-    )
-    unsigned = unvouched(codec.decode_schedule(schedule))
     keep_task, keep_schedule = good["signed_task"], good["signed_schedule"]
-    cases: dict[str, tuple[str, str, str]] = {
-        "task by an authority that is not trusted": (
-            signed(SigningContext.TASK, task, stranger),
-            keep_schedule,
-            "FORBIDDEN",
-        ),
-        "task that names a trusted authority, signed by another": (
-            signed(SigningContext.TASK, task, stranger, authority),
-            keep_schedule,
-            "BAD_SIGNATURE",
-        ),
-        "task signed as a manifest": (
-            signed(SigningContext.MANIFEST, task, authority),
-            keep_schedule,
-            "BAD_SIGNATURE",
-        ),
-        "task without a version": (
-            signed(SigningContext.TASK, task[2:], authority),
-            keep_schedule,
-            "INVALID",
-        ),
-        "task with a field of a newer version": (
-            signed(SigningContext.TASK, task + _NEWER, authority),
-            keep_schedule,
-            "INVALID",
-        ),
-        "task cut": (signed(SigningContext.TASK, task[:-1], authority), keep_schedule, "INVALID"),
-        "schedule with a field of a newer version": (
-            keep_task,
-            signed(SigningContext.KEY_SCHEDULE, schedule + _NEWER, key_authority),
-            "INVALID",
-        ),
-        "schedule by the task's authority": (
-            keep_task,
-            signed(SigningContext.KEY_SCHEDULE, schedule, authority),
-            "FORBIDDEN",
-        ),
-        "schedule signed by another": (
-            keep_task,
-            signed(SigningContext.KEY_SCHEDULE, schedule, stranger, key_authority),
-            "BAD_SIGNATURE",
-        ),
-        "schedule of another task": (
-            keep_task,
-            signed(SigningContext.KEY_SCHEDULE, codec.encode_schedule(other), key_authority),
-            "MISMATCH",
-        ),
-        "schedule with too few windows": (
-            keep_task,
-            signed(SigningContext.KEY_SCHEDULE, codec.encode_schedule(short), key_authority),
-            "MISMATCH",
-        ),
-        **{
-            name: (
-                keep_task,
-                signed(SigningContext.KEY_SCHEDULE, codec.encode_schedule(one), key_authority),
-                "BAD_SIGNATURE",
-            )
-            for name, one in unsigned.items()
-        },
-        "schedule with a key of another suite": (
-            keep_task,
-            signed(SigningContext.KEY_SCHEDULE, swapped, key_authority),
-            "MISMATCH",
-        ),
+    cases = {
+        name: (signed_task, keep_schedule, kind)
+        for name, (signed_task, kind) in _bad_tasks(task).items()
+    } | {
+        name: (keep_task, signed_schedule, kind)
+        for name, (signed_schedule, kind) in _bad_schedules(task, schedule).items()
     }
     return [
         {
             "name": name,
             "authority": good["authority"],
-            "signed_task": first,
-            "signed_schedule": second,
+            "signed_task": signed_task,
+            "signed_schedule": signed_schedule,
             "kind": kind,
         }
-        for name, (first, second, kind) in cases.items()
+        for name, (signed_task, signed_schedule, kind) in cases.items()
     ]
+
+
+def _bad_tasks(task: bytes) -> dict[str, tuple[str, str]]:
+    """Signed tasks with the kind of their refusal."""
+    authority, stranger = signing_key("task authority"), signing_key("stranger")
+    return {
+        "task by an authority that is not trusted": (
+            _signed(SigningContext.TASK, task, stranger),
+            "FORBIDDEN",
+        ),
+        "task that names a trusted authority, signed by another": (
+            _signed(SigningContext.TASK, task, stranger, authority),
+            "BAD_SIGNATURE",
+        ),
+        "task signed as a manifest": (
+            _signed(SigningContext.MANIFEST, task, authority),
+            "BAD_SIGNATURE",
+        ),
+        "task without a version": (_signed(SigningContext.TASK, task[2:], authority), "INVALID"),
+        "task with a field of a newer version": (
+            _signed(SigningContext.TASK, task + _NEWER, authority),
+            "INVALID",
+        ),
+        "task cut": (_signed(SigningContext.TASK, task[:-1], authority), "INVALID"),
+    }
+
+
+def _bad_schedules(task: bytes, schedule: bytes) -> dict[str, tuple[str, str]]:
+    """Signed key schedules with the kind of their refusal."""
+    authority, key_authority, stranger = (
+        signing_key("task authority"),
+        signing_key("key authority"),
+        signing_key("stranger"),
+    )
+    kept = codec.decode_schedule(schedule)
+    other = codec.encode_schedule(vouched(fixed("other task"), kept.windows))
+    short = codec.encode_schedule(vouched(TaskId.of(task).raw, kept.windows[:1]))
+    context = SigningContext.KEY_SCHEDULE
+    return {
+        "schedule with a field of a newer version": (
+            _signed(context, schedule + _NEWER, key_authority),
+            "INVALID",
+        ),
+        "schedule by the task's authority": (_signed(context, schedule, authority), "FORBIDDEN"),
+        "schedule signed by another": (
+            _signed(context, schedule, stranger, key_authority),
+            "BAD_SIGNATURE",
+        ),
+        "schedule of another task": (_signed(context, other, key_authority), "MISMATCH"),
+        "schedule with too few windows": (_signed(context, short, key_authority), "MISMATCH"),
+        **{
+            name: (_signed(context, codec.encode_schedule(one), key_authority), "BAD_SIGNATURE")
+            for name, one in unvouched(kept).items()
+        },
+        "schedule with a key of another suite": (
+            _signed(context, _of_another_suite(task, kept), key_authority),
+            "MISMATCH",
+        ),
+    }
+
+
+def _of_another_suite(task: bytes, kept: KeySchedule) -> bytes:
+    windows = tuple(
+        WindowKeys(
+            each.window,
+            each.analyzer_key,
+            public_config(SuiteId.X25519_CHACHA20, each.hop_key[6:]),
+        )
+        for each in kept.windows
+    )
+    return codec.encode_schedule(KeySchedule(TaskId.of(task).raw, windows))
+
+
+_FAR: list[Any] = [10**30, "9" * 400, True, "true", 4.999999999999999]
+_TEXTS = ("true", "4", "0.1", "1e-7", "1e+21", "-12", "True", "4.0")
+# Values of each domain. Where a value falls between two cells none is here: a coin rounds it.
+# fmt: off
+_DOMAINS: list[tuple[Domain, list[Any]]] = [
+    (YesNo(), [
+        True, 1, 1.0, "yes", "Yes", " TRUE ", "1", False, 0, "no", "", None, 2, "maybe", "1.0",
+        "\u00a0yes",
+    ]),
+    (Categories(("red", "green")), [
+        "red", "green", "blue", "Red", None, " red", "green\t", "\u2003red",
+    ]),
+    (Categories(_TEXTS), [
+        True, "true", "True", 4, 4.0, "4", "4.0", 0.1, 1e-7, "1e-07", 1e21, 1e-5, -12, -12.0, "-12",
+        False, 10**30,
+    ]),
+    (Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10)), [
+        0, 1, 2, 3, 4, 5, 9, 10, 10_000, "4", 2.5, -1, "many", None, " 4 ", "+4", "4.5", "1e1",
+        "1_0", ".5", "5.", "inf", "\u0664", "\u00a04", *_FAR,
+    ]),
+    (Categories(("low", "high"), (2**53, 2**53 + 1)), [
+        2**53, 2**53 + 1, "9007199254740993", "9007199254740993.0", 2.0**53,
+    ]),
+    (Numeric(0, 20, 21, clip=True), [
+        0, 7, 20, 21, -5, "3", "x", None, " 7 ", "7.0", "7e0", "1e999", "0x7", "-0", True, 10**30,
+    ]),
+    (Numeric(-1, 1, 3, clip=False), [-1, 0, 1, 1.5, -2, None]),
+    (Words(("flu", "caf\u00e9")), [
+        "flu", "Flu", " flu ", "caf\u00e9", "cafe\u0301", "no answer", "\U0001f637", "long " * 500,
+        7, 7.0, "7", True, "", " ", None,
+    ]),
+]
+# fmt: on
 
 
 def domains() -> list[Json]:
     """Values and their cells, only where no rounding coin is needed."""
-    visits = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
-    colours = Categories(("red", "green"))
-    texts = Categories(("true", "4", "0.1", "1e-7", "1e+21", "-12", "True", "4.0"))
-    far = [10**30, "9" * 400, True, "true", 4.999999999999999]
-    table: list[tuple[Domain, list[Any]]] = [
-        (
-            YesNo(),
-            [
-                True,
-                1,
-                1.0,
-                "yes",
-                "Yes",
-                " TRUE ",
-                "1",
-                False,
-                0,
-                "no",
-                "",
-                None,
-                2,
-                "maybe",
-                "1.0",
-                "\u00a0yes",
-            ],
-        ),
-        (colours, ["red", "green", "blue", "Red", None, " red", "green\t", "\u2003red"]),
-        (
-            texts,
-            [
-                True,
-                "true",
-                "True",
-                4,
-                4.0,
-                "4",
-                "4.0",
-                0.1,
-                1e-7,
-                "1e-07",
-                1e21,
-                1e-5,
-                -12,
-                -12.0,
-                "-12",
-                False,
-                10**30,
-            ],
-        ),
-        (
-            visits,
-            [
-                0,
-                1,
-                2,
-                3,
-                4,
-                5,
-                9,
-                10,
-                10_000,
-                "4",
-                2.5,
-                -1,
-                "many",
-                None,
-                " 4 ",
-                "+4",
-                "4.5",
-                "1e1",
-                "1_0",
-                ".5",
-                "5.",
-                "inf",
-                "\u0664",
-                "\u00a04",
-                *far,
-            ],
-        ),
-        (
-            Categories(("low", "high"), (2**53, 2**53 + 1)),
-            [2**53, 2**53 + 1, "9007199254740993", "9007199254740993.0", 2.0**53],
-        ),
-        (
-            Numeric(0, 20, 21, clip=True),
-            [
-                0,
-                7,
-                20,
-                21,
-                -5,
-                "3",
-                "x",
-                None,
-                " 7 ",
-                "7.0",
-                "7e0",
-                "1e999",
-                "0x7",
-                "-0",
-                True,
-                10**30,
-            ],
-        ),
-        (Numeric(-1, 1, 3, clip=False), [-1, 0, 1, 1.5, -2, None]),
-        (
-            Words(("flu", "caf\u00e9")),
-            [
-                "flu",
-                "Flu",
-                " flu ",
-                "caf\u00e9",
-                "cafe\u0301",
-                "no answer",
-                "\U0001f637",
-                "long " * 500,
-                7,
-                7.0,
-                "7",
-                True,
-                "",
-                " ",
-                None,
-            ],
-        ),
-    ]
     return [
         {
             "domain": codec.encode_domain(domain).SerializeToString(deterministic=True).hex(),
             "labels": list(domain.labels),
             "cells": [{**_said(value), "cell": str(domain.encode(value))} for value in values],
         }
-        for domain, values in table
+        for domain, values in _DOMAINS
     ]
 
 

@@ -57,9 +57,8 @@ async def consent(arguments: argparse.Namespace, config: AgentConfig) -> int:
         raise
     rows = [row for row in await _listed(config) if row["purpose"] == purpose]
     if withdrawn and not arguments.json:
-        print_lines(
-            f"{'1 report that waited was' if withdrawn == 1 else f'{withdrawn:,} reports that waited were'} deleted"
-        )
+        what = "report that waited was" if withdrawn == 1 else "reports that waited were"
+        print_lines(f"{withdrawn:,} {what} deleted")
     return _show(arguments, [{**row, "withdrawn": withdrawn} for row in rows])
 
 

@@ -10,27 +10,30 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
+from rich.console import Console
 from rich.progress import Progress
 
 from shoal.analyzer.results.report_page import render_report
+from shoal.cli.demo import options as given
 from shoal.cli.demo import show, show_sums
 from shoal.cli.demo.collect import released, shredded
 from shoal.cli.demo.processes import Process, cpu_count, progress_bars, running, until
 from shoal.cli.demo.survey import Question, load_visits, questions
 from shoal.cli.demo.workspace import Workspace, build
 from shoal.cli.extras import need
-from shoal.cli.output import console, stderr
+from shoal.cli.options import SettingOption
+from shoal.cli.output import STDOUT, console, stderr
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import simulate
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import REGISTRY
 
-_FEWEST = 50
+_Results = tuple[dict[str, Any], str]  # the demo's JSON, and the report page
 
 
 def register(app: typer.Typer) -> None:
@@ -38,63 +41,14 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    devices: Annotated[
-        int | None,
-        typer.Option(
-            min=_FEWEST,
-            max=5_000_000,
-            help=(
-                "Simulated devices; rows are drawn with replacement. Default: one per row, 20,190."
-            ),
-        ),
-    ] = None,
-    json_path: Annotated[
-        Path | None,
-        typer.Option(
-            "--json",
-            metavar="PATH",
-            help="Also write the results here (- for stdout, then nothing else is printed there).",
-        ),
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Keep everything (keys, tasks, databases, logs) in this new folder."
-        ),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for report.html and results.json.")
-    ] = Path("shoal-demo"),
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=64, help="Processes that simulate devices. Default: one per core."),
-    ] = None,
-    secagg: Annotated[
-        bool,
-        typer.Option(
-            "--secagg",
-            help=(
-                "Sum a vector per device by secure aggregation instead; default 200 devices, at "
-                "most 2,000."
-            ),
-        ),
-    ] = False,
-    mechanism: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help=(
-                "Randomize the question that fits with this mechanism: "
-                f"{', '.join(sorted(REGISTRY))}."
-            ),
-        ),
-    ] = "",
-    setting: Annotated[
-        str,
-        typer.Option(
-            help='A way to choose its integers, such as "oue" or "g=16". Default: its first.'
-        ),
-    ] = "",
+    devices: given.DevicesOption = None,
+    json_path: given.JsonPathOption = None,
+    keep: given.KeepOption = None,
+    out: given.OutOption = Path("shoal-demo"),
+    workers: given.WorkersOption = None,
+    secagg: given.SecaggOption = False,
+    mechanism: given.MechanismOption = "",
+    setting: SettingOption = "",
 ) -> None:
     """Run the whole pipeline on this machine, on real survey answers: devices, shuffler, analyzer,
     certified releases.
@@ -117,44 +71,68 @@ def demo(
             "them out",
         )
     asked = questions(mechanism, setting)
-    screen = stderr if json_path is not None and str(json_path) == "-" else console
+    screen = stderr if json_path == STDOUT else console
     started = time.monotonic()
-    for place in (
-        out,
-        *([json_path.parent] if json_path is not None and str(json_path) != "-" else ()),
-    ):
-        _make(place)  # now, not after a minute of work
-    folder = _folder(keep)
-    try:
-        work = (
+    for folder in (out, *_folder_of(json_path)):
+        _make(folder)  # now, not after a minute of work
+    results, page = _results_of(
+        keep,
+        lambda folder: (
             _secagg(folder, devices, screen)
             if secagg
             else _run(folder, asked, devices, workers or cpu_count(), screen)
-        )
-        results, page = asyncio.run(_stopped_by_sigterm(work))
+        ),
+    )
+    if mechanism:
+        results["chosen"] = next(one.name for one in asked if one.mechanism.name == mechanism)
+    _leave(out, json_path, json.dumps(results, indent=2) + "\n", page)
+    _show(screen, results, secagg=secagg)
+    _show_places(screen, time.monotonic() - started, out, keep)
+    if secagg:
+        _check_summed(results)
+
+
+def _folder_of(json_path: Path | None) -> list[Path]:
+    return [] if json_path is None or json_path == STDOUT else [json_path.parent]
+
+
+def _results_of(
+    keep: Path | None, work: Callable[[Path], Coroutine[None, None, _Results]]
+) -> _Results:
+    """What ``work`` makes in a folder: a temporary one, unless ``keep`` names it."""
+    folder = _folder(keep)
+    try:
+        return asyncio.run(_stopped_by_sigterm(work(folder)))
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-    if mechanism:
-        results["chosen"] = next(one.name for one in asked if one.mechanism.name == mechanism)
-    text = json.dumps(results, indent=2) + "\n"
-    _leave(out, json_path, text, page)
+
+
+def _show(screen: Console, results: dict[str, Any], *, secagg: bool) -> None:
+    """The tables, and what they mean."""
     if secagg:
         show_sums.everything(screen, results)
-    else:
-        show.tables(screen, results)
-        for sentence in show.meaning(results):
-            screen.print(sentence + "\n")
+        return
+    show.tables(screen, results)
+    for sentence in show.meaning(results):
+        screen.print(sentence + "\n")
+
+
+def _show_places(screen: Console, seconds: float, out: Path, keep: Path | None) -> None:
+    """How long it took, and where everything lies."""
     screen.print(
-        f"{time.monotonic() - started:.0f} s. Report: {out / 'report.html'}   Results: "
-        f"{out / 'results.json'}",
+        f"{seconds:.0f} s. Report: {out / 'report.html'}   Results: {out / 'results.json'}",
         soft_wrap=True,
     )
     if keep is not None:
         screen.print(f"Kept: {keep}", soft_wrap=True)
-    if secagg and results["tasks"][0]["release"]["withheld"]:
-        # By chance or on a busy machine too few devices were in time: no sum is the right answer,
-        # and no demonstration.
+
+
+def _check_summed(results: dict[str, Any]) -> None:
+    """Raises ABORTED if no sum came about: by chance or on a busy machine too few devices were in
+    time, which is the right answer, and no demonstration.
+    """
+    if results["tasks"][0]["release"]["withheld"]:
         raise ShoalError(
             Kind.ABORTED,
             "no sum came about: this machine was too busy for the rounds' times; run it again, or "
@@ -162,7 +140,7 @@ def demo(
         )
 
 
-async def _secagg(folder: Path, devices: int | None, screen: Any) -> tuple[dict[str, Any], str]:
+async def _secagg(folder: Path, devices: int | None, screen: Any) -> _Results:
     from shoal.cli.demo.secagg_run import run_secagg  # the other demo needs none of it
 
     return await run_secagg(folder, devices, screen)
@@ -172,7 +150,7 @@ def _leave(out: Path, json_path: Path | None, text: str, page: str) -> None:
     """The report page and the results, where they were asked for."""
     _write(out / "report.html", page)
     _write(out / "results.json", text)
-    if json_path is not None and str(json_path) == "-":
+    if json_path == STDOUT:
         typer.echo(text, nl=False)
     elif json_path is not None:
         _write(json_path, text)
@@ -210,7 +188,7 @@ def _write(path: Path, text: str) -> None:
         ) from None
 
 
-async def _stopped_by_sigterm(work: Any) -> Any:
+async def _stopped_by_sigterm(work: Coroutine[None, None, _Results]) -> _Results:
     """SIGTERM ends the demo as Ctrl-C does: services stopped, folder removed."""
     task = asyncio.ensure_future(work)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -222,7 +200,7 @@ async def _stopped_by_sigterm(work: Any) -> Any:
 
 async def _run(
     folder: Path, asked: tuple[Question, ...], devices: int | None, workers: int, screen: Any
-) -> tuple[dict[str, Any], str]:
+) -> _Results:
     visits = await asyncio.to_thread(load_visits, devices)
     workspace = await asyncio.to_thread(build, folder, asked, len(visits))
     services = [
@@ -268,7 +246,7 @@ async def _simulate(
 
 def _results(
     workspace: Workspace, visits: Any, releases: list[dict[str, Any]], outcome: SimulationResult
-) -> tuple[dict[str, Any], str]:
+) -> _Results:
     """The demo's JSON (docs: DESIGN of the release) and the report page. Raises INTERNAL if a
     report was lost or doubled.
     """

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.accounting.lint.task import lint
-from shoal.accounting.sums.sum_task import design_sum
+from shoal.accounting.sums.sum_task import SumDesign, design_sum
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.cli.demo.workspace import Site
@@ -57,12 +57,8 @@ _NAMES = (
     "10 or more visits",
 )
 _CLIP = 2.4495  # a little above sqrt(6): each coordinate lies in [0, 1]
-# rounds at least; devices of one at most: beyond it each has more neighbours than a demo has time
-# for
-_COHORTS, _LARGEST = (
-    4,
-    100,
-)
+_COHORTS = 4  # rounds, at least
+_LARGEST = 100  # devices of a round: with more, each has more neighbours than a demo has time for
 _KILLED = 0.15  # of the devices that have come so far, at each stage
 _HONEST_PPM, _DROPOUT_PPM = 900_000, 500_000
 _EPSILON, _DELTA = 4.0, 1e-6
@@ -144,22 +140,8 @@ def make_task(site: Site, devices: int) -> SumTask:
             f"--secagg plays at most {_MOST:,} devices, because all live in one process: give "
             "fewer --devices",
         )
-    cohort = min(devices // _COHORTS, _LARGEST)
     phases, spare = _times(devices)
-    made = design_sum(
-        dimension=len(_NAMES),
-        norm=Norm.L2,
-        clip=_CLIP,
-        noise="skellam",
-        mode=Mode.DEFAULT,
-        cohort_max=cohort,
-        dropout_ppm=_DROPOUT_PPM,
-        honest_fraction_ppm=_HONEST_PPM,
-        epsilon=_EPSILON,
-        delta=_DELTA,
-        names=_NAMES,
-        phases=phases,
-    )
+    made = _design(min(devices // _COHORTS, _LARGEST), phases)
     enrolment = SigningKey.generate()
     task = Task(
         salt=os.urandom(16),
@@ -205,6 +187,24 @@ def make_task(site: Site, devices: int) -> SumTask:
         made.plan,
         assign(trusted, trust_schedule(signed_schedule, trusted)),
         enrolment,
+    )
+
+
+def _design(cohort: int, phases: tuple[int, ...]) -> SumDesign:
+    """Domain, noise and rounds of at most ``cohort`` devices; ``phases`` in seconds."""
+    return design_sum(
+        dimension=len(_NAMES),
+        norm=Norm.L2,
+        clip=_CLIP,
+        noise="skellam",
+        mode=Mode.DEFAULT,
+        cohort_max=cohort,
+        dropout_ppm=_DROPOUT_PPM,
+        honest_fraction_ppm=_HONEST_PPM,
+        epsilon=_EPSILON,
+        delta=_DELTA,
+        names=_NAMES,
+        phases=phases,
     )
 
 

@@ -70,7 +70,8 @@ def _totals(task: dict[str, Any]) -> Table:
     privacy = release["privacy"]
     table = Table(
         title=f"{task['name']}: totals over the {release['n']} devices in the sums",
-        caption=f"epsilon <= {bound_text(privacy['epsilon_upper'])} (>= {bound_text(privacy['epsilon_lower'], up=False)}) at delta = "
+        caption=f"epsilon <= {bound_text(privacy['epsilon_upper'])} (>= "
+        f"{bound_text(privacy['epsilon_lower'], up=False)}) at delta = "
         f"{privacy['delta']:g}, {privacy['method']}",
         title_justify="left",
         caption_justify="left",

@@ -29,9 +29,37 @@ from shoal.errors import Kind, ShoalError
 
 _MOST_ROUNDS = 1_000_000
 
+HELP = """The central epsilon of a shuffled batch: proven upper bound, matching lower bound.
+
+The law is that of the mechanism's own integers, so epsilon0 is never above the one asked for.
+
+Example: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --json
+
+The largest epsilon0 for a target: shoal epsilon --mechanism rr --n 100000 --delta 1e-8 --solve
+epsilon0 --target 0.1
+
+The reports needed: shoal epsilon --mechanism rr --epsilon0 2 --delta 1e-8 --solve n --target
+0.05
+
+30 days of the same question: shoal epsilon --mechanism rr --epsilon0 2 --n 100000 --delta 1e-8
+--rounds 30
+
+The largest epsilon0 for a total over 52 weeks: shoal epsilon --mechanism rr --n 20000 --delta
+1e-8 --rounds 52 --solve epsilon0 --target 1
+
+Beside published bounds: shoal epsilon --mechanism any --epsilon0 2 --n 100000 --delta 1e-8
+--compare
+
+As a picture: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --plot
+epsilon.svg
+
+Dummies for a target: shoal epsilon --mechanism dummies --buckets 64 --n 1000 --delta 1e-6
+--solve per-device --target 1
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("epsilon")(epsilon)
+    app.command("epsilon", help=HELP)(epsilon)
 
 
 def epsilon(
@@ -57,33 +85,7 @@ def epsilon(
     picture: opt.Plot = None,
     as_json: opt.Json = False,
 ) -> None:
-    """The central epsilon of a shuffled batch: proven upper bound, matching lower bound.
-
-    The law is that of the mechanism's own integers, so epsilon0 is never above the one asked for.
-
-    Example: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --json
-
-    The largest epsilon0 for a target: shoal epsilon --mechanism rr --n 100000 --delta 1e-8 --solve
-    epsilon0 --target 0.1
-
-    The reports needed: shoal epsilon --mechanism rr --epsilon0 2 --delta 1e-8 --solve n --target
-    0.05
-
-    30 days of the same question: shoal epsilon --mechanism rr --epsilon0 2 --n 100000 --delta 1e-8
-    --rounds 30
-
-    The largest epsilon0 for a total over 52 weeks: shoal epsilon --mechanism rr --n 20000 --delta
-    1e-8 --rounds 52 --solve epsilon0 --target 1
-
-    Beside published bounds: shoal epsilon --mechanism any --epsilon0 2 --n 100000 --delta 1e-8
-    --compare
-
-    As a picture: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --plot
-    epsilon.svg
-
-    Dummies for a target: shoal epsilon --mechanism dummies --buckets 64 --n 1000 --delta 1e-6
-    --solve per-device --target 1
-    """
+    """See ``HELP``."""
     options: dict[str, Any] = {
         "k": k,
         "g": g,

@@ -16,9 +16,9 @@ MechanismName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="any: every epsilon0-LDP randomizer; rr: binary randomized response; krr, kmean: over k values or levels; "
-        "sue, oue: unary encodings; hash: local hashing; subset: subset selection; hadamard: one "
-        "Hadamard bit; "
+        help="any: every epsilon0-LDP randomizer; rr: binary randomized response; krr, kmean: over "
+        "k values or levels; sue, oue: unary encodings; hash: local hashing; subset: subset "
+        "selection; hadamard: one Hadamard bit; "
         "gaussian: Gaussian noise on a number; dummies, bucket-dummies: true values among dummies; "
         f"and registered ones, with --k and --setting: {', '.join(REGISTERED)}.",
     ),

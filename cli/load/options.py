@@ -21,14 +21,16 @@ _WHAT, _HOW, _WHO, _WHERE, _END = (
     "What comes of it",
 )
 
-HELP = """Send the reports of many simulated devices, then compare what was acknowledged with what was counted.
+HELP = """Send the reports of many simulated devices, then compare what was acknowledged with what
+was counted.
 
-Every device verifies the signed task and key schedule, randomizes a random value, seals and submits it. With --rate or --over a
-report's latency counts from the moment it was due, so waiting that a stalled server causes is in the figures. Use a task of
-its own: other reports in the same window are counted too. Tasks whose shuffler is not on this machine want --address.
+Every device verifies the signed task and key schedule, randomizes a random value, seals and
+submits it. With --rate or --over a report's latency counts from the moment it was due, so waiting
+that a stalled server causes is in the figures. Use a task of its own: other reports in the same
+window are counted too. Tasks whose shuffler is not on this machine want --address.
 
-Exit status 1 unless acknowledged = counted and every misbehaving client got the one answer that it must get; 130 after Ctrl-C,
-with what was measured until then.
+Exit status 1 unless acknowledged = counted and every misbehaving client got the one answer that it
+must get; 130 after Ctrl-C, with what was measured until then.
 
 **Examples**
 
@@ -39,13 +41,16 @@ with what was measured until then.
     shoal load --task load.task --devices 100000 --rate 1000 --analyzer-status http://127.0.0.1:7446
 
     # As fast as the services go: batches, encapsulations made beforehand
-    shoal load --task load.task --devices 1000000 --way relay --prepare --analyzer-status http://127.0.0.1:7446
+    shoal load --task load.task --devices 1000000 --way relay --prepare \\
+        --analyzer-status http://127.0.0.1:7446
 
     # A rush at the end, with clients that repeat, break frames or lie
-    shoal load --task load.task --devices 50000 --arrival rush --over 60 --duplicates 0.05 --malformed 0.01 --hostile 0.01
+    shoal load --task load.task --devices 50000 --arrival rush --over 60 \\
+        --duplicates 0.05 --malformed 0.01 --hostile 0.01
 
     # Through an MQTT broker
-    shoal load --task load.task --devices 10000 --way mqtt --broker localhost:8883 --broker-ca ca.pem
+    shoal load --task load.task --devices 10000 --way mqtt \\
+        --broker localhost:8883 --broker-ca ca.pem
 """
 
 Devices = Annotated[

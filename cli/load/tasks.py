@@ -157,7 +157,9 @@ def starting(
         what = (
             "is over"
             if prepare_s is None
-            else f"is over before the first report: --prepare takes about {duration(prepare_s)} here"
+            else (
+                f"is over before the first report: --prepare takes about {duration(prepare_s)} here"
+            )
         )
         then = windows.current(at)
         cure = (

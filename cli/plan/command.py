@@ -27,9 +27,39 @@ from shoal.cli.plots import check_plot
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
 
+HELP = """Choose a mechanism and its integers for a central guarantee, and predict the errors.
+
+Every setting of every registered mechanism is compared at its own largest epsilon0 that keeps
+the target after shuffling.
+
+Example: shoal plan categories --k 16 --n 100000 --epsilon 1 --delta 1e-6
+
+A yes/no question, 90 % honest reports, a batch of 10,000 at least: shoal plan yes_no --n 50000
+--min-batch 10000 --honest-fraction 0.9 --epsilon 0.5
+
+The mean of a number, checked by simulation: shoal plan mean --low 0 --high 24 --unit hours --n
+100000 --epsilon 1 --simulate 1000
+
+The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --n 100000 --error
+50
+
+A budget for a year of weeks, in each of which the same devices are asked: shoal plan yes_no --n
+20000 --epsilon 1 --windows 52
+
+The sum, and quantiles, asked in twelve windows: shoal plan sum --high 50 --unit kWh --n 100000
+--epsilon 1; shoal plan quantiles --high 96 --unit minutes --quantiles 0.5,0.9 --n 100000
+--epsilon 1 --windows 12 --changes 2
+
+What a well-known deployment's number means: shoal plan --recipe list; shoal plan --recipe
+emoji-popularity
+
+A task to fill in and sign, and a picture: shoal plan yes_no --n 20000 --epsilon 0.5 --emit
+task.toml --plot error.svg
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("plan")(command)
+    app.command("plan", help=HELP)(command)
 
 
 def command(
@@ -72,75 +102,23 @@ def command(
     seed: opt.Seed = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Choose a mechanism and its integers for a central guarantee, and predict the errors.
-
-    Every setting of every registered mechanism is compared at its own largest epsilon0 that keeps
-    the target after shuffling.
-
-    Example: shoal plan categories --k 16 --n 100000 --epsilon 1 --delta 1e-6
-
-    A yes/no question, 90 % honest reports, a batch of 10,000 at least: shoal plan yes_no --n 50000
-    --min-batch 10000 --honest-fraction 0.9 --epsilon 0.5
-
-    The mean of a number, checked by simulation: shoal plan mean --low 0 --high 24 --unit hours --n
-    100000 --epsilon 1 --simulate 1000
-
-    The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --n 100000 --error
-    50
-
-    A budget for a year of weeks, in each of which the same devices are asked: shoal plan yes_no --n
-    20000 --epsilon 1 --windows 52
-
-    The sum, and quantiles, asked in twelve windows: shoal plan sum --high 50 --unit kWh --n 100000
-    --epsilon 1; shoal plan quantiles --high 96 --unit minutes --quantiles 0.5,0.9 --n 100000
-    --epsilon 1 --windows 12 --changes 2
-
-    What a well-known deployment's number means: shoal plan --recipe list; shoal plan --recipe
-    emoji-popularity
-
-    A task to fill in and sign, and a picture: shoal plan yes_no --n 20000 --epsilon 0.5 --emit
-    task.toml --plot error.svg
-    """
+    """See ``HELP``."""
     shown = _Shown(everything, emit, picture, as_json)
     if recipe is not None:
         _recipe(context, recipe, n, shown)
         return
-    given = Given(
-        _known(question),
-        k,
-        labels,
-        counts,
-        share,
-        low,
-        high,
-        unit,
-        levels,
-        value,
-        worst,
-        quantiles,
-        shape,
-        heaps,
+    # fmt: off
+    asked = Given(
+        _known(question), k, labels, counts, share, low, high, unit, levels, value, worst,
+        quantiles, shape, heaps,
     )
     numbers = _Numbers(
-        n,
-        delta,
-        epsilon,
-        error,
-        min_batch,
-        honest_fraction,
-        windows,
-        memoized,
-        changes,
-        tasks,
+        n, delta, epsilon, error, min_batch, honest_fraction, windows, memoized, changes, tasks,
         per_window,
     )
-    _plan(
-        given,
-        numbers,
-        _Limits(max_bytes, max_messages, max_epsilon0, mechanism),
-        _Runs(runs, data, seed),
-        shown,
-    )
+    # fmt: on
+    limits = _Limits(max_bytes, max_messages, max_epsilon0, mechanism)
+    _plan(asked, numbers, limits, _Runs(runs, data, seed), shown)
 
 
 @dataclass(frozen=True, slots=True)

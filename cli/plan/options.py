@@ -51,13 +51,19 @@ Delta = Annotated[
 Epsilon = Annotated[
     float | None,
     typer.Option(
-        help="Target: the central epsilon, of all --windows and --tasks together; the error is what is looked for."
+        help=(
+            "Target: the central epsilon, of all --windows and --tasks together; the error is "
+            "what is looked for."
+        )
     ),
 ]
 Error = Annotated[
     float | None,
     typer.Option(
-        help="Target: a standard error, in devices or in the unit of the number; the smallest epsilon is looked for."
+        help=(
+            "Target: a standard error, in devices or in the unit of the number; the smallest "
+            "epsilon is looked for."
+        )
     ),
 ]
 K = Annotated[
@@ -80,7 +86,10 @@ Counts = Annotated[
 Share = Annotated[
     float | None,
     typer.Option(
-        help="Of the devices: in the heavy cell that is shown (default 0.5); of yes_no, how many say yes."
+        help=(
+            "Of the devices: in the heavy cell that is shown (default 0.5); of yes_no, how many "
+            "say yes."
+        )
     ),
 ]
 Low = Annotated[float, typer.Option(help="Smallest value of the number.")]
@@ -101,7 +110,8 @@ ShapeOf = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|FILE",
-        help="How the numbers are spread while errors of quantiles are predicted: uniform, bell (the default), skewed; or a file of "
+        help="How the numbers are spread while errors of quantiles are predicted: uniform, bell "
+        "(the default), skewed; or a file of "
         "numbers, one per line, with ,COUNT or without. It shows in the plan: public or made-up "
         "numbers, never private ones.",
     ),

@@ -64,10 +64,12 @@ def _reasons(options: tuple[Option, ...]) -> list[str]:
         alike.setdefault(
             (option.candidate.mechanism, option.candidate.setting, own, option.reason), []
         ).append(option)
-    return [
-        f"{same[0].candidate.title}{f' (and {len(same) - 1} other numbers of levels)' if len(same) > 1 else ''}: {same[0].reason}"
-        for same in alike.values()
-    ]
+    return [_reason(same[0], len(same) - 1) for same in alike.values()]
+
+
+def _reason(option: Option, others: int) -> str:
+    more = f" (and {others} other numbers of levels)" if others else ""
+    return f"{option.candidate.title}{more}: {option.reason}"
 
 
 def _table(plan: Plan, everything: bool) -> Table:

@@ -101,8 +101,9 @@ def sentences(found: Weighed) -> Iterator[str]:
         f"and analyzer together, a report is epsilon0 = {bound_text(chosen.epsilon0)} instead of "
         f"{bound_text(found.report)}."
         if chosen.epsilon0 > found.report * 1.001
-        else f"At the same central epsilon Shoal would choose {chosen.candidate.title}: error {_error(chosen)}{_unit(found)}, against "
-        f"{_error(deployed)}{_unit(found)} of the deployment's{_alike(chosen, deployed)}."
+        else f"At the same central epsilon Shoal would choose {chosen.candidate.title}: error "
+        f"{_error(chosen)}{_unit(found)}, against {_error(deployed)}{_unit(found)} of the "
+        f"deployment's{_alike(chosen, deployed)}."
     )
     yield "Sources:"
     for source in recipe.sources:

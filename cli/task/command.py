@@ -20,6 +20,7 @@ from shoal.cli.output import emit_json, give, public_key, read_bytes, say, write
 from shoal.cli.task import pairwise_show
 from shoal.cli.task.file import UNNAMED, UNSAID, read_task, sample
 from shoal.cli.task.frame import frame_bytes, report_words, with_frame
+from shoal.cli.task.publish import HELP as PUBLISH_HELP
 from shoal.cli.task.publish import publish
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -30,7 +31,7 @@ from shoal.mechanisms import create
 from shoal.task import Task
 
 task = typer.Typer(no_args_is_help=True, help="Write, lint, sign, show and publish tasks.")
-task.command()(publish)
+task.command(help=PUBLISH_HELP)(publish)
 
 
 def register(app: typer.Typer) -> None:

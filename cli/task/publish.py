@@ -11,14 +11,13 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 from shoal import codec
 from shoal.accounting.lint.servable import check_servable
 from shoal.cli.key_checks import check_apart, check_held
 from shoal.cli.output import emit_json, public_key, read_bytes, say, stderr
+from shoal.cli.task import publish_options as given
 from shoal.clocks.readings import Readings, SystemReadings
 from shoal.codec import Bundle
 from shoal.crypto.keyfiles import load_private_pem
@@ -39,6 +38,24 @@ from shoal.mqtt.topics import task_topic
 from shoal.task import split_address
 
 _LEAST_EVERY_S = 1.0
+
+HELP = """Publish a signed task with its key schedule, or withdraw it. Both are verified first, and
+that an analyzer could serve them.
+
+Where the services' private keys are at hand, name their folders with --analyzer-keys and
+--shuffler-keys.
+
+A key schedule covers every window of its task, so it can't run out before the task does: what
+has to be refreshed in time is the task, and in its last window this command says so.
+
+Example: shoal task publish tasks/visits.task --mqtt broker.example.org:8883 --ca ca.pem
+--username authority --password-file pw
+
+As files: shoal task publish tasks/visits.task --dir /srv/tasks
+
+Shuffler and analyzer look at their tasks folders every reload_s seconds (default 10), and at
+once on SIGHUP.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,75 +87,23 @@ class Signed:
 
 
 def publish(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TASK.task", help="Signed task; its key schedule lies beside it as TASK.keys."
-        ),
-    ],
-    keys: Annotated[
-        Path | None, typer.Option(help="The key schedule, if it lies elsewhere.")
-    ] = None,
-    mqtt: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Broker that keeps it for every device that asks."),
-    ] = "",
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            help="PEM file that the broker's certificate chains to; none: what this machine trusts."
-        ),
-    ] = None,
-    username: Annotated[str, typer.Option(help="At the broker.")] = "",
-    password_file: Annotated[
-        Path | None, typer.Option(help="File of mode 0600 with the password in its first line.")
-    ] = None,
-    protocol: Annotated[
-        str, typer.Option(help="5 or 3.1.1, for brokers that know no other.")
-    ] = "5",
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No TLS: a broker on a loopback address alone.")
-    ] = False,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="Folder to put the two files into.")
-    ] = None,
-    withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="Take it off again. Devices that have it keep it.")
-    ] = False,
-    every: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Publish again and again: some brokers forget."),
-    ] = None,
-    trust: Annotated[
-        str,
-        typer.Option(help="Public key that must have signed the task; empty: the one in the file."),
-    ] = "",
-    analyzer_keys: Annotated[
-        Path | None,
-        typer.Option(help="The analyzer's keys_dir: refuse if a window's key is not there."),
-    ] = None,
-    shuffler_keys: Annotated[
-        Path | None, typer.Option(help="The shuffler's keys_dir: refuse if a hop key is not there.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="What was done, as JSON.")] = False,
+    file: given.FileArgument,
+    keys: given.KeysOption = None,
+    mqtt: given.MqttOption = "",
+    ca: given.CaOption = None,
+    username: given.UsernameOption = "",
+    password_file: given.PasswordFileOption = None,
+    protocol: given.ProtocolOption = "5",
+    insecure: given.InsecureOption = False,
+    folder: given.FolderOption = None,
+    withdraw: given.WithdrawOption = False,
+    every: given.EveryOption = None,
+    trust: given.TrustOption = "",
+    analyzer_keys: given.AnalyzerKeysOption = None,
+    shuffler_keys: given.ShufflerKeysOption = None,
+    as_json: given.JsonOption = False,
 ) -> None:
-    """Publish a signed task with its key schedule, or withdraw it. Both are verified first, and
-    that an analyzer could serve them.
-
-    Where the services' private keys are at hand, name their folders with --analyzer-keys and
-    --shuffler-keys.
-
-    A key schedule covers every window of its task, so it can't run out before the task does: what
-    has to be refreshed in time is the task, and in its last window this command says so.
-
-    Example: shoal task publish tasks/visits.task --mqtt broker.example.org:8883 --ca ca.pem
-    --username authority --password-file pw
-
-    As files: shoal task publish tasks/visits.task --dir /srv/tasks
-
-    Shuffler and analyzer look at their tasks folders every reload_s seconds (default 10), and at
-    once on SIGHUP.
-    """
+    """See ``HELP``."""
     if not mqtt and folder is None:
         raise ShoalError(
             Kind.CONFIG, "say where to publish: --mqtt HOST:PORT, --dir FOLDER, or both"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.agent.command import _parser
+from shoal.cli.agent.parser import build_parser
 from shoal.clients.fleet.misbehaviour import Conduct, Way, expected
 from shoal.clients.memory.ledger import Event, chained
 from shoal.clients.sources.spec import KINDS
@@ -71,7 +71,9 @@ def test_the_ledgers_events_and_its_chain() -> None:
 def test_the_agents_commands_and_sources() -> None:
     """Planted: a command or a kind of source without a row -> this fails."""
     groups = [
-        action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
     ]
     assert {name.split()[2] for name in names("AGENT", "command")} == set(groups[0].choices)
     assert names("AGENT", "kind") == set(KINDS)

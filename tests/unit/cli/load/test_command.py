@@ -541,7 +541,9 @@ def test_help_shows_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None
     seen: list[Options] = []
     monkeypatch.setattr(load, "run", seen.append)
     examples = [
-        line.split() for line in load_options.HELP.splitlines() if line.startswith("    shoal load")
+        line.split()
+        for line in load_options.HELP.replace("\\\n", "").splitlines()
+        if line.startswith("    shoal load")
     ]
     assert len(examples) >= 5
     for example in examples:

@@ -1,0 +1,61 @@
+"""The options of ``shoal demo``: what they are called, and what --help says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.mechanisms import REGISTRY
+
+_FEWEST = 50  # devices
+
+DevicesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=_FEWEST,
+        max=5_000_000,
+        help=("Simulated devices; rows are drawn with replacement. Default: one per row, 20,190."),
+    ),
+]
+JsonPathOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="PATH",
+        help="Also write the results here (- for stdout, then nothing else is printed there).",
+    ),
+]
+KeepOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Keep everything (keys, tasks, databases, logs) in this new folder."
+    ),
+]
+OutOption = Annotated[
+    Path, typer.Option(metavar="DIR", help="Folder for report.html and results.json.")
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, help="Processes that simulate devices. Default: one per core."),
+]
+SecaggOption = Annotated[
+    bool,
+    typer.Option(
+        "--secagg",
+        help=(
+            "Sum a vector per device by secure aggregation instead; default 200 devices, at "
+            "most 2,000."
+        ),
+    ),
+]
+MechanismOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=(
+            f"Randomize the question that fits with this mechanism: {', '.join(sorted(REGISTRY))}."
+        ),
+    ),
+]
