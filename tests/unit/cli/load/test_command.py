@@ -9,21 +9,18 @@ import time
 from array import array
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import fields, replace
-from inspect import signature
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.cli.load import command as load
-from shoal.cli.load import options as load_options
 from shoal.cli.load import plan as load_plan
 from shoal.cli.load.command import failures, run
 from shoal.cli.load.options import Options
 from shoal.cli.load.service_counts import Counted, Counter, Usage, Watch
 from shoal.cli.load.show import Outcome, Row, show
 from shoal.cli.load.tasks import Target, check_closing, plan_of, stored_by, targets, values_of
-from shoal.cli.main import main
 from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.measure import Cost
 from shoal.clients.fleet.misbehaviour import Conduct, Shares, Way
@@ -532,25 +529,6 @@ def test_a_watch_adds_up_over_restarts_and_says_nothing_of_the_silent(
     silent = Watch({"shuffler": "http://127.0.0.1:1"})
     silent.look()
     assert silent.figures() == {}
-
-
-def test_help_shows_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every example of --help is a command that the parser takes. Planted: an option of another
-    name -> fails.
-    """
-    seen: list[Options] = []
-    monkeypatch.setattr(load, "run", seen.append)
-    examples = [
-        line.split()
-        for line in load_options.HELP.replace("\\\n", "").splitlines()
-        if line.startswith("    shoal load")
-    ]
-    assert len(examples) >= 5
-    for example in examples:
-        assert main(example[1:]) == 0
-    assert [one.way for one in seen].count(Way.MQTT) == 1
-    assert {one.plan for one in seen} == {False, True}
-    assert {name.name for name in fields(Options)} == set(signature(load.load).parameters)
 
 
 def test_whoever_waits_for_a_service_is_told_once() -> None:

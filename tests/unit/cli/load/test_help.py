@@ -1,0 +1,33 @@
+"""The help of ``shoal load``."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from inspect import signature
+
+import pytest
+
+from shoal.cli.load import command as load
+from shoal.cli.load import options as load_options
+from shoal.cli.load.options import Options
+from shoal.cli.main import main
+from shoal.clients.fleet.misbehaviour import Way
+
+
+def test_help_shows_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every example of --help is a command that the parser takes. Planted: an option of another
+    name -> fails.
+    """
+    seen: list[Options] = []
+    monkeypatch.setattr(load, "run", seen.append)
+    examples = [
+        line.split()
+        for line in load_options.HELP.replace("\\\n", "").splitlines()
+        if line.startswith("    shoal load")
+    ]
+    assert len(examples) >= 5
+    for example in examples:
+        assert main(example[1:]) == 0
+    assert [one.way for one in seen].count(Way.MQTT) == 1
+    assert {one.plan for one in seen} == {False, True}
+    assert {name.name for name in fields(Options)} == set(signature(load.load).parameters)
