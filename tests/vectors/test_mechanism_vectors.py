@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
 from shoal.mechanisms import REGISTRY, Mechanism, create, serves
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.worlds.tapes import Tape
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def built(name: str, case: dict[str, Any]) -> Mechanism:
     )
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@for_each("name", sorted(REGISTRY))
 def test_a_report_follows_from_the_random_bytes(name: str) -> None:
     """By the device's draw and by the array's; every byte is used. Planted: words read big-endian;
     a refused word kept -> fails.

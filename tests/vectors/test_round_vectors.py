@@ -51,6 +51,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
 from shoal.secagg import CHECK_WORDS, Mode, PairwisePlan
+from tests.cases import for_each
 from tests.vectors.test_secagg_vectors import raw, u32
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "shoal_secagg_v1.json").read_text())
@@ -230,7 +231,7 @@ def test_records() -> None:
     signed(raw(RECORDS, "device_key"), "round-endorse", made["commit"], raw(RECORDS, "endorsement"))
 
 
-@pytest.mark.parametrize("entry", REFUSE["records"], ids=lambda entry: entry["name"])
+@for_each("entry", REFUSE["records"], ids=lambda entry: entry["name"])
 def test_refused_records(entry: dict[str, Any]) -> None:
     decode = {"offer": Offer.decode, "start": Start.decode, "commit": Commit.decode}[
         entry["record"]
@@ -290,7 +291,7 @@ def test_rings(entry: dict[str, Any]) -> None:
         )
 
 
-@pytest.mark.parametrize("entry", REFUSE["arcs"], ids=lambda entry: entry["name"])
+@for_each("entry", REFUSE["arcs"], ids=lambda entry: entry["name"])
 def test_refused_arcs(entry: dict[str, Any]) -> None:
     ring = VECTORS["rings"][0]
     leaves = [bytes.fromhex(leaf) for leaf in entry["leaves"]]
@@ -309,7 +310,7 @@ def test_refused_arcs(entry: dict[str, Any]) -> None:
     assert caught.value.kind is Kind[entry["kind"]]
 
 
-@pytest.mark.parametrize("entry", REFUSE["lists"], ids=lambda entry: entry["name"])
+@for_each("entry", REFUSE["lists"], ids=lambda entry: entry["name"])
 def test_refused_lists(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
         decode_seats(raw(entry, "list"))
@@ -337,7 +338,7 @@ def fits(n: int, bad: int, lost: int, k: int, t: int, strict: bool) -> bool:
     return joined and private and n * tail(n, lost, k, k - t + 1) <= Fraction(1, 2**20)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "entry", VECTORS["parameters"], ids=lambda e: "-".join(str(v) for v in list(e.values())[:4])
 )
 def test_parameters(entry: dict[str, Any]) -> None:

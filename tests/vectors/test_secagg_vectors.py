@@ -57,6 +57,7 @@ from shoal.crypto.secagg.shares import (
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
+from tests.cases import for_each
 from tests.worlds.tapes import Tape
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,7 +166,7 @@ def test_single_pads(entry: dict[str, Any]) -> None:
 # --- secret sharing -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("entry", VECTORS["shamir"], ids=lambda e: str(e["threshold"]))
+@for_each("entry", VECTORS["shamir"], ids=lambda e: str(e["threshold"]))
 def test_shamir(entry: dict[str, Any]) -> None:
     """Each share is the polynomial's value, summed power by power; the first and the last
     ``threshold`` of them give the secret.
@@ -245,7 +246,7 @@ def proven(own: bytes, other: bytes, shared: bytes, context: bytes, proof: bytes
     return hashlib.sha256(head + b"".join(points)).digest()[:16] == proof[:16]
 
 
-@pytest.mark.parametrize("entry", VECTORS["complaints"], ids=named)
+@for_each("entry", VECTORS["complaints"], ids=named)
 def test_complaints(entry: dict[str, Any]) -> None:
     round_id, dealer, complainer = raw(entry, "round_id"), entry["dealer"], entry["complainer"]
     dealt_by, own, shared = (
@@ -335,7 +336,7 @@ def refused(entry: dict[str, Any], act: Any, *args: Any) -> None:
     assert caught.value.kind is Kind[entry["kind"]], str(caught.value)
 
 
-@pytest.mark.parametrize("entry", REFUSE["keys"], ids=named)
+@for_each("entry", REFUSE["keys"], ids=named)
 def test_refused_keys(entry: dict[str, Any]) -> None:
     refused(
         entry,
@@ -345,12 +346,12 @@ def test_refused_keys(entry: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("entry", REFUSE["shamir"], ids=named)
+@for_each("entry", REFUSE["shamir"], ids=named)
 def test_refused_shamir(entry: dict[str, Any]) -> None:
     refused(entry, combine, {case["point"]: raw(case, "share") for case in entry["shares"]})
 
 
-@pytest.mark.parametrize("entry", REFUSE["sealed_shares"], ids=named)
+@for_each("entry", REFUSE["sealed_shares"], ids=named)
 def test_refused_sealed_shares(entry: dict[str, Any]) -> None:
     round_id = Digest.parse(entry["round_id"])
     refused(
@@ -364,19 +365,19 @@ def test_refused_sealed_shares(entry: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("entry", REFUSE["bundles"], ids=named)
+@for_each("entry", REFUSE["bundles"], ids=named)
 def test_refused_bundles(entry: dict[str, Any]) -> None:
     refused(entry, decode_bundle, raw(entry, "bundle"), entry["neighbours"])
 
 
-@pytest.mark.parametrize("entry", REFUSE["exchanges"], ids=named)
+@for_each("entry", REFUSE["exchanges"], ids=named)
 def test_refused_exchanges(entry: dict[str, Any]) -> None:
     good = VECTORS["exchanges"][0]
     key = HpkePrivateKey.from_raw_secret(SuiteId(entry["suite"]), raw(good, "private_key"))
     refused(entry, open_request, key, raw(entry, "frame") + bytes(entry["zeros"]))
 
 
-@pytest.mark.parametrize("entry", REFUSE["replies"], ids=named)
+@for_each("entry", REFUSE["replies"], ids=named)
 def test_refused_replies(entry: dict[str, Any]) -> None:
     refused(entry, open_reply, raw(entry, "reply_key"), raw(entry, "reply"))
 

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from shoal.crypto.trust import trust_task
 from shoal.rpc.tls import check_certificates
 from shoal.task import Task
+from tests.cases import for_each
 
 FOLDER = Path(__file__).resolve().parent
 FILES = sorted(FOLDER.rglob("*.json"))
@@ -33,7 +32,7 @@ def numbers(node: Any, place: str = "") -> Iterator[tuple[str, int]]:
         yield place, node
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))
+@for_each("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))
 def test_no_number_is_too_large_for_a_reader_of_json(file: Path) -> None:
     """Larger ones are decimal text. Planted: the cell of a word as a number, as it once was -> this
     fails.

@@ -10,8 +10,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from shoal.accounting.composition.memoized import PROMISE
 from shoal.clients.core import ACTION_OF
 from shoal.clients.rounds import exchange as sending
@@ -47,6 +45,7 @@ from shoal.secagg import CHECK_WORDS, PairwisePlan
 from shoal.shuffler import directory
 from shoal.shuffler.reports import mqtt_bridge
 from shoal.shuffler.stores.sqlite import inbox
+from tests.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "WIRE.md").read_text()
@@ -283,7 +282,7 @@ def test_sizes_and_constants_of_rounds() -> None:
         assert text in PROSE, text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "join_s",
@@ -401,7 +400,7 @@ def test_mqtt() -> None:
         assert text in PROSE, text
 
 
-@pytest.mark.parametrize("page", ["AGENT", "WIRE", "ACCOUNTING", "THREAT_MODEL"])
+@for_each("page", ["AGENT", "WIRE", "ACCOUNTING", "THREAT_MODEL"])
 def test_the_promise_of_memoized_answers_has_one_wording(page: str) -> None:
     """Planted: "costs epsilon0 once per year" in docs/AGENT.md -> this fails."""
     text = (ROOT / "docs" / f"{page}.md").read_text().replace("\n> ", " ")

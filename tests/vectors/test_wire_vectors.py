@@ -56,6 +56,7 @@ from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.protos import task_pb2
 from shoal.shuffler.core import check_size
 from shoal.task import MechanismSpec, Task
+from tests.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS: dict[str, Any] = json.loads(
@@ -77,7 +78,7 @@ def named(entry: dict[str, Any]) -> str:
     return f"{entry['suite']}-{entry['name']}" if "suite" in entry else entry["name"]
 
 
-@pytest.mark.parametrize("entry", VECTORS["keys"], ids=lambda e: f"{e['suite']}-{e['role']}")
+@for_each("entry", VECTORS["keys"], ids=lambda e: f"{e['suite']}-{e['role']}")
 def test_keys(entry: dict[str, Any]) -> None:
     config = private(entry["suite"], entry["role"]).config
     assert config.public_key == raw(entry, "public_key")
@@ -93,7 +94,7 @@ def test_keys(entry: dict[str, Any]) -> None:
     assert parse_config(config.raw) == config
 
 
-@pytest.mark.parametrize("entry", VECTORS["reports"])
+@for_each("entry", VECTORS["reports"])
 def test_reports(entry: dict[str, Any]) -> None:
     key = private(entry["suite"], "analyzer")
     info = report_info(TaskId.parse(entry["task_id"]), entry["window"], key.config.key_id)
@@ -106,7 +107,7 @@ def test_reports(entry: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("entry", VECTORS["frames"] + VECTORS["borders"])
+@for_each("entry", VECTORS["frames"] + VECTORS["borders"])
 def test_frames(entry: dict[str, Any]) -> None:
     key, frame = private(entry["suite"], "hop"), raw(entry, "frame")
     header = frame_header(frame)
@@ -146,9 +147,7 @@ def with_reports_of(report_size: int) -> Task:
     )
 
 
-@pytest.mark.parametrize(
-    "entry", VECTORS["borders"], ids=lambda e: f"{e['report_size']}-{e['window']}"
-)
+@for_each("entry", VECTORS["borders"], ids=lambda e: f"{e['report_size']}-{e['window']}")
 def test_borders(entry: dict[str, Any]) -> None:
     """Planted: ``seal_frame`` without its look at window 0 -> a frame of another size than the
     task's, fails.
@@ -165,7 +164,7 @@ def test_borders(entry: dict[str, Any]) -> None:
     check_size(with_reports_of(entry["report_size"]), len(frame))
 
 
-@pytest.mark.parametrize("entry", VECTORS["signatures"], ids=lambda e: e["context"])
+@for_each("entry", VECTORS["signatures"], ids=lambda e: e["context"])
 def test_signatures(entry: dict[str, Any]) -> None:
     context, data = SigningContext(entry["context"]), raw(entry, "data")
     assert signed_input(context, data) == raw(entry, "input")
@@ -243,7 +242,7 @@ def _domain(entry: dict[str, Any]) -> Domain:
     return codec.decode_domain(task_pb2.Domain.FromString(raw(entry, "domain")))
 
 
-@pytest.mark.parametrize("entry", VECTORS["domains"])
+@for_each("entry", VECTORS["domains"])
 def test_domains(entry: dict[str, Any]) -> None:
     domain = _domain(entry)
     assert list(domain.labels) == entry["labels"]
@@ -262,9 +261,7 @@ def _value(case: dict[str, Any]) -> Value:
     return value
 
 
-@pytest.mark.parametrize(
-    "entry", VECTORS["mechanisms"], ids=lambda e: f"{e['name']}-{len(e['reports'])}"
-)
+@for_each("entry", VECTORS["mechanisms"], ids=lambda e: f"{e['name']}-{len(e['reports'])}")
 def test_mechanisms(entry: dict[str, Any]) -> None:
     domain = _domain(entry)
     mechanism = create(
@@ -303,7 +300,7 @@ def kind_of(entry: dict[str, Any], error: ShoalError) -> None:
     assert error.kind is Kind[entry["kind"]], str(error)
 
 
-@pytest.mark.parametrize("entry", REFUSE["configurations"], ids=named)
+@for_each("entry", REFUSE["configurations"], ids=named)
 def test_refused_configurations(entry: dict[str, Any]) -> None:
     """Planted: the probe exchange removed -> the small-order points pass; the length check removed
     -> KeyError or worse.
@@ -313,14 +310,14 @@ def test_refused_configurations(entry: dict[str, Any]) -> None:
     kind_of(entry, caught.value)
 
 
-@pytest.mark.parametrize("entry", REFUSE["reports"], ids=named)
+@for_each("entry", REFUSE["reports"], ids=named)
 def test_refused_reports(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
         open_report(private(entry["suite"], "analyzer"), raw(entry, "info"), raw(entry, "sealed"))
     kind_of(entry, caught.value)
 
 
-@pytest.mark.parametrize("entry", REFUSE["frames"], ids=named)
+@for_each("entry", REFUSE["frames"], ids=named)
 def test_refused_frames(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
         open_frame(private(entry["suite"], "hop"), raw(entry, "frame"), entry["hop"])
@@ -342,7 +339,7 @@ def test_refused_borders(entry: dict[str, Any]) -> None:
     kind_of(entry, caught.value)
 
 
-@pytest.mark.parametrize("entry", REFUSE["receipts"], ids=named)
+@for_each("entry", REFUSE["receipts"], ids=named)
 def test_refused_receipts(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
         verify_receipt(
@@ -351,7 +348,7 @@ def test_refused_receipts(entry: dict[str, Any]) -> None:
     kind_of(entry, caught.value)
 
 
-@pytest.mark.parametrize("entry", REFUSE["signatures"], ids=named)
+@for_each("entry", REFUSE["signatures"], ids=named)
 def test_refused_signatures(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
         verify(
@@ -363,7 +360,7 @@ def test_refused_signatures(entry: dict[str, Any]) -> None:
     kind_of(entry, caught.value)
 
 
-@pytest.mark.parametrize("entry", REFUSE["admissions"], ids=named)
+@for_each("entry", REFUSE["admissions"], ids=named)
 def test_refused_admissions(entry: dict[str, Any]) -> None:
     """Planted: each check of ``verify_proof`` and of what it calls taken away, one at a time -> one
     row or more fails.
@@ -380,7 +377,7 @@ def test_refused_admissions(entry: dict[str, Any]) -> None:
     kind_of(entry, caught.value)
 
 
-@pytest.mark.parametrize("entry", REFUSE["replies"], ids=named)
+@for_each("entry", REFUSE["replies"], ids=named)
 def test_refused_replies(entry: dict[str, Any]) -> None:
     """No kind: to the device they are as if they had not come. Planted: the name not compared, all
     256 statuses tried, a part of the MAC compared -> one row or more fails each time.
@@ -389,7 +386,7 @@ def test_refused_replies(entry: dict[str, Any]) -> None:
     assert read_reply(raw(entry, "reply"), raw(entry, "frame"), raw(entry, "ack_key")) is None
 
 
-@pytest.mark.parametrize("entry", REFUSE["documents"], ids=named)
+@for_each("entry", REFUSE["documents"], ids=named)
 def test_refused_documents(entry: dict[str, Any]) -> None:
     with pytest.raises(ShoalError) as caught:
         trust_schedule(

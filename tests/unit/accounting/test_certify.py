@@ -27,6 +27,7 @@ from shoal.approximate import ApproximateLaw, GaussianLaw
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts.laws import oue
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.laws import kary, pure
 
@@ -51,7 +52,7 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize("law", LAWS)
+@for_each("law", LAWS)
 def test_json_has_the_stable_keys(law: LocalPrivacy) -> None:
     """Planted: one key renamed -> this fails."""
     value = json.loads(
@@ -64,7 +65,7 @@ def test_json_has_the_stable_keys(law: LocalPrivacy) -> None:
     assert any("900 of the 1000" in line for line in value["assumptions"])
 
 
-@pytest.mark.parametrize("law", LAWS)
+@for_each("law", LAWS)
 def test_one_honest_report_is_alone(law: LocalPrivacy) -> None:
     """n = 1, or one honest among many: epsilon0, never 0. Planted: an empty sum taken for delta = 0
     -> this fails.
@@ -84,7 +85,7 @@ def test_one_honest_report_is_alone(law: LocalPrivacy) -> None:
         assert 0.999 * found.epsilon0 < found.epsilon_lower <= found.epsilon0
 
 
-@pytest.mark.parametrize("law", LAWS)
+@for_each("law", LAWS)
 def test_small_batches_are_not_free(law: LocalPrivacy) -> None:
     """Small n, where published code returned 1e-6: the bound is close to epsilon0 there. Planted:
     see above.
@@ -108,7 +109,7 @@ def test_never_above_epsilon0() -> None:
         assert 0.0 < found.epsilon_lower <= found.epsilon_upper <= found.epsilon0
 
 
-@pytest.mark.parametrize("law", LAWS)
+@for_each("law", LAWS)
 def test_monotone(law: LocalPrivacy) -> None:
     """More reports, a larger delta, more honesty: never a larger epsilon. Planted: c and n - c
     exchanged -> this fails.
@@ -131,7 +132,7 @@ def test_monotone(law: LocalPrivacy) -> None:
     assert all(a >= b for a, b in pairwise(by_share))
 
 
-@pytest.mark.parametrize("k", [0, 2, 3, 16])
+@for_each("k", [0, 2, 3, 16])
 def test_monotone_in_epsilon0(k: int) -> None:
     """k = 0 stands for an unknown randomizer."""
     for n in (100, 3000):
@@ -165,7 +166,7 @@ def test_honest_fraction_is_exact_and_rounds_down() -> None:
     )
 
 
-@pytest.mark.parametrize("law", LAWS)
+@for_each("law", LAWS)
 def test_comparison_contains_the_certificate(law: LocalPrivacy) -> None:
     """The certificate is the smallest route that applies; the others say why not. Planted: the
     largest taken -> this fails.
@@ -182,8 +183,8 @@ def test_comparison_contains_the_certificate(law: LocalPrivacy) -> None:
     assert [value.method for value in alone if value.applies] == ["local"]
 
 
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("n", [1, 2, 300])
+@for_each("law", LAWS)
+@for_each("n", [1, 2, 300])
 def test_upper_curve_is_a_curve(law: LocalPrivacy, n: int) -> None:
     """At the certified epsilon it is at most delta; it never rises, is at most the local curve, and
     0 from epsilon0 on.
@@ -309,7 +310,7 @@ def test_extreme_laws_are_certified() -> None:
     )
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, 2.0, math.nan, math.inf, 1e-300])
+@for_each("delta", [0.0, 1.0, -1e-6, 2.0, math.nan, math.inf, 1e-300])
 def test_bad_delta(delta: float) -> None:
     with pytest.raises(ShoalError, match="delta") as error:
         certify(pure(1.0), 10, delta)
@@ -317,14 +318,14 @@ def test_bad_delta(delta: float) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("n", [0, -1, True, 2.0])
+@for_each("n", [0, -1, True, 2.0])
 def test_bad_n(n: int) -> None:
     with pytest.raises(ShoalError, match="n must be") as error:
         certify(pure(1.0), n, 1e-6)
     assert error.value.kind is Kind.CONFIG
 
 
-@pytest.mark.parametrize("share", [-0.1, 0, 0.0, 1.1, math.nan, math.inf, Fraction(3, 2)])
+@for_each("share", [-0.1, 0, 0.0, 1.1, math.nan, math.inf, Fraction(3, 2)])
 def test_bad_honest_fraction(share: float) -> None:
     with pytest.raises(ShoalError, match="honest fraction") as error:
         certify(pure(1.0), 10, 1e-6, honest_fraction=share)

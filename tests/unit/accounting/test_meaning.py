@@ -23,6 +23,7 @@ from shoal.accounting.meaning import (
     sentences,
 )
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.unit.accounting.laws import kary, pure
 
 EPSILONS = [0.0, 1e-12, 1e-6, 0.01, 0.3, 1.0, 5.0, 40.0, 300.0]
@@ -225,8 +226,8 @@ def test_percentages_are_printed_on_their_side() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "prior"),
+@for_each(
+    "epsilon, delta, prior",
     [(-1.0, 0.0, 0.5), (math.nan, 0.0, 0.5), (1.0, 1.0, 0.5), (1.0, -0.1, 0.5), (1.0, 0.0, 1.5)],
 )
 def test_bad_numbers(epsilon: float, delta: float, prior: float) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from shoal.accounting import routes
 from shoal.accounting.accountant import certify, compare
+from tests.cases import for_each
 from tests.unit.accounting.laws import named
 
 VECTORS = json.loads(
@@ -25,7 +26,7 @@ def blanket(law: str, n: int, epsilon0: float, delta: float) -> float | None:
     ]
 
 
-@pytest.mark.parametrize(("law", "quantity", "n", "epsilon0", "delta", "epsilon"), VECTORS["rows"])
+@for_each("law, quantity, n, epsilon0, delta, epsilon", VECTORS["rows"])
 def test_measured_values(
     law: str, quantity: str, n: int, epsilon0: float, delta: float, epsilon: float
 ) -> None:
@@ -50,7 +51,7 @@ def test_measured_values(
         assert epsilon * (1 - 1e-5) <= found.epsilon_lower <= found.epsilon_upper
 
 
-@pytest.mark.parametrize(("law", "quantity", "n", "epsilon0", "delta", "epsilon"), VECTORS["large"])
+@for_each("law, quantity, n, epsilon0, delta, epsilon", VECTORS["large"])
 def test_measured_values_at_a_million_and_more(
     law: str, quantity: str, n: int, epsilon0: float, delta: float, epsilon: float
 ) -> None:

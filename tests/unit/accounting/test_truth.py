@@ -13,6 +13,7 @@ from scipy import signal, stats
 
 from shoal.accounting.accountant import certify
 from shoal.privacy import FiniteLaw, KaryLaw
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.laws import kary
 
@@ -35,8 +36,8 @@ def worst(views: tuple[Floats, Floats], epsilon: float) -> float:
     return max(float(np.maximum(p - e * q, 0).sum()), float(np.maximum(q - e * p, 0).sum()))
 
 
-@pytest.mark.parametrize(
-    ("n", "epsilon0", "delta"),
+@for_each(
+    "n, epsilon0, delta",
     [(50, 2.0, 1e-4), (200, 5.0, 1e-6), (200, 1.0, 1e-9), (700, 3.0, 1e-7)],
 )
 def test_binary_certificate_holds_every_dataset(n: int, epsilon0: float, delta: float) -> None:
@@ -57,8 +58,8 @@ def test_binary_certificate_holds_every_dataset(n: int, epsilon0: float, delta: 
     ) >= delta * (1 - 1e-3)
 
 
-@pytest.mark.parametrize(("top", "bottom"), [(90, 20), (99, 97), (60, 1), (3, 1)])
-@pytest.mark.parametrize(("n", "delta"), [(40, 1e-3), (150, 1e-6)])
+@for_each("top, bottom", [(90, 20), (99, 97), (60, 1), (3, 1)])
+@for_each("n, delta", [(40, 1e-3), (150, 1e-6)])
 def test_asymmetric_certificate_holds_every_dataset(
     top: int, bottom: int, n: int, delta: float
 ) -> None:

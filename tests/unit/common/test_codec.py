@@ -22,6 +22,7 @@ from shoal.limits import LIMITS
 from shoal.protos import delivery_pb2, keys_pb2, task_pb2
 from shoal.secagg import Mode, PairwisePlan
 from shoal.task import Admission, KeySchedule, MechanismSpec, Task, WindowKeys
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.tasks import DOMAINS, PAIRWISE, TASK, pairwise, task
 
@@ -61,7 +62,7 @@ def decode(name: str, data: bytes) -> object | None:
     return None
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=lambda d: type(d).__name__)
+@for_each("domain", DOMAINS, ids=lambda d: type(d).__name__)
 def test_tasks_round_trip(domain: Domain) -> None:
     """Every field, of every domain. Planted: leaving max_batch out of encode_task -> this fails."""
     one = task(
@@ -78,8 +79,8 @@ def test_tasks_round_trip(domain: Domain) -> None:
     assert codec.encode_task(codec.decode_task(data)) == data
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("norm", Norm)
+@for_each("mode", Mode)
+@for_each("norm", Norm)
 def test_tasks_of_sums_round_trip(mode: Mode, norm: Norm) -> None:
     """Every field of domain and rounds has a value of its own here. Planted: two of the seconds
     exchanged in decode_pairwise -> fails.
@@ -144,13 +145,13 @@ def test_the_others_round_trip() -> None:
     assert codec.decode_signed_schedule(codec.encode_signed_schedule(SIGNED)) == SIGNED
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@for_each("name", DECODERS)
 @given(data=st.binary(max_size=512))
 def test_any_bytes(name: str, data: bytes) -> None:
     decode(name, data)
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@for_each("name", DECODERS)
 def test_mutations_of_valid_bytes(name: str) -> None:
     """Flip, cut, double and splice: near misses reach further than noise. Planted: letting
     DecodeError pass -> this fails.
@@ -262,16 +263,16 @@ def test_vectors_with_clips_that_are_none() -> None:
         assert "clip" in refusal(message)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0])
-@pytest.mark.parametrize("field", ["delta", "target_epsilon"])
+@for_each("value", [math.nan, math.inf, -math.inf, -0.0])
+@for_each("field", ["delta", "target_epsilon"])
 def test_numbers_that_are_none(field: str, value: float) -> None:
     message = wire_task()
     setattr(message, field, value)
     assert refusal(message)
 
 
-@pytest.mark.parametrize(
-    ("low", "high"),
+@for_each(
+    "low, high",
     [(math.nan, 1.0), (0.0, math.nan), (-math.inf, 1.0), (0.0, math.inf), (1.0, 1.0), (2.0, 1.0)],
 )
 def test_numeric_domains_that_are_none(low: float, high: float) -> None:
@@ -319,8 +320,8 @@ def nested(outer: int, inner: bytes) -> bytes:
     return bytes([outer << 3 | 2, len(inner) + len(NEWER)]) + inner + NEWER
 
 
-@pytest.mark.parametrize(
-    ("name", "more"),
+@for_each(
+    "name, more",
     [
         ("task", NEWER),
         ("task", b"\x4a\x01x"),  # min_batch as bytes: another type is another field
@@ -341,8 +342,8 @@ def test_fields_of_a_newer_version_are_refused(name: str, more: bytes) -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
+@for_each(
+    "field, value",
     [("rows", 0), ("rows", LIMITS.batch_rows + 1), ("row_size", 0), ("row_size", LIMITS.report_bytes + 2049), ("window", LIMITS.windows),
      ("task_id", bytes(31)), ("analyzer_key_id", b""), ("hop_key_id", bytes(9)), ("schedule_hash", bytes(16)), ("rows_hash", b""),
      ("version", 2)],

@@ -7,15 +7,14 @@ import hmac
 import subprocess
 import sys
 
-import pytest
-
 from shoal.digests import hmac_sha256, is_hmac_sha256, sha256
 from shoal.entropy import SeededEntropy
+from tests.cases import for_each
 
 LENGTHS = (0, 1, 31, 32, 55, 56, 63, 64, 65, 127, 1_000, 70_001)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
+@for_each("length", LENGTHS)
 def test_digests_are_those_of_the_standard_library(length: int) -> None:
     data, key = (
         SeededEntropy(length).bytes(length),

@@ -13,6 +13,7 @@ from shoal.domain import NO_ANSWER, Categories, Domain, Norm, Numeric, Value, Ve
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from tests.cases import for_each
 from tests.worlds.tapes import Tape
 
 VISITS = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
@@ -38,8 +39,8 @@ def word(value: int) -> Tape:
     return Tape(value.to_bytes(8, "little"))
 
 
-@pytest.mark.parametrize(
-    ("value", "cell"),
+@for_each(
+    "value, cell",
     [
         *((yes, 1) for yes in (True, 1, 1.0, "yes", " YES ", "True", "1")),
         *((no, 0) for no in (False, 0, 0.0, "no", "0", 2, -1, 0.5, 10**400, *MISSING)),
@@ -56,8 +57,8 @@ def test_yes_no_has_two_cells() -> None:
     assert (YesNo().size, YesNo().labels) == (2, ("no", "yes"))
 
 
-@pytest.mark.parametrize(
-    ("value", "label"),
+@for_each(
+    "value, label",
     [
         *(
             (0, "0"),
@@ -101,8 +102,8 @@ def test_bounds_compare_integers_exactly() -> None:
     assert domain.encode(2**53 - 1) == 2
 
 
-@pytest.mark.parametrize(
-    ("value", "cell"),
+@for_each(
+    "value, cell",
     [
         *(
             ("red", 0),
@@ -128,8 +129,8 @@ def test_labels_match_as_text(value: Value, cell: int) -> None:
     assert COLOURS.encode(value) == cell
 
 
-@pytest.mark.parametrize(
-    ("domain", "answers", "others"),
+@for_each(
+    "domain, answers, others",
     [
         (
             YesNo(),
@@ -187,8 +188,8 @@ def test_a_label_that_reads_none_does_not_catch_missing_values() -> None:
     assert Categories(("None", "some")).encode(None) == 2
 
 
-@pytest.mark.parametrize(
-    ("names", "bounds", "said"),
+@for_each(
+    "names, bounds, said",
     [
         (("one",), (), "2 to"),
         (tuple(str(i) for i in range(65_536)), (), "2 to"),
@@ -220,8 +221,8 @@ def test_numeric_levels_and_labels() -> None:
     assert [domain.encode(i) for i in range(21)] == list(range(21))
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "levels"),
+@for_each(
+    "low, high, levels",
     [(1e6, 1e6 + 10, 11), (0, 1, 4), (1e15, 1e15 + 1e3, 1001), (-1, 1, 3), (0.1, 0.3, 65_535)],
 )
 def test_labels_of_levels_are_distinct(low: float, high: float, levels: int) -> None:
@@ -229,8 +230,8 @@ def test_labels_of_levels_are_distinct(low: float, high: float, levels: int) -> 
     assert len(set(Numeric(low, high, levels).labels)) == levels + 1
 
 
-@pytest.mark.parametrize("clip", [True, False])
-@pytest.mark.parametrize("value", MISSING)
+@for_each("clip", [True, False])
+@for_each("value", MISSING)
 def test_numeric_missing_is_no_answer(value: Value, clip: bool) -> None:
     """Planted: clipping before the test for infinity -> inf becomes the highest level and this
     fails.
@@ -238,8 +239,8 @@ def test_numeric_missing_is_no_answer(value: Value, clip: bool) -> None:
     assert Numeric(0, 20, 21, clip=clip).encode(value) == 21
 
 
-@pytest.mark.parametrize(
-    ("value", "cell"),
+@for_each(
+    "value, cell",
     [
         (-5, 0),
         (21, 20),
@@ -256,15 +257,15 @@ def test_clip_moves_outliers_to_the_ends(value: Value, cell: int) -> None:
     assert Numeric(0, 20, 21).encode(value) == cell
 
 
-@pytest.mark.parametrize(
-    ("value", "cell"),
+@for_each(
+    "value, cell",
     [(-5, 21), (20.0001, 21), (10**400, 21), (-1e-9, 21), (20, 20), (0, 0), (7, 7)],
 )
 def test_without_clip_outliers_are_no_answer(value: Value, cell: int) -> None:
     assert Numeric(0, 20, 21, clip=False).encode(value) == cell
 
 
-@pytest.mark.parametrize(("value", "below"), [(0.25, 0), (7.5, 7), (19.75, 19), (3 + 2**-40, 3)])
+@for_each("value, below", [(0.25, 0), (7.5, 7), (19.75, 19), (3 + 2**-40, 3)])
 def test_rounding_between_levels_uses_the_exact_threshold(value: float, below: int) -> None:
     """Up with probability exactly (value - below): the words t - 1, t and the ends decide it.
 
@@ -288,7 +289,7 @@ def test_rounding_keeps_the_mean() -> None:
     assert abs(mean - 3.3) < 5 * math.sqrt(0.3 * 0.7 / 4_000)
 
 
-@pytest.mark.parametrize("levels", [2, 3, 7, 11, 22, 1000])
+@for_each("levels", [2, 3, 7, 11, 22, 1000])
 def test_rounding_never_leaves_the_levels(levels: int) -> None:
     """Inexact steps (1/3, 1/10, ...): values at and beside each end and each level stay within the
     levels, at most one away.
@@ -303,8 +304,8 @@ def test_rounding_never_leaves_the_levels(levels: int) -> None:
                 assert abs(cell - i) <= 1
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "levels"),
+@for_each(
+    "low, high, levels",
     [
         (1, 1, 3),
         (2, 1, 3),
@@ -363,8 +364,8 @@ def test_vectors_within_their_limits() -> None:
     assert Vector(12, Norm.L2, 1.0, 1).labels[10:] == ("10", "11")
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
+@for_each(
+    "changes, named",
     [
         ({"dimension": 0}, "coordinates"),
         ({"dimension": -1}, "coordinates"),

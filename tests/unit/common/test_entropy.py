@@ -16,6 +16,7 @@ from shoal.entropy import (
     word_blocks,
 )
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.worlds.tapes import DryError, Tape
 
 
@@ -23,14 +24,14 @@ def word(value: int) -> bytes:
     return value.to_bytes(8, "little")
 
 
-@pytest.mark.parametrize("source", [SystemEntropy(), SeededEntropy(1)])
-@pytest.mark.parametrize("count", [0, 1, 16, 4096, 4097, 100_003])
+@for_each("source", [SystemEntropy(), SeededEntropy(1)])
+@for_each("count", [0, 1, 16, 4096, 4097, 100_003])
 def test_bytes_have_the_length_asked_for(source: Entropy, count: int) -> None:
     assert len(source.bytes(count)) == count
 
 
-@pytest.mark.parametrize("source", [SystemEntropy(), SeededEntropy(1)])
-@pytest.mark.parametrize("count", [0, 1, 511, 513, 10_000])
+@for_each("source", [SystemEntropy(), SeededEntropy(1)])
+@for_each("count", [0, 1, 511, 513, 10_000])
 def test_words_are_unsigned_64_bit(source: Entropy, count: int) -> None:
     words = source.words(count)
     assert words.dtype == np.uint64
@@ -126,7 +127,7 @@ def test_bernoulli_ends() -> None:
     assert bernoulli(2**64, Tape(word(2**64 - 1)))
 
 
-@pytest.mark.parametrize("bound", [2, 3, 7, 10, 2**32 + 1, 2**63 + 1, 2**64 - 1, 2**64])
+@for_each("bound", [2, 3, 7, 10, 2**32 + 1, 2**63 + 1, 2**64 - 1, 2**64])
 def test_uniform_below_has_no_modulo_bias(bound: int) -> None:
     """Words from the largest multiple of the bound upwards are refused, so every residue keeps as
     many words. Planted: plain word % bound -> the refused word returns instead of asking again and

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pickle
 
 import grpc
-import pytest
 
 from shoal.errors import RETRYABLE, STATUS_OF, USAGE, Kind, ShoalError
 from shoal.limits import LIMITS, frame_size_for
+from tests.cases import for_each
 
 
 def test_every_kind_has_a_status_that_grpc_knows() -> None:
@@ -93,8 +93,8 @@ def test_the_text_is_the_message() -> None:
     assert error.status == "FAILED_PRECONDITION"
 
 
-@pytest.mark.parametrize(
-    ("payload", "size"),
+@for_each(
+    "payload, size",
     [(0, 512), (412, 512), (413, 4096), (3_996, 4096), (3_997, 32_768), (32_668, 32_768)],
 )
 def test_the_smallest_frame_that_holds_a_payload(payload: int, size: int) -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, StorageKey, TaskId
+from tests.cases import for_each
 
 TYPES = [(TaskId, 32), (KeyId, 8), (Digest, 32), (StorageKey, 16)]
 IdType = type[TaskId] | type[KeyId] | type[Digest] | type[StorageKey]
 
 
-@pytest.mark.parametrize(("cls", "size"), TYPES)
+@for_each("cls, size", TYPES)
 def test_length(cls: IdType, size: int) -> None:
     """Planted: dropping the length check -> this fails."""
     assert cls(bytes(size)).raw == bytes(size)
@@ -25,14 +26,14 @@ def test_length(cls: IdType, size: int) -> None:
         assert str(size) in caught.value.message
 
 
-@pytest.mark.parametrize("wrong", ["00" * 8, bytearray(8), memoryview(bytes(8)), None, 8])
+@for_each("wrong", ["00" * 8, bytearray(8), memoryview(bytes(8)), None, 8])
 def test_only_bytes(wrong: object) -> None:
     """A mutable or foreign buffer would make an id that changes under its hash."""
     with pytest.raises(ShoalError):
         KeyId(wrong)  # type: ignore[arg-type]  # that is the point
 
 
-@pytest.mark.parametrize(("cls", "size"), TYPES)
+@for_each("cls, size", TYPES)
 def test_text_form_round_trips(cls: IdType, size: int) -> None:
     one = cls(bytes(range(size)))
     assert cls.parse(str(one)) == one
@@ -42,7 +43,7 @@ def test_text_form_round_trips(cls: IdType, size: int) -> None:
     assert pickle.loads(pickle.dumps(one)) == one  # noqa: S301 - ids go to worker processes
 
 
-@pytest.mark.parametrize("text", ["", "zz" * 8, "00" * 7, "00" * 9, "0x" + "00" * 8, "é" * 16])
+@for_each("text", ["", "zz" * 8, "00" * 7, "00" * 9, "0x" + "00" * 8, "é" * 16])
 def test_bad_text(text: str) -> None:
     with pytest.raises(ShoalError) as caught:
         KeyId.parse(text)

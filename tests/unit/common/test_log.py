@@ -17,6 +17,7 @@ import pytest
 from shoal import log as logs
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, StorageKey, TaskId
+from tests.cases import for_each
 
 CANARY = "canary-7f3a91"
 
@@ -49,8 +50,8 @@ assert [type(one) for one in logging.getLogger().handlers] == {handlers}
 """
 
 
-@pytest.mark.parametrize(
-    ("setup", "handlers", "expected"),
+@for_each(
+    "setup, handlers, expected",
     [
         ("", "[]", ""),
         (
@@ -143,7 +144,7 @@ def test_one_json_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown[1]["cause"] == "UNAVAILABLE: the analyzer can't be reached"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "address",

@@ -11,6 +11,7 @@ import pytest
 from shoal.entropy import SeededEntropy, uniform_below
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper, log_upper
+from tests.cases import for_each
 
 
 def exact_log(ratio: Fraction) -> mpmath.mpf:
@@ -88,7 +89,7 @@ def test_every_law_is_a_local_privacy(law: LocalPrivacy) -> None:
     assert law.max_ratio >= 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda: KaryLaw(1, 2, 1),

@@ -13,6 +13,7 @@ from shoal.crypto.secagg.parameters import survivors_needed
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.secagg import CHECK_WORDS, WORD_BITS, Mode, PairwisePlan
+from tests.cases import for_each
 
 GOOD: dict[str, Any] = {
     "mode": Mode.DEFAULT,
@@ -28,8 +29,8 @@ def plan(**changes: Any) -> PairwisePlan:
     return PairwisePlan(**{**GOOD, **changes})
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
+@for_each(
+    "changes, named",
     [
         ({"survivors_min": 1}, "survivors_min"),
         ({"survivors_min": 0}, "survivors_min"),

@@ -23,6 +23,7 @@ from shoal.task import (
     honest,
     split_address,
 )
+from tests.cases import for_each
 from tests.worlds.tasks import (
     PAIRWISE,
     PLAN,
@@ -92,8 +93,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"), BAD, ids=lambda part: next(iter(part)) if isinstance(part, dict) else None
+@for_each(
+    "changes, named", BAD, ids=lambda part: next(iter(part)) if isinstance(part, dict) else None
 )
 def test_each_bad_field_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
     """Planted: removing any one ``_require`` of Task -> its line of the table fails."""
@@ -124,14 +125,14 @@ GOOD: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("changes", GOOD, ids=lambda part: next(iter(part)))
+@for_each("changes", GOOD, ids=lambda part: next(iter(part)))
 def test_the_last_good_value_is_taken(changes: dict[str, Any]) -> None:
     """The other side of each boundary: a law that refuses too much loses a user."""
     made = task(**changes)
     assert all(getattr(made, name) == value for name, value in changes.items())
 
 
-@pytest.mark.parametrize(
+@for_each(
     "changes",
     [
         {"start_s": -1},
@@ -187,8 +188,8 @@ def test_mechanism_spec() -> None:
         spec.get("missing")
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
+@for_each(
+    "name, parameters",
     [
         ("", ()),
         ("KRR", ()),
@@ -206,8 +207,8 @@ def test_bad_mechanism_specs(name: str, parameters: tuple[tuple[str, int], ...])
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
-    ("address", "parts"),
+@for_each(
+    "address, parts",
     [
         ("127.0.0.1:7443", ("127.0.0.1", 7443)),
         ("localhost:0", ("localhost", 0)),
@@ -220,7 +221,7 @@ def test_addresses(address: str, parts: tuple[str, int]) -> None:
     assert split_address(address) == parts
 
 
-@pytest.mark.parametrize(
+@for_each(
     "address",
     ["", ":", "host", "host:", ":1", "host:65536", "host:-1", "host:+1", "host: 1", "host:1 ", "ho st:1", "host:1\n", "host:٣", "host:1e3",
      "::1:7443", "[::1]", "[::1:7443", "dns:///host:1", "unix:/run/x:1", "ipv4:10.0.0.1:1", "host/path:1", "a@b:1", "x" * 300 + ":1"],
@@ -284,8 +285,8 @@ BAD_SUMS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
+@for_each(
+    "changes, named",
     BAD_SUMS,
     ids=lambda part: next(iter(part)) if isinstance(part, dict) else None,
 )

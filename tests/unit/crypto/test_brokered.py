@@ -12,13 +12,14 @@ from shoal.crypto import brokered
 from shoal.crypto.brokered import ACCEPTED, REPLY_SIZE, make_reply, read_reply, reply_name
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind
+from tests.cases import for_each
 
 FRAME = bytes(range(256)) * 2
 KEY = hashlib.sha256(b"ack key").digest()
 STATUSES = (ACCEPTED, *(kind.value for kind in Kind))
 
 
-@pytest.mark.parametrize("status", STATUSES)
+@for_each("status", STATUSES)
 def test_the_sender_reads_every_status(status: int) -> None:
     """Planted: a status left out of those that are tried -> this fails."""
     reply = make_reply(FRAME, KEY, status)

@@ -35,6 +35,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS, frame_size_for
 from shoal.protos.submit_pb2 import HopPayload
+from tests.cases import for_each
 from tests.sizes import size
 
 TASK = TaskId(bytes(range(32)))
@@ -293,9 +294,7 @@ def test_frame_for_another_key(suite: SuiteId) -> None:
     assert "key schedule" in refused(Kind.UNKNOWN_KEY, lambda: open_frame(generate(suite), frame))
 
 
-@pytest.mark.parametrize(
-    "length", [0, 1, HEADER_SIZE, 511, 513, 4095, 4097, 32_767, 32_769, 65_536]
-)
+@for_each("length", [0, 1, HEADER_SIZE, 511, 513, 4095, 4097, 32_767, 32_769, 65_536])
 def test_lengths_that_no_frame_has(length: int) -> None:
     assert "512, 4096, 32768" in refused(Kind.INVALID, lambda: frame_header(b"\x01" * length))
 
@@ -312,7 +311,7 @@ def test_unknown_suites(suite: int) -> None:
     refused(Kind.INVALID, lambda: frame_header(bytes((1, suite)) + bytes(510)))
 
 
-@pytest.mark.parametrize("total", [300, 511, 513, 4095, 40_000])
+@for_each("total", [300, 511, 513, 4095, 40_000])
 def test_a_correctly_sealed_frame_of_another_length(total: int) -> None:
     """Nothing but the length is wrong. Planted: the length check removed from open_frame -> this
     fails.
@@ -347,7 +346,7 @@ def test_every_bit_of_padding_is_checked() -> None:
             )
 
 
-@pytest.mark.parametrize("beyond", [1, 2, 1 << 16, (1 << 32) - 500])
+@for_each("beyond", [1, 2, 1 << 16, (1 << 32) - 500])
 def test_length_field_beyond_the_end(beyond: int) -> None:
     """Planted: the range check removed -> a payload cut short is read, and this fails."""
     payload = _payload(content())
@@ -382,7 +381,7 @@ BAD_FIELDS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("changed", BAD_FIELDS.values(), ids=BAD_FIELDS.keys())
+@for_each("changed", BAD_FIELDS.values(), ids=BAD_FIELDS.keys())
 def test_fields_of_wrong_length(changed: dict[str, object]) -> None:
     message = HopPayload.FromString(_payload(content()))
     for name, value in changed.items():

@@ -23,6 +23,7 @@ from shoal.crypto.hpke import CANNOT_OPEN, HpkePrivateKey, generate, open_sealed
 from shoal.crypto.suites import PublicKeyConfig, SuiteId, parse_config, public_config
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId
+from tests.cases import for_each
 
 RFC = json.loads((Path(__file__).parents[2] / "vectors" / "rfc9180_base.json").read_text())
 X25519_SUITES = [SuiteId.X25519_AES128, SuiteId.X25519_CHACHA20]
@@ -70,8 +71,8 @@ def _pyhpke(suite: SuiteId) -> CipherSuite:
     return CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, aead)
 
 
-@pytest.mark.parametrize("suite", X25519_SUITES)
-@pytest.mark.parametrize("size", [0, 1, 17, 500, 33_000])
+@for_each("suite", X25519_SUITES)
+@for_each("size", [0, 1, 17, 500, 33_000])
 def test_what_we_seal_another_implementation_opens(suite: SuiteId, size: int) -> None:
     """Planted: info left out of ``seal`` -> this fails."""
     key, text = generate(suite), os.urandom(size)
@@ -219,8 +220,8 @@ def test_public_key_is_parsed_once() -> None:
     assert config.suite.hpke is config.suite.hpke
 
 
-@pytest.mark.parametrize("size", [0, 31, 33, 64])
-@pytest.mark.parametrize("suite", SuiteId)
+@for_each("size", [0, 31, 33, 64])
+@for_each("suite", SuiteId)
 def test_secret_of_wrong_length_is_refused(suite: SuiteId, size: int) -> None:
     with pytest.raises(ShoalError) as caught:
         HpkePrivateKey.from_raw_secret(suite, bytes(size))
@@ -228,7 +229,7 @@ def test_secret_of_wrong_length_is_refused(suite: SuiteId, size: int) -> None:
     assert "32 bytes" in str(caught.value)
 
 
-@pytest.mark.parametrize("number", [0, 4, 255, -1])
+@for_each("number", [0, 4, 255, -1])
 def test_unknown_suite_number_is_refused(number: int) -> None:
     with pytest.raises(ShoalError) as caught:
         SuiteId.of(number)

@@ -31,6 +31,7 @@ from shoal.crypto.keyfiles import (
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 
 
 def refused(act: Callable[[], object], *words: str) -> None:
@@ -71,7 +72,7 @@ def test_signing_key_round_trip(tmp_path: Path) -> None:
     assert load_signing_key(path).public == key.public
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o377])
+@for_each("umask", [0o000, 0o022, 0o077, 0o377])
 def test_mode_is_0600_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     """Planted: fchmod removed -> umask 0377 leaves a key that can't be written or read, and this
     fails.
@@ -133,7 +134,7 @@ def test_folder_that_may_not_be_written(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("bits", [0o640, 0o604, 0o660, 0o644, 0o610, 0o601, 0o620, 0o602, 0o666])
+@for_each("bits", [0o640, 0o604, 0o660, 0o644, 0o610, 0o601, 0o620, 0o602, 0o666])
 def test_any_bit_for_others_is_refused(tmp_path: Path, bits: int) -> None:
     """Planted: mask 0o044 instead of 0o077 -> the write and execute cases fail."""
     path = tmp_path / "key"
@@ -220,7 +221,7 @@ GARBLED_SIGNING = [
 ]
 
 
-@pytest.mark.parametrize("content", GARBLED_SIGNING)
+@for_each("content", GARBLED_SIGNING)
 def test_garbled_signing_key(tmp_path: Path, content: bytes) -> None:
     save_private_pem(tmp_path / "key", content)
     refused(lambda: load_signing_key(tmp_path / "key"), "holds no Ed25519 private key")
@@ -248,7 +249,7 @@ GARBLED_HPKE = {
 }
 
 
-@pytest.mark.parametrize("content", GARBLED_HPKE.values(), ids=GARBLED_HPKE.keys())
+@for_each("content", GARBLED_HPKE.values(), ids=GARBLED_HPKE.keys())
 def test_garbled_hpke_key(tmp_path: Path, content: bytes) -> None:
     """Planted: ``validate=True`` of b64decode removed -> "not base64" fails."""
     save_private_pem(tmp_path / "key", content)

@@ -22,6 +22,7 @@ from shoal.crypto.tlscerts import make_authority
 from shoal.ids import KeyId, TaskId
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.store import Submission
+from tests.cases import for_each
 
 
 def _hpke(suite: SuiteId) -> Callable[[], tuple[Any, bytes]]:
@@ -72,7 +73,7 @@ def _forms(secret: bytes) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("make", SECRETS)
+@for_each("make", SECRETS)
 def test_no_text_shows_the_secret(
     make: Callable[[], tuple[Any, bytes]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -99,7 +100,7 @@ def test_no_text_shows_the_secret(
         assert not any(form in text for form in _forms(secret))
 
 
-@pytest.mark.parametrize("make", SECRETS)
+@for_each("make", SECRETS)
 def test_no_dictionary_of_attributes(make: Callable[[], tuple[Any, bytes]]) -> None:
     """vars() and a JSON encoder that falls back to __dict__ find nothing. Planted: ``__slots__``
     removed -> this fails.
@@ -113,7 +114,7 @@ def test_no_dictionary_of_attributes(make: Callable[[], tuple[Any, bytes]]) -> N
     assert not any(form in text for form in _forms(secret))
 
 
-@pytest.mark.parametrize("make", SECRETS[:-3])
+@for_each("make", SECRETS[:-3])
 def test_pickling_and_copying_raise(make: Callable[[], tuple[Any, bytes]]) -> None:
     """Planted: ``__reduce__`` removed from HpkePrivateKey, SigningKey, Identity -> each fails."""
     holder, _ = make()

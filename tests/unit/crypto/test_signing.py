@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from shoal.crypto.signing import SIGNATURE_SIZE, SigningContext, SigningKey, signed_input, verify
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 
 DATA = b"the bytes as they came"
 
@@ -34,7 +35,7 @@ def test_rfc_8032_key() -> None:
     assert SigningKey(Ed25519PrivateKey.from_private_bytes(secret)).public.hex() == public
 
 
-@pytest.mark.parametrize("context", SigningContext)
+@for_each("context", SigningContext)
 def test_signs_and_verifies(context: SigningContext) -> None:
     key = SigningKey.generate()
     signature = key.sign(context, DATA)
@@ -43,7 +44,7 @@ def test_signs_and_verifies(context: SigningContext) -> None:
     assert signature == key.sign(context, DATA)
 
 
-@pytest.mark.parametrize(("signed", "claimed"), list(itertools.permutations(SigningContext, 2)))
+@for_each("signed, claimed", list(itertools.permutations(SigningContext, 2)))
 def test_no_context_stands_for_another(signed: SigningContext, claimed: SigningContext) -> None:
     """Planted: the context left out of ``signed_input`` -> every pair fails."""
     key = SigningKey.generate()
@@ -110,7 +111,7 @@ def _other_pem(kind: str) -> bytes:
     return {"empty": b"", "text": b"hello", "cut": SigningKey.generate().to_pem()[:60]}[kind]
 
 
-@pytest.mark.parametrize("kind", ["encrypted", "ecdsa", "empty", "text", "cut"])
+@for_each("kind", ["encrypted", "ecdsa", "empty", "text", "cut"])
 def test_other_pem_is_refused(kind: str) -> None:
     with pytest.raises(ShoalError) as caught:
         SigningKey.from_pem(_other_pem(kind))

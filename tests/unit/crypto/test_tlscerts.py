@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from shoal.crypto.tlscerts import Identity, issue, make_authority
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 
 AUTHORITY = make_authority("test authority")
 NAMES = ["localhost", "127.0.0.1", "::1"]
@@ -160,7 +161,7 @@ def test_names_out_of_range(name: str) -> None:
     refused(lambda: make_authority(name), "1 to 64 characters")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "entry", ["", "host:7443", "https://host", "a b", "häuschen.example", "me@host", "x" * 254]
 )
 def test_bad_alternative_names(entry: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.base import Estimate, Tally
+from tests.cases import for_each
 
 TALLY = Tally(np.array([3, 0, 2]), 5)
 
@@ -34,7 +35,7 @@ def test_tallies_of_different_cells_do_not_add() -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
+@for_each(
     "tally",
     [
         TALLY,
@@ -63,7 +64,7 @@ def test_the_stored_form_is_fixed() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"",
@@ -82,9 +83,7 @@ def test_damaged_tallies_are_refused(data: bytes) -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
-    ("counts", "rows"), [([[1]], 1), ([], 0), ([2], 1), ([-1, 1], 5), ([1], -1), ([1], 2**62)]
-)
+@for_each("counts, rows", [([[1]], 1), ([], 0), ([2], 1), ([-1, 1], 5), ([1], -1), ([1], 2**62)])
 def test_impossible_tallies_are_refused(counts: list[int], rows: int) -> None:
     with pytest.raises(ShoalError):
         Tally(np.array(counts, dtype=np.int64), rows)

@@ -32,6 +32,7 @@ from shoal.mechanisms.quantize import (
     rounding_variance,
     sum_of_squares,
 )
+from tests.cases import for_each
 from tests.worlds.tapes import Tape
 
 WORDS = 1 << 64
@@ -249,8 +250,8 @@ def test_whole_steps_are_kept_as_they_are(norm: Norm) -> None:
 # --- clipping -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("norm", "values", "expected", "clipped"),
+@for_each(
+    "norm, values, expected, clipped",
     [
         (Norm.COORDINATE, [2.0, -5.0, 0.25, 1.0], [100, -100, 25, 100], 0.5),
         (Norm.L1, [3.0, -1.0, 0.0, 4.0], [37, -13, 0, 50], 1.0),
@@ -311,8 +312,8 @@ def test_sums_of_squares_are_exact(values: list[int], repeated: int) -> None:
 # --- randomness, refusals, the way back -----------------------------------------------------------
 
 
-@pytest.mark.parametrize(("norm", "words"), [(Norm.L1, 1), (Norm.L2, 4), (Norm.COORDINATE, 4)])
-@pytest.mark.parametrize("values", [None, [0.0] * 4, [0.5, -0.1, 1.0, 0.0], [1e300, 1.0, 0.0, 0.0]])
+@for_each("norm, words", [(Norm.L1, 1), (Norm.L2, 4), (Norm.COORDINATE, 4)])
+@for_each("values", [None, [0.0] * 4, [0.5, -0.1, 1.0, 0.0], [1e300, 1.0, 0.0, 0.0]])
 def test_words_drawn_never_depend_on_the_value(
     norm: Norm, words: int, values: list[float] | None
 ) -> None:
@@ -325,8 +326,8 @@ def test_words_drawn_never_depend_on_the_value(
         assert made.clipped == 0
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
+@for_each(
+    "values, words",
     [
         ([1.0, math.nan], "NaN or infinity"),
         ([math.inf, 0.0], "NaN or infinity"),
@@ -343,7 +344,7 @@ def test_words_drawn_never_depend_on_the_value(
     ],
     ids=str,
 )
-@pytest.mark.parametrize("norm", list(Norm))
+@for_each("norm", list(Norm))
 def test_what_is_no_vector_is_refused_before_anything_is_drawn(
     values: object, words: str, norm: Norm
 ) -> None:
@@ -362,7 +363,7 @@ def test_the_input_is_left_alone_and_private() -> None:
     assert repr(made) == "Quantized(3 coordinates)"
 
 
-@pytest.mark.parametrize("clip", [1e-100, 0.1, 1.0, 7.0, 1e100])
+@for_each("clip", [1e-100, 0.1, 1.0, 7.0, 1e100])
 def test_back_to_the_unit(clip: float) -> None:
     """A sum of n quantized vectors returns to the sum of values within rounding: half a step per
     device would be 5 sigma here.
@@ -380,7 +381,7 @@ def test_back_to_the_unit(clip: float) -> None:
     assert rounding_variance(domain) == 0.25
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 99, 100, 101, 10_000, LIMITS.vector_words])
+@for_each("dimension", [1, 2, 99, 100, 101, 10_000, LIMITS.vector_words])
 def test_default_grids_cost_at_most_one_percent(dimension: int) -> None:
     """Of the norm that noise is made for. Planted: 10 sqrt(d) -> fails."""
     for norm in Norm:
@@ -395,8 +396,8 @@ def test_default_grids_cost_at_most_one_percent(dimension: int) -> None:
             assert most.linf == grid
 
 
-@pytest.mark.parametrize(
-    ("clip", "dimension"),
+@for_each(
+    "clip, dimension",
     [(0.0, 5), (-1.0, 5), (math.nan, 5), (math.inf, 5), (1.0, 0), (1.0, LIMITS.vector_words + 1)],
 )
 def test_default_grid_refuses_what_a_vector_refuses(clip: float, dimension: int) -> None:

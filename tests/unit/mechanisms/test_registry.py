@@ -12,13 +12,14 @@ from shoal.domain import Categories, Norm, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 DOMAIN = Categories(("a", "b", "c"))
 WORDS = 1 << 64
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
+@for_each(
+    "spec, said",
     [
         (MechanismSpec.of("nothing", k=4), ", ".join(sorted(REGISTRY))),
         (MechanismSpec.of("krr", k=4), 'lacks the parameter "uniform"'),
@@ -41,8 +42,8 @@ def test_a_spec_that_does_not_fit_is_refused_by_name(spec: MechanismSpec, said: 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("yes", "no", "said"),
+@for_each(
+    "yes, no, said",
     [
         (1, 1, '"yes_if_yes" is 2'),
         (5, 0, '"yes_if_no" is 1'),
@@ -90,7 +91,7 @@ assert callable(create) and callable(design) and REGISTRY
         _ = shoal.mechanisms.nothing
 
 
-@pytest.mark.parametrize("name", [*sorted(REGISTRY), "skellam", "nothing"])
+@for_each("name", [*sorted(REGISTRY), "skellam", "nothing"])
 def test_vectors_are_not_randomized_cell_by_cell(name: str) -> None:
     """Whatever the mechanism's name: the reader is told where vectors go. Planted: no such check ->
     krr asks for k = 2 cells, and fails.

@@ -17,6 +17,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
 from shoal.mechanisms.base import Supporting
 from shoal.privacy import FiniteLaw, KaryLaw, epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import FULL, size
 
 DOMAINS: tuple[Domain, ...] = (
@@ -49,7 +50,7 @@ def built(name: str, setting: str, domain: Domain) -> Mechanism:
     return create(design(name, domain, 1.5, setting), domain)
 
 
-@pytest.mark.parametrize(("name", "setting", "domain"), CASES)
+@for_each("name, setting, domain", CASES)
 def test_what_supports_a_cell_is_what_the_mechanism_counts_for_it(
     name: str, setting: str, domain: Domain
 ) -> None:
@@ -82,8 +83,8 @@ def test_what_supports_a_cell_is_what_the_mechanism_counts_for_it(
             assert (values <= 0).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "domain", "ends"),
+@for_each(
+    "name, domain, ends",
     [
         ("laplace", DOMAINS[3], (0, 6)),
         ("exponential", DOMAINS[1], (0, 9)),
@@ -98,7 +99,7 @@ def test_the_two_cells_that_reports_tell_apart_best_are_attacked(
     assert furthest_answers(built(name, "", domain).privacy()) == ends
 
 
-@pytest.mark.parametrize("name", SEEN)
+@for_each("name", SEEN)
 def test_the_estimates_alone_are_an_attack_too(name: str) -> None:
     """What a randomizer that is not known here gets: it refutes a claim of a fifth, and not the
     true one. (Of a tenth for gaussian, which reaches its epsilon0 in rare reports alone.)
@@ -121,7 +122,7 @@ def test_a_randomizer_of_which_nothing_is_known_is_attacked_by_its_estimates() -
     assert names == {"the difference of the estimates", "the first estimate", "the second estimate"}
 
 
-@pytest.mark.parametrize("name", ["unary", "local_hash", "krr", "hadamard"])
+@for_each("name", ["unary", "local_hash", "krr", "hadamard"])
 def test_the_likelihood_ratio_is_that_of_the_law(name: str) -> None:
     """Alone, a report's statistic is +-ln of the law's ratio, or 0. Planted: the ratio of the
     square root -> fails.

@@ -23,6 +23,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create, design
 from shoal.privacy import FiniteLaw, KaryLaw, PureLaw
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.laws import kary
 
@@ -41,8 +42,8 @@ COUNTS = [
 ]
 
 
-@pytest.mark.parametrize(("hits", "trials"), COUNTS)
-@pytest.mark.parametrize("error", [0.3, 0.025, 5e-7, 1e-12])
+@for_each("hits, trials", COUNTS)
+@for_each("error", [0.3, 0.025, 5e-7, 1e-12])
 def test_limits_are_those_of_the_beta_law(hits: int, trials: int, error: float) -> None:
     """To 1e-8, and on the safe side. Planted: P(> hits) in place of P(>= hits), the other end of
     the bisection -> fails.
@@ -104,8 +105,8 @@ def test_false_alarms_when_there_is_nothing_to_find() -> None:
     assert alarms <= 0.05 * runs + 5 * math.sqrt(0.05 * 0.95 * runs)
 
 
-@pytest.mark.parametrize("above", [True, False])
-@pytest.mark.parametrize("likelier", [0, 1])
+@for_each("above", [True, False])
+@for_each("likelier", [0, 1])
 def test_every_side_and_direction_is_found(above: bool, likelier: int) -> None:
     """One answer has a mass that the other lacks, at either end. Planted: one side, or one
     direction, not tried -> fails.

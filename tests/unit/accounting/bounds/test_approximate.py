@@ -27,6 +27,7 @@ from shoal.accounting.bounds.approximate import (
 from shoal.accounting.numerics.curve import Curve, Direction
 from shoal.approximate import ApproximateLaw, GaussianLaw, LocalCurve
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.brute import Law, Truth, add_one, divergence, histogram_law
 
@@ -79,8 +80,8 @@ def exact_gaussian(m: float, epsilon: float) -> mpmath.mpf:
         )
 
 
-@pytest.mark.parametrize("sigma", [1e-3, 0.1, 0.7, 1.0, 5.0, 100.0, 1e6])
-@pytest.mark.parametrize("epsilon", [0.0, 1e-9, 1e-3, 0.2, 1.0, 5.0, 30.0, 300.0])
+@for_each("sigma", [1e-3, 0.1, 0.7, 1.0, 5.0, 100.0, 1e6])
+@for_each("epsilon", [0.0, 1e-9, 1e-3, 0.2, 1.0, 5.0, 30.0, 300.0])
 def test_gaussian_curve_is_never_below_sixty_digits(sigma: float, epsilon: float) -> None:
     """Planted: the margins removed -> this fails (cancellation at sigma = 1e6). Tight wherever
     delta is above 1e-250.
@@ -181,9 +182,9 @@ def variation(p: list[Fraction], q: list[Fraction]) -> Fraction:
     return sum((max(Fraction(0), a - b) for a, b in zip(p, q, strict=True)), Fraction(0))
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("e", [Fraction(1), Fraction(3, 2), Fraction(3), Fraction(20)])
-@pytest.mark.parametrize("big", [Fraction(1), Fraction(2), Fraction(9)])
+@for_each("name", TABLES)
+@for_each("e", [Fraction(1), Fraction(3, 2), Fraction(3), Fraction(20)])
+@for_each("big", [Fraction(1), Fraction(2), Fraction(9)])
 def test_every_step_of_the_proof(name: str, e: Fraction, big: Fraction) -> None:
     """e: the victim's ratio, big: one over the clone probability; both free of each other."""
     rows = TABLES[name]
@@ -218,8 +219,8 @@ def symbols_divergence(
     return divergence(add_one(base, victim), add_one(base, [victim[1], victim[0], *victim[2:]]), e)
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("e", [Fraction(3, 2), Fraction(3), Fraction(20)])
+@for_each("name", TABLES)
+@for_each("e", [Fraction(3, 2), Fraction(3), Fraction(20)])
 def test_three_symbols_make_the_starred_pair(name: str, e: Fraction) -> None:
     """Step 3 of the proof, as it is written there."""
     rows = TABLES[name]
@@ -243,8 +244,8 @@ def distance(p: Law, q: Law) -> Fraction:
     return divergence(p, q, Fraction(1))
 
 
-@pytest.mark.parametrize("n", [2, 3, 4])
-@pytest.mark.parametrize("name", ["leak", "leaky response, others silent"])
+@for_each("n", [2, 3, 4])
+@for_each("name", ["leak", "leaky response, others silent"])
 def test_eta_covers_the_distance_of_the_views(name: str, n: int) -> None:
     """The true view against the starred one, exactly, others all alike. Planted: the factor n - 1
     forgotten -> fails for n >= 3; the victim's term alone (delta0 counted once) -> fails.
@@ -268,8 +269,8 @@ def test_eta_covers_the_distance_of_the_views(name: str, n: int) -> None:
     assert widest >= (0.6 if name == "leak" else 0.1) * split.eta
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@for_each("name", TABLES)
+@for_each("n", [1, 2, 3, 4])
 def test_bound_holds_every_dataset_exactly(name: str, n: int) -> None:
     """All datasets, all splits, exact fractions. Planted: 1 + e forgotten -> fails for n = 1,
     "leak"; half of s -> fails.
@@ -291,8 +292,8 @@ def test_bound_holds_every_dataset_exactly(name: str, n: int) -> None:
                 assert float(exact) * (1 - 1e-12) <= value <= float(bound) * (1 + 1e-5) + 1e-9
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("n", [1, 2, size(3, 4)])
+@for_each("name", TABLES)
+@for_each("n", [1, 2, size(3, 4)])
 def test_searched_curve_holds_every_dataset(name: str, n: int) -> None:
     """Planted: 1 + e forgotten in ``added`` and the local cap removed -> this fails."""
     local, truth = curve_of(name), Truth(TABLES[name], n)
@@ -306,7 +307,7 @@ def test_searched_curve_holds_every_dataset(name: str, n: int) -> None:
             assert curve(math.log(e)) >= float(truth.delta(e)) * (1 - 1e-12)
 
 
-@pytest.mark.parametrize(("sigma", "n"), [(1.0, 2), (2.0, 2), (2.0, 3), (0.6, 3), (4.0, 3)])
+@for_each("sigma, n", [(1.0, 2), (2.0, 2), (2.0, 3), (0.6, 3), (4.0, 3)])
 def test_gaussian_bound_holds_a_finely_cut_gaussian(sigma: float, n: int) -> None:
     """Cutting the line into cells is post-processing: its divergence, for every dataset of the two
     ends and the middle, stays below the bound, and a lower bound made of one threshold stays below
@@ -345,7 +346,7 @@ def test_gaussian_bound_holds_a_finely_cut_gaussian(sigma: float, n: int) -> Non
         assert approximate_lower(law, n, delta) <= upper
 
 
-@pytest.mark.parametrize(
+@for_each(
     "local",
     [
         GaussianLaw(1.0, 1.0),
@@ -480,8 +481,8 @@ class Broken:
         return 0.5 if epsilon < 1.0 else self.value
 
 
-@pytest.mark.parametrize("value", [math.nan, -1e-3])
-@pytest.mark.parametrize("n", [1, 100])
+@for_each("value", [math.nan, -1e-3])
+@for_each("n", [1, 100])
 def test_a_broken_local_curve_proves_nothing(value: float, n: int) -> None:
     """Planted: the check in ``local_epsilon`` removed -> NaN is taken for a value below delta, this
     fails.

@@ -29,6 +29,7 @@ from shoal.accounting.numerics.search import crossing
 from shoal.accounting.numerics.tilted import divergences, tilts
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.brute import Truth
 from tests.unit.accounting.laws import kary
@@ -95,7 +96,7 @@ def float_delta(n: int, m: int, top: float, bottom: float, epsilon: float) -> fl
 # --- the numerics ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+@for_each("pair", PAIRS)
 def test_divergences_hold_the_exact_value(pair: Pair) -> None:
     """All mixtures of three kinds of bits, in rationals: lower <= truth <= upper, 1e-9 apart. x is
     a float, so there is no excuse.
@@ -145,8 +146,8 @@ def test_rounding_of_the_factor_in_front_is_paid_for(
     assert Fraction(float(lower[0])) <= truth <= Fraction(float(upper[0]))
 
 
-@pytest.mark.parametrize("n", [10**5, 10**7, 10**8])
-@pytest.mark.parametrize(("bottom", "z"), [(0.25, 6.0), (1e-4, 5.0), (0.49, 20.0), (0.97, 7.0)])
+@for_each("n", [10**5, 10**7, 10**8])
+@for_each("bottom, z", [(0.25, 6.0), (1e-4, 5.0), (0.49, 20.0), (0.97, 7.0)])
 def test_divergences_against_fifty_digits_at_large_n(n: int, bottom: float, z: float) -> None:
     """All others answer 0: one binomial, summed term by term in 50-digit arithmetic. The error
     bound is a tenth of a millionth.
@@ -209,7 +210,7 @@ def test_divergences_against_convolution(top: float, bottom: float) -> None:
 # --- the lemmas -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+@for_each("pair", PAIRS)
 def test_block_bounds_in_exact_rationals(pair: Pair) -> None:
     """Deletion, and L blanket reports plus P(J < L), against every m of the block, for every block
     and L at n = 7.
@@ -232,7 +233,7 @@ def test_block_bounds_in_exact_rationals(pair: Pair) -> None:
                 assert worst <= exact_divergence(law, top, bottom, e) + missing
 
 
-@pytest.mark.parametrize("pair", PAIRS[:4])
+@for_each("pair", PAIRS[:4])
 def test_blocks_hold_every_dataset(pair: Pair) -> None:
     """The blocks as computed, n = 150. Planted: L twice as large -> fails. Planted: n - 1 - start
     answers 0 -> fails.
@@ -252,8 +253,8 @@ def test_blocks_hold_every_dataset(pair: Pair) -> None:
         assert found >= max(p_over_q[start : start + length]) * (1 - 1e-9) - 1e-15
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize("eta", [0.05, 1e-7, 1e-100])
+@for_each("pair", PAIRS)
+@for_each("eta", [0.05, 1e-7, 1e-100])
 def test_blanket_reports_are_sure_and_paid_for(pair: Pair, eta: float) -> None:
     """P(J < L) <= eta, eta is added where L > 0, and L is no smaller than it must be.
 
@@ -274,8 +275,8 @@ def test_blanket_reports_are_sure_and_paid_for(pair: Pair, eta: float) -> None:
 # --- intervals ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize("n", range(1, size(5, 7)))
+@for_each("pair", PAIRS)
+@for_each("n", range(1, size(5, 7)))
 def test_intervals_hold_the_truth(pair: Pair, n: int) -> None:
     """Every dataset, both directions, exact rationals. n = 1: nobody hides the victim.
 
@@ -322,7 +323,7 @@ MEDIUM = [
 ]
 
 
-@pytest.mark.parametrize(("n", "top", "bottom", "delta"), MEDIUM)
+@for_each("n, top, bottom, delta", MEDIUM)
 def test_intervals_hold_every_dataset_of_medium_size(
     n: int, top: float, bottom: float, delta: float
 ) -> None:
@@ -350,7 +351,7 @@ MEASURED = [
 ]
 
 
-@pytest.mark.parametrize(("law", "quantity", "n", "epsilon0", "delta", "epsilon"), MEASURED)
+@for_each("law, quantity, n, epsilon0, delta, epsilon", MEASURED)
 def test_measured_values(
     law: str, quantity: str, n: int, epsilon0: float, delta: float, epsilon: float
 ) -> None:
@@ -364,8 +365,8 @@ def test_measured_values(
     assert found.upper <= 1.006 * epsilon
 
 
-@pytest.mark.parametrize("epsilon0", [0.1, 1.0, 4.0, 8.0])
-@pytest.mark.parametrize(("n", "delta"), [(10**4, 1e-6), (10**7, 1e-12), (10**8, 1e-100)])
+@for_each("epsilon0", [0.1, 1.0, 4.0, 8.0])
+@for_each("n, delta", [(10**4, 1e-6), (10**7, 1e-12), (10**8, 1e-100)])
 def test_intervals_are_narrow(epsilon0: float, n: int, delta: float) -> None:
     """Planted: blocks that look at m = 0 only -> the lower end is "proven", this fails."""
     top, bottom, ceiling = symmetric(epsilon0)
@@ -404,8 +405,8 @@ def test_ends_and_ceilings() -> None:
 # --- the curve ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pair", [*PAIRS[:1], *PAIRS[2:4]])
-@pytest.mark.parametrize("n", [1, 4, 60, 400])
+@for_each("pair", [*PAIRS[:1], *PAIRS[2:4]])
+@for_each("n", [1, 4, 60, 400])
 def test_envelopes_hold_every_dataset(pair: Pair, n: int) -> None:
     """The curve at epsilons from 0 to epsilon0 against all m, both directions. Planted: one side
     only -> fails for asymmetric pairs.
@@ -427,8 +428,8 @@ def test_envelopes_hold_every_dataset(pair: Pair, n: int) -> None:
     assert (np.diff(found) <= 0.0).all()
 
 
-@pytest.mark.parametrize(
-    ("epsilon0", "n", "delta"),
+@for_each(
+    "epsilon0, n, delta",
     [(0.5, 1000, 1e-6), (4.0, 10**5, 1e-9), (8.0, 10**5, 1e-6), (2.0, 10**7, 1e-12)],
 )
 def test_envelopes_are_tight_around_the_target(epsilon0: float, n: int, delta: float) -> None:

@@ -8,8 +8,6 @@ import math
 from fractions import Fraction
 from itertools import combinations_with_replacement, permutations
 
-import pytest
-
 from shoal.accounting.accountant import certify
 from shoal.accounting.bounds.blanket import kary_blanket
 from shoal.accounting.bounds.clones import clones, kary_clones, pair_constants, table_clones
@@ -18,6 +16,7 @@ from shoal.accounting.numerics.curve import Curve, Direction
 from shoal.accounting.numerics.lattice import LatticeCurve
 from shoal.accounting.numerics.random_walk import Walk
 from shoal.privacy import FiniteLaw, KaryLaw, PureLaw
+from tests.cases import for_each
 from tests.sizes import FULL
 from tests.unit.accounting.brute import (
     Truth,
@@ -65,7 +64,7 @@ def close_below(value: float, exact: Fraction) -> None:
     assert float(exact) * (1 - 1e-8) - 1e-14 <= value <= float(exact) + 1e-300
 
 
-@pytest.mark.parametrize(("k", "same", "other", "n"), LAWS)
+@for_each("k, same, other, n", LAWS)
 def test_blanket_curve_is_the_lemma(k: int, same: int, other: int, n: int) -> None:
     """Balle et al. 2019 Lemma 5.3 by enumeration. Planted: ``per_pair`` (E - 1)/2 -> this fails;
     ``third`` 0 -> fails for k >= 3.
@@ -81,8 +80,8 @@ def test_blanket_curve_is_the_lemma(k: int, same: int, other: int, n: int) -> No
         )
 
 
-@pytest.mark.parametrize("ratio", [Fraction(3), Fraction(9, 4), Fraction(55), Fraction(1001, 1000)])
-@pytest.mark.parametrize("n", [2, 3, 7])
+@for_each("ratio", [Fraction(3), Fraction(9, 4), Fraction(55), Fraction(1001, 1000)])
+@for_each("n", [2, 3, 7])
 def test_clones_curve_is_the_theorem(ratio: Fraction, n: int) -> None:
     """FMT21 Theorem 3.1 by enumeration of both views. Planted: clone probability 2/(E+1) in
     ``clones`` -> this fails.
@@ -92,7 +91,7 @@ def test_clones_curve_is_the_theorem(ratio: Fraction, n: int) -> None:
         close_above(found.delta(epsilon), clones_divergence(n, ratio, 1 / ratio, at(epsilon)))
 
 
-@pytest.mark.parametrize(("k", "same", "other", "n"), LAWS)
+@for_each("k, same, other, n", LAWS)
 def test_lower_curves_are_real_datasets(k: int, same: int, other: int, n: int) -> None:
     """Each lower curve is the exact divergence of its dataset. Planted: ``slope_e`` of the second
     case = slope -> this fails.
@@ -107,7 +106,7 @@ def test_lower_curves_are_real_datasets(k: int, same: int, other: int, n: int) -
             )
 
 
-@pytest.mark.parametrize(("k", "same", "other", "n"), LAWS)
+@for_each("k, same, other, n", LAWS)
 def test_upper_and_lower_curves_hold_the_truth(k: int, same: int, other: int, n: int) -> None:
     """Over all datasets. Planted: the variation-ratio value (others all on a third answer,
     projected) as upper -> this fails.
@@ -126,8 +125,8 @@ def test_upper_and_lower_curves_hold_the_truth(k: int, same: int, other: int, n:
         assert all(lower.delta(epsilon) <= exact + 1e-300 for lower in lowers)
 
 
-@pytest.mark.parametrize("law", TABLES)
-@pytest.mark.parametrize("n", [2, 3, 4])
+@for_each("law", TABLES)
+@for_each("n", [2, 3, 4])
 def test_table_curves_hold_the_truth(law: FiniteLaw, n: int) -> None:
     """All routes for finite tables, all datasets. Planted: ``clones`` of twice the clone
     probability -> this fails.
@@ -151,8 +150,8 @@ def test_table_curves_hold_the_truth(law: FiniteLaw, n: int) -> None:
         assert all(lower.delta(epsilon) <= exact + 1e-300 for lower in lowers)
 
 
-@pytest.mark.parametrize("law", [law for law in TABLES if len(law.rows[0]) > 2])
-@pytest.mark.parametrize("n", [2, 4])
+@for_each("law", [law for law in TABLES if len(law.rows[0]) > 2])
+@for_each("n", [2, 4])
 def test_every_pair_has_its_own_clones(law: FiniteLaw, n: int) -> None:
     """Pair by pair, over all datasets of the others. Planted: the clone probability from the pair's
     own rows alone -> the last table fails: others who answer its third value are clones of nobody.
@@ -168,7 +167,7 @@ def test_every_pair_has_its_own_clones(law: FiniteLaw, n: int) -> None:
             assert exact <= clones_divergence(n, ratio, clone, e)
 
 
-@pytest.mark.parametrize("law", TABLES)
+@for_each("law", TABLES)
 def test_the_constants_of_a_pair_are_those_of_the_definition(law: FiniteLaw) -> None:
     """In fractions, entry by entry. Planted: the ratio one way only; the least weight of the pair
     instead of all rows -> this fails.
@@ -183,8 +182,8 @@ def test_the_constants_of_a_pair_are_those_of_the_definition(law: FiniteLaw) -> 
         )
 
 
-@pytest.mark.parametrize("delta", [1e-2, 1e-4, 1e-8])
-@pytest.mark.parametrize(("k", "same", "other", "n"), LAWS)
+@for_each("delta", [1e-2, 1e-4, 1e-8])
+@for_each("k, same, other, n", LAWS)
 def test_certificate_holds_the_truth(k: int, same: int, other: int, n: int, delta: float) -> None:
     """(upper, delta) is true of every dataset and (lower, delta) false of some. Planted:
     ``crossing`` ends swapped -> this fails.
@@ -205,9 +204,9 @@ def test_certificate_holds_the_truth(k: int, same: int, other: int, n: int, delt
     assert unknown.epsilon_lower <= unknown.epsilon_upper <= unknown.epsilon0
 
 
-@pytest.mark.parametrize("delta", [1e-2, 1e-5])
-@pytest.mark.parametrize("n", [2, 4])
-@pytest.mark.parametrize("law", TABLES)
+@for_each("delta", [1e-2, 1e-5])
+@for_each("n", [2, 4])
+@for_each("law", TABLES)
 def test_table_certificate_holds_the_truth(law: FiniteLaw, n: int, delta: float) -> None:
     """Asymmetric tables. Planted: combinations in place of permutations in ``blanket_sums`` -> this
     fails.

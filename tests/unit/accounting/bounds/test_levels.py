@@ -15,6 +15,7 @@ from shoal.accounting.bounds.levels import Evidence, evidence, level_sum
 from shoal.accounting.numerics.curve import Direction
 from shoal.accounting.numerics.lattice import LatticeCurve
 from shoal.approximate import ApproximateLaw, GaussianLaw
+from tests.cases import for_each
 from tests.unit.accounting.bounds.test_approximate import TABLES, curve_of, local_delta
 from tests.unit.accounting.brute import Truth, positive_part_expectation
 
@@ -23,8 +24,8 @@ def excess(law: Evidence, t: Fraction) -> Fraction:
     return sum((mass * max(Fraction(0), r - t) for r, mass in law), Fraction(0))
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize(("reach", "levels"), [(0.4, 1), (2.0, 3), (5.0, 11)])
+@for_each("name", TABLES)
+@for_each("reach, levels", [(0.4, 1), (2.0, 3), (5.0, 11)])
 def test_evidence_dominates_every_pair(name: str, reach: float, levels: int) -> None:
     """Planted: D beyond the last level dropped (no point at 1) -> fails; D taken at the next level
     -> fails.
@@ -40,8 +41,8 @@ def test_evidence_dominates_every_pair(name: str, reach: float, levels: int) -> 
             assert excess(law, Fraction(step, 60)) >= excess(true, Fraction(step, 60))
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("n", [1, 2, 3])
+@for_each("name", TABLES)
+@for_each("n", [1, 2, 3])
 def test_level_bound_holds_every_dataset_exactly(name: str, n: int) -> None:
     """Planted: the values not divided by q -> fails."""
     rows = TABLES[name]
@@ -59,8 +60,8 @@ def test_level_bound_holds_every_dataset_exactly(name: str, n: int) -> None:
             assert curve.delta(math.log(e)) <= float(exact) * 1.05 + 1e-6
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("delta", [0.9, 0.4])
+@for_each("name", TABLES)
+@for_each("delta", [0.9, 0.4])
 def test_what_the_others_lose_is_paid_for(name: str, delta: float) -> None:
     """(n - 1) q D(b) with the q that is used. Planted: ``Levels.eta`` = 0 -> fails; n - 1 forgotten
     -> fails.

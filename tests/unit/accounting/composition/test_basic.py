@@ -14,6 +14,7 @@ from shoal.accounting.composition.basic import bundled, compose_parallel, group,
 from shoal.accounting.solving.solve import smallest_n
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy
+from tests.cases import for_each
 from tests.unit.accounting.brute import Truth, divergence, histogram_law, rows_of_kary
 from tests.unit.accounting.laws import kary, pure
 
@@ -54,8 +55,8 @@ def test_composition_refuses(parts: int, memoized: bool, words: str) -> None:
     assert error.value.kind is Kind.CONFIG
 
 
-@pytest.mark.parametrize(
-    ("law", "target", "delta"),
+@for_each(
+    "law, target, delta",
     [
         (kary(2, 1.0), 0.3, 1e-6),
         (kary(16, 4.0), 1.0, 1e-8),
@@ -64,7 +65,7 @@ def test_composition_refuses(parts: int, memoized: bool, words: str) -> None:
         (FiniteLaw(((5, 3, 2), (1, 3, 6))), 0.4, 1e-6),
     ],
 )
-@pytest.mark.parametrize("share", [Fraction(1), Fraction(2, 3)])
+@for_each("share", [Fraction(1), Fraction(2, 3)])
 def test_smallest_n(law: LocalPrivacy, target: float, delta: float, share: Fraction) -> None:
     """n is enough and n - 1 is not. Planted: the other end of the bracket returned -> this
     fails.
@@ -97,8 +98,8 @@ def test_smallest_n_without_need() -> None:
     assert smallest_n(kary(2, 1.0), 1.01, 1e-6) == 1
 
 
-@pytest.mark.parametrize(
-    ("target", "share", "words"),
+@for_each(
+    "target, share, words",
     [
         (0.0, 1.0, "above 0"),
         (-1.0, 1.0, "above 0"),
@@ -204,8 +205,8 @@ def test_group_in_high_precision() -> None:
                 assert group(*each, reports)[1] <= 1e-3
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "reports"),
+@for_each(
+    "epsilon, delta, reports",
     [
         (1.0, 0.3, 3),
         (-1.0, 1e-6, 2),

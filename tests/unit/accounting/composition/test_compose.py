@@ -38,6 +38,7 @@ from shoal.accounting.numerics.binomial import Floats
 from shoal.accounting.numerics.curve import Curve, Direction
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.brute import add_one, histogram_law, rows_of_kary
 from tests.unit.accounting.laws import kary, pure
@@ -111,8 +112,8 @@ def cloned() -> LossLaw:
 SMALL = [(2, 3, 1, 3), (3, 4, 1, 3), (2, 9, 1, 4), (2, 21, 20, 2)]
 
 
-@pytest.mark.parametrize(("k", "same", "other", "n"), SMALL)
-@pytest.mark.parametrize("rounds", [2, 3])
+@for_each("k, same, other, n", SMALL)
+@for_each("rounds", [2, 3])
 def test_adaptive_rounds_by_brute_force(k: int, same: int, other: int, n: int, rounds: int) -> None:
     """Every dataset, every output, in fractions; the adversary picks each round's neighbours after
     seeing the earlier views.
@@ -178,7 +179,7 @@ def exact_epsilon(n: int, epsilon0: mpmath.mpf, delta: float) -> mpmath.mpf:
     return high
 
 
-@pytest.mark.parametrize("delta", [1e-2, 1e-8, 1e-12, 1e-14, 1e-30, 1e-90])
+@for_each("delta", [1e-2, 1e-8, 1e-12, 1e-14, 1e-30, 1e-90])
 def test_randomized_response_to_fifty_digits(delta: float) -> None:
     """epsilon0 on the lattice, so that nothing but rounding remains: above the truth, by at most
     2e-8. At 1e-14 an untilted transform is lost (dp_accounting: 3e-4 below the truth for 100 rounds
@@ -495,7 +496,7 @@ def test_memoized_answers() -> None:
         compose_releases([Charge(kary(2, 1.0), 10, 1e-8, 1.0)], blanket_curve, memoized=True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "rounds",
     [
         [],
@@ -511,7 +512,7 @@ def test_refuses_counts(rounds: list[tuple[LossLaw, int]]) -> None:
     assert error.value.kind is Kind.CONFIG
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1.0, math.nan, 1e-200])
+@for_each("delta", [0.0, 1.0, -1.0, math.nan, 1e-200])
 def test_refuses_deltas(delta: float) -> None:
     for call in (compose, renyi, basic, advanced, optimal):
         with pytest.raises(ShoalError) as error:

@@ -12,10 +12,11 @@ from shoal.accounting.composition.compose import compose, release_law
 from shoal.accounting.composition.loss_bytes import from_bytes, to_bytes
 from shoal.accounting.composition.losses import LossLaw, pure_law
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.unit.accounting.laws import kary
 
 
-@pytest.mark.parametrize(
+@for_each(
     "law",
     [
         release_law(upper_curve, kary(16, 2.0), 900, 1e-8),

@@ -16,6 +16,7 @@ from shoal.accounting.bounds.blanket import kary_blanket
 from shoal.accounting.composition.losses import LossLaw, hockey, loss_law, on_lattice, pure_law
 from shoal.accounting.numerics.curve import Curve, Direction
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.laws import kary
 
@@ -135,8 +136,8 @@ def test_a_loose_value_at_zero_is_cut_by_the_mirror_chord() -> None:
     assert law.losses[-1] == pytest.approx(1.0, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta"),
+@for_each(
+    "epsilon, delta",
     [(1.0, 0.0), (0.3, 1e-3), (50.0, 0.0), (1e-5, 1e-9), (0.0, 1e-3), (900.0, 0.25)],
 )
 def test_pure_law(epsilon: float, delta: float) -> None:
@@ -168,17 +169,15 @@ def test_refuses_what_is_no_curve(value: float) -> None:
     assert error.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
-    ("epsilon0", "tail"), [(-1.0, 1e-9), (math.nan, 1e-9), (800.0, 1e-9), (1.0, 0.0)]
-)
+@for_each("epsilon0, tail", [(-1.0, 1e-9), (math.nan, 1e-9), (800.0, 1e-9), (1.0, 0.0)])
 def test_refuses_numbers_out_of_range(epsilon0: float, tail: float) -> None:
     with pytest.raises(ShoalError) as error:
         loss_law(lambda _: 0.5, epsilon0, tail)
     assert error.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
-    ("step", "indices", "masses", "infinity"),
+@for_each(
+    "step, indices, masses, infinity",
     [
         (0.3, [0], [1.0], 0.0),
         (0.5, [1, 0], [0.5, 0.5], 0.0),

@@ -27,6 +27,7 @@ from shoal.domain import Categories, Words
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
+from tests.cases import for_each
 from tests.worlds.analyzer import make_task
 
 K = 3
@@ -85,8 +86,8 @@ def hockey(p: dict[Seen, Fraction], q: dict[Seen, Fraction], odds: int) -> Fract
 EVERYBODY = (0, 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("present", "all_of_it"),
+@for_each(
+    "present, all_of_it",
     [
         ((EVERYBODY,), False),
         ((EVERYBODY, EVERYBODY), False),

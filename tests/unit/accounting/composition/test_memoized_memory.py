@@ -11,8 +11,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import pytest
-
 from shoal.accounting.composition.memoized import (
     ALONE_KEPT,
     PROMISE,
@@ -31,6 +29,7 @@ from shoal.mechanisms import create, design
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
 from shoal.task import Task
+from tests.cases import for_each
 from tests.worlds.analyzer import make_task
 
 NAMES = ("l_unary", "dbitflip", "loloha", "rappor")
@@ -48,7 +47,7 @@ def task(name: str, memoized: bool = True) -> tuple[Task, Longitudinal]:
     ), mechanism
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_the_lifetime_epsilon_is_that_of_choice_and_permanent_answer(name: str) -> None:
     """Planted: ``privacy()`` asked -> half of it for chained unary encoding, and this fails."""
     made, mechanism = task(name)

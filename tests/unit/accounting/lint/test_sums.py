@@ -19,6 +19,7 @@ from shoal.accounting.sums.sum_task import check_sum
 from shoal.limits import LIMITS
 from shoal.secagg import Mode
 from shoal.task import MechanismSpec, Task
+from tests.cases import for_each
 from tests.worlds.tasks import PAIRWISE, PLAN, pairwise
 
 
@@ -37,8 +38,8 @@ def test_a_sound_task_has_nothing_but_the_word_about_its_mode() -> None:
     assert lint(PAIRWISE).errors == ()
 
 
-@pytest.mark.parametrize("phase", ["join_s", "share_s", "mask_s", "unmask_s"])
-@pytest.mark.parametrize(("mode", "least"), [(Mode.STRICT, 2), (Mode.DEFAULT, 1)])
+@for_each("phase", ["join_s", "share_s", "mask_s", "unmask_s"])
+@for_each("mode, least", [(Mode.STRICT, 2), (Mode.DEFAULT, 1)])
 def test_a_phase_that_far_devices_cannot_keep_is_a_warning(
     phase: str, mode: Mode, least: int
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from shoal.accounting.numerics.binomial import half_width, log_pmf, pmf, stirling_error
+from tests.cases import for_each
 from tests.sizes import size
 
 CASES = [
@@ -47,7 +48,7 @@ def test_stirling_error_against_mpmath() -> None:
         )
 
 
-@pytest.mark.parametrize(("n", "p"), CASES)
+@for_each("n, p", CASES)
 def test_log_pmf_against_mpmath(n: int, p: float) -> None:
     """Absolute error of the logarithm below 1e-11, up to 40 standard deviations out, at n up to
     1e7.
@@ -75,10 +76,8 @@ def test_outside_is_zero_and_all_sums_to_one() -> None:
     assert math.fsum(law) == pytest.approx(1.0, abs=1e-14)
 
 
-@pytest.mark.parametrize("log_tail", [-5.0, -40.0, -120.0])
-@pytest.mark.parametrize(
-    ("n", "p"), [(10, 0.5), (1000, 0.01), (10_000, 0.37), (100_000, 0.9), (10_000_000, 1e-6)]
-)
+@for_each("log_tail", [-5.0, -40.0, -120.0])
+@for_each("n, p", [(10, 0.5), (1000, 0.01), (10_000, 0.37), (100_000, 0.9), (10_000_000, 1e-6)])
 def test_windows_lose_no_more_than_they_say(n: int, p: float, log_tail: float) -> None:
     """Bernstein against scipy's tails. Planted: half the width -> this fails."""
     reach = float(half_width(n, p, 1 - p, log_tail))

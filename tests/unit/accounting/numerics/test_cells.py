@@ -14,6 +14,7 @@ from shoal.accounting.numerics import cells
 from shoal.accounting.numerics.cells import Cell, CellSum, blanket_sums, dataset_sums
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, SymmetricLaw
+from tests.cases import for_each
 from tests.unit.accounting.brute import Truth, positive_part_expectation
 
 TABLES = {
@@ -42,8 +43,8 @@ def rows_of(law: FiniteLaw) -> list[list[Fraction]]:
     return [[Fraction(weight, law.total) for weight in row] for row in law.rows]
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("n", [1, 2, 3])
+@for_each("name", TABLES)
+@for_each("n", [1, 2, 3])
 def test_blanket_above_and_datasets_below_the_truth(name: str, n: int) -> None:
     """Planted: the least weight over x and x' alone -> "third is least" fails; one direction of
     every pair -> "skewed" fails; n - 1 for n in either sum -> this fails.
@@ -58,7 +59,7 @@ def test_blanket_above_and_datasets_below_the_truth(name: str, n: int) -> None:
         assert n > 1 or max(lower) == real
 
 
-@pytest.mark.parametrize("name", TABLES)
+@for_each("name", TABLES)
 def test_every_dataset_sum_is_an_identity(name: str) -> None:
     """Each is the divergence of one real pair of datasets, others all equal. Planted: cells
     weighted by x instead of z -> this fails.
@@ -151,7 +152,7 @@ def test_refusals() -> None:
         assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize("name", TABLES)
+@for_each("name", TABLES)
 def test_cells_are_the_definition_in_fractions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blanket's sums are made of integers, and kept for a law whatever n is: against (w, P(y |
     x) / w, P(y | x') / w) output by output.

@@ -13,13 +13,12 @@ from fractions import Fraction
 from itertools import combinations_with_replacement, permutations
 from math import factorial, prod
 
-import pytest
-
 from shoal.accounting.numerics.cells import Cell, CellSum, blanket_sums
 from shoal.accounting.numerics.convex_order import below, undominated
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms.parts.sampling import uniform_below
 from shoal.privacy import FiniteLaw
+from tests.cases import for_each
 from tests.sizes import size
 
 TABLES = size(40, 1_000)
@@ -72,8 +71,8 @@ def every_pair(law: FiniteLaw, n: int) -> list[CellSum]:
     return found
 
 
-@pytest.mark.parametrize(("rows", "outputs"), [(3, 3), (4, 3), (3, 4)])
-@pytest.mark.parametrize("n", [1, 2, 3])
+@for_each("rows, outputs", [(3, 3), (4, 3), (3, 4)])
+@for_each("n", [1, 2, 3])
 def test_what_is_left_out_is_never_the_largest(n: int, rows: int, outputs: int) -> None:
     """At every epsilon of a grid the largest of what is kept is the largest of all pairs: not above
     it either.

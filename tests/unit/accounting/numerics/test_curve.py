@@ -17,6 +17,7 @@ from shoal.accounting.bounds.clones import clones
 from shoal.accounting.numerics.curve import Curve, Direction, Effort, _count_nodes, _merged_binomial
 from shoal.accounting.numerics.random_walk import Walk
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.unit.accounting.laws import kary, pure
 from tests.unit.accounting.walks import kary_datasets
 
@@ -35,8 +36,8 @@ WALKS = [
 ]
 
 
-@pytest.mark.parametrize("effort", COARSE)
-@pytest.mark.parametrize(("k", "epsilon0", "n"), WALKS)
+@for_each("effort", COARSE)
+@for_each("k, epsilon0, n", WALKS)
 def test_coarse_stays_on_its_side(k: int, epsilon0: float, n: int, effort: Effort) -> None:
     """Planted, each fails here: the smallest spread in a bin for upper curves; the two directions'
     choice of the common law of R exchanged; the values of R gathered to means for upper curves.
@@ -112,7 +113,7 @@ def direct(walk: Walk, epsilon: float) -> float:
     return total / n
 
 
-@pytest.mark.parametrize(("epsilon0", "n"), list(product([0.4, 2.0, 5.0], [30, 90])))
+@for_each("epsilon0, n", list(product([0.4, 2.0, 5.0], [30, 90])))
 def test_curves_against_plain_sums(epsilon0: float, n: int) -> None:
     """Planted: ``tops`` used where the window should start -> this fails; tables shifted by one ->
     this fails.
@@ -163,8 +164,8 @@ def test_walks_refuse_nonsense() -> None:
         assert error.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize("epsilon0", [12.0, 16.0, 20.0, 30.0])
-@pytest.mark.parametrize("k", [2, 3, 16])
+@for_each("epsilon0", [12.0, 16.0, 20.0, 30.0])
+@for_each("k", [2, 3, 16])
 def test_telling_reports_do_not_drown_in_rounding(k: int, epsilon0: float) -> None:
     """Shuffling only hides: no lower curve may exceed the divergence of the victim's report alone,
     whatever alpha (1e17 here) multiplies.

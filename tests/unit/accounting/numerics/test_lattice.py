@@ -23,6 +23,7 @@ from shoal.accounting.numerics.search import crossing
 from shoal.errors import ShoalError
 from shoal.mechanisms.parts.laws import local_hash, ratio_below, subset, unary
 from shoal.privacy import FiniteLaw, SymmetricLaw
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.laws import kary
 from tests.unit.accounting.numerics.test_cells import TABLES, exact
@@ -55,8 +56,8 @@ def sums_of(law: FiniteLaw | SymmetricLaw, n: int) -> list[tuple[CellSum, Direct
     ]
 
 
-@pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("n", [1, 2, 5])
+@for_each("name", LAWS)
+@for_each("n", [1, 2, 5])
 def test_against_exact_fractions(name: str, n: int) -> None:
     """Both directions of every sum bracket the exact value; the one that a certificate uses is
     within 1 % of it.
@@ -94,7 +95,7 @@ def test_values_are_rounded_outward(first: int) -> None:
         epsilon = math.nextafter(epsilon, 0.0)
 
 
-@pytest.mark.parametrize("name", LAWS)
+@for_each("name", LAWS)
 def test_coarse_stays_on_its_side(name: str) -> None:
     """Soundness does not depend on how finely the integral is taken.
 
@@ -122,8 +123,8 @@ def kary_table(k: int, epsilon0: float) -> FiniteLaw:
     )
 
 
-@pytest.mark.parametrize(("k", "epsilon0"), [(2, 1.0), (3, 4.0), (16, 2.0), (16, 6.0)])
-@pytest.mark.parametrize("n", [10, 1000, 10_000_000])
+@for_each("k, epsilon0", [(2, 1.0), (3, 4.0), (16, 2.0), (16, 6.0)])
+@for_each("n", [10, 1000, 10_000_000])
 def test_agrees_with_the_walk(k: int, epsilon0: float, n: int) -> None:
     """Two methods that share no step, binomial sums (unmerged at n <= 1000) and the contour
     integral: to 1e-4 of epsilon.
@@ -153,8 +154,8 @@ def test_agrees_with_the_walk(k: int, epsilon0: float, n: int) -> None:
     assert min(found, walk) >= max(lower, below)
 
 
-@pytest.mark.parametrize("n", [10**4, 10**7, 10**8])
-@pytest.mark.parametrize("scale", [1.0, 3.0, 8.0])
+@for_each("n", [10**4, 10**7, 10**8])
+@for_each("scale", [1.0, 3.0, 8.0])
 def test_against_high_precision(n: int, scale: float) -> None:
     """Two values: E[S_+] is a binomial tail, known to 40 digits. UPPER and LOWER within 1e-4 of it,
     down to 1e-20.

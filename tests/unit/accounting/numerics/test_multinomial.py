@@ -6,13 +6,12 @@ import math
 from fractions import Fraction
 from itertools import product
 
-import pytest
-
 from shoal.accounting.numerics.cells import Cell, CellSum, blanket_sums, dataset_sums
 from shoal.accounting.numerics.curve import Direction
 from shoal.accounting.numerics.lattice import LatticeCurve
 from shoal.accounting.numerics.multinomial import FEW, MOST, MultinomialCurve, sum_curve
 from shoal.privacy import FiniteLaw, KaryLaw
+from tests.cases import for_each
 
 SUMS = [
     *blanket_sums(KaryLaw(4, 55, 1), 3),
@@ -34,8 +33,8 @@ def exact(cell_sum: CellSum, e: Fraction) -> Fraction:
     return total / cell_sum.n
 
 
-@pytest.mark.parametrize("cell_sum", SUMS)
-@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.7, 2.0, 3.9, 20.7])
+@for_each("cell_sum", SUMS)
+@for_each("epsilon", [0.0, 0.1, 0.7, 2.0, 3.9, 20.7])
 def test_both_directions_close_in_on_the_truth(cell_sum: CellSum, epsilon: float) -> None:
     """Within 1e-11 and on their sides, also where P and e Q nearly cancel.
 

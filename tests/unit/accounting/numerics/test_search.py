@@ -9,6 +9,7 @@ import pytest
 
 from shoal.accounting.numerics.search import RESOLUTION, crossing
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 
 CURVES: dict[str, Callable[[float], float]] = {
     "gaussian": lambda e: 0.3 * math.exp(-40 * e * e),
@@ -22,8 +23,8 @@ CURVES: dict[str, Callable[[float], float]] = {
 }
 
 
-@pytest.mark.parametrize("name", CURVES)
-@pytest.mark.parametrize("delta", [0.2, 1e-3, 1e-8])
+@for_each("name", CURVES)
+@for_each("delta", [0.2, 1e-3, 1e-8])
 def test_both_ends(name: str, delta: float) -> None:
     """curve(low) > delta >= curve(high), and close together. Planted: the two comparisons exchanged
     -> this fails.

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from shoal.accounting.numerics import tilted
+from tests.cases import for_each
 from tests.unit.accounting.bounds.test_binary import exact_divergence, exact_law
 
 PAIRS = [
@@ -37,8 +38,8 @@ def truth(top: Fraction, bottom: Fraction, counts: tuple[int, ...], excess: floa
     )
 
 
-@pytest.mark.parametrize(
-    ("constant", "value"),
+@for_each(
+    "constant, value",
     [("_TAIL", 34.0), ("_TAIL", 5.0), ("_CUT", 4.0), ("_CUT", 8.0)],
     ids=["as it is", "tail", "cut", "less cut"],
 )

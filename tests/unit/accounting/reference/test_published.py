@@ -23,6 +23,7 @@ from shoal.accounting.reference import published as module
 from shoal.accounting.reference.published import PublishedBound, published, smallest_sound
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import FULL, size
 from tests.unit.accounting.brute import Truth, rows_of_kary
 from tests.unit.accounting.laws import kary, named, pure
@@ -77,7 +78,7 @@ PRINTED = [
 ]
 
 
-@pytest.mark.parametrize(("n", "epsilon0", "closed", "binary", "sixteen"), PRINTED)
+@for_each("n, epsilon0, closed, binary, sixteen", PRINTED)
 def test_printed_figures(n: int, epsilon0: float, closed: str, binary: str, sixteen: str) -> None:
     """To the digit printed. Planted: E[L^2] less the square of the mean, b instead of b / ln(1 +
     u), 2 / delta in the closed form's logarithm -> each fails several rows.
@@ -98,7 +99,7 @@ def test_printed_figures(n: int, epsilon0: float, closed: str, binary: str, sixt
 ROWS = [row for row in VECTORS["rows"] if FULL or row[2] <= 10_000]
 
 
-@pytest.mark.parametrize(("law", "quantity", "n", "epsilon0", "delta", "epsilon"), ROWS)
+@for_each("law, quantity, n, epsilon0, delta, epsilon", ROWS)
 def test_numerical_ones_against_measured_values(
     law: str, quantity: str, n: int, epsilon0: float, delta: float, epsilon: float
 ) -> None:
@@ -112,8 +113,8 @@ def test_numerical_ones_against_measured_values(
         assert one(named(law, epsilon0), n, delta, name).epsilon == pytest.approx(epsilon, rel=2e-5)
 
 
-@pytest.mark.parametrize("m", [1, 30, 2000])
-@pytest.mark.parametrize("epsilon", [0.05, 0.4, 1.5])
+@for_each("m", [1, 30, 2000])
+@for_each("epsilon", [0.05, 0.4, 1.5])
 def test_each_form_is_above_the_integral_of_its_tail_bound(epsilon: float, m: int) -> None:
     """With gamma = 1 a form is E[(L_1 + ... + L_m)_+ | m] / m alone: above the integral of the
     inequality itself, and not far above where it is small. Planted: either halved, either exponent
@@ -203,10 +204,8 @@ def test_what_applies_is_never_below_the_truth(k: int, same: int, n: int) -> Non
                 ), bound
 
 
-@pytest.mark.parametrize(
-    "law", [kary(2, 0.5), kary(2, 2.0), kary(3, 1.0), kary(16, 3.0), pure(1.0)]
-)
-@pytest.mark.parametrize("n", [1000, size(5000, 100_000)])
+@for_each("law", [kary(2, 0.5), kary(2, 2.0), kary(3, 1.0), kary(16, 3.0), pure(1.0)])
+@for_each("n", [1000, size(5000, 100_000)])
 def test_what_applies_is_never_below_a_real_dataset(law: LocalPrivacy, n: int) -> None:
     """Where the inequalities are nearly tight. Planted: Hoeffding's exponent doubled -> fails."""
     refuted = certify(law, n, 1e-8).epsilon_lower
@@ -270,7 +269,7 @@ def test_flags() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "law",
     [
         pure(1.0),
@@ -280,7 +279,7 @@ def test_flags() -> None:
         FiniteLaw(((6, 3, 3), (3, 6, 3), (2, 2, 8))),
     ],
 )
-@pytest.mark.parametrize("n", [2, 300, 5000])
+@for_each("n", [2, 300, 5000])
 def test_certify_is_never_above_the_smallest_sound_one(law: LocalPrivacy, n: int) -> None:
     """From n = 2 on; of a single report ``certify`` says epsilon0, though delta alone would allow a
     little less.

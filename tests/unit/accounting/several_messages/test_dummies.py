@@ -31,6 +31,7 @@ from shoal.accounting.several_messages.messages import (
     epsilon_interval,
 )
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.brute import Law, divergence
 
@@ -104,7 +105,7 @@ SMALL: list[tuple[UniformDummies | BernoulliDummies, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("protocol", "n"), SMALL)
+@for_each("protocol, n", SMALL)
 def test_both_directions_are_the_exact_divergence(
     protocol: UniformDummies | BernoulliDummies, n: int
 ) -> None:
@@ -188,9 +189,7 @@ def test_bernoulli_matches_a_plain_sum(n: int, probability: Fraction) -> None:
         assert upper / lower <= 1 + 1e-6
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "expected"), [(0.25, 7.40e5), (0.5, 2.04e5), (1.0, 6.21e4), (2.0, 2.55e4)]
-)
+@for_each("epsilon, expected", [(0.25, 7.40e5), (0.5, 2.04e5), (1.0, 6.21e4), (2.0, 2.55e4)])
 def test_fewest_uniform_dummies_against_the_reference_and_the_rule(
     epsilon: float, expected: float
 ) -> None:
@@ -224,8 +223,8 @@ def test_bernoulli_tends_to_the_poisson_reference() -> None:
         assert float(found.probability) * 10**7 == pytest.approx(expected, rel=1.5e-3)
 
 
-@pytest.mark.parametrize(
-    ("n", "epsilon", "delta"),
+@for_each(
+    "n, epsilon, delta",
     [(60, 1.0, 1e-3), (5000, 0.5, 1e-6), (10**6, 1.0, 1e-9), (10**5, 3.0, 1e-30)],
 )
 def test_solvers_reach_the_target_and_not_less(n: int, epsilon: float, delta: float) -> None:
@@ -312,7 +311,7 @@ BAD: list[Callable[[], object]] = [
 ]
 
 
-@pytest.mark.parametrize("call", BAD)
+@for_each("call", BAD)
 def test_bad_numbers_are_refused(call: Callable[[], object]) -> None:
     with pytest.raises(ShoalError) as caught:
         call()

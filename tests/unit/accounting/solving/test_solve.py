@@ -13,6 +13,7 @@ from shoal.accounting.solving.solve import largest_epsilon0, smallest_delta, sma
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.categories import krr
 from shoal.privacy import FiniteLaw, LocalPrivacy, epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.laws import kary, pure
 
@@ -41,8 +42,8 @@ BATCHES = [
 ]
 
 
-@pytest.mark.parametrize(("n", "target", "delta"), POINTS[: size(3, 5)])
-@pytest.mark.parametrize("name", list(FAMILIES))
+@for_each("n, target, delta", POINTS[: size(3, 5)])
+@for_each("name", list(FAMILIES))
 def test_largest_epsilon0(name: str, n: int, target: float, delta: float) -> None:
     """Enough, and 0.1 % more is not. Planted: ``high`` returned -> the first assertion fails;
     _TIGHT = 5e-3 -> the second.
@@ -60,8 +61,8 @@ def test_largest_epsilon0_of_honest_reports() -> None:
     assert largest_epsilon0(pure, 0.3, 1e-8, 2000, honest_fraction=Fraction(1, 2))[0] == whole
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
-@pytest.mark.parametrize("n", [1, 2, 10**9])
+@for_each("name", list(FAMILIES))
+@for_each("n", [1, 2, 10**9])
 def test_largest_epsilon0_at_the_edges(name: str, n: int) -> None:
     """Nobody to hide among: the target itself. A target above the cap: itself as well. A batch
     beyond what is computed: still proven.
@@ -82,10 +83,8 @@ def test_largest_epsilon0_where_even_the_cap_is_enough() -> None:
     assert (epsilon0, law) == (40.0, kary(2, 1.0))
 
 
-@pytest.mark.parametrize(("n", "target"), BATCHES[: size(4, 7)])
-@pytest.mark.parametrize(
-    "law", [pure(2.0), kary(2, 2.0), kary(16, 2.0), FiniteLaw(((5, 3, 2), (1, 3, 6)))]
-)
+@for_each("n, target", BATCHES[: size(4, 7)])
+@for_each("law", [pure(2.0), kary(2, 2.0), kary(16, 2.0), FiniteLaw(((5, 3, 2), (1, 3, 6)))])
 def test_smallest_delta(law: LocalPrivacy, n: int, target: float) -> None:
     """Enough, and 0.1 % less is not. Planted: no search below the value of the curve (the exact
     route's is looser than its certificate) -> the second assertion fails; the unproven end of the
@@ -124,7 +123,7 @@ def test_the_three_agree() -> None:
     assert smallest_delta(kary(2, 2.0), 0.1, n) == pytest.approx(1e-8, rel=0.02)
 
 
-@pytest.mark.parametrize("target", [0.0, -1.0, math.nan, math.inf])
+@for_each("target", [0.0, -1.0, math.nan, math.inf])
 def test_bad_targets(target: float) -> None:
     for solve in (
         lambda: smallest_n(kary(2, 1.0), target, 1e-6),
@@ -137,8 +136,8 @@ def test_bad_targets(target: float) -> None:
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("n", "delta", "share"),
+@for_each(
+    "n, delta, share",
     [(0, 1e-6, 1.0), (10, 0.0, 1.0), (10, 1.0, 1.0), (10, 1e-6, 0.0), (10, 1e-6, 1.5)],
 )
 def test_bad_numbers(n: int, delta: float, share: float) -> None:

@@ -21,6 +21,7 @@ from shoal.accounting.solving.solve_total import (
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts.laws import ratio_below
 from shoal.privacy import KaryLaw, LocalPrivacy
+from tests.cases import for_each
 
 
 def coin(epsilon0: float, k: int = 2) -> KaryLaw:
@@ -83,7 +84,7 @@ def test_what_cannot_be_reached_is_said() -> None:
         assert caught.value.kind is Kind.CONFIG
 
 
-@pytest.mark.parametrize("power", [0.5, 1.0, 3.0, -1.0])
+@for_each("power", [0.5, 1.0, 3.0, -1.0])
 def test_a_boundary_is_on_the_safe_side_and_close(power: float) -> None:
     """Of rising and of falling functions. Planted: the last point looked at returned, proven or not
     -> fails.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from shoal.accounting.sums.laplace_sum import UNIT, laplace_epsilon, laplace_lower
+from tests.cases import for_each
 from tests.unit.accounting.noise_laws import Table, polya_pmf, product, true_epsilon
 
 
@@ -29,9 +30,7 @@ def test_all_shares_are_the_discrete_laplace_law() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("scale", "d1"), [(UNIT, 1), (UNIT, 10), (3, 7), (7 * UNIT, 3), ((1 << 31) - 1, 10**12)]
-)
+@for_each("scale, d1", [(UNIT, 1), (UNIT, 10), (3, 7), (7 * UNIT, 3), ((1 << 31) - 1, 10**12)])
 def test_all_shares_exactly(scale: int, d1: int) -> None:
     """u D1 rounded up, by one float at most; more shares are no worse and are not counted on.
     Planted: rounding down -> this fails.
@@ -43,18 +42,16 @@ def test_all_shares_exactly(scale: int, d1: int) -> None:
         assert Fraction(math.nextafter(value, 0.0)) < exact
 
 
-@pytest.mark.parametrize(
-    ("r", "reference"), [(0.95, 1.048), (0.9, 1.099), (0.75, 1.274), (0.5, 1.675)]
-)
+@for_each("r, reference", [(0.95, 1.048), (0.9, 1.099), (0.75, 1.274), (0.5, 1.675)])
 def test_fewer_shares_reference(r: float, reference: float) -> None:
     """Planted: ln(1/r) left out -> below the reference, which the law itself attains."""
     assert largest_loss(polya_pmf(UNIT, r, 25), 1) == pytest.approx(reference, abs=5e-4)
     assert reference <= laplace_epsilon(UNIT, Fraction(r), 1, 1) <= reference * 1.02
 
 
-@pytest.mark.parametrize("scale", [UNIT // 4, UNIT, 5 * UNIT])
-@pytest.mark.parametrize("r", [1 / 64, 0.25, 0.75])
-@pytest.mark.parametrize("shift", [1, 2, 3, 6])
+@for_each("scale", [UNIT // 4, UNIT, 5 * UNIT])
+@for_each("r", [1 / 64, 0.25, 0.75])
+@for_each("shift", [1, 2, 3, 6])
 def test_fewer_shares_against_the_law(scale: int, r: float, shift: int) -> None:
     """Above the law's largest loss, and not by much. Planted: steps counted from 1 -> this
     fails.
@@ -64,10 +61,8 @@ def test_fewer_shares_against_the_law(scale: int, r: float, shift: int) -> None:
     assert loss <= bound <= 1.6 * loss
 
 
-@pytest.mark.parametrize("r", [0.1, 0.5])
-@pytest.mark.parametrize(
-    ("shift", "dimension"), [((1, 1), 2), ((2, 1), 2), ((3, 3), 2), ((4, 0), 2), ((2, 2, 1), 3)]
-)
+@for_each("r", [0.1, 0.5])
+@for_each("shift, dimension", [((1, 1), 2), ((2, 1), 2), ((3, 3), 2), ((4, 0), 2), ((2, 2, 1), 3)])
 def test_fewer_shares_of_vectors(r: float, shift: tuple[int, ...], dimension: int) -> None:
     """Losses of coordinates add; the bound takes the worst way to spread D1. Planted: all of D1 in
     one coordinate -> (1, 1) fails.
@@ -93,9 +88,9 @@ def test_fewer_shares_monotone_and_finite() -> None:
     assert terms <= bound <= terms + 0.01
 
 
-@pytest.mark.parametrize(("coordinates", "by"), [(1, 2), (1, 6), (2, 2), (3, 2)])
-@pytest.mark.parametrize("r", [0.5, 1.0])
-@pytest.mark.parametrize("delta", [1e-2, 1e-6])
+@for_each("coordinates, by", [(1, 2), (1, 6), (2, 2), (3, 2)])
+@for_each("r", [0.5, 1.0])
+@for_each("delta", [1e-2, 1e-6])
 def test_lower(coordinates: int, by: int, r: float, delta: float) -> None:
     """Not above the truth of that very pair. Planted: delta added instead of subtracted -> this
     fails.

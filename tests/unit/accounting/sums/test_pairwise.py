@@ -25,6 +25,7 @@ from shoal.accounting.sums.skellam import skellam_epsilon
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import Mode
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.unit.accounting.noise_laws import (
     Table,
     polya_pmf,
@@ -103,8 +104,8 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize(("bounds", "dimension"), SMALL)
-@pytest.mark.parametrize("delta", [1e-2, 1e-5])
+@for_each("bounds, dimension", SMALL)
+@for_each("delta", [1e-2, 1e-5])
 def test_skellam_against_every_pair_of_vectors(bounds: Given, dimension: int, delta: float) -> None:
     """lower <= truth <= upper, with the noise of the honest survivors. Planted: sensitivity not
     doubled -> this fails.
@@ -120,8 +121,8 @@ def test_skellam_against_every_pair_of_vectors(bounds: Given, dimension: int, de
     assert certificate.method == ("skellam-exact" if dimension == 1 else "skellam-rdp")
 
 
-@pytest.mark.parametrize(("bounds", "dimension"), SMALL)
-@pytest.mark.parametrize("shares", [18, 36, 9])
+@for_each("bounds, dimension", SMALL)
+@for_each("shares", [18, 36, 9])
 def test_laplace_against_every_pair_of_vectors(bounds: Given, dimension: int, shares: int) -> None:
     """All shares, half of them, and twice as many. Planted: sensitivity not doubled -> this fails;
     r inverted -> shares = 36 fails.
@@ -216,10 +217,10 @@ def test_spread_is_a_pair_within_the_bounds() -> None:
         assert count * half**2 <= l2
 
 
-@pytest.mark.parametrize("name", ["skellam", "discrete_laplace"])
-@pytest.mark.parametrize("epsilon", [0.01, 0.37, 1.0, 8.0])
-@pytest.mark.parametrize(
-    ("bounds", "dimension"),
+@for_each("name", ["skellam", "discrete_laplace"])
+@for_each("epsilon", [0.01, 0.37, 1.0, 8.0])
+@for_each(
+    "bounds, dimension",
     [(Given(1, 1, 1), 1), (Given(150, 4096, 64), 1000), (Given(30, 900, 30), 30)],
 )
 def test_calibrate_is_the_smallest(
@@ -255,8 +256,8 @@ def test_calibrate_out_of_reach() -> None:
         assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
-    ("changed", "match"),
+@for_each(
+    "changed, match",
     [
         ({"epsilon": 0.0}, "target epsilon"),
         ({"epsilon": math.inf}, "target epsilon"),
@@ -288,8 +289,8 @@ def test_calibrate_refuses(changed: dict[str, object], match: str) -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
-    ("spec", "survivors", "match"),
+@for_each(
+    "spec, survivors, match",
     [
         (MechanismSpec.of("krr", k=2), 20, "choose skellam"),
         (MechanismSpec.of("skellam", variance=5), 20, "shares"),
@@ -318,7 +319,7 @@ def test_certify_refuses_numbers() -> None:
         assert caught.value.kind is Kind.CONFIG
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {

@@ -19,6 +19,7 @@ from shoal.accounting.sums.skellam_tail import (
     skellam_tail,
 )
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.noise_laws import (
     divergence,
@@ -57,8 +58,8 @@ def test_epsilon_reference() -> None:
     assert skellam_epsilon(Fraction(100_000), 1000, 100, 1e-6) == pytest.approx(0.12656, abs=5e-6)
 
 
-@pytest.mark.parametrize("variance", VARIANCES)
-@pytest.mark.parametrize("shift", [1, 2, 3, 7, 20])
+@for_each("variance", VARIANCES)
+@for_each("shift", [1, 2, 3, 7, 20])
 def test_renyi_of_one_coordinate_is_never_above_the_bound(variance: float, shift: int) -> None:
     """The theorem itself, for whole orders. Planted: the first term halved -> this fails."""
     for alpha in (2, 3, 4, 8, 16, 64, *((256,) if size(0, 1) else ())):
@@ -67,9 +68,9 @@ def test_renyi_of_one_coordinate_is_never_above_the_bound(variance: float, shift
         ) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("variance", [0.5, 2.0, 6.0, 20.0])
-@pytest.mark.parametrize("shift", [(1,), (4,), (1, 1), (3, 1), (2, -2), (1, 1, 1), (2, 1, 0)])
-@pytest.mark.parametrize("delta", [1e-2, 1e-5])
+@for_each("variance", [0.5, 2.0, 6.0, 20.0])
+@for_each("shift", [(1,), (4,), (1, 1), (3, 1), (2, -2), (1, 1, 1), (2, 1, 0)])
+@for_each("delta", [1e-2, 1e-5])
 def test_epsilon_of_vectors(variance: float, shift: tuple[int, ...], delta: float) -> None:
     """Against whole tables in up to three dimensions: sound, and within a factor where noise is not
     tiny.
@@ -88,7 +89,7 @@ def test_epsilon_of_vectors(variance: float, shift: tuple[int, ...], delta: floa
         assert epsilon <= 1.6 * truth + 0.05
 
 
-@pytest.mark.parametrize("delta", [0.9, 1e-3, 1e-12, 1e-100])
+@for_each("delta", [0.9, 1e-3, 1e-12, 1e-100])
 def test_conversion_rounds_up(delta: float) -> None:
     """Against 50 digits. Planted: no margins, log1p(-1/alpha) once instead of alpha - 1 times ->
     this fails.
@@ -143,14 +144,14 @@ def test_monotone() -> None:
     assert skellam_epsilon(Fraction(5), 10, 40, 1e-7) > skellam_epsilon(Fraction(5), 10, 40, 1e-6)
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1.0, 1e-101, math.nan])
+@for_each("delta", [0.0, 1.0, -1.0, 1e-101, math.nan])
 def test_refuses_deltas(delta: float) -> None:
     with pytest.raises(ShoalError) as caught:
         skellam_epsilon(Fraction(5), 1, 1, delta)
     assert caught.value.kind is Kind.CONFIG
 
 
-@pytest.mark.parametrize("variance", [0.001, 0.3, 1.0, 2.5, 10.0, 77.0, 300.0])
+@for_each("variance", [0.001, 0.3, 1.0, 2.5, 10.0, 77.0, 300.0])
 def test_tails(variance: float) -> None:
     """Both ends around the sum of the series in 40 digits. Planted: periods too short (_IMAGES =
     10), too few frequencies (_LEFT_OUT = 15) -> this fails. What is left out at 40 and 60 is below
@@ -179,9 +180,9 @@ def test_tails_of_large_variances() -> None:
     assert skellam_tail(2.0**60, 5) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("variance", [0.3, 2.5, 20.0, 100.0])
-@pytest.mark.parametrize("shift", [1, 3, 8])
-@pytest.mark.parametrize("delta", [1e-2, 1e-6])
+@for_each("variance", [0.3, 2.5, 20.0, 100.0])
+@for_each("shift", [1, 3, 8])
+@for_each("delta", [1e-2, 1e-6])
 def test_both_ends_of_one_coordinate(variance: float, shift: int, delta: float) -> None:
     """Around the truth, and close. Planted: delta not subtracted, tail at t + 1, the top of f
     looked for too low -> this fails.
@@ -195,8 +196,8 @@ def test_both_ends_of_one_coordinate(variance: float, shift: int, delta: float) 
     assert truth * (1 - 1e-8) <= upper <= truth * (1 + 1e-6) + 1e-8
 
 
-@pytest.mark.parametrize("variance", [1e4, 1e7, 1e12])
-@pytest.mark.parametrize("ratio", [0.01, 0.3, 3.0])
+@for_each("variance", [1e4, 1e7, 1e12])
+@for_each("ratio", [0.01, 0.3, 3.0])
 def test_one_coordinate_with_blocks(variance: float, ratio: float) -> None:
     """With blocks of many points: above the lower end, within 1e-4 of it, and below the Renyi
     bound. More noise, smaller shifts: less.
@@ -214,11 +215,9 @@ def test_one_coordinate_with_blocks(variance: float, ratio: float) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("variance", "shift"), [(0.3, 1), (2.5, 4), (100.0, 3), (1.6e7, 40), (1.6e7, 4000)]
-)
-@pytest.mark.parametrize("ratio", [0.3, 1.0, 2.0])
-@pytest.mark.parametrize("away", [-3, 0, 3])
+@for_each("variance, shift", [(0.3, 1), (2.5, 4), (100.0, 3), (1.6e7, 40), (1.6e7, 4000)])
+@for_each("ratio", [0.3, 1.0, 2.0])
+@for_each("away", [-3, 0, 3])
 def test_divergence_of_one_coordinate(variance: float, shift: int, ratio: float, away: int) -> None:
     """Never below the sum over the whole table, and close, or 1: wherever the search begins. Blocks
     of one point and of four.

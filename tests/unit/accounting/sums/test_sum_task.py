@@ -18,6 +18,7 @@ from shoal.mechanisms.noise.width import noise_tail
 from shoal.mechanisms.quantize import bounds
 from shoal.secagg import WORD_BITS, Mode
 from shoal.task import MechanismSpec, Task
+from tests.cases import for_each
 from tests.worlds.tasks import PAIRWISE, TASK, pairwise
 
 ASKED: dict[str, Any] = {
@@ -76,7 +77,7 @@ DESIGNS = [
 ]
 
 
-@pytest.mark.parametrize("changes", DESIGNS, ids=str)
+@for_each("changes", DESIGNS, ids=str)
 def test_designs_hold_together(changes: dict[str, Any]) -> None:
     """The task passes its own check, meets its target, and with one unit less noise it does not:
     nothing is wasted.
@@ -114,7 +115,7 @@ def test_designs_hold_together(changes: dict[str, Any]) -> None:
     assert weaker.epsilon_upper > asked["epsilon"]
 
 
-@pytest.mark.parametrize("changes", DESIGNS, ids=str)
+@for_each("changes", DESIGNS, ids=str)
 def test_words_hold_every_sum_and_no_bit_more(changes: dict[str, Any]) -> None:
     """All of cohort_max at their bound, with their noise, fit with their sign; in the next narrower
     word they do not.
@@ -146,8 +147,8 @@ def test_a_cohort_is_four_fifths_at_least_unless_told() -> None:
     assert designed(phases=(1, 2, 3, 4)).plan.seconds == 12
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
+@for_each(
+    "changes, named",
     [
         ({"dropout_ppm": 999_999}, "dropout"),
         ({"cohort_min": 0}, "cohort_min"),
@@ -197,7 +198,7 @@ def test_the_certificate_is_that_of_the_smallest_sum() -> None:
     assert 0.98 < certificate.epsilon_upper <= 1.0
 
 
-@pytest.mark.parametrize("shares", [1, 69, 71, 72, 80, 120])
+@for_each("shares", [1, 69, 71, 72, 80, 120])
 def test_noise_for_another_number_of_survivors_is_refused(shares: int) -> None:
     """More shares than are guaranteed is too little noise; fewer is more than anybody said.
     Planted: ``<`` for ``!=`` -> this fails.
@@ -243,8 +244,8 @@ def test_a_wider_word_than_needed_is_taken() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("spec", "named"),
+@for_each(
+    "spec, named",
     [
         (MechanismSpec.of("binary_rr", no_one=1, yes_one=2), "skellam"),
         (MechanismSpec.of("skellam", shares=70), '"variance"'),

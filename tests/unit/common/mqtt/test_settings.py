@@ -11,6 +11,7 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
+from tests.cases import for_each
 from tests.worlds.broker import authority
 
 GOOD: dict[str, Any] = {
@@ -58,7 +59,7 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     BAD,
     ids=lambda change: " ".join(f"{name}={value!r:.20}" for name, value in change.items()),
@@ -75,7 +76,7 @@ def test_what_is_wrong_is_said_in_one_line(change: dict[str, Any]) -> None:
     assert "s3cret" not in caught.value.message
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1", "[::1]"])
+@for_each("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1", "[::1]"])
 def test_without_tls_on_loopback_alone(host: str) -> None:
     assert BrokerSettings(host, 1883, insecure=True).insecure
 

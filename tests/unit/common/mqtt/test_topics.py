@@ -10,6 +10,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.mqtt import topics
+from tests.cases import for_each
 
 KEY = bytes(range(32))
 TAG = topics.tag_of(KEY)
@@ -66,7 +67,7 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("reply", FOREIGN)
+@for_each("reply", FOREIGN)
 def test_no_other_reply_id_is_read_or_written(reply: str) -> None:
     """Planted: match instead of fullmatch, isdigit-like classes, no check in down_topic -> this
     fails.
@@ -78,7 +79,7 @@ def test_no_other_reply_id_is_read_or_written(reply: str) -> None:
         assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
+@for_each(
     "topic",
     [
         "",
@@ -92,7 +93,7 @@ def test_no_other_topic_is_an_uplink(topic: str) -> None:
     assert topics.reply_of(topic, TAG) is None
 
 
-@pytest.mark.parametrize("tag", ["", "+", "#", TAG.upper() + "G", TAG[:-1], TAG + "/+"])
+@for_each("tag", ["", "+", "#", TAG.upper() + "G", TAG[:-1], TAG + "/+"])
 def test_a_tag_can_not_widen_a_subscription(tag: str) -> None:
     """Planted: an unchecked tag -> a shuffler configured with "+" would take the frames of all."""
     for make in (topics.up_filter, lambda text: topics.up_topic(text, REPLY)):
@@ -101,7 +102,7 @@ def test_a_tag_can_not_widen_a_subscription(tag: str) -> None:
         assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize("name", ["", "+", "00", "0" * 65, "G" * 64, "٣" * 64])
+@for_each("name", ["", "+", "00", "0" * 65, "G" * 64, "٣" * 64])
 def test_a_task_topic_names_a_task_or_nothing(name: str) -> None:
     assert topics.task_of(f"shoal/v1/tasks/{name}") is None
     assert topics.task_of(f"shoal/v1/task/{'0' * 64}") is None

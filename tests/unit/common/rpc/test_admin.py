@@ -17,6 +17,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.rpc.access import Access
 from shoal.rpc.admin import Admin
 from shoal.services.conditions import Condition, Conditions
+from tests.cases import for_each
 from tests.unit.common.rpc.world import OURS, authority, identity, server_identity
 
 CANARY = "canary-7f3a91"
@@ -116,9 +117,7 @@ async def test_a_bug_tells_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert CANARY not in shown.out
 
 
-@pytest.mark.parametrize(
-    "address", ["0.0.0.0:9464", "10.0.0.1:9464", "[::]:9464", "shuffler.example:9464"]
-)
+@for_each("address", ["0.0.0.0:9464", "10.0.0.1:9464", "[::]:9464", "shuffler.example:9464"])
 def test_only_on_loopback(address: str) -> None:
     """Counts are an operator's, not the world's. Planted: no check -> this fails."""
     with pytest.raises(ShoalError, match="only a loopback address") as caught:
@@ -126,8 +125,8 @@ def test_only_on_loopback(address: str) -> None:
     assert caught.value.kind is Kind.CONFIG
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
+@for_each(
+    "host, status",
     [
         ("127.0.0.1", 200),
         ("127.0.0.1:9464", 200),
@@ -185,8 +184,8 @@ async def test_beyond_loopback_with_a_token(tmp_path: Path) -> None:
         )[0] == 421
 
 
-@pytest.mark.parametrize(
-    ("text", "mode", "kind"),
+@for_each(
+    "text, mode, kind",
     [
         ("x" * 31, 0o600, Kind.CONFIG),
         ("x" * 20 + " " + "x" * 20, 0o600, Kind.CONFIG),

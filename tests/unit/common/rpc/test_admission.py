@@ -21,6 +21,7 @@ from shoal.rpc.backlog import Backlog
 from shoal.rpc.channel import call, call_stream
 from shoal.rpc.health import HEALTH
 from shoal.rpc.server import Call, Method, RpcServer, Service
+from tests.cases import for_each
 from tests.unit.common.rpc.world import (
     SERVICE,
     both,
@@ -331,8 +332,8 @@ async def test_compression_is_unimplemented() -> None:
 # --- when to come again ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "heard"),
+@for_each(
+    "value, heard",
     [("1500", 1.5), ("0", 0.0), ("-1", 0.0), ("soon", 0.0), ("9999999999", LIMITS.retry_most_s)],
 )
 async def test_how_long_to_wait_is_heard(value: str, heard: float) -> None:

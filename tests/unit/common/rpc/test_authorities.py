@@ -9,6 +9,7 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.tls import check_certificates, read_certificates
+from tests.cases import for_each
 from tests.unit.common.rpc.world import OURS, authority
 
 ONE, KEY = authority(OURS).cert_pem, authority(OURS).key_pem
@@ -16,7 +17,7 @@ BEGIN, END = b"-----BEGIN CERTIFICATE-----\n", b"-----END CERTIFICATE-----\n"
 BODY = b"".join(ONE.splitlines()[1:-1])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         ONE,
@@ -54,7 +55,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+@for_each("data", BROKEN.values(), ids=BROKEN)
 def test_what_is_none_is_refused(data: bytes) -> None:
     """Planted: no length compared; findall without counting what begins -> fails."""
     with pytest.raises(ShoalError, match=r"^the CA is not a PEM certificate$") as caught:

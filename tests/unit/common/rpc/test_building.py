@@ -23,6 +23,7 @@ from shoal.rpc.address import is_loopback, parse_address
 from shoal.rpc.channel import build_channel, call
 from shoal.rpc.server import Call, Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
+from tests.cases import for_each
 from tests.unit.common.rpc.world import (
     METHODS,
     OURS,
@@ -53,7 +54,7 @@ def refused(
     return caught.value.message
 
 
-@pytest.mark.parametrize(
+@for_each(
     "address",
     ["0.0.0.0:0", "10.0.0.1:7443", "[::]:7443", "shuffler.example:7443", "127.0.0.1.example:1"],
 )
@@ -83,7 +84,7 @@ async def test_insecure_loopback_works_when_asked_for() -> None:
     await server.stop(0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "address", ["", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "unix:/run/x:1", "dns:///a:1"]
 )
 def test_addresses_that_are_none(address: str) -> None:

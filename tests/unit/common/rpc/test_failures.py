@@ -18,6 +18,7 @@ from shoal.protos import submit_pb2
 from shoal.rpc.channel import call, call_stream
 from shoal.rpc.server import Call, Method
 from shoal.rpc.status import KIND_KEY, Unnamed
+from tests.cases import for_each
 from tests.unit.common.rpc.world import METHODS, both, connected, messages, path, served
 
 CANARY = "canary-7f3a91 203.0.113.9"
@@ -74,8 +75,8 @@ async def test_every_kind_survives_the_wire() -> None:
             assert (KIND_KEY, str(kind.value)) in list(raw.value.trailing_metadata() or ())
 
 
-@pytest.mark.parametrize("error", UNTYPED, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("streamed", [False, True], ids=["unary", "stream"])
+@for_each("error", UNTYPED, ids=lambda error: type(error).__name__)
+@for_each("streamed", [False, True], ids=["unary", "stream"])
 async def test_a_bug_tells_nothing_but_its_incident(
     error: BaseException, streamed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,9 +154,7 @@ async def test_cancelled_and_late_work_is_retryable(error: BaseException, kind: 
     assert CANARY not in caught.value.message
 
 
-@pytest.mark.parametrize(
-    "data", [b"\xff", b"\x0a\xff", b"\x0a\x05ab", b"\x08\x01\x0a", b"\x33" * 50]
-)
+@for_each("data", [b"\xff", b"\x0a\xff", b"\x0a\x05ab", b"\x08\x01\x0a", b"\x33" * 50])
 async def test_malformed_protobuf_is_invalid(data: bytes) -> None:
     """Our status, not the library's UNKNOWN: handlers get bytes and parse them with the codec."""
 

@@ -23,6 +23,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.rpc.channel import build_channel, call, call_stream
 from shoal.rpc.server import RpcServer, Service
 from shoal.rpc.tls import TlsIdentity, read_pem
+from tests.cases import for_each
 from tests.unit.common.rpc.world import (
     METHODS,
     OURS,
@@ -81,7 +82,7 @@ async def test_a_named_peer_is_served(san: tuple[str, ...]) -> None:
         assert await call_stream(channel, path("Total"), messages(b"x"), 30.0) == b"1"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "san",
     [
         ("analyzer.internal",),
@@ -232,7 +233,7 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
     assert "not an unencrypted PEM key" in refusal(tmp_path, one.certificate, locked)
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o601])
+@for_each("mode", [0o640, 0o604, 0o660, 0o644, 0o601])
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     """The certificate may be public. Planted: no mode check in read_pem -> this fails."""
     one = identity(("a.internal",), server=True)

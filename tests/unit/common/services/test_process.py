@@ -13,6 +13,7 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.services.process import DataFolder, Reloading, fsync_folder, run_service
+from tests.cases import for_each
 
 SERVICE = """
 import asyncio, signal, sys
@@ -143,7 +144,7 @@ def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701, 0o777])
+@for_each("mode", [0o755, 0o750, 0o701, 0o777])
 def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path, mode: int) -> None:
     """While a window is open its file shows the order of commits: nobody else may read it. Planted:
     no mode check -> this fails.

@@ -15,6 +15,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.services.settings import Address, PublicKey, Section, ServiceSettings, load_settings
 from shoal.toml import read_toml
+from tests.cases import for_each
 
 
 class Tls(Section):
@@ -63,8 +64,8 @@ def test_defaults_and_paths(tmp_path: Path) -> None:
     assert one.tls.key == Path("/etc/key.pem")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [
         (GOOD.replace('listen = "127.0.0.1:1"\n', ""), "listen: required, but missing"),
         (
@@ -157,8 +158,8 @@ def test_the_environment_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert one.tls == Tls(certificate=tmp_path / "tls" / "cert.pem", key=tmp_path / "other.pem")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
+@for_each(
+    "name, value, expected",
     [
         ("SHOAL_SAMPLE_LISTN", "x", "SHOAL_SAMPLE_LISTN: no such key"),
         ("SHOAL_SAMPLE_BASE_DIR", "/", "SHOAL_SAMPLE_BASE_DIR: no such key"),

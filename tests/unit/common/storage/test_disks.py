@@ -14,6 +14,7 @@ import pytest
 
 from shoal.storage import disks
 from shoal.storage.disks import Trouble, looked, trouble_of, why_not
+from tests.cases import for_each
 from tests.worlds.small_disk import SmallDisk, small_disk
 
 
@@ -82,8 +83,8 @@ def test_what_sqlite_does_not_say_is_asked_of_the_folder(disk: SmallDisk, name: 
         assert trouble_of(error_of(name), disk.folder) is Trouble.READ_ONLY
 
 
-@pytest.mark.parametrize(
-    ("number", "trouble"),
+@for_each(
+    "number, trouble",
     [
         (errno.ENOSPC, Trouble.FULL),
         (errno.EDQUOT, Trouble.FULL),

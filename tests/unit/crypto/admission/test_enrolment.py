@@ -24,6 +24,7 @@ from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.protos.pairwise_pb2 import AdmissionProof
+from tests.cases import for_each
 from tests.sizes import size
 
 ROOT, DEVICE = SigningKey.generate(), SigningKey.generate()
@@ -111,9 +112,7 @@ def test_every_certificate_and_every_proof_has_one_length() -> None:
         assert len(prove(DeviceIdentity(DEVICE, signed), TASK, 0, SEALED)) == ADMISSION_SIZE
 
 
-@pytest.mark.parametrize(
-    ("first", "last"), [((1 << 28) - 1, TO), (FROM, 1 << 35), (0, TO), (-1, TO), (TO, FROM)]
-)
+@for_each("first, last", [((1 << 28) - 1, TO), (FROM, 1 << 35), (0, TO), (-1, TO), (TO, FROM)])
 def test_times_that_no_certificate_has(first: int, last: int) -> None:
     refused(lambda: issue(ROOT, DEVICE.public, first, last), Kind.INVALID)
 
@@ -181,7 +180,7 @@ def test_every_flipped_bit_of_a_proof_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "signed",
     [
         b"",

@@ -25,6 +25,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
+from tests.cases import for_each
 from tests.worlds.secagg import Play, Step, World, identity
 
 # 3 of 12 may be lost; complete, 11 neighbours each
@@ -83,8 +84,8 @@ def charged(play: Play) -> set[int]:
     return {number for number, ledger in enumerate(play.ledgers) if ledger.answers()}
 
 
-@pytest.mark.parametrize("world", [WORLD, STRICT], ids=["default", "strict"])
-@pytest.mark.parametrize(
+@for_each("world", [WORLD, STRICT], ids=["default", "strict"])
+@for_each(
     "bad",
     [{0: 11}, {4: 1}, {7: THRESHOLD - 1}, {0: 11, 5: 3, 11: 11}],
     ids=["all", "one", "few", "three"],
@@ -204,7 +205,7 @@ def share_key_of(play: Play, number: int) -> X25519PrivateKey:
     return stage.share
 
 
-@pytest.mark.parametrize(
+@for_each(
     "evidence",
     [
         lambda shared, proof: (shared, proof),

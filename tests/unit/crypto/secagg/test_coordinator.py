@@ -23,6 +23,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
+from tests.cases import for_each
 from tests.worlds.secagg import DAY, NOW, Play, Step, World, identity
 
 WORLD = World(5)
@@ -199,11 +200,11 @@ def test_the_joining_ends() -> None:
 # --- phases ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("step", "seconds"),
+@for_each(
+    "step, seconds",
     [(Step.JOIN, 30), (Step.SHARE, 60), (Step.CHECK, 60), (Step.MASK, 120), (Step.UNMASK, 60)],
 )
-@pytest.mark.parametrize("strict", [False, True])
+@for_each("strict", [False, True])
 def test_deadlines(step: Step, seconds: float, strict: bool) -> None:
     """A phase that is not complete ends at its deadline, not a moment before; every device's step
     is refused from then on.
@@ -248,8 +249,8 @@ def test_complete_phases_end_at_once() -> None:
     assert play.coordinator.deadline() is None
 
 
-@pytest.mark.parametrize(
-    ("step", "lost", "reason"),
+@for_each(
+    "step, lost, reason",
     [
         (Step.JOIN, 4, Reason.TOO_FEW_JOINED),
         (Step.SHARE, 3, Reason.TOO_FEW_SHARED),

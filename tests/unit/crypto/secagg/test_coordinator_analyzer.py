@@ -18,6 +18,7 @@ from shoal.crypto.signing import SigningContext
 from shoal.entropy import SeededEntropy, shuffled
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.secagg import NOW, Play, Step, World
 
@@ -82,7 +83,7 @@ def other_start(**fields: Any) -> Callable[[Any], Any]:
     return lie
 
 
-@pytest.mark.parametrize(
+@for_each(
     "lie",
     [
         lambda reply: changed(reply, analyzer_signature=bytes(64)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.crypto.secagg.records import Reason
+from tests.cases import for_each
 from tests.worlds.secagg import Play, Step, World
 
 WORLD = World(5)
@@ -14,8 +15,8 @@ def session(play: Play, number: int) -> bytes:
     return play.devices[number].session
 
 
-@pytest.mark.parametrize(
-    ("fates", "reason", "left"),
+@for_each(
+    "fates, reason, left",
     [
         ([Step.SHARE, Step.NONE, Step.NONE, Step.NONE, Step.NONE], None, {0}),
         ([Step.MASK, Step.NONE, Step.NONE, Step.NONE, Step.NONE], None, {0}),

@@ -22,6 +22,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
+from tests.cases import for_each
 from tests.worlds.secagg_relay import (
     NOW,
     SPARSE,
@@ -54,9 +55,9 @@ def make(
 # --- the whole way --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
-@pytest.mark.parametrize("bits", [16, 32, 64])
-@pytest.mark.parametrize(("n", "graph"), [(N, SPARSE), (7, None)])
+@for_each("mode", [Mode.DEFAULT, Mode.STRICT])
+@for_each("bits", [16, 32, 64])
+@for_each("n, graph", [(N, SPARSE), (7, None)])
 def test_devices_make_an_exact_sum(
     mode: Mode, bits: int, n: int, graph: GraphParameters | None
 ) -> None:
@@ -145,7 +146,7 @@ def steps(relay: Relay, device: DeviceRound) -> dict[str, Callable[[], object]]:
     }
 
 
-@pytest.mark.parametrize("reached", ["new", "joined", "shared", "masked", "ended"])
+@for_each("reached", ["new", "joined", "shared", "masked", "ended"])
 def test_a_step_out_of_order_changes_nothing(reached: str) -> None:
     """Planted: ``_expect`` lets every step pass -> this fails."""
     relay = make(Mode.STRICT)
@@ -297,7 +298,7 @@ def test_a_round_never_prints_pickles_or_copies_its_keys() -> None:
 # --- what its caller gets wrong -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "vector",
     [
         np.zeros(4, np.int64),

@@ -23,6 +23,7 @@ from shoal.errors import Kind
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
+from tests.cases import for_each
 from tests.worlds.secagg_relay import (
     NOW,
     SPARSE,
@@ -74,7 +75,7 @@ OFFERS: dict[str, tuple[Kind, Callable[[Offer], Offer]]] = {
 }
 
 
-@pytest.mark.parametrize("name", OFFERS)
+@for_each("name", OFFERS)
 def test_an_offer_for_something_else_is_refused(name: str) -> None:
     kind, forge = OFFERS[name]
     relay = make()
@@ -243,7 +244,7 @@ NEIGHBOURS: dict[str, tuple[Kind, Callable[[Relay, str], pairwise_pb2.Join]]] = 
 }
 
 
-@pytest.mark.parametrize("name", NEIGHBOURS)
+@for_each("name", NEIGHBOURS)
 def test_a_neighbour_without_a_certificate_or_signature_is_refused(name: str) -> None:
     kind, forge = NEIGHBOURS[name]
     relay, beside = forged_neighbour(forge)
@@ -331,8 +332,8 @@ COMMITS: dict[str, tuple[Kind, Callable[[Relay], pairwise_pb2.SignedRecord]]] = 
 }
 
 
-@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
-@pytest.mark.parametrize("name", COMMITS)
+@for_each("mode", [Mode.DEFAULT, Mode.STRICT])
+@for_each("name", COMMITS)
 def test_a_commit_that_must_not_be_answered(name: str, mode: Mode) -> None:
     kind, forge = COMMITS[name]
     relay = masked(mode)
@@ -398,7 +399,7 @@ ENDORSEMENTS: dict[
 }
 
 
-@pytest.mark.parametrize("name", ENDORSEMENTS)
+@for_each("name", ENDORSEMENTS)
 def test_strict_mode_wants_endorsements_of_threshold_neighbours(name: str) -> None:
     relay = masked(Mode.STRICT)
     commit = relay.commit()

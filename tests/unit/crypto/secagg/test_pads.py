@@ -34,6 +34,7 @@ from shoal.crypto.secagg.primitives.shamir import combine, split
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
+from tests.cases import for_each
 from tests.sizes import size
 
 ROUND = Digest.of(b"round")
@@ -70,7 +71,7 @@ def reference_pad(stream_key: bytes, count: int) -> bytes:
 # --- derivation -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 31, 32, 33, 48, 64, 65, 8160])
+@for_each("count", [1, 31, 32, 33, 48, 64, 65, 8160])
 def test_hkdf_is_that_of_the_library(count: int) -> None:
     """Planted: the previous block left out of the next one -> sizes above 32 fail."""
     for salt, secret, info in (
@@ -228,8 +229,8 @@ def test_the_list_of_small_orders_is_right() -> None:
     assert len(set(SMALL_ORDER)) == 5
 
 
-@pytest.mark.parametrize("private", PRIVATE[:3])
-@pytest.mark.parametrize("u", SMALL_ORDER)
+@for_each("private", PRIVATE[:3])
+@for_each("u", SMALL_ORDER)
 def test_points_of_small_order_are_refused(private: X25519PrivateKey, u: int) -> None:
     """In canonical and in every other spelling. Planted: the library's ValueError caught and 32
     zero bytes returned -> this fails.
@@ -241,7 +242,7 @@ def test_points_of_small_order_are_refused(private: X25519PrivateKey, u: int) ->
                 refused(agree, private, (spelled | top).to_bytes(32, "little"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "u",
     [
         int.from_bytes(PUBLIC[0], "little") | 1 << 255,
@@ -331,9 +332,9 @@ LENGTHS = [
 ]  # bytes, rounded down to words
 
 
-@pytest.mark.parametrize("bits", WORD)
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize(
+@for_each("bits", WORD)
+@for_each("sign", [1, -1])
+@for_each(
     "stream_key",
     [STREAM_KEY, bytes(32) + b"\xff" * 16, pair_key(0, 1)],
     ids=["plain", "counter wraps", "pair"],
@@ -400,7 +401,7 @@ BAD_WORDS: dict[str, NDArray[Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_WORDS)
+@for_each("name", BAD_WORDS)
 def test_other_arrays_are_refused_unchanged(name: str) -> None:
     """Above all a big-endian view, whose sum would be garbage. Planted: the dtype check by width
     and kind alone -> this fails.

@@ -24,6 +24,7 @@ from shoal.crypto.secagg.parameters import (
 from shoal.crypto.secagg.ring import neighbour_positions
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import Mode, PairwisePlan
+from tests.cases import for_each
 from tests.sizes import size
 
 SEMI, MAL, BOTH = Corruption.SEMI_HONEST, Corruption.SEMI_MALICIOUS, Corruption.COLLUDING
@@ -78,7 +79,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize(("n", "corrupt", "dropout", "corruption", "k", "t"), PUBLISHED)
+@for_each("n, corrupt, dropout, corruption, k, t", PUBLISHED)
 def test_published_answers(
     n: int, corrupt: str, dropout: str, corruption: Corruption, k: int, t: int
 ) -> None:
@@ -88,7 +89,7 @@ def test_published_answers(
     assert fit(n, corrupt, dropout, corruption) == (k, t)
 
 
-@pytest.mark.parametrize(("rates", "row"), TABLE.items())
+@for_each("rates, row", TABLE.items())
 def test_table(rates: tuple[str, str, Corruption], row: list[tuple[int, int]]) -> None:
     assert [fit(n, *rates) for n in (100, 10**3, 10**4, 10**5, 10**6)] == row
 
@@ -132,7 +133,7 @@ def sets(n: int, count: int) -> list[frozenset[int]]:
     return [frozenset(one) for one in combinations(range(n), count)]
 
 
-@pytest.mark.parametrize(("n", "k"), rings(size(8, 10)))
+@for_each("n, k", rings(size(8, 10)))
 def test_connectivity_bounds_every_small_ring(n: int, k: int) -> None:
     """The share of removals that tear the ring, counted, is at most the formula's; (1) decides as
     the exact fraction does.
@@ -151,7 +152,7 @@ def test_connectivity_bounds_every_small_ring(n: int, k: int) -> None:
             assert connected(n, removed, k, sigma) == (bound < Fraction(1, 2 ** (sigma + 1)))
 
 
-@pytest.mark.parametrize(("n", "k"), rings(size(8, 10)))
+@for_each("n, k", rings(size(8, 10)))
 def test_privacy_counts_corrupt_neighbours_of_every_small_ring(n: int, k: int) -> None:
     """Expected devices with x corrupt neighbours or more, over all corrupt sets, is n P[X >= x]
     exactly; so are both thresholds.
@@ -196,7 +197,7 @@ def test_two_stories_need_twice_the_threshold() -> None:
                 assert not opened or x >= 2 * t - k
 
 
-@pytest.mark.parametrize(("n", "k"), rings(size(8, 9)))
+@for_each("n, k", rings(size(8, 9)))
 def test_a_torn_part_opens_only_with_two_corrupt_runs(n: int, k: int) -> None:
     """Condition (4), over every corrupt set and every choice of who is said to be lost, and every t
     of strict mode.
@@ -306,8 +307,8 @@ def test_nothing_smaller_is_passed_over(corruption: Corruption) -> None:
 # --- complete graphs, plans, refusals -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", range(3, 51))
-@pytest.mark.parametrize("corruption", Corruption)
+@for_each("n", range(3, 51))
+@for_each("corruption", Corruption)
 def test_complete_graphs_leave_nothing_to_chance(n: int, corruption: Corruption) -> None:
     """Every t that fits, found by trying; the middle one is taken. Planted: holders counted as n,
     or n - D as the most -> fails.
@@ -375,8 +376,8 @@ def test_more_losses_than_planned_end_a_round() -> None:
     assert connected(1000, 100 + 200, 66, 40)
 
 
-@pytest.mark.parametrize(
-    ("n", "corrupt", "dropout", "corruption", "words"),
+@for_each(
+    "n, corrupt, dropout, corruption, words",
     [
         (40, ".5", ".5", SEMI, "plan for at most 18 lost devices"),
         (1000, ".5", ".4", MAL, "plan for at most 249 lost devices"),

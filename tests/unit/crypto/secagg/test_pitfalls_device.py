@@ -20,6 +20,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.secagg_relay import (
     NOW,
@@ -105,8 +106,8 @@ def test_a_status_opens_one_share_or_none() -> None:
     assert {_release(status, None) for status in Status} == {(ShareKind.NONE, b"")}
 
 
-@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
-@pytest.mark.parametrize("first", [Status.ALIVE, Status.DROPPED])
+@for_each("mode", [Mode.DEFAULT, Mode.STRICT])
+@for_each("first", [Status.ALIVE, Status.DROPPED])
 def test_a_neighbour_named_alive_to_some_and_dropped_later_is_not_opened(
     mode: Mode, first: Status
 ) -> None:
@@ -298,8 +299,8 @@ class Broken(MemoryLedger):
         raise self._error
 
 
-@pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize(
+@for_each("written", [False, True])
+@for_each(
     "error",
     [
         ShoalError(Kind.UNAVAILABLE, "the disk is full"),

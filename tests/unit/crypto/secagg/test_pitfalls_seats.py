@@ -16,6 +16,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
+from tests.cases import for_each
 from tests.worlds.secagg_relay import (
     NOW,
     SPARSE,
@@ -63,8 +64,8 @@ def with_forged(forge: Forge) -> tuple[Relay, int]:
     return relay, next(p for p, join in enumerate(relay.joins) if join is joins[0])
 
 
-@pytest.mark.parametrize("which", ["pad_key", "share_key"])
-@pytest.mark.parametrize("point", LOW_ORDER)
+@for_each("which", ["pad_key", "share_key"])
+@for_each("point", LOW_ORDER)
 def test_a_point_of_low_order_ends_the_round_before_anything_is_sent(
     point: bytes, which: str
 ) -> None:
@@ -84,10 +85,8 @@ def test_a_point_of_low_order_ends_the_round_before_anything_is_sent(
     )
 
 
-@pytest.mark.parametrize("top_bit", [False, True])
-@pytest.mark.parametrize(
-    ("mine", "theirs"), list(itertools.product(("pad_key", "share_key"), repeat=2))
-)
+@for_each("top_bit", [False, True])
+@for_each("mine, theirs", list(itertools.product(("pad_key", "share_key"), repeat=2)))
 def test_a_neighbour_that_reflects_this_devices_own_key_is_refused(
     mine: str, theirs: str, top_bit: bool
 ) -> None:

@@ -14,13 +14,14 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
+from tests.cases import for_each
 from tests.worlds.secagg import Play, Step, World, identity
 
 WORLD = World(6, Mode.STRICT)  # one of six may be lost
 STEPS = (Step.JOIN, Step.SHARE, Step.CHECK, Step.MASK, Step.ENDORSE, Step.UNMASK)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@for_each("step", STEPS)
 def test_the_analyzer_begins_anew(step: Step) -> None:
     """It knows nothing of the round, and the shuffler gives the round up at its next question;
     devices are told.
@@ -40,7 +41,7 @@ def test_the_analyzer_begins_anew(step: Step) -> None:
         assert play.answer(0).kind == Kind.ABORTED.value
 
 
-@pytest.mark.parametrize("step", STEPS[1:])
+@for_each("step", STEPS[1:])
 def test_the_shuffler_begins_anew(step: Step) -> None:
     """No session is known any more: every device is told so, and the analyzer's round is ended with
     a reason.
@@ -58,7 +59,7 @@ def test_the_shuffler_begins_anew(step: Step) -> None:
     assert play.result is None
 
 
-@pytest.mark.parametrize("step", STEPS[1:])
+@for_each("step", STEPS[1:])
 def test_a_device_begins_anew(step: Step) -> None:
     """Its keys are gone and its seat with them; the others end the round without it."""
     play = Play(WORLD).run_to(step)

@@ -26,6 +26,7 @@ from shoal.crypto.secagg.ring import (
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.limits import LIMITS
+from tests.cases import for_each
 
 OFFER = Digest(bytes(range(32)))
 SEED = graph_seed(OFFER, Digest.of(b"list"), b"s" * 32, b"a" * 32)
@@ -94,7 +95,7 @@ class Forged(Ring):
         self.root = self._tree.root
 
 
-@pytest.mark.parametrize("n", range(3, 41))
+@for_each("n", range(3, 41))
 def test_every_arc_of_every_small_ring(n: int) -> None:
     """All positions, all k; and no leaf or proof of one position passes at another."""
     ring = Ring(SEED, seats(n))
@@ -117,7 +118,7 @@ def test_every_arc_of_every_small_ring(n: int) -> None:
             )
 
 
-@pytest.mark.parametrize("n", range(3, 41))
+@for_each("n", range(3, 41))
 def test_neighbours_are_symmetric_and_even(n: int) -> None:
     for k in degrees(n):
         around = [neighbour_positions(n, k, p) for p in range(n)]
@@ -129,8 +130,8 @@ def test_neighbours_are_symmetric_and_even(n: int) -> None:
             )
 
 
-@pytest.mark.parametrize(
-    ("n", "k", "position"),
+@for_each(
+    "n, k, position",
     [(12, 4, 6), (12, 4, 0), (12, 4, 11), (12, 10, 3), (12, 11, 5), (5, 2, 4)],
 )
 def test_every_changed_byte_is_refused(n: int, k: int, position: int) -> None:
@@ -167,7 +168,7 @@ def test_every_changed_byte_is_refused(n: int, k: int, position: int) -> None:
         refused(Kind.INVALID, ring, k, position, proof=bad)
 
 
-@pytest.mark.parametrize(("k", "position"), [(4, 6), (4, 1), (4, 11), (11, 0)])
+@for_each("k, position", [(4, 6), (4, 1), (4, 11), (11, 0)])
 def test_swapped_missing_and_added_leaves(k: int, position: int) -> None:
     ring = Ring(SEED, seats(12))
     leaves = seen(ring, position, k)
@@ -241,8 +242,8 @@ def test_nobody_sits_beside_himself() -> None:
         refused(Kind.INVALID, forged, 4, position)
 
 
-@pytest.mark.parametrize("twist", ["same", "high bit", "plus the field"])
-@pytest.mark.parametrize(("mine", "theirs"), list(product(("pad_key", "share_key"), repeat=2)))
+@for_each("twist", ["same", "high bit", "plus the field"])
+@for_each("mine, theirs", list(product(("pad_key", "share_key"), repeat=2)))
 def test_keys_that_are_equal_or_reflected(twist: str, mine: str, theirs: str) -> None:
     """Pitfall 9: a neighbour with the device's own key, in any encoding of the point, and a device
     whose two keys are one.
@@ -293,8 +294,8 @@ def test_other_numbers_of_devices() -> None:
                     )
 
 
-@pytest.mark.parametrize(
-    ("n", "k", "position"),
+@for_each(
+    "n, k, position",
     [
         (12, 4, 12),
         (12, 4, -1),
@@ -371,9 +372,7 @@ def test_hashes_as_documented() -> None:
         Ring(SEED, seats(3)).position_of(bytes(32))
 
 
-@pytest.mark.parametrize(
-    ("n", "k"), [(n, k) for n in range(2, 11) for k in (*range(2, n - 1, 2), n - 1)]
-)
+@for_each("n, k", [(n, k) for n in range(2, 11) for k in (*range(2, n - 1, 2), n - 1)])
 def test_a_neighbours_place_without_its_list(n: int, k: int) -> None:
     """Every pair of every small ring. Planted: ``before < k``, or the device itself counted -> this
     fails.

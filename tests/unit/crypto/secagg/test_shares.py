@@ -30,6 +30,7 @@ from shoal.crypto.secagg.shares import (
 )
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
+from tests.cases import for_each
 
 ROUND, OTHER_ROUND = Digest.of(b"round"), Digest.of(b"another round")
 SHARED = bytes(range(50, 82))
@@ -217,7 +218,7 @@ def test_a_bundle_has_one_length() -> None:
         assert len(encode_bundle(7, [(kind, share)] * 50)) == bundle_size(50) == 4 + 50 * 34
 
 
-@pytest.mark.parametrize(
+@for_each(
     "items",
     [
         [(0, SHARE_B)],

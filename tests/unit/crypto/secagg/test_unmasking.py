@@ -22,6 +22,7 @@ from shoal.crypto.secagg.unmasking import Committed, Secrets, ShareBook, remove_
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
+from tests.cases import for_each
 from tests.sizes import size
 
 ROUND = Digest.of(b"round")
@@ -145,8 +146,8 @@ ROUNDS = [
 ]
 
 
-@pytest.mark.parametrize(("statuses", "graph"), ROUNDS)
-@pytest.mark.parametrize("bits", [16, 32, 64])
+@for_each("statuses, graph", ROUNDS)
+@for_each("bits", [16, 32, 64])
 def test_sum(statuses: bytes, graph: GraphParameters, bits: int) -> None:
     """Recovered secrets are the true ones, and what is left when masks are gone is the sum.
 
@@ -290,7 +291,7 @@ def test_exactly_as_many_bundles_as_the_threshold() -> None:
     assert Reason.behind(caught.value) is Reason.TOO_FEW_SHARES
 
 
-@pytest.mark.parametrize("liars", [(1,), (0, 6), (0, 1, 2), (2, 5, 9), (8, 9, 10)])
+@for_each("liars", [(1,), (0, 6), (0, 1, 2), (2, 5, 9), (8, 9, 10)])
 def test_wrong_shares_are_outvoted_and_blamed(liars: tuple[int, ...]) -> None:
     """Up to floor((m - t) / 2) wrong holders of every secret do no harm, also where every run of t
     neighbours has one, as with (2, 5, 9).

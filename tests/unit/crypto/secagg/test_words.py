@@ -13,6 +13,7 @@ from shoal.crypto.secagg import pads
 from shoal.crypto.secagg.words import append_checks, check_constants, decode_signed, verify_checks
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import CHECK_WORDS
+from tests.cases import for_each
 
 ROUND = hashlib.sha256(b"round").digest()
 
@@ -51,8 +52,8 @@ def masked_sum(bits: int, devices: int, *, defect: str = "") -> NDArray[np.unsig
     return total
 
 
-@pytest.mark.parametrize("bits", CHECK_WORDS)
-@pytest.mark.parametrize("devices", [3, 10, 257])
+@for_each("bits", CHECK_WORDS)
+@for_each("devices", [3, 10, 257])
 def test_right_sums_pass(bits: int, devices: int) -> None:
     total, constants = masked_sum(bits, devices), check_constants(ROUND, bits)
     assert verify_checks(total, devices, constants)
@@ -61,8 +62,8 @@ def test_right_sums_pass(bits: int, devices: int) -> None:
     assert decode_signed(total[: -len(constants)]).tolist() == np.asarray(expected).tolist()
 
 
-@pytest.mark.parametrize("bits", CHECK_WORDS)
-@pytest.mark.parametrize(
+@for_each("bits", CHECK_WORDS)
+@for_each(
     "defect",
     [
         "missing",
@@ -76,7 +77,7 @@ def test_right_sums_pass(bits: int, devices: int) -> None:
         "vector big-endian",
     ],
 )
-@pytest.mark.parametrize("devices", [3, 10, 257])
+@for_each("devices", [3, 10, 257])
 def test_wrong_sums_are_caught(bits: int, defect: str, devices: int) -> None:
     """Pitfalls 3 and 4: a pad too few, twice, with the wrong sign or byte order; a vector of a set
     that was not agreed on.

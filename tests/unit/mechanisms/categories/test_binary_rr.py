@@ -14,6 +14,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally, create, design
 from shoal.mechanisms.categories.binary_rr import BinaryResponse, symmetric, two_coin
 from shoal.privacy import FiniteLaw, KaryLaw, epsilon0_upper
+from tests.cases import for_each
 
 WORDS = 1 << 64
 
@@ -90,7 +91,7 @@ def test_estimates_are_not_clipped() -> None:
     assert (estimate.ci_high - estimate.ci_low > 0).all()
 
 
-@pytest.mark.parametrize(("yes_if_yes", "yes_if_no"), [(5, 5), (4, 5), (5, 0), (WORDS, 5)])
+@for_each("yes_if_yes, yes_if_no", [(5, 5), (4, 5), (5, 0), (WORDS, 5)])
 def test_thresholds_that_tell_nothing_or_everything_are_refused(
     yes_if_yes: int, yes_if_no: int
 ) -> None:

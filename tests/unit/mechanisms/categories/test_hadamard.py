@@ -15,6 +15,7 @@ from shoal.mechanisms import Tally
 from shoal.mechanisms.categories.hadamard import HadamardBit, least_flip, ratio
 from shoal.mechanisms.parts.hadamard_transform import order, walsh_hadamard
 from shoal.privacy import PureLaw, epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.tapes import Tape
 
@@ -34,8 +35,8 @@ def matrix(power: int) -> np.ndarray:
     )
 
 
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("power", range(8))
+@for_each("count", [1, 3])
+@for_each("power", range(8))
 def test_the_transform_is_the_product_with_the_matrix(power: int, count: int) -> None:
     """Planted: the last step left out; the two halves of an index exchanged -> fails."""
     values = (
@@ -67,7 +68,7 @@ def test_large_transforms_are_their_own_inverse_and_right_at_places(count: int, 
         assert np.array_equal(transform[:, cell], values @ signs)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         np.zeros((1, 3), np.int64),
@@ -96,8 +97,8 @@ def test_orders() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("k", "width"),
+@for_each(
+    "k, width",
     [(2, 1), (128, 1), (129, 2), (32_768, 2), (32_769, 3), (65_536, 3), (1 << 20, 3)],
 )
 def test_a_report_is_index_and_bit_in_as_few_bytes_as_hold_them(k: int, width: int) -> None:
@@ -162,7 +163,7 @@ def test_the_gap_has_no_cancellation() -> None:
     ).values == pytest.approx([WORDS / 2, WORDS / 2])
 
 
-@pytest.mark.parametrize("epsilon0", [1e-9, 1e-3, 1.0, 5.0, 20.0, 44.0])
+@for_each("epsilon0", [1e-9, 1e-3, 1.0, 5.0, 20.0, 44.0])
 def test_one_step_less_noise_would_break_the_promise(epsilon0: float) -> None:
     flip = least_flip(epsilon0)
     assert epsilon0_upper(PureLaw(ratio(flip))) <= epsilon0

@@ -27,6 +27,7 @@ from shoal.mechanisms.categories.hadamard_response import (
 )
 from shoal.privacy import FiniteLaw, KaryLaw, PureLaw, epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.sizes import size
 
 WORDS = 1 << 64
@@ -40,8 +41,8 @@ def domain(k: int) -> Categories:
     return Categories(labels(k - 1))
 
 
-@pytest.mark.parametrize(
-    ("k", "count", "include"),
+@for_each(
+    "k, count, include",
     [
         (5, 2, WORDS // 2),
         (5, 3, WORDS // 3),
@@ -90,7 +91,7 @@ def test_one_block_is_as_accurate_as_one_hadamard_bit(epsilon0: float) -> None:
     )
 
 
-@pytest.mark.parametrize(("k", "count"), [(64, 1), (64, 4), (64, 16), (60, 3)])
+@for_each("k, count", [(64, 1), (64, 4), (64, 16), (60, 3)])
 def test_the_variance_of_an_even_population(k: int, count: int) -> None:
     """(2 B - 1 + e)^2 / (B (e - 1)^2) per device at a cell that nobody holds, e = e^epsilon0: least
     near B = (e - 1) / 2.
@@ -131,8 +132,8 @@ def test_errors_are_never_estimated_below_those_of_an_empty_block() -> None:
     assert estimate.stderr[1] ** 2 == pytest.approx(100 * 0.25 * 4)
 
 
-@pytest.mark.parametrize(
-    ("k", "count", "order"),
+@for_each(
+    "k, count, order",
     [
         (2, 1, 4),
         (3, 1, 4),
@@ -152,8 +153,8 @@ def test_blocks_are_as_small_as_their_rows_allow(k: int, count: int, order: int)
     assert order == 2 or (order // 2 - 1) * count < k
 
 
-@pytest.mark.parametrize(
-    ("epsilon0", "count"),
+@for_each(
+    "epsilon0, count",
     [
         (1e-9, 1),
         (0.5, 1),
@@ -172,8 +173,8 @@ def test_the_paper_s_number_of_blocks(epsilon0: float, count: int) -> None:
     assert design("hadamard_response", domain(100), epsilon0).get("blocks") == count
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 64])
-@pytest.mark.parametrize("epsilon0", [1e-9, 1.0, 5.0, 20.0, 44.0])
+@for_each("count", [1, 2, 3, 64])
+@for_each("epsilon0", [1e-9, 1.0, 5.0, 20.0, 44.0])
 def test_one_step_less_noise_would_break_the_promise(count: int, epsilon0: float) -> None:
     """Planted: the share left out rounded down -> the first assertion fails."""
     include = most_include(count, epsilon0)
@@ -181,9 +182,7 @@ def test_one_step_less_noise_would_break_the_promise(count: int, epsilon0: float
     assert include == WORDS - 1 or epsilon0_upper(PureLaw(ratio(count, include + 1))) > epsilon0
 
 
-@pytest.mark.parametrize(
-    ("k", "count", "width"), [(5, 2, 1), (300, 4, 2), (20_000, 8, 2), (65_536, 16, 4)]
-)
+@for_each("k, count, width", [(5, 2, 1), (300, 4, 2), (20_000, 8, 2), (65_536, 16, 4)])
 def test_large_domains_are_found_again(k: int, count: int, width: int) -> None:
     """All devices in three cells, in the first, a middle and the last row: within 5 standard
     errors, all others within 6.5 (false alarm below 2e-5; fixed seeds). Reports drawn one by one
@@ -208,8 +207,8 @@ def test_large_domains_are_found_again(k: int, count: int, width: int) -> None:
         assert one == (mechanism.randomize(np.array([cell]), SeededEntropy(cell)).tobytes(),)
 
 
-@pytest.mark.parametrize(
-    ("k", "count", "include", "said"),
+@for_each(
+    "k, count, include, said",
     [
         (1, 1, WORDS - 1, "k is 2"),
         (4, 0, WORDS - 1, '"blocks" is 0'),
@@ -233,7 +232,7 @@ def test_settings_by_number_reach_the_number_of_cells() -> None:
         create(MechanismSpec.of("hadamard_response", k=3, blocks=1, include=WORDS - 1), domain(4))
 
 
-@pytest.mark.parametrize("count", [2, 3, 8, 65_536])
+@for_each("count", [2, 3, 8, 65_536])
 def test_two_blocks_are_bounded_as_randomized_response_over_the_halves(count: int) -> None:
     """To tell cells of different blocks apart a report says its half: k-ary response over 2 B
     halves, B of which can be true.

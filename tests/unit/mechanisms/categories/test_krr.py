@@ -14,6 +14,7 @@ from shoal.mechanisms import Tally, create, design
 from shoal.mechanisms.categories.krr import KaryResponse, law, least_uniform
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 WORDS = 1 << 64
 LABELS = ("a", "b", "c", "no answer")
@@ -26,8 +27,8 @@ def test_the_weights_are_those_of_kairouz() -> None:
     assert weights.same / weights.total == pytest.approx(math.exp(4) / (math.exp(4) + 6), rel=1e-12)
 
 
-@pytest.mark.parametrize("k", [2, 3, 22, 300, 65_536])
-@pytest.mark.parametrize("epsilon0", [1e-9, 1e-3, 1.0, 5.0, 20.0, 44.0])
+@for_each("k", [2, 3, 22, 300, 65_536])
+@for_each("epsilon0", [1e-9, 1e-3, 1.0, 5.0, 20.0, 44.0])
 def test_one_step_less_noise_would_break_the_promise(k: int, epsilon0: float) -> None:
     """Planted: rounding T down instead of up -> the first assertion fails."""
     uniform = least_uniform(k, epsilon0)

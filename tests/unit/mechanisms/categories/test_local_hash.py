@@ -25,6 +25,7 @@ from shoal.mechanisms.categories.local_hash import (
 )
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.tapes import Tape
 
@@ -66,7 +67,7 @@ def uneven(width: int, u: int, log2_g: int) -> list[tuple[int, int]]:
     ]
 
 
-@pytest.mark.parametrize("width", range(1, size(6, 8) + 1))
+@for_each("width", range(1, size(6, 8) + 1))
 def test_two_hashes_are_exactly_independent_and_uniform(width: int) -> None:
     """Dietzfelbinger's theorem, for every word length, key length and g that it allows: width >= u
     + log2 g - 1.
@@ -78,7 +79,7 @@ def test_two_hashes_are_exactly_independent_and_uniform(width: int) -> None:
         assert uneven(width, min(width, width - log2_g + 1), log2_g) == []
 
 
-@pytest.mark.parametrize("width", range(2, size(6, 7) + 1))
+@for_each("width", range(2, size(6, 7) + 1))
 def test_with_one_bit_less_they_are_not(width: int) -> None:
     """At width = u + log2 g - 2 exactly the pairs that differ in the highest bit alone agree in a
     bit: the bound is sharp.
@@ -128,7 +129,7 @@ def test_some_seeds_send_all_cells_to_one_value() -> None:
 # --- reports --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("g", [2, 256, 512, 65_536])
+@for_each("g", [2, 256, 512, 65_536])
 def test_a_report_is_the_seed_and_a_cell(g: int) -> None:
     """Drawn in this order: the seed (a, b big-endian), the coin, the uniform cell. Planted: the
     coin first -> this fails.
@@ -147,8 +148,8 @@ def test_a_report_is_the_seed_and_a_cell(g: int) -> None:
     assert mechanism.report_size == 8 + bytes_of_cell
 
 
-@pytest.mark.parametrize(
-    ("k", "g", "rows"),
+@for_each(
+    "k, g, rows",
     [
         (2, 2, 70_000),
         (16, 16, 33_000),
@@ -262,7 +263,7 @@ def test_the_support_of_the_law_is_that_of_the_estimate() -> None:
 # --- integers -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon0", [1e-3, 0.5, 1.0, 1.3, 1.8, 3.1, 4.0, 6.0, 8.5, 11.0, 20.0])
+@for_each("epsilon0", [1e-3, 0.5, 1.0, 1.3, 1.8, 3.1, 4.0, 6.0, 8.5, 11.0, 20.0])
 def test_the_default_g_is_the_best_of_sixteen(epsilon0: float) -> None:
     """By the variance at frequency 0, 1 / ((1 - T / 2^64)^2 (g - 1)) per report, in the integers.
     Planted: the g nearest to e^epsilon0 + 1 by difference, or E - 1 for E -> 3.1 fails.
@@ -275,8 +276,8 @@ def test_the_default_g_is_the_best_of_sixteen(epsilon0: float) -> None:
     assert abs(math.log2(best_g(epsilon0) / min(math.exp(epsilon0) + 1, 2**16))) <= 1
 
 
-@pytest.mark.parametrize("g", POWERS)
-@pytest.mark.parametrize("epsilon0", [1e-3, 1.0, 8.0, 40.0])
+@for_each("g", POWERS)
+@for_each("epsilon0", [1e-3, 1.0, 8.0, 40.0])
 def test_one_step_less_noise_would_break_the_promise(g: int, epsilon0: float) -> None:
     uniform = least_uniform(g, epsilon0)
     assert epsilon0_upper(law(3, g, uniform)) <= epsilon0
@@ -296,8 +297,8 @@ def test_settings_are_named_and_stop_where_k_ary_response_is_better() -> None:
     assert design("local_hash", domain, 3.0).get("g") == 16
 
 
-@pytest.mark.parametrize("k", [2, 3, 16, 300])
-@pytest.mark.parametrize("epsilon0", [0.01, 1.0, 5.0, 10.0])
+@for_each("k", [2, 3, 16, 300])
+@for_each("epsilon0", [0.01, 1.0, 5.0, 10.0])
 def test_k_ary_response_beats_as_many_values_of_a_hash(k: int, epsilon0: float) -> None:
     """At every g >= k: a smaller standard error of every count, and a blanket as likely. So no
     setting is offered there.
@@ -310,8 +311,8 @@ def test_k_ary_response_beats_as_many_values_of_a_hash(k: int, epsilon0: float) 
         assert (mine.expected_stderr(held) <= hashing.expected_stderr(held)).all()
 
 
-@pytest.mark.parametrize(
-    ("k", "g", "uniform"),
+@for_each(
+    "k, g, uniform",
     [(1, 4, 5), (65_537, 4, 5), (3, 1, 5), (3, 3, 5), (3, 131_072, 5), (3, 4, 0), (3, 4, WORDS)],
 )
 def test_other_integers_are_refused(k: int, g: int, uniform: int) -> None:

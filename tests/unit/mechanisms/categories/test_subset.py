@@ -23,6 +23,7 @@ from shoal.mechanisms.categories.subset import (
 )
 from shoal.privacy import PureLaw, epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.sizes import size
 
 WORDS = 1 << 64
@@ -36,8 +37,8 @@ def domain(k: int) -> Categories:
     return Categories(labels(k - 1))
 
 
-@pytest.mark.parametrize("k", [2, 3, 4, 5, 7, 16, 61])
-@pytest.mark.parametrize("epsilon0", [1e-6, 0.1, 0.5, 1.0, 1.7, 2.0, 3.0, 5.0, 20.0])
+@for_each("k", [2, 3, 4, 5, 7, 16, 61])
+@for_each("epsilon0", [1e-6, 0.1, 0.5, 1.0, 1.7, 2.0, 3.0, 5.0, 20.0])
 def test_the_standard_set_size_has_the_least_variance_of_all(k: int, epsilon0: float) -> None:
     """All d compared, with their own integers. Planted: the ends of the range of d left out; the
     largest taken -> fails.
@@ -47,8 +48,8 @@ def test_the_standard_set_size_has_the_least_variance_of_all(k: int, epsilon0: f
     assert design("subset", domain(max(k, 3)), epsilon0).get("d") == best_d(max(k, 3), epsilon0)
 
 
-@pytest.mark.parametrize("epsilon0", [0.5, 1.0, 2.0, 4.0])
-@pytest.mark.parametrize("k", [16, 128])
+@for_each("epsilon0", [0.5, 1.0, 2.0, 4.0])
+@for_each("k", [16, 128])
 def test_the_variance_is_that_of_the_literature(k: int, epsilon0: float) -> None:
     """p and q of Ye and Barg, and the support estimator's variance (Wang et al. 2017, section 4),
     averaged over cells.
@@ -63,8 +64,8 @@ def test_the_variance_is_that_of_the_literature(k: int, epsilon0: float) -> None
     assert errors == pytest.approx(math.sqrt(10 * k * expected), rel=1e-9)
 
 
-@pytest.mark.parametrize(("k", "d"), [(2, 1), (3, 2), (22, 4), (300, 1), (32_768, 8_813)])
-@pytest.mark.parametrize("epsilon0", [1e-9, 1.0, 5.0, 20.0, 44.0])
+@for_each("k, d", [(2, 1), (3, 2), (22, 4), (300, 1), (32_768, 8_813)])
+@for_each("epsilon0", [1e-9, 1.0, 5.0, 20.0, 44.0])
 def test_one_step_less_noise_would_break_the_promise(k: int, d: int, epsilon0: float) -> None:
     """Planted: the share left out rounded down -> the first assertion fails."""
     include = most_include(k, d, epsilon0)
@@ -128,7 +129,7 @@ def test_large_domains_are_drawn_in_blocks_and_one_by_one_alike() -> None:
         assert one == (mechanism.randomize(np.array([value]), SeededEntropy(value)).tobytes(),)
 
 
-@pytest.mark.parametrize("k", [3, 9, 16, 20])
+@for_each("k", [3, 9, 16, 20])
 def test_a_report_has_exactly_d_marks_and_no_spare_ones(k: int) -> None:
     """Every report with one mark added, taken away or moved beyond the last cell is refused, and
     refused by ``tally``.
@@ -149,8 +150,8 @@ def test_a_report_has_exactly_d_marks_and_no_spare_ones(k: int) -> None:
             assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
-    ("k", "d", "include", "said"),
+@for_each(
+    "k, d, include, said",
     [
         (4, 0, WORDS - 1, '"d" is 0'),
         (4, 4, WORDS - 1, '"d" is 4: it is 1 to k - 1 = 3'),

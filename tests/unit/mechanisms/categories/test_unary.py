@@ -28,6 +28,7 @@ from shoal.mechanisms.categories.unary import (
 )
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.tapes import Tape
 
@@ -73,7 +74,7 @@ def test_the_settings_of_the_field() -> None:
     assert design("unary", YesNo(), 1.0) == design("unary", YesNo(), 1.0, "oue")
 
 
-@pytest.mark.parametrize("epsilon0", [0.1, 1.0, 4.0, 10.0])
+@for_each("epsilon0", [0.1, 1.0, 4.0, 10.0])
 def test_the_probabilities_are_those_of_the_papers(epsilon0: float) -> None:
     """OUE: p = 1/2, q = 1 / (e^eps + 1); SUE: p = s / (s + 1) = 1 - q, s = e^(eps / 2); free p: q
     solves p (1 - q) = e^eps q (1 - p).
@@ -97,7 +98,7 @@ def test_the_probabilities_are_those_of_the_papers(epsilon0: float) -> None:
         )
 
 
-@pytest.mark.parametrize("epsilon0", [1e-9, 1e-3, 1.0, 5.0, 20.0, 40.0])
+@for_each("epsilon0", [1e-9, 1e-3, 1.0, 5.0, 20.0, 40.0])
 def test_one_step_less_noise_would_break_the_promise(epsilon0: float) -> None:
     """Planted: the threshold rounded down from a float formula -> the first assertion fails."""
     for one in (WORDS // 2, 3 * (WORDS // 4), int(Fraction("0.999") * WORDS), WORDS - 1, 12_345):
@@ -124,8 +125,8 @@ def test_beyond_64_bits_the_finest_noise_is_taken() -> None:
     assert ratio(WORDS - 1, 1) == (WORDS - 1) ** 2
 
 
-@pytest.mark.parametrize("k", [2, 3, 5, 1024])
-@pytest.mark.parametrize(("one", "zero"), [*ENDS, (WORDS // 3, WORDS // 7)])
+@for_each("k", [2, 3, 5, 1024])
+@for_each("one, zero", [*ENDS, (WORDS // 3, WORDS // 7)])
 def test_the_search_uses_the_ratio_of_the_law(k: int, one: int, zero: int) -> None:
     """And the law claims a third answer only where there is one. Planted: P / Q alone, or its
     square, for the ratio; the law of k = 3 for every k -> this fails.
@@ -135,7 +136,7 @@ def test_the_search_uses_the_ratio_of_the_law(k: int, one: int, zero: int) -> No
     assert (privacy.third is None) == (k == 2)
 
 
-@pytest.mark.parametrize(("one", "zero"), [(5, 5), (5, 6), (5, 0), (WORDS, 5), (0, 0)])
+@for_each("one, zero", [(5, 5), (5, 6), (5, 0), (WORDS, 5), (0, 0)])
 def test_other_probabilities_are_refused(one: int, zero: int) -> None:
     with pytest.raises(ShoalError, match="one_if_zero") as caught:
         UnaryEncoding(LABELS, one, zero)
@@ -205,9 +206,7 @@ def test_standard_errors_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("one", "zero"), [*ENDS, (WORDS // 2, WORDS // 8), (WORDS // 3, WORDS // 7)]
-)
+@for_each("one, zero", [*ENDS, (WORDS // 2, WORDS // 8), (WORDS // 3, WORDS // 7)])
 def test_the_expected_errors_are_those_of_all_coins(one: int, zero: int) -> None:
     """Three devices, every bit of every report, in rationals: the variance of each estimate is the
     square of the stated error to 1e-14, at the ends of the range too. Planted: p (1 - p) from
@@ -234,7 +233,7 @@ def test_the_expected_errors_are_those_of_all_coins(one: int, zero: int) -> None
             )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "counts",
     [np.array([1, 2]), np.array([1, 2, -1]), np.array([1.0, 2.0, 3.0]), np.array([[1, 2, 3]])],
 )
@@ -247,9 +246,7 @@ def test_other_numbers_of_devices_are_refused(counts: np.ndarray) -> None:
 # --- the draws ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("k", "count"), [(3, 11_000), (100, 700), (1_000, 70), (1_024, 65), (20_000, 3)]
-)
+@for_each("k, count", [(3, 11_000), (100, 700), (1_000, 70), (1_024, 65), (20_000, 3)])
 def test_devices_draw_one_after_the_other(k: int, count: int) -> None:
     """Over several blocks an array's reports are those that the devices would draw by themselves
     from the same stream.
@@ -268,7 +265,7 @@ def test_devices_draw_one_after_the_other(k: int, count: int) -> None:
     assert together.at == alone.at == len(data)
 
 
-@pytest.mark.parametrize("cell", range(9))
+@for_each("cell", range(9))
 def test_every_bit_falls_at_its_own_threshold(cell: int) -> None:
     """One bit at a time takes the words around both thresholds, the others a word that gives 0.
     Planted: <= for <; the neighbour's threshold; the bits from the other end of the byte -> this

@@ -18,6 +18,7 @@ from shoal.mechanisms import Mechanism, create, design
 from shoal.mechanisms.base import Tally
 from shoal.mechanisms.longitudinal.bloom import Filters, decoder
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.sizes import size
 
 THREE = Categories(("a", "b"))
@@ -81,7 +82,7 @@ def reports_of(mechanism: Mechanism, cell: int) -> tuple[NDArray[np.uint8], NDAr
     return np.array(rows, dtype=np.uint8), np.array(chances)
 
 
-@pytest.mark.parametrize("seed", list(solvable(4)))
+@for_each("seed", list(solvable(4)))
 def test_one_device_adds_its_value_on_average_with_the_stated_variance(seed: int) -> None:
     """All 32 reports of each cell, weighed by their probabilities: mean 1 for the cell's label and
     0 for the others, and the variances that ``expected_stderr`` states. So every sum of devices is

@@ -17,6 +17,7 @@ from shoal.mechanisms import Tally, create, design
 from shoal.mechanisms.longitudinal.dbitflip import FAMILY, law
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 WORDS = 1 << 64
 
@@ -92,9 +93,7 @@ def test_a_device_keeps_one_answer_for_every_chosen_bucket_and_one_for_all_other
         assert mechanism.keys == keys == len({mechanism.key_of(choice, cell) for cell in range(5)})
 
 
-@pytest.mark.parametrize(
-    ("k", "d", "flip"), [(5, 6, 1), (5, 0, 1), (5, 1, WORDS // 2), (5, 1, 0), (6, 1, 1)]
-)
+@for_each("k, d, flip", [(5, 6, 1), (5, 0, 1), (5, 1, WORDS // 2), (5, 1, 0), (6, 1, 1)])
 def test_other_integers_are_refused(k: int, d: int, flip: int) -> None:
     create(MechanismSpec.of("dbitflip", d=1, flip=1, k=5), domain(5))
     with pytest.raises(ShoalError, match="dbitflip") as caught:

@@ -17,6 +17,7 @@ from shoal.mechanisms.longitudinal.l_unary import FAMILY, ChainedUnary, chain
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 WORDS = 1 << 64
 FIVE = Categories(("a", "b", "c", "d"))
@@ -28,8 +29,8 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("setting", "alpha"),
+@for_each(
+    "setting, alpha",
     [
         ("l_osue", 0.5),
         ("l_sue", 0.5),
@@ -82,7 +83,7 @@ def test_the_probabilities_are_the_papers() -> None:
         assert math.log(p * (1 - q) / (q * (1 - p))) == pytest.approx(1.0, rel=1e-9)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"permanent_if_zero": WORDS // 2},

@@ -15,6 +15,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create, design
 from shoal.mechanisms.longitudinal.loloha import chained, integers
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 WORDS = 1 << 64
 FIVE = Categories(("a", "b", "c", "d"))
@@ -37,10 +38,8 @@ def through(one: Response, two: Response) -> Response:
     ]
 
 
-@pytest.mark.parametrize("g", [2, 4, 8])
-@pytest.mark.parametrize(
-    "noise", [(WORDS // 5, WORDS // 3), (1, WORDS - 1), (WORDS - 1, 1), (WORDS // 2, 7)]
-)
+@for_each("g", [2, 4, 8])
+@for_each("noise", [(WORDS // 5, WORDS // 3), (1, WORDS - 1), (WORDS - 1, 1), (WORDS // 2, 7)])
 def test_the_chain_is_g_ary_response_again(g: int, noise: tuple[int, int]) -> None:
     """Summed over the permanent answers. Planted: the ratio without g before K; composed as the
     paper's p1 p2 + q1 q2 -> this fails.
@@ -81,9 +80,7 @@ def papers_g(permanent: float, epsilon1: float) -> int:
     return 1 + max(1, round((1 - a**2 + root) / (6 * (a - b))))
 
 
-@pytest.mark.parametrize(
-    ("permanent", "epsilon1"), [(1.0, 0.5), (2.0, 1.2), (4.0, 2.0), (5.0, 3.0)]
-)
+@for_each("permanent, epsilon1", [(1.0, 0.5), (2.0, 1.2), (4.0, 2.0), (5.0, 3.0)])
 def test_the_papers_choice_and_ours(permanent: float, epsilon1: float) -> None:
     """The paper's g is the optimum under its noise; that noise gives epsilon1 at g = 2 and less
     than that at larger g; and so ours errs less at the same g, and its best g is near e^epsilon1 +
@@ -152,8 +149,8 @@ def test_what_all_windows_give_away() -> None:
     assert worst((0, 0, 0, 0, 0, 0), (0, 0, 0, 1, 1, 1), permanent, instant) > 100 * ratio**2
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
+@for_each(
+    "changed, message",
     [
         ({"g": 6}, "power of two"),
         ({"k": 4}, '"k"'),

@@ -17,6 +17,7 @@ from shoal.mechanisms import create, design
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.mechanisms.longitudinal.rappor import chained, integers, law, ratio
 from shoal.privacy import SymmetricLaw, epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import size
 
 WORDS = 1 << 64
@@ -61,8 +62,8 @@ def test_the_chain_is_the_papers() -> None:
         assert low == f * (share_p + share_q) / 2 + (1 - f) * share_p
 
 
-@pytest.mark.parametrize("hashes", [1, 2])
-@pytest.mark.parametrize(
+@for_each("hashes", [1, 2])
+@for_each(
     "noise", [CHROME, (WORDS // 10, WORDS // 50, WORDS // 3), (WORDS // 3, WORDS // 2, WORDS - 3)]
 )
 def test_epsilon_is_that_of_the_worst_pair_of_words(
@@ -102,7 +103,7 @@ def test_the_papers_figures() -> None:
     )
 
 
-@pytest.mark.parametrize("hashes", [1, 2, 4, 8])
+@for_each("hashes", [1, 2, 4, 8])
 def test_what_is_asked_is_what_one_report_gives(hashes: int) -> None:
     """By the law's own classes, not by the formula. Planted: ``ratio`` without h in ``integers`` ->
     h = 2 gives 2 for 1, this fails.

@@ -23,6 +23,7 @@ from shoal.mechanisms.noise.exact import ExactSampler, Weights, boundaries, deci
 from shoal.mechanisms.noise.polya import Polya
 from shoal.mechanisms.noise.skellam import Poisson
 from shoal.mechanisms.parts.sampling import BLOCK
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.tapes import DryError, Tape
 
@@ -105,7 +106,7 @@ def floors_of(law: Poisson | Polya) -> tuple[list[int], list[int]]:
     return [v >> 64 for v in fine], fine
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
+@for_each("law", LAWS, ids=str)
 def test_tables_are_the_floors_of_the_distribution_function(law: Poisson | Polya) -> None:
     """Every entry, exactly, and nothing missing: all before the first is 0, the last is the first
     2^64 - 1.
@@ -121,8 +122,8 @@ def test_tables_are_the_floors_of_the_distribution_function(law: Poisson | Polya
     assert table.size == 1 or (table[-2] < WORDS - 1 and table[1] > 0)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
-@pytest.mark.parametrize("bits", [96, 160])
+@for_each("law", LAWS, ids=str)
+@for_each("bits", [96, 160])
 def test_weights_keep_their_promise(law: Poisson | Polya, bits: int) -> None:
     """values <= c pmf, and c less their sum at most the error, for the c of the largest value
     (which both laws start from, exact).
@@ -148,7 +149,7 @@ def test_weights_keep_their_promise(law: Poisson | Polya, bits: int) -> None:
         assert 0 <= c - total <= error
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
+@for_each("law", LAWS, ids=str)
 def test_words_beside_a_boundary_need_no_second(law: Poisson | Polya) -> None:
     """w = B(k) - 1 gives at most k, w = B(k) + 1 more than k; with as many words as draws, and no
     more.
@@ -167,7 +168,7 @@ def test_words_beside_a_boundary_need_no_second(law: Poisson | Polya) -> None:
     assert tape.done()
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
+@for_each("law", LAWS, ids=str)
 def test_a_word_on_a_boundary_is_decided_by_the_next_words(law: Poisson | Polya) -> None:
     """The first word equals B(k): the second decides against 2^128 F(k); where it is equal too, the
     third does.
@@ -276,7 +277,7 @@ def test_draws_span_blocks_and_take_one_word_each() -> None:
     assert sampler.draw(0, Tape()).tolist() == []
 
 
-@pytest.mark.parametrize("entries", [1, 2, 3, 4, 7, 8, 9, 15, 16, 17])
+@for_each("entries", [1, 2, 3, 4, 7, 8, 9, 15, 16, 17])
 def test_the_search_at_every_table_length(entries: int) -> None:
     """Tables of 2^s - 1, 2^s and 2^s + 1 entries, at words around each boundary. Planted: a step
     too few -> fails.

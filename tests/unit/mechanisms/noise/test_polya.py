@@ -22,6 +22,7 @@ from shoal.mechanisms.noise.polya import (
     exp_floor,
 )
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.sizes import size
 
 
@@ -29,7 +30,7 @@ def share(scale: int, shares: int) -> PolyaShare:
     return create(MechanismSpec.of("discrete_laplace", scale=scale, shares=shares))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "scale",
     [
         LEAST_SCALE,
@@ -43,7 +44,7 @@ def share(scale: int, shares: int) -> PolyaShare:
         MOST_SCALE,
     ],
 )
-@pytest.mark.parametrize("bits", [1, 64, 144, 1_000])
+@for_each("bits", [1, 64, 144, 1_000])
 def test_the_exponential_is_exact(scale: int, bits: int) -> None:
     """floor(2^bits exp(-65536 / scale)) against mpmath with 200 more bits. Planted: no squarings ->
     fails.
@@ -91,9 +92,7 @@ def power(law: np.ndarray, n: int, length: int) -> np.ndarray:
     return result
 
 
-@pytest.mark.parametrize(
-    ("scale", "shares"), [(UNIT, 1), (UNIT, 60), (5 * UNIT // 2, 7), (10 * UNIT, size(60, 720))]
-)
+@for_each("scale, shares", [(UNIT, 1), (UNIT, 60), (5 * UNIT // 2, 7), (10 * UNIT, size(60, 720))])
 def test_the_shares_add_up_to_the_discrete_laplace_law(scale: int, shares: int) -> None:
     """(1 - p) / (1 + p) p^|x|, to 1e-12 of the probability at 0 or more: the shares' tables
     convolved, the two halves subtracted.

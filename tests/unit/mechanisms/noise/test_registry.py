@@ -13,6 +13,7 @@ from shoal.mechanisms.noise.polya import PolyaShare
 from shoal.mechanisms.noise.registry import REGISTRY, VectorNoise, create_noise
 from shoal.mechanisms.noise.skellam import SkellamShare
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 SPECS = (
     MechanismSpec.of("skellam", variance=10_000, shares=60),
@@ -35,8 +36,8 @@ def test_a_spec_becomes_its_noise_once(spec: MechanismSpec) -> None:
     assert first.tolist() != second.tolist()
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
+@for_each(
+    "spec, words",
     [
         (
             MechanismSpec.of("gaussian", variance=1, shares=1),

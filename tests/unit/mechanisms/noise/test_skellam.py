@@ -17,6 +17,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.noise.exact import ExactSampler
 from shoal.mechanisms.noise.skellam import MOST_RATE, SkellamShare, create
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.sizes import size
 
 
@@ -48,9 +49,7 @@ def skellam_pmf(k: int, variance: int) -> float:
         return float(mpmath.exp(-variance) * mpmath.besseli(abs(k), variance))
 
 
-@pytest.mark.parametrize(
-    ("variance", "shares"), [(1, 1), (1, 60), (7, 3), (100, 60), (size(400, 5_000), 720)]
-)
+@for_each("variance, shares", [(1, 1), (1, 60), (7, 3), (100, 60), (size(400, 5_000), 720)])
 def test_the_shares_add_up_to_the_skellam_law(variance: int, shares: int) -> None:
     """The convolution of all shares' laws equals exp(-v) I_k(v) to 1e-12 at every k. Planted: rate
     = v / shares -> fails.
@@ -74,8 +73,8 @@ def test_more_devices_than_shares_add_more_noise() -> None:
     assert total[(len(one) - 1) * 75] == pytest.approx(skellam_pmf(0, 125), abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("variance", "shares"),
+@for_each(
+    "variance, shares",
     [(1, 1_000_000), (1, 1), (10**6, 720), (10**10, 720), (size(10**10, 2**34), 1)],
 )
 def test_every_supported_size_is_the_poisson_law(variance: int, shares: int) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.noise.width import noise_tail, word_bits_for
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 UNIT = 1 << 16
 
@@ -28,8 +29,8 @@ def laplace(scale: int, shares: int) -> MechanismSpec:
 # --- tails ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("devices", "per_device", "variance", "dimension", "tail", "bits"),
+@for_each(
+    "devices, per_device, variance, dimension, tail, bits",
     [
         (100, 1000, 10**5, 10**3, 2659, 32),
         (1000, 7, 10**3, 10**5, 284, 16),
@@ -81,11 +82,11 @@ def exact_tail(law: NDArray[np.float64], dimension: int) -> int:
     return int(np.argmax(tails <= 2.0**-40))
 
 
-@pytest.mark.parametrize(
-    ("variance", "shares", "devices"),
+@for_each(
+    "variance, shares, devices",
     [(1, 10, 10), (1, 10, 16), (25, 7, 9), (400, 60, 100), (400, 100, 60)],
 )
-@pytest.mark.parametrize("dimension", [1, 1000])
+@for_each("dimension", [1, 1000])
 def test_skellam_tail_is_above_the_law_and_close(
     variance: int, shares: int, devices: int, dimension: int
 ) -> None:
@@ -97,8 +98,8 @@ def test_skellam_tail_is_above_the_law_and_close(
     assert exact <= found <= 1.06 * exact + 2
 
 
-@pytest.mark.parametrize(
-    ("scale", "shares", "devices"),
+@for_each(
+    "scale, shares, devices",
     [
         (1, 1, 2),
         (UNIT, 10, 10),
@@ -108,7 +109,7 @@ def test_skellam_tail_is_above_the_law_and_close(
         (UNIT // 2, 3, 7),
     ],
 )
-@pytest.mark.parametrize("dimension", [1, 1000])
+@for_each("dimension", [1, 1000])
 def test_discrete_laplace_tail_is_above_the_law_and_close(
     scale: int, shares: int, devices: int, dimension: int
 ) -> None:
@@ -124,7 +125,7 @@ def test_discrete_laplace_tail_is_above_the_law_and_close(
     assert exact <= found <= 1.25 * exact + 2
 
 
-@pytest.mark.parametrize("scale", [UNIT // 3, UNIT, 7 * UNIT, 1000 * UNIT, 1 << 50])
+@for_each("scale", [UNIT // 3, UNIT, 7 * UNIT, 1000 * UNIT, 1 << 50])
 def test_discrete_laplace_tail_in_closed_form(scale: int) -> None:
     """With as many devices as shares the two-sided tail is 2 p^T / (1 + p), for any number of
     shares.
@@ -157,8 +158,8 @@ def test_tails_grow_with_everything() -> None:
         assert noise_tail(spec, 1 << 20, 10**6) >= 1
 
 
-@pytest.mark.parametrize(
-    ("spec", "dimension", "devices"),
+@for_each(
+    "spec, dimension, devices",
     [
         (skellam(0, 5), 1, 1),
         (skellam(5, 0), 1, 1),

@@ -11,6 +11,7 @@ import pytest
 from shoal.domain import Numeric
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.numbers.distribution import Distribution, level_edges
+from tests.cases import for_each
 
 EDGES = np.array([0.0, 10.0, 20.0, 40.0, 50.0])
 SHARES = np.array([0.25, 0.0, 0.5, 0.25])
@@ -59,15 +60,15 @@ def test_the_arrays_are_copied_and_read_only() -> None:
         spread.shares[0] = 9.0
 
 
-@pytest.mark.parametrize("q", [-0.01, 1.01, math.nan, math.inf])
+@for_each("q", [-0.01, 1.01, math.nan, math.inf])
 def test_impossible_shares_are_refused(q: float) -> None:
     with pytest.raises(ShoalError, match="share from 0 to 1") as caught:
         Distribution(EDGES, SHARES, "by hand").quantile(q)
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize(
-    ("edges", "shares", "method", "answered", "words"),
+@for_each(
+    "edges, shares, method, answered, words",
     [
         (EDGES[:-1], SHARES, "m", None, "one edge more"),
         (np.array([0.0]), np.array([]), "m", None, "one edge more"),

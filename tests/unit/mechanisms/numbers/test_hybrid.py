@@ -13,6 +13,7 @@ from shoal.mechanisms.numbers.hybrid import continuous
 from shoal.mechanisms.numbers.means import TableMean, places
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.unit.mechanisms.numbers.test_piecewise import EPSILONS, exact, paper
 
 WORDS = 1 << 64
@@ -32,8 +33,8 @@ def paper_hybrid(epsilon0: float) -> float:
     return bit if epsilon0 <= 0.61 else (root + 3) / (3 * root * (root - 1)) + bit / root
 
 
-@pytest.mark.parametrize("levels", [2, 3, 4])
-@pytest.mark.parametrize("epsilon0", [0.5, 0.62, 2.0, 6.0])
+@for_each("levels", [2, 3, 4])
+@for_each("epsilon0", [0.5, 0.62, 2.0, 6.0])
 def test_both_parts_are_unbiased_and_keep_epsilon0(levels: int, epsilon0: float) -> None:
     """In fractions, the whole and each part; and each part uses what epsilon0 allows, to 1e-6.
 
@@ -65,7 +66,7 @@ def test_small_epsilon0_is_one_bit_alone() -> None:
     )
 
 
-@pytest.mark.parametrize("epsilon0", EPSILONS)
+@for_each("epsilon0", EPSILONS)
 def test_the_worst_case_is_the_papers_to_1_percent_or_below(epsilon0: float) -> None:
     """And below that of its parts, as the paper has them, where it has both. From 3 on the wide
     windows of ``piecewise`` err less still.
@@ -84,8 +85,8 @@ def test_the_worst_case_is_the_papers_to_1_percent_or_below(epsilon0: float) -> 
     assert (other < worst) is (epsilon0 >= 3)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+@for_each(
+    "changes, message",
     [
         ({"piecewise": WORDS // 2 + 1}, '"piecewise" is even'),
         ({"window": 0}, "none is"),

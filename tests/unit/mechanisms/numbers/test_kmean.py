@@ -15,6 +15,7 @@ from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.numbers.distribution import Distributed
 from shoal.mechanisms.numbers.kmean import KaryMean
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 WORDS = 1 << 64
 DOMAIN = Numeric(10, 30, 3)  # levels 10, 20, 30 and "no answer"
@@ -60,7 +61,7 @@ def test_an_estimate_by_hand() -> None:
     assert (estimate.ci_low[1], estimate.ci_high[1]) == (cells.ci_low[3], cells.ci_high[3])
 
 
-@pytest.mark.parametrize("uniform", [1, WORDS // 100, WORDS // 3, WORDS // 10 * 9])
+@for_each("uniform", [1, WORDS // 100, WORDS // 3, WORDS // 10 * 9])
 def test_the_error_has_every_covariance(uniform: int) -> None:
     """Expected counts of 10^6 devices through the formula, against the table. Planted: cells taken
     as independent (variances summed, covariances dropped) -> 2 % to 105 % off and this fails.
@@ -73,7 +74,7 @@ def test_the_error_has_every_covariance(uniform: int) -> None:
     assert estimate.coins[0] == pytest.approx(exact_stderr(mechanism, devices), rel=2e-3, abs=1e-6)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "counts",
     [[0, 0, 0, 0], [0, 0, 0, 800], [100, 100, 100, 500], [1, 0, 0, 1], [120, 120, 120, 440]],
 )

@@ -13,6 +13,7 @@ from shoal.mechanisms import create, design
 from shoal.mechanisms.base import Tally
 from shoal.mechanisms.numbers.means import TableMean, estimate, places
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
+from tests.cases import for_each
 
 N = 10**12
 
@@ -43,10 +44,8 @@ def test_places_are_even_and_no_answer_is_the_middle() -> None:
     assert places(Numeric(0, 9, 4)) == tuple(Fraction(third, 3) for third in (-3, -1, 1, 3, 0))
 
 
-@pytest.mark.parametrize(
-    ("name", "setting"), [("piecewise", "m=16"), ("hybrid", "m=16"), ("one_bit_mean", "")]
-)
-@pytest.mark.parametrize("held", [[1, 0, 0, 0, 0, 0], [3, 1, 0, 0, 9, 2], [0, 0, 1, 0, 0, 1]])
+@for_each("name, setting", [("piecewise", "m=16"), ("hybrid", "m=16"), ("one_bit_mean", "")])
+@for_each("held", [[1, 0, 0, 0, 0, 0], [3, 1, 0, 0, 9, 2], [0, 0, 1, 0, 0, 1]])
 def test_five_levels_of_the_table_are_told_apart_or_the_error_is_too_large(
     name: str, setting: str, held: list[int]
 ) -> None:
@@ -65,7 +64,7 @@ def test_five_levels_of_the_table_are_told_apart_or_the_error_is_too_large(
         assert reported == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.parametrize(("levels", "epsilon0"), [(101, 1.0), (101, 3.0), (24, 4.0), (41, 6.0)])
+@for_each("levels, epsilon0", [(101, 1.0), (101, 3.0), (24, 4.0), (41, 6.0)])
 def test_between_anchors_the_error_is_at_most_5_percent_too_large(
     levels: int, epsilon0: float
 ) -> None:

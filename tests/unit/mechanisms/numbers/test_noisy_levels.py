@@ -19,6 +19,7 @@ from shoal.mechanisms.parts.tables import MEAN_OF_ALL, row
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import FiniteLaw, epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 DOMAIN = Numeric(10, 30, 5)
 
@@ -41,10 +42,8 @@ def test_a_clamped_laplace_report_counts_for_its_level_and_an_end_for_its_tail()
     assert scores == pytest.approx([-1 - beyond, -0.5, 0, 0.5, 1 + beyond], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "setting"), [("laplace", ""), ("gaussian", ""), ("gaussian", "range=3")]
-)
-@pytest.mark.parametrize("epsilon0", [0.1, 1.0, 6.0])
+@for_each("name, setting", [("laplace", ""), ("gaussian", ""), ("gaussian", "range=3")])
+@for_each("epsilon0", [0.1, 1.0, 6.0])
 def test_the_bias_is_below_what_is_stated(name: str, setting: str, epsilon0: float) -> None:
     """For every cell, "no answer" as the middle included, by adding up the table. Planted: BIAS
     times 1000 in ``_solve`` -> fails.

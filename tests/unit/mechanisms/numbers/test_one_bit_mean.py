@@ -13,6 +13,7 @@ from shoal.mechanisms import create, design
 from shoal.mechanisms.numbers.means import TableMean, places
 from shoal.privacy import KaryLaw, epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 WORDS = 1 << 64
 
@@ -24,8 +25,8 @@ def made(levels: int, epsilon0: float) -> TableMean:
     return mechanism
 
 
-@pytest.mark.parametrize("levels", [2, 3, 6])
-@pytest.mark.parametrize("epsilon0", [0.1, 1.0, 5.0])
+@for_each("levels", [2, 3, 6])
+@for_each("epsilon0", [0.1, 1.0, 5.0])
 def test_the_bit_is_that_of_the_papers(levels: int, epsilon0: float) -> None:
     """P(1) = 1 / (E + 1) + x (E - 1) / (E + 1), x in [0, 1] (Ding et al. 2017, section 2), scores
     and variance (E + 1)^2 / (E - 1)^2 - t^2 (Duchi et al. 2018), unbiased exactly. Planted: "no
@@ -54,8 +55,8 @@ def test_the_bit_is_that_of_the_papers(levels: int, epsilon0: float) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("domain", "slope", "message"),
+@for_each(
+    "domain, slope, message",
     [
         (YesNo(), 5, "numeric domain"),
         (Categories(("a", "b")), 5, "numeric domain"),

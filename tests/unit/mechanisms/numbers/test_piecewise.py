@@ -15,6 +15,7 @@ from shoal.mechanisms import REGISTRY, create, design
 from shoal.mechanisms.numbers.means import TableMean, places
 from shoal.mechanisms.numbers.piecewise import Shape, Window, most_gain
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 WORDS = 1 << 64
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
@@ -63,8 +64,8 @@ def made(levels: int, epsilon0: float, outputs: int = 0, window: int = 0) -> Tab
     return mechanism
 
 
-@pytest.mark.parametrize("levels", [2, 3, 4, 8])
-@pytest.mark.parametrize(("outputs", "window"), [(2, 1), (5, 2), (8, 3), (9, 3), (7, 6)])
+@for_each("levels", [2, 3, 4, 8])
+@for_each("outputs, window", [(2, 1), (5, 2), (8, 3), (9, 3), (7, 6)])
 def test_every_level_is_estimated_without_bias_and_errs_as_the_closed_form_says(
     levels: int, outputs: int, window: int
 ) -> None:
@@ -88,8 +89,8 @@ def test_every_level_is_estimated_without_bias_and_errs_as_the_closed_form_says(
     assert window_of.ratio == mechanism.privacy().max_ratio
 
 
-@pytest.mark.parametrize("share", [0.2, 0.6, 1.0])
-@pytest.mark.parametrize(("outputs", "window"), [(3, 1), (8, 3), (9, 2)])
+@for_each("share", [0.2, 0.6, 1.0])
+@for_each("outputs, window", [(3, 1), (8, 3), (9, 2)])
 def test_the_worst_place_is_found(outputs: int, window: int, share: float) -> None:
     """Against 1,201 places. Planted: the middle left out, which is the worst where the share is
     small -> fails.
@@ -115,7 +116,7 @@ def test_with_many_outputs_and_its_window_it_is_the_papers(epsilon0: float) -> N
         assert float(variance) == pytest.approx(paper(epsilon0, float(place)), rel=0.01)
 
 
-@pytest.mark.parametrize("epsilon0", EPSILONS)
+@for_each("epsilon0", EPSILONS)
 def test_the_standard_setting_errs_no_more_than_the_paper_but_for_1_percent(
     epsilon0: float,
 ) -> None:
@@ -138,8 +139,8 @@ def test_settings_are_those_whose_tables_fit() -> None:
         create(design("piecewise", Numeric(0, 1, 600), 20.0, name), Numeric(0, 1, 600))
 
 
-@pytest.mark.parametrize(
-    ("domain", "integers", "message"),
+@for_each(
+    "domain, integers, message",
     [
         (YesNo(), (8, 2, 1), "numeric domain"),
         (Categories(("a", "b", "c")), (8, 2, 1), "numeric domain"),

@@ -13,6 +13,7 @@ from shoal.domain import Categories, Domain, Numeric
 from shoal.mechanisms import Mechanism, Tally, create, design
 from shoal.mechanisms.numbers.distribution import Distribution, level_edges, of_devices
 from shoal.mechanisms.numbers.quantiles import SHARES, quantiles
+from tests.cases import for_each
 
 WEEK = Numeric(0, 100, 21)  # a level every five hours
 BINS = Categories(("0", "20", "40", "60"), (0, 20, 40, 60))
@@ -38,7 +39,7 @@ def levels_of(values: np.ndarray, domain: Numeric) -> np.ndarray:
     return np.bincount(below, 1 - up, domain.size) + np.bincount(below + 1, up, domain.size)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_the_quantile_lies_between_what_its_levels_allow(seed: int) -> None:
     """Exact levels of made-up numbers, smooth and in heaps, on levels and between: the true
     quantile is never excluded, and the ends are no further apart than two steps where numbers are

@@ -14,6 +14,7 @@ from shoal.domain import Numeric
 from shoal.mechanisms import Tally, create, design
 from shoal.mechanisms.numbers.rounding import bound, level_scores, worst
 from shoal.mechanisms.numbers.square_wave import SquareWave
+from tests.cases import for_each
 
 
 def levels_and_rounding(
@@ -30,7 +31,7 @@ def levels_and_rounding(
     return expected, float(weights @ (up * (1 - up)))
 
 
-@pytest.mark.parametrize("levels", [2, 3, 4, 9, 30])
+@for_each("levels", [2, 3, 4, 9, 30])
 def test_no_numbers_round_by_more(levels: int) -> None:
     """500 sets of numbers, sparse and dense, each with the levels that it has itself.
 
@@ -47,7 +48,7 @@ def test_no_numbers_round_by_more(levels: int) -> None:
         assert worst(expected) <= expected.sum() / 4
 
 
-@pytest.mark.parametrize("share", [0.0, 0.003, 0.25, 0.5, 0.9])
+@for_each("share", [0.0, 0.003, 0.25, 0.5, 0.9])
 def test_the_bound_is_attained(share: float) -> None:
     """Two neighbours with 1 - p and p: p (1 - p). Three: as much as the best of all ways to part
     the middle one, to 1 %.

@@ -10,6 +10,7 @@ import pytest
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts import bitmaps
+from tests.cases import for_each
 
 WIDTHS = (2, 7, 8, 9, 16, 100, 1024)
 ROWS = (0, 1, 2, 3, 5, 128, 255, 256, 257, 513, 3_000)
@@ -25,8 +26,8 @@ def drawn(rows: int, k: int, seed: str = "bitmaps") -> tuple[np.ndarray, np.ndar
     return bits, np.packbits(bits, axis=1) if rows else np.zeros((0, -(-k // 8)), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("k", WIDTHS)
-@pytest.mark.parametrize("rows", ROWS)
+@for_each("k", WIDTHS)
+@for_each("rows", ROWS)
 def test_columns_are_summed(rows: int, k: int) -> None:
     """Planted: the rows beyond a whole group left out; one fold too few or a plane's weight too
     small; the carry's term ``either & carry`` left out; the halves of a plane taken as every other
@@ -38,8 +39,8 @@ def test_columns_are_summed(rows: int, k: int) -> None:
     assert tally.counts.tolist() == bits.sum(axis=0).tolist()
 
 
-@pytest.mark.parametrize("k", [2, 9, 1024])
-@pytest.mark.parametrize("rows", [255, 256, 257, 131_072, 140_001])
+@for_each("k", [2, 9, 1024])
+@for_each("rows", [255, 256, 257, 131_072, 140_001])
 def test_no_sum_overflows(rows: int, k: int) -> None:
     """All bits set, over several blocks: every cell counts every row. Planted: eight planes for
     nine, so that 256 is 0 -> this fails.
@@ -65,7 +66,7 @@ def test_rows_that_are_not_contiguous_are_summed() -> None:
     assert (wide[1::2] == 255).all(), "the caller's rows are left alone"
 
 
-@pytest.mark.parametrize("k", [2, 3, 7, 9, 15, 1001])
+@for_each("k", [2, 3, 7, 9, 15, 1001])
 def test_padding_bits_are_refused_and_never_counted(k: int) -> None:
     """Each of them alone; the bits of all cells are fine. Planted: one bit of the mask too few, or
     a mask from the other end -> fails.
@@ -88,7 +89,7 @@ def test_whole_bytes_have_no_padding() -> None:
     assert bitmaps.valid(np.array([[255, 255], [0, 1]], dtype=np.uint8), 16).all()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "reports",
     [
         np.zeros((3, 3), np.uint8),
@@ -104,7 +105,7 @@ def test_another_shape_is_refused(reports: np.ndarray) -> None:
         assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize("k", [*WIDTHS, bitmaps.MOST_CELLS])
+@for_each("k", [*WIDTHS, bitmaps.MOST_CELLS])
 def test_one_report_is_packed_as_arrays_are(k: int) -> None:
     """Planted: no shift past the padding, or the cells from the last to the first -> this fails."""
     bits, reports = drawn(3, k)

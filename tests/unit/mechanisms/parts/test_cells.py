@@ -8,15 +8,16 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts import cells
 from shoal.mechanisms.parts.scalar import report_size
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize(("k", "size"), [(2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4)])
+@for_each("k, size", [(2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4)])
 def test_width_by_number_of_cells(k: int, size: int) -> None:
     """Planted: < for <= at 256 -> two bytes for 256 cells and this fails."""
     assert report_size(k) == size
 
 
-@pytest.mark.parametrize("k", [2, 256, 257, 65_536, 65_537, 1 << 20])
+@for_each("k", [2, 256, 257, 65_536, 65_537, 1 << 20])
 def test_reports_are_big_endian_cells(k: int) -> None:
     size = report_size(k)
     named = np.array([0, 1, k // 2, k - 1])
@@ -32,7 +33,7 @@ def test_reports_are_big_endian_cells(k: int) -> None:
     assert np.array_equal(tally.counts, np.bincount(named, minlength=k))
 
 
-@pytest.mark.parametrize("k", [2, 7, 255, 257, 65_535, 65_537])
+@for_each("k", [2, 7, 255, 257, 65_535, 65_537])
 def test_rows_beyond_the_cells_are_flagged_and_never_counted(k: int) -> None:
     """Planted: <= for < in valid() -> the row that names cell k passes and this fails."""
     size = report_size(k)
@@ -64,7 +65,7 @@ def test_an_empty_tally() -> None:
     assert (tally.rows, tally.counts.tolist()) == (0, [0] * 5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "reports",
     [
         np.zeros((3, 2), np.uint8),
@@ -79,7 +80,7 @@ def test_another_shape_is_refused(reports: np.ndarray) -> None:
             act(reports, 7)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "values",
     [
         np.array([7]),

@@ -31,6 +31,7 @@ from shoal.mechanisms.categories.binary_rr import BinaryResponse
 from shoal.mechanisms.categories.hadamard_response import HadamardResponse
 from shoal.mechanisms.parts import cells
 from shoal.mechanisms.parts.intervals import of_counts
+from tests.cases import for_each
 from tests.sizes import FULL, size
 
 WORDS = 1 << 64
@@ -149,8 +150,8 @@ def test_ends_are_roots(p: float, q: float) -> None:
         assert (values - ends) ** 2 == pytest.approx(Z**2 * line, rel=1e-3)
 
 
-@pytest.mark.parametrize("gap", [1 / WORDS, 1e-9, 1.0 - 1e-12])
-@pytest.mark.parametrize("rows", [0, 1, 2, 10**9, 1 << 61])
+@for_each("gap", [1 / WORDS, 1e-9, 1.0 - 1e-12])
+@for_each("rows", [0, 1, 2, 10**9, 1 << 61])
 def test_every_count_has_an_interval(gap: float, rows: int) -> None:
     """Below 0 and above n as well: finite, and around the estimate. Without reports and with
     any.
@@ -220,8 +221,8 @@ def response(n: int, holders: int, others: int, mechanism: HadamardResponse) -> 
     return found / float(joint.sum())
 
 
-@pytest.mark.parametrize(
-    ("setting", "epsilon0", "n", "holders", "others"),
+@for_each(
+    "setting, epsilon0, n, holders, others",
     [
         ("B=4", 5.0, 60, 0, 0),  # nobody in the block: less than one report by chance
         ("B=4", 5.0, 60, 0, 2),

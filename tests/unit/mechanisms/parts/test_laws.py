@@ -25,6 +25,7 @@ from shoal.mechanisms.parts.laws import (
     unary,
 )
 from shoal.privacy import FiniteLaw, SymmetricLaw, epsilon0_upper
+from tests.cases import for_each
 from tests.unit.accounting.brute import Truth
 from tests.unit.accounting.numerics.test_cells import exact
 
@@ -105,8 +106,8 @@ def shape_of(law: SymmetricLaw, names: tuple[str, ...]) -> dict[tuple[Fraction, 
     return shape(rows["one"], [rows[name] for name in names])
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("k", [2, 3, 4])
+@for_each("name", CASES)
+@for_each("k", [2, 3, 4])
 def test_classes_are_those_of_the_real_outputs(name: str, k: int) -> None:
     """For every ordered pair and triple. Planted: q and 1 - q exchanged, or a class of subsets
     dropped -> this fails.
@@ -122,8 +123,8 @@ def test_classes_are_those_of_the_real_outputs(name: str, k: int) -> None:
     assert law.max_ratio == ratio
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("k", [2, 3, 4])
+@for_each("name", CASES)
+@for_each("k", [2, 3, 4])
 def test_least_is_below_every_input(name: str, k: int) -> None:
     """Output by output: the real least weight is at least that of its class; equal for two inputs
     and for subsets.
@@ -150,8 +151,8 @@ def test_least_is_below_every_input(name: str, k: int) -> None:
             assert claimed[table[other][y] / table[x][y]] <= least / table[x][y]
 
 
-@pytest.mark.parametrize(
-    ("name", "k", "n"),
+@for_each(
+    "name, k, n",
     [
         (name, k, n)
         for name in CASES
@@ -229,8 +230,8 @@ def test_refusals() -> None:
         assert caught.value.kind is Kind.CONFIG
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("k", [2, 3, 4])
+@for_each("name", CASES)
+@for_each("k", [2, 3, 4])
 def test_clones_are_those_of_the_table(name: str, k: int) -> None:
     """One clone probability for all pairs: the table's. Planted: 3 low for 2 low in
     ``symmetric_clones`` -> this fails.

@@ -8,6 +8,7 @@ import pytest
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts.sampling import BLOCK, bernoulli, blocks, multiply_shift, uniform_below
+from tests.cases import for_each
 from tests.sizes import FULL
 from tests.worlds.tapes import DryError, Tape
 
@@ -18,9 +19,7 @@ def words32(*values: int) -> bytes:
     return np.array(values, dtype="<u4").tobytes()
 
 
-@pytest.mark.parametrize(
-    ("count", "size"), [(0, 5), (1, 5), (5, 5), (6, 5), (23, 5), (BLOCK + 1, BLOCK)]
-)
+@for_each("count, size", [(0, 5), (1, 5), (5, 5), (6, 5), (23, 5), (BLOCK + 1, BLOCK)])
 def test_blocks_cover_everything_once(count: int, size: int) -> None:
     covered = [i for part in blocks(count, size) for i in range(part.start, part.stop)]
     assert covered == list(range(count))
@@ -61,7 +60,7 @@ def edges(bound: int) -> np.ndarray:
     return np.unique(near[near < 1 << 32]).astype(np.uint32)
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@for_each("bound", BOUNDS)
 def test_every_cell_keeps_the_same_number_of_words(bound: int) -> None:
     """Between its edges a run of words is constant (the product grows by ``bound`` per word, in the
     same cell and above the refused part), so that counting from edge to edge counts all 2^32 words:
@@ -110,7 +109,7 @@ def test_refused_words_are_drawn_again() -> None:
         uniform_below(3, 2, Tape(words32(0, 5)))
 
 
-@pytest.mark.parametrize("bound", [1, 2, 7, 65_536, 1 << 32])
+@for_each("bound", [1, 2, 7, 65_536, 1 << 32])
 def test_uniform_below_shape_and_range(bound: int) -> None:
     for count in (0, 1, BLOCK, 2 * BLOCK + 3):
         drawn = uniform_below(bound, count, SeededEntropy(bound))

@@ -17,6 +17,7 @@ from shoal.mechanisms import REGISTRY, design, serves
 from shoal.mechanisms.categories.binary_rr import BinaryResponse
 from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.parts import sampling, scalar
+from tests.cases import for_each
 from tests.worlds.tapes import DryError, Tape
 
 BOUNDS = (
@@ -52,7 +53,7 @@ def drawn(bound: int, *words: int) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@for_each("bound", BOUNDS)
 def test_a_uniform_draw_decides_as_the_arrays_do(bound: int) -> None:
     """At and next to every place (at most 300 of them) where another cell begins, and at the ends
     of the words.
@@ -68,7 +69,7 @@ def test_a_uniform_draw_decides_as_the_arrays_do(bound: int) -> None:
         assert drawn(bound, w) == (result if keeps else None)
 
 
-@pytest.mark.parametrize("bound", [3, 7, 1000, 65_537, 2**31 + 1])
+@for_each("bound", [3, 7, 1000, 65_537, 2**31 + 1])
 def test_a_refused_word_is_replaced_by_the_next(bound: int) -> None:
     """Word 0 is always below 2^32 mod bound where that is not 0. Planted: the refused word's own
     cell kept -> fails.
@@ -87,7 +88,7 @@ def test_a_bound_that_32_bits_can_not_serve_is_refused(bound: int) -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize("threshold", [1, 2, 2**32, 2**63 - 1, 2**63, WORDS - 2, WORDS - 1])
+@for_each("threshold", [1, 2, 2**32, 2**63 - 1, 2**63, WORDS - 2, WORDS - 1])
 def test_coins_fall_at_their_own_threshold(threshold: int) -> None:
     """One below it: heads; on it and one above: tails. Planted: <= for <, threshold + 1, threshold
     - 1 -> fails.
@@ -134,7 +135,7 @@ def test_a_mechanism_without_a_draw_of_its_own_goes_by_the_array() -> None:
         assert one[0] == value.to_bytes(2, "big")
 
 
-@pytest.mark.parametrize("value", [10, 2**63, -(2**63) - 1, True, 1.0, np.int64(1)])
+@for_each("value", [10, 2**63, -(2**63) - 1, True, 1.0, np.int64(1)])
 def test_going_by_the_array_refuses_what_is_no_cell(value: int) -> None:
     with pytest.raises(ShoalError) as caught:
         scalar.one_by_array(Several(), value, SeededEntropy(1))

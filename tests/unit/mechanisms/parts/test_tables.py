@@ -13,6 +13,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts.sampling import BLOCK
 from shoal.mechanisms.parts.tables import Table, TableResponse, draw, draw_one, row, unbiased
+from tests.cases import for_each
 from tests.worlds.tapes import Tape
 
 WORDS = 1 << 64
@@ -73,8 +74,8 @@ def test_reports_name_outputs() -> None:
     assert response.privacy().rows == EVEN.rows
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
+@for_each(
+    "rows, message",
     [
         ((), "at least 2 cells"),
         (((WORDS,), (WORDS,)), "at least 2 cells and 2 outputs"),

@@ -12,6 +12,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, design, serves
 from shoal.mechanisms.parts.thresholds import least_noise
 from shoal.privacy import LocalPrivacy, PureLaw, epsilon0_upper
+from tests.cases import for_each
 
 NO_EPSILON = [math.inf, -math.inf, math.nan, 0.0, -1.0]
 DOMAINS: list[Domain] = [Categories(("a", "b", "c")), Numeric(0.0, 1.0, 8)]
@@ -22,7 +23,7 @@ def _law(noise: int) -> LocalPrivacy:
     return PureLaw(1 + Fraction(1_000, noise))
 
 
-@pytest.mark.parametrize("epsilon0", NO_EPSILON)
+@for_each("epsilon0", NO_EPSILON)
 def test_only_a_finite_epsilon0_above_0_is_looked_for(epsilon0: float) -> None:
     """Planted: the check without ``isfinite`` -> infinity finds the least noise of all, 1, and this
     fails.
@@ -32,8 +33,8 @@ def test_only_a_finite_epsilon0_above_0_is_looked_for(epsilon0: float) -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize("epsilon0", NO_EPSILON)
-@pytest.mark.parametrize(("name", "domain"), DESIGNED)
+@for_each("epsilon0", NO_EPSILON)
+@for_each("name, domain", DESIGNED)
 def test_no_designer_takes_an_epsilon0_that_is_none(
     name: str, domain: Domain, epsilon0: float
 ) -> None:

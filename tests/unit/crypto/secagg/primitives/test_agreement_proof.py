@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from shoal.crypto.secagg.primitives import agreement_proof as proofs
@@ -19,6 +18,7 @@ from shoal.crypto.secagg.primitives.agreement_proof import (
     verify,
 )
 from shoal.entropy import SeededEntropy
+from tests.cases import for_each
 
 PRIME = 2**255 - 19
 ENTROPY = SeededEntropy("agreement")
@@ -92,7 +92,7 @@ def test_the_right_secret_is_proven_and_nothing_else() -> None:
         assert not verify(*arguments), what
 
 
-@pytest.mark.parametrize("place", [0, ROUNDS // 8 - 1, ROUNDS // 8, ROUNDS // 8 + 35, SIZE - 20])
+@for_each("place", [0, ROUNDS // 8 - 1, ROUNDS // 8, ROUNDS // 8 + 35, SIZE - 20])
 def test_every_bit_counts(place: int) -> None:
     """Of the challenge, and of scalars (but the five of each that X25519 does not read)."""
     changed = bytearray(PROOF)

@@ -18,6 +18,7 @@ from shoal.crypto.secagg.primitives.merkle import (
     root_of_range,
 )
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.sizes import size
 
 # The eight entries of the Certificate Transparency reference tests, and the tree hashes of the
@@ -70,7 +71,7 @@ def some(n: int, start: int, count: int) -> list[bytes]:
     return [every[(start + i) % n] for i in range(count)]
 
 
-@pytest.mark.parametrize(("n", "tree_hash"), TREE_HASHES.items())
+@for_each("n, tree_hash", TREE_HASHES.items())
 def test_published_tree_hashes(n: int, tree_hash: str) -> None:
     tree = Tree(ENTRIES[:n])
     assert tree.tree_hash.hex() == tree_hash
@@ -81,7 +82,7 @@ def test_published_tree_hashes(n: int, tree_hash: str) -> None:
     )
 
 
-@pytest.mark.parametrize("n", range(1, 41))
+@for_each("n", range(1, 41))
 def test_every_range_of_every_tree(n: int) -> None:
     """Also those that go round. At most 2 ceil(log2 n) hashes. Planted: an end that is not taken
     modulo n -> fails.
@@ -95,9 +96,7 @@ def test_every_range_of_every_tree(n: int) -> None:
     assert range_proof(leaves(n), 0, n) == []
 
 
-@pytest.mark.parametrize(
-    ("n", "start", "count"), [(9, 2, 3), (9, 7, 4), (13, 12, 3), (40, 30, 15), (8, 0, 1)]
-)
+@for_each("n, start, count", [(9, 2, 3), (9, 7, 4), (13, 12, 3), (40, 30, 15), (8, 0, 1)])
 def test_every_changed_byte_is_refused(n: int, start: int, count: int) -> None:
     """Of proof and leaves; and hashes swapped, dropped, doubled, added, or taken for leaves."""
     tree, data = Tree(leaves(n)), some(n, start, count)
@@ -141,7 +140,7 @@ def outcome(n: int, start: int, hashes: list[bytes], proof: list[bytes]) -> byte
         return error.kind
 
 
-@pytest.mark.parametrize("n", range(2, size(14, 24)))
+@for_each("n", range(2, size(14, 24)))
 def test_no_other_place_and_no_other_number(n: int) -> None:
     """The leaves of one range do not pass at another start, in another count, or in a tree of
     another size.
@@ -164,8 +163,8 @@ def test_a_node_is_no_leaf() -> None:
     assert Tree([a + b]).tree_hash != Tree([b"a", b"b"]).tree_hash
 
 
-@pytest.mark.parametrize(
-    ("n", "start", "count"),
+@for_each(
+    "n, start, count",
     [(0, 0, 0), (5, 5, 1), (5, -1, 1), (5, 0, 0), (5, 0, 6), (1 << 32, 0, 1)],
 )
 def test_ranges_that_are_none(n: int, start: int, count: int) -> None:

@@ -13,6 +13,7 @@ from shoal.crypto.secagg.primitives import shamir
 from shoal.crypto.secagg.primitives.shamir import PRIME, SHARE_SIZE, combine, parse_share, split
 from shoal.entropy import SeededEntropy, uniform_below
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.tapes import Tape
 
@@ -104,11 +105,9 @@ def test_small_numbers_agree_with_exact_rational_interpolation() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "secret", [bytes(32), b"\xff" * 32, SECRET], ids=["zeros", "ones", "counting"]
-)
-@pytest.mark.parametrize(
-    ("threshold", "count"), [(1, 1), (1, 3), (2, 2), (3, 7), (16, 17), (17, 20), (26, 50), (33, 40)]
+@for_each("secret", [bytes(32), b"\xff" * 32, SECRET], ids=["zeros", "ones", "counting"])
+@for_each(
+    "threshold, count", [(1, 1), (1, 3), (2, 2), (3, 7), (16, 17), (17, 20), (26, 50), (33, 40)]
 )
 def test_any_threshold_of_shares_in_any_order_gives_the_secret(
     secret: bytes, threshold: int, count: int
@@ -209,7 +208,7 @@ def test_two_splits_share_nothing_but_the_secret() -> None:
 # --- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("points", [[], [0, 1], [-1, 1], [1, 1], [1, 2**32], [2, 3, 2]])
+@for_each("points", [[], [0, 1], [-1, 1], [1, 1], [1, 2**32], [2, 3, 2]])
 def test_points_that_are_none_are_refused(points: list[int]) -> None:
     """Zero above all: a share at zero is the secret. Planted: the lower bound 0 -> this fails."""
     refused(split, SECRET, 1, points, SeededEntropy(1))
@@ -227,9 +226,7 @@ def test_secrets_of_another_length_are_refused(length: int) -> None:
     refused(split, bytes(length), 2, [1, 2, 3], SeededEntropy(1))
 
 
-@pytest.mark.parametrize(
-    "share", [b"", bytes(32), bytes(34), PRIME.to_bytes(33, "big"), b"\xff" * 33]
-)
+@for_each("share", [b"", bytes(32), bytes(34), PRIME.to_bytes(33, "big"), b"\xff" * 33])
 def test_what_is_no_share_is_refused(share: bytes) -> None:
     """Planted: the comparison with PRIME removed -> this fails."""
     refused(parse_share, share)
