@@ -16,8 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def generate(out: Path) -> list[Path]:
-    """Write *_pb2.py, *_pb2.pyi, *_pb2_grpc.py, *_pb2_grpc.pyi for every .proto into ``out``;
-    return the files.
+    """Write *_pb2.py and *_pb2.pyi for every .proto into ``out``; return the files.
+
+    No stubs of services: common/rpc builds servers and channels from names of methods.
     """
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in"
@@ -28,26 +29,19 @@ def generate(out: Path) -> list[Path]:
         names = sorted(path.name for path in (ROOT / "protos").glob("*.proto"))
         for name in names:
             shutil.copy(ROOT / "protos" / name, package / name)
-        bin_dir = Path(sys.executable).parent
+        plugin = Path(sys.executable).parent / "protoc-gen-mypy"
         subprocess.run(
             [sys.executable, "-m", "grpc_tools.protoc", f"-I{source}"]
-            + [
-                f"--plugin=protoc-gen-{tool}={bin_dir}/protoc-gen-{tool}"
-                for tool in ("mypy", "mypy_grpc")
-            ]
-            + [f"--{tool}_out={made}" for tool in ("python", "grpc_python", "mypy", "mypy_grpc")]
+            + [f"--plugin=protoc-gen-mypy={plugin}", f"--python_out={made}", f"--mypy_out={made}"]
             + [f"shoal/protos/{name}" for name in names],
             check=True,
             capture_output=True,
         )
         out.mkdir(parents=True, exist_ok=True)
-        files = []
-        for path in sorted((made / "shoal" / "protos").iterdir()):
-            stem = path.name.split("_pb2")[0]
-            if "_grpc" in path.name and "service " not in (package / f"{stem}.proto").read_text():
-                continue  # a file without a service needs no stub
-            files.append(Path(shutil.copy(path, out / path.name)))
-        return files
+        return [
+            Path(shutil.copy(path, out / path.name))
+            for path in sorted((made / "shoal" / "protos").iterdir())
+        ]
 
 
 if __name__ == "__main__":
