@@ -14,8 +14,6 @@ from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-
 from shoal.accounting.bounds.approximate import APPROXIMATE_CLONES
 from shoal.accounting.bounds.binary import BinaryEnvelope, Interval, binary_interval, binary_proves
 from shoal.accounting.bounds.blanket import kary_blanket
@@ -25,6 +23,7 @@ from shoal.accounting.numerics.curve import MARGIN, TAIL_SHARE, Curve, Direction
 from shoal.accounting.numerics.multinomial import sum_curve
 from shoal.accounting.numerics.random_walk import Walk
 from shoal.accounting.numerics.search import RESOLUTION, crossing
+from shoal.arrays import np
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, SymmetricLaw
 
 # Methods, as they appear in certificates. docs/ACCOUNTING.md has a section on each.

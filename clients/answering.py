@@ -42,6 +42,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.clients.core import Assignment, Prepared, draw, seal
 from shoal.clients.memory.commitments import NANO, Book, check_charge, nano_up
 from shoal.clients.memory.ledger import INFINITE, Detail, Event, LedgerEntry
@@ -52,9 +53,6 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from shoal.crypto.admission.enrolment import DeviceIdentity
     from shoal.mechanisms.longitudinal.protocol import Longitudinal
     from shoal.task import Task

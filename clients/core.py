@@ -11,6 +11,7 @@ from enum import Enum, unique
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.crypto.envelope import ACK_KEY_SIZE, NONCE_SIZE, HopContent, seal_frame, seal_report
 from shoal.domain import Value
 from shoal.entropy import SYSTEM, Entropy
@@ -21,9 +22,6 @@ from shoal.privacy import epsilon0_upper
 from shoal.task import Admission
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from shoal.crypto.admission.enrolment import DeviceIdentity
     from shoal.crypto.trust import TrustedSchedule, TrustedTask
     from shoal.mechanisms.base import Mechanism
@@ -310,8 +308,6 @@ def randomize(
     """uint8[n, messages, report_size]: one report per value, each an independent draw. For many
     devices at once; loads numpy.
     """
-    import numpy as np
-
     mechanism = _mechanism(assignment)
     cells = [assignment.task.domain.encode(value, entropy) for value in values]
     return mechanism.randomize(np.array(cells, dtype=np.int64), entropy)

@@ -12,13 +12,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from shoal.arrays import NDArray, np
 from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    import numpy as np
     from cryptography.hazmat.primitives.ciphers import CipherContext
-    from numpy.typing import NDArray
 
 T = TypeVar("T")
 _SMALL = 4096  # bytes: below this one system call is cheaper than setting up a cipher
@@ -47,8 +46,6 @@ class SystemEntropy:
         return _ctr_stream(os.urandom(32), os.urandom(16), count)
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        import numpy as np
-
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
 
@@ -66,8 +63,6 @@ class SeededEntropy:
         return _ctr_stream(self._key, (self._draws << 64).to_bytes(16, "big"), count)
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        import numpy as np
-
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
 
@@ -78,8 +73,6 @@ def word_blocks(entropy: Entropy, count: int, size: int) -> Iterator[NDArray[np.
     The system's words come from one stream, in one buffer: a cipher and a buffer for every array
     take half as long again. Any other source gives each array by one ``words``.
     """
-    import numpy as np
-
     if count <= size or not isinstance(entropy, SystemEntropy):
         for first in range(0, count, size):
             yield entropy.words(min(size, count - first))

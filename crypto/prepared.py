@@ -24,14 +24,13 @@ import hashlib
 import threading
 from typing import NoReturn
 
-import numpy as np
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
-from numpy.typing import NDArray
 
+from shoal.arrays import NDArray, np
 from shoal.crypto.suites import (
     AEAD_CHACHA20_POLY1305,
     KEM_X25519,

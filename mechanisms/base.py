@@ -7,7 +7,7 @@ output law in those integers. A new randomizer is one file with one ``Family`` o
 in ``registry.py``; it then inherits the conformance suite.
 
 A device builds its mechanism and draws one report at a time without numpy, which the analyzer's
-side loads on use: it is imported where it is called, here and in every mechanism's file.
+side loads on use (``shoal.arrays``).
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Words
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from shoal.domain import Domain
     from shoal.entropy import Entropy
     from shoal.privacy import LocalPrivacy
@@ -62,8 +60,6 @@ class Tally:
     rows: int
 
     def __post_init__(self) -> None:
-        import numpy as np
-
         counts = np.array(self.counts, dtype=np.int64)
         counts.setflags(write=False)
         if counts.ndim != 1 or not counts.size:
@@ -82,8 +78,6 @@ class Tally:
         return Tally(self.counts + other.counts, self.rows + other.rows)
 
     def __eq__(self, other: object) -> bool:
-        import numpy as np
-
         return (
             isinstance(other, Tally)
             and self.rows == other.rows
@@ -102,8 +96,6 @@ class Tally:
     @classmethod
     def from_bytes(cls, data: bytes) -> Tally:
         """The inverse of ``to_bytes``. Raises INVALID for anything that it did not write."""
-        import numpy as np
-
         if len(data) < _HEADER.size:
             raise invalid("a stored tally is too short: restore it from the batch")
         version, rows, cells = _HEADER.unpack_from(data)
@@ -136,8 +128,6 @@ class Estimate:
     rounding: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        import numpy as np
-
         arrays = (self.values, self.stderr, self.ci_low, self.ci_high)
         if any(a.shape != (len(self.labels),) or not np.isfinite(a).all() for a in arrays):
             raise invalid("an estimate has one finite value, standard error and interval per label")
@@ -164,8 +154,6 @@ class Estimate:
         """float64[labels]: the standard errors over the randomizers' coins alone, the levels held
         fixed.
         """
-        import numpy as np
-
         rounded = np.array(self.rounding or (0.0,) * len(self.labels))
         found: NDArray[np.float64] = np.sqrt(np.maximum(self.stderr**2 - rounded**2, 0.0))
         return found

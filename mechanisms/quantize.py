@@ -25,9 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.domain import Norm, Vector
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import invalid

@@ -16,9 +16,6 @@ gets.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.accounting.audit.audit import (
     Shuffle,
     Views,
@@ -29,6 +26,7 @@ from shoal.accounting.audit.audit import (
 )
 from shoal.accounting.certificate import check_n
 from shoal.accounting.numerics.binomial import Floats
+from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import Mechanism, Supporting
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy

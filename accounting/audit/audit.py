@@ -39,14 +39,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol, TypeAlias
 
 from shoal.accounting.certificate import check_n
 from shoal.accounting.numerics.binomial import Floats, Ints, half_width, pmf
 from shoal.accounting.numerics.curve import MARGIN
+from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy
@@ -64,7 +62,7 @@ views in which the victim gives its first answer (which = 0) or its second (1). 
 same in every call.
 """
 
-Shuffle = Callable[[NDArray[np.int64], Entropy], NDArray[np.int64]]
+Shuffle: TypeAlias = "Callable[[NDArray[np.int64], Entropy], NDArray[np.int64]]"
 """int64[trials, reports] -> the same reports of every row, in another order."""
 
 

@@ -57,12 +57,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.numerics.binomial import Floats, Ints, half_width
 from shoal.accounting.numerics.search import crossing
 from shoal.accounting.numerics.tilted import Tilts, divergences, tilts
+from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import log_upper
 

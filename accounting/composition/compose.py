@@ -59,9 +59,6 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.accounting.certificate import check_delta
 from shoal.accounting.composition.basic import Composed, compose_basic, refuse_memoized
 from shoal.accounting.composition.losses import (
@@ -75,6 +72,7 @@ from shoal.accounting.composition.losses import (
 )
 from shoal.accounting.numerics.binomial import Floats
 from shoal.accounting.numerics.search import crossing
+from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import LocalPrivacy, epsilon0_upper
 

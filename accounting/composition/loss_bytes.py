@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
-
 from shoal.accounting.composition.losses import LossLaw
+from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 
 _HEAD = struct.Struct("<BdddI")

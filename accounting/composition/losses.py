@@ -54,9 +54,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from shoal.accounting.numerics.binomial import Floats, Ints
+from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 
 # What the check of a finished law may itself have rounded away, relative.

@@ -10,34 +10,32 @@ term times exp(-deviance), and both deviances are computed from x - n p itself.
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+from shoal.arrays import NDArray, np
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Floats: TypeAlias = "NDArray[np.float64]"
+Ints: TypeAlias = "NDArray[np.int64]"
 
 # ln n! - ((n + 1/2) ln n - n + ln(2 pi) / 2) for n = 0..15 (n = 0 is never read: x = 0 and x = n
 # have closed forms).
-_STIRLING_ERROR = np.array(
-    [
-        0.0,
-        0.08106146679532725822,
-        0.041340695955409294094,
-        0.027677925684998339149,
-        0.020790672103765093112,
-        0.016644691189821192163,
-        0.013876128823070747999,
-        0.011896709945891770095,
-        0.010411265261972096497,
-        0.0092554621827127329177,
-        0.0083305634333628712565,
-        0.007573675487951840795,
-        0.0069428401072095298657,
-        0.0064089941880042070684,
-        0.0059513701127588477356,
-        0.005554733551962801371,
-    ]
+_STIRLING_ERROR = (
+    0.0,
+    0.08106146679532725822,
+    0.041340695955409294094,
+    0.027677925684998339149,
+    0.020790672103765093112,
+    0.016644691189821192163,
+    0.013876128823070747999,
+    0.011896709945891770095,
+    0.010411265261972096497,
+    0.0092554621827127329177,
+    0.0083305634333628712565,
+    0.007573675487951840795,
+    0.0069428401072095298657,
+    0.0064089941880042070684,
+    0.0059513701127588477356,
+    0.005554733551962801371,
 )
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -53,7 +51,7 @@ def stirling_error(n: Ints) -> Floats:
         1 / 12
         - r * (1 / 360 - r * (1 / 1260 - r * (1 / 1680 - r * (1 / 1188 - r * (691 / 360360)))))
     ) / x
-    return np.where(n < 16, _STIRLING_ERROR[np.minimum(n, 15)], series)
+    return np.where(n < 16, np.array(_STIRLING_ERROR)[np.minimum(n, 15)], series)
 
 
 def _deviance(x: Floats, mean: Floats) -> Floats:

@@ -37,10 +37,9 @@ from functools import lru_cache
 from itertools import permutations
 from math import gcd
 
-import numpy as np
-
 from shoal.accounting.numerics.binomial import Floats
 from shoal.accounting.numerics.convex_order import Line, undominated
+from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, KaryLaw, SymmetricLaw
 

@@ -31,10 +31,9 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
-import numpy as np
-
 from shoal.accounting.numerics.binomial import Floats, Ints, half_width, pmf
 from shoal.accounting.numerics.random_walk import Walk
+from shoal.arrays import np
 
 MARGIN = 1e-9
 # Of the sizes of the terms that a threshold is made of; and of one, for the position in the table

@@ -48,11 +48,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from shoal.accounting.numerics.binomial import Floats
 from shoal.accounting.numerics.cells import CellSum
 from shoal.accounting.numerics.curve import Direction
+from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 
 _U = 2.0**-53

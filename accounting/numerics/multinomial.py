@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from shoal.accounting.numerics.binomial import Floats, Ints
 from shoal.accounting.numerics.cells import CellSum
 from shoal.accounting.numerics.curve import Direction
 from shoal.accounting.numerics.lattice import LatticeCurve
+from shoal.arrays import np
 
 MOST, FEW = 20_000, 128
 _UNIT = 2.0**-53

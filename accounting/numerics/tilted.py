@@ -62,14 +62,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeAlias
 
 from shoal.accounting.numerics.binomial import Floats, Ints
+from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 
-Flags = NDArray[np.bool_]
+Flags: TypeAlias = "NDArray[np.bool_]"
 
 # exp(-34) = 1.7e-15 of the tilted law may lie outside the period, exp(-40) of phi outside the
 # frequencies.

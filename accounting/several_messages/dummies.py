@@ -51,8 +51,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.numerics.binomial import half_width, pmf
 from shoal.accounting.numerics.curve import LARGEST_N, MARGIN, TAIL_SHARE, Curve, Direction
@@ -62,6 +60,7 @@ from shoal.accounting.several_messages.messages import (
     SeveralMessages,
     epsilon_interval,
 )
+from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 
 _SAFE = 1e-13

@@ -31,10 +31,8 @@ import math
 from fractions import Fraction
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.accounting.certificate import check_delta
+from shoal.arrays import NDArray, np
 
 # Every whole order up to here is tried, and above it a grid with steps of 0.2 %: an epsilon of 1e-8
 # wants orders of 1e9.

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
+from shoal.arrays import np
 
 # Exponents at which something is small enough to be left out, though it is still added to the
 # error.

@@ -22,11 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal import codec
 from shoal.analyzer.core import DUPLICATE, INVALID_VALUE, UNOPENABLE, WRONG_LENGTH
+from shoal.arrays import NDArray, np
 from shoal.crypto.envelope import NONCE_SIZE, report_info
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.suites import SuiteId

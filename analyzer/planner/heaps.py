@@ -12,13 +12,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from shoal.analyzer.planner.question import Quantiles, Shape, Spread, wrong
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from shoal.arrays import NDArray, np
 
 MOST_LEVELS = 256
 _TRIED = 8  # numbers of levels that hit the heaps
@@ -52,8 +48,6 @@ class Heaped:
         return self.name
 
     def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        import numpy as np
-
         held, at = np.array(self.shares), np.array(self.at)
         others = max(0.0, 1.0 - float(held.sum()))
         before = np.append(0.0, np.cumsum(held))

@@ -18,11 +18,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.accounting.accountant import simplest
 from shoal.analyzer.planner.question import Mean, Sum
+from shoal.arrays import NDArray, np
 from shoal.domain import NO_ANSWER, Numeric
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Estimate, Mechanism

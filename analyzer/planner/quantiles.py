@@ -21,12 +21,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.accounting.accountant import simplest
 from shoal.analyzer.planner.heaps import worst_heaps
 from shoal.analyzer.planner.question import Quantiles, Spread
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain, Numeric
 from shoal.entropy import Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError

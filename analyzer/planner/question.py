@@ -8,17 +8,14 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.accounting.certificate import check_delta, check_honest, count_honest
+from shoal.arrays import NDArray, np
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 # How finely a range may be cut for a mean. Errors are flat around the best number of levels, and
 # the flatter the more there are: beyond 64 neighbours differ by a quarter at most, which costs less
@@ -161,8 +158,6 @@ class Shape(StrEnum):
 
     def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         """t at or below which a share of the devices lies; shares in [0, 1]."""
-        import numpy as np
-
         if self is Shape.UNIFORM:
             return shares
         if self is Shape.BELL:  # 3 t^2 - 2 t^3 = share
@@ -171,8 +166,6 @@ class Shape(StrEnum):
 
     def below(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
         """The share of the devices at or below t, in [0, 1]."""
-        import numpy as np
-
         if self is Shape.UNIFORM:
             return t
         return np.asarray(t * t * (3.0 - 2.0 * t) if self is Shape.BELL else 1.0 - (1.0 - t) ** 3)
@@ -239,8 +232,6 @@ class Quantiles:
 
     def values(self) -> NDArray[np.float64]:
         """float64[len(at)]: the true quantiles, under ``shape``."""
-        import numpy as np
-
         return self.low + self.shape.quantiles(np.array(self.at)) * (self.high - self.low)
 
     def bins(self, levels: int) -> Categories | None:
@@ -388,8 +379,6 @@ def devices(shares: tuple[float, ...], n: int) -> NDArray[np.int64]:
     """int64[len(shares)] that adds up to ``n``: the shares of n devices, rounded by largest
     remainder, earlier cells first.
     """
-    import numpy as np
-
     exact = np.array(shares) * (n / math.fsum(shares))
     counts = np.floor(exact).astype(np.int64)
     left = n - int(counts.sum())

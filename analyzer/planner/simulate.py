@@ -14,12 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.analyzer.planner.numbers import answer, at_value, place
 from shoal.analyzer.planner.quantiles import drawn_cells, predict_quantiles, quantiles_of
 from shoal.analyzer.planner.question import Mean, Quantiles, Question, Sum, devices, wrong
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain, Numeric
 from shoal.entropy import SYSTEM, Entropy
 from shoal.mechanisms import Mechanism, Tally

@@ -30,9 +30,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts.simplex import norm_sub
 

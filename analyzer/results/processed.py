@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
-import numpy as np
-
 from shoal.analyzer.results.postprocess import base_cut, largest_remainder, readable
+from shoal.arrays import np
 from shoal.domain import NO_ANSWER, Domain, Words
 from shoal.errors import ShoalError
 from shoal.mechanisms import Estimate, Mechanism, Tally

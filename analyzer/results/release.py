@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from shoal.accounting.accountant import FRESH, certify, upper_curve
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.composition.compose import release_law
@@ -42,6 +40,7 @@ from shoal.analyzer.results.processed import (
     quantiles_of,
 )
 from shoal.analyzer.store import Outcome, Spending
+from shoal.arrays import np
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import ServedTask

@@ -15,14 +15,12 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.accounting.sums.pairwise import SumBound, certify_sum
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
 from shoal.analyzer.results.privacy import privacy_message
 from shoal.analyzer.store import Outcome, Spending
+from shoal.arrays import NDArray, np
 from shoal.codec import VERSION
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import ServedTask

@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.analyzer.store import Outcome, Spending, Store
+from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
 from shoal.storage.checksums import fits, row_digest
 
-_WORD = np.dtype("<i8")
+_WORD = "<i8"
 _SUM = "task_id, window, round_id, survivors, vector, digest"
 DAMAGED = "damaged on the analyzer's disk"  # why a sum that was there is in no release
 

@@ -16,13 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.accounting.lint.task import lint
 from shoal.accounting.sums.sum_task import SumDesign, design_sum
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, Store
+from shoal.arrays import NDArray, np
 from shoal.cli.demo.workspace import Site
 from shoal.clients.core import Assignment, assign
 from shoal.clients.memory.rounds_ledger import MemoryLedger

@@ -11,10 +11,8 @@ import math
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.analyzer.results.processed import MEANS
+from shoal.arrays import NDArray, np
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.arrays import np
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.share import Share, SimulatedTask
 from shoal.crypto.envelope import (
@@ -36,8 +37,6 @@ def percentiles(latencies_ms: array[float]) -> dict[str, float]:
     """Milliseconds by nearest rank: the smallest value that at least that share of the values
     doesn't exceed. Empty for none.
     """
-    import numpy as np
-
     ordered = np.sort(np.asarray(latencies_ms))
     if not len(ordered):
         return {}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, unique
 from typing import TYPE_CHECKING
 
+from shoal.arrays import np
 from shoal.crypto.envelope import (
     ACK_KEY_SIZE,
     HEADER_SIZE,
@@ -180,8 +181,6 @@ def conducts(shares: Shares, devices: int, enrolled: bool, entropy: Entropy = SY
     )
     if not kinds:
         return bytes(devices)
-    import numpy as np
-
     chosen = np.zeros(devices, dtype=np.uint8)
     chosen[np.argsort(entropy.words(devices))[: len(kinds)]] = np.frombuffer(kinds, dtype=np.uint8)
     return chosen.tobytes()

@@ -18,9 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.clients.core import Assignment, Prepared, expiry, randomize
 from shoal.crypto.admission.enrolment import ADMISSION_SIZE, prove
 from shoal.crypto.envelope import (

@@ -12,10 +12,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, State, window_at
 from shoal.clients.device_clock import Unhurried
@@ -40,7 +39,7 @@ from shoal.secagg import Mode
 from shoal.task import Task
 
 log = get_log("agent")
-VectorValue = Value | Sequence[float] | NDArray[np.float64]
+VectorValue: TypeAlias = "Value | Sequence[float] | NDArray[np.float64]"
 TransportFactory = Callable[[Task, bool], RoundTransport]  # task, insecure
 Tell = Callable[[str], None]  # one line for the owner who waits
 Charge = Callable[[int], object]  # a window, durably and once; raises if the budget does not pay

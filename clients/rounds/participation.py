@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.clients.memory.rounds_ledger import Answered, Standing
 from shoal.clients.rounds.exchange import Line, kind_of
 from shoal.crypto.admission.enrolment import DeviceIdentity

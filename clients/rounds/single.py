@@ -12,9 +12,7 @@ import asyncio
 import contextlib
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.clients.memory.rounds_ledger import Standing
 from shoal.clients.rounds.exchange import Line, kind_of
 from shoal.clients.rounds.participation import Ledger, RoundOutcome, RoundState

@@ -33,11 +33,10 @@ from dataclasses import dataclass, replace
 from enum import Enum, unique
 from typing import NoReturn, Protocol, TypeVar
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
+from shoal.arrays import NDArray, np
 from shoal.crypto import hpke
 from shoal.crypto.admission.enrolment import DeviceIdentity, verify_certificate
 from shoal.crypto.secagg import complaints, device_checks, pads, shares, words

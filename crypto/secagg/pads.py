@@ -20,11 +20,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.typing import NDArray
 
+from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 

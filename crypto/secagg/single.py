@@ -23,9 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.crypto import hpke
 from shoal.crypto.admission.enrolment import DeviceIdentity, prove, verify_proof, verify_proof_over
 from shoal.crypto.hpke import HpkePrivateKey

@@ -25,10 +25,9 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Any
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from numpy.typing import NDArray
 
+from shoal.arrays import NDArray, np
 from shoal.crypto.secagg import pads
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.primitives.decoding import at_zero, decode, interpolate, outliers

@@ -13,16 +13,14 @@ always (below 2^w vectors). Check words say nothing about devices that lie about
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.crypto.secagg.pads import WORD
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import CHECK_WORDS
 
-Words = NDArray[np.unsignedinteger[Any]]
+Words: TypeAlias = "NDArray[np.unsignedinteger[Any]]"
 
 
 def _require(condition: bool, message: str) -> None:

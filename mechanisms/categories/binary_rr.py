@@ -8,8 +8,8 @@ probability 3/4 after a yes and 1/4 after a no: epsilon0 = ln 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain, YesNo
 from shoal.entropy import Entropy, word_blocks
 from shoal.entropy import bernoulli as bernoulli_one
@@ -19,10 +19,6 @@ from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "binary_rr"
 PARAMETERS = (
@@ -83,8 +79,6 @@ class BinaryResponse:
         the answer is, and one below the larger after a yes. That is the same decision, in half the
         time of looking each device's threshold up.
         """
-        import numpy as np
-
         if values.ndim != 1 or not values.size:
             # here for the shape: cells are looked at block by block, while they are in cache
             cells.check_values(values, 2)
@@ -113,8 +107,6 @@ class BinaryResponse:
 
     def estimate(self, tally: Tally) -> Estimate:
         """("no", "yes"): numbers of devices."""
-        import numpy as np
-
         counts = cells.counts_of(tally, 2)
         gap = (self.yes_if_yes - self.yes_if_no) / WORDS
         yes = cells.estimated(
@@ -137,8 +129,6 @@ class BinaryResponse:
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Both estimates err alike: they add up to the number of reports."""
-        import numpy as np
-
         cells.check_counts(counts, 2)
         # Products of integers: 1 - p in floats would lose what little noise there is at a large
         # epsilon0.

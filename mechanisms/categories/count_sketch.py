@@ -47,8 +47,8 @@ import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.limits import LIMITS
@@ -66,10 +66,6 @@ from shoal.mechanisms.parts.sketches import (
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, RealPair, SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "count_sketch"
 _MOST_BITS = 4 * LIMITS.report_bytes  # the largest power of two that leaves room for j
@@ -137,8 +133,6 @@ class CountSketch:
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
         """uint8[n, 1, report_size]: m words for every device, whatever its cell is."""
-        import numpy as np
-
         checked, m, width = (
             cells.check_values(values, self.sketch.size),
             self.sketch.m,
@@ -158,15 +152,11 @@ class CountSketch:
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: the function is one of h, and no padding bit is set."""
-        import numpy as np
-
         index, bits = self._split(reports)
         return np.less(index, self.sketch.h) & bitmaps.valid(bits, self.sketch.m)
 
     def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
         """bool[rows]: the reports in which the bit of the cell's hash is set. Of valid reports."""
-        import numpy as np
-
         index, bits = self._split(reports)
         places = self.sketch.hash_many(index, np.array([cell]))
         found: NDArray[np.bool_] = np.not_equal(
@@ -178,8 +168,6 @@ class CountSketch:
         """How often each bit of each function was set, h rows of m, and then how many reports drew
         each function.
         """
-        import numpy as np
-
         if not self.valid(reports).all():
             raise invalid(
                 "a report names no function of the sketch, or has bits beyond its values: keep "
@@ -199,8 +187,6 @@ class CountSketch:
 
     def _split(self, reports: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """(functions, bitmaps) of the reports, unchecked. Raises INVALID for another shape."""
-        import numpy as np
-
         if reports.ndim != 2 or reports.shape[1] != self.report_size or reports.dtype != np.uint8:
             raise invalid(f"reports are uint8[rows, {self.report_size}]")
         width = self._index_size
@@ -209,8 +195,6 @@ class CountSketch:
 
     def estimate(self, tally: Tally) -> Estimate:
         """Numbers of devices, one per label; ``sketches`` says what the standard errors are."""
-        import numpy as np
-
         h, m = self.sketch.h, self.sketch.m
         counts = cells.counts_of(tally, h * (m + 1))
         rows = np.flatnonzero(counts[h * m :])

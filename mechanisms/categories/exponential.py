@@ -35,8 +35,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Categories, Domain, Numeric
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.krr import check_k
@@ -48,10 +48,6 @@ from shoal.mechanisms.parts.simplex import norm_sub
 from shoal.mechanisms.parts.tables import Table, TableResponse, check_entries, row
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "exponential"
 PARAMETERS = (
@@ -109,8 +105,6 @@ class ExponentialResponse(Composed):
 
         Raises INVALID where the table cannot be solved in floats (``design`` refuses those).
         """
-        import numpy as np
-
         counts, scores = self.response.counts(tally), self.scores()
         values, units = counts @ scores, np.diag(scores).copy()
         likely, seen = norm_sub(values, float(tally.rows)), counts @ scores**2 - values
@@ -132,8 +126,6 @@ class ExponentialResponse(Composed):
 
         Raises INVALID as ``estimate``.
         """
-        import numpy as np
-
         counts, scores = self.response.counts(tally), self.scores()
         found: NDArray[np.float64] = scores.T @ (counts[:, None] * scores) - np.diag(
             counts @ scores
@@ -141,8 +133,6 @@ class ExponentialResponse(Composed):
         return found
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        import numpy as np
-
         devices = check_counts(counts, len(self.labels)).astype(np.float64)
         deviations: NDArray[np.float64] = np.sqrt(devices @ self._moments()[0])
         return deviations
@@ -152,8 +142,6 @@ class ExponentialResponse(Composed):
         the count of v, and to its third cumulant. Centred before they are raised: no cancellation
         where a cell is hardly ever missed.
         """
-        import numpy as np
-
         table, scores = self.response.table.probabilities(), self.scores()
         off = [scores - each @ scores for each in table]
         second, third = (
@@ -165,8 +153,6 @@ class ExponentialResponse(Composed):
     def scores(self) -> NDArray[np.float64]:
         """float64[k, k]: A(y, v), what a report of y adds to the count of v."""
         if not self._solved:
-            import numpy as np
-
             table = self.response.table.probabilities()
             if not np.linalg.cond(table) < _WORST:
                 raise invalid(

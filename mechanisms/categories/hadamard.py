@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
@@ -34,10 +34,6 @@ from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "hadamard"
 PARAMETERS = (
@@ -107,8 +103,6 @@ class HadamardBit:
         """uint8[n, 1, report_size]: one 64-bit word against the threshold and one index per
         device.
         """
-        import numpy as np
-
         check = cells.check_values(values, self.k)
         reports = np.empty((values.shape[0], 1, self.report_size), dtype=np.uint8)
         threshold = np.array([self.flip], dtype=np.uint64)
@@ -129,8 +123,6 @@ class HadamardBit:
         """bool[rows]: the reports whose bit is the one that the cell would have, unflipped. Of
         valid reports.
         """
-        import numpy as np
-
         numbers = numbered.decode(reports, self.room)
         found: NDArray[np.bool_] = np.equal(
             np.bitwise_count((numbers >> np.uint32(1)) & np.uint32(cell)) & 1, numbers & 1

@@ -53,8 +53,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
@@ -68,10 +68,6 @@ from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import FiniteLaw, PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "hadamard_response"
 PARAMETERS = (
@@ -164,8 +160,6 @@ class HadamardResponse:
         in between the place's bits, and set where the number of ones in row & output is odd and
         should be even, or the other way around.
         """
-        import numpy as np
-
         check, reports = (
             cells.check_values(values, self.k),
             cells.empty_cells(values.shape[0], self.outputs),
@@ -191,8 +185,6 @@ class HadamardResponse:
 
     def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
         """bool[rows]: the reports of the cell's block, on a +1 of its row. Of valid reports."""
-        import numpy as np
-
         row, block = divmod(cell, self.blocks)
         at, place = np.divmod(cells.decode(reports, self.outputs).astype(np.int64), self.order)
         found: NDArray[np.bool_] = np.logical_and(
@@ -212,8 +204,6 @@ class HadamardResponse:
         holds the cell adds ``gap`` to it, and every other device nothing. The squares add up to the
         block's reports, from which the error is estimated (``_error``).
         """
-        import numpy as np
-
         counts = (
             cells.counts_of(tally, self.outputs).astype(np.int64).reshape(self.blocks, self.order)
         )
@@ -237,8 +227,6 @@ class HadamardResponse:
         """Of devices that hold a cell, others of its block and those of other blocks, each has its
         own variance (``_error``).
         """
-        import numpy as np
-
         held = cells.check_counts(counts, self.k).astype(np.float64)
         block_of = np.arange(self.k) % self.blocks
         in_block = np.bincount(block_of, weights=held, minlength=self.blocks)[block_of]
@@ -257,8 +245,6 @@ class HadamardResponse:
         with a, -1 with c: variance a + c - (a - c)^2. Others add +1 or -1 equally often: a + c in
         the same block, 2 c in another. All over (a - c)^2.
         """
-        import numpy as np
-
         chances = self._chances
         spread = float(chances.own - chances.gap**2)
         errors: NDArray[np.float64] = np.sqrt(held * spread + strangers) / float(chances.gap)
@@ -278,8 +264,6 @@ class HadamardResponse:
         that holds the cell adds the third cumulant (a - c)(1 - 3 (a + c) + 2 (a - c)^2), others
         nothing. Where the block's reports are as good as known, sums are two apart.
         """
-        import numpy as np
-
         chances = self._chances
         gap, own, other = float(chances.gap), float(chances.own), float(chances.other)
         spread = float(chances.own - chances.gap**2)

@@ -29,8 +29,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
@@ -50,10 +50,6 @@ from shoal.mechanisms.parts.sketches import (
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import RealPair, SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "hadamard_sketch"
 PARAMETERS = (
@@ -120,8 +116,6 @@ class HadamardSketch:
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
         """uint8[n, 1, report_size]: a coin, a function and a column for every device."""
-        import numpy as np
-
         checked = cells.check_values(values, self.sketch.size)
         reports = np.empty((values.shape[0], 1, self.report_size), dtype=np.uint8)
         threshold = np.array([self.flip], dtype=np.uint64)
@@ -147,8 +141,6 @@ class HadamardSketch:
         """bool[rows]: the reports whose bit is the one that the cell would have in their column,
         unflipped. Of valid reports.
         """
-        import numpy as np
-
         numbers = numbered.decode(reports, self.room).astype(np.int64)
         index, column = np.divmod(numbers >> 1, self.sketch.m)
         found: NDArray[np.bool_] = np.equal(
@@ -165,8 +157,6 @@ class HadamardSketch:
         """Numbers of devices, one per label; ``sketches`` says what the standard errors are.
         Transformed in integers, exactly.
         """
-        import numpy as np
-
         counts = (
             cells.counts_of(tally, self.room)
             .astype(np.int64)

@@ -14,8 +14,8 @@ has weight k (2^64 - T) + T and each other cell T.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
@@ -26,10 +26,6 @@ from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "krr"
 PARAMETERS = (
@@ -96,8 +92,6 @@ class KaryResponse:
         """uint8[n, 1, report_size]. Both draws are made for every device: time and entropy used
         don't tell which one counted.
         """
-        import numpy as np
-
         check, reports = (
             cells.check_values(values, self.k),
             cells.empty_cells(values.shape[0], self.k),

@@ -59,8 +59,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from math import exp
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
@@ -72,10 +72,6 @@ from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "local_hash"
 KEY_BITS = 16  # cells are below 2^16
@@ -174,8 +170,6 @@ class LocalHash:
         """uint8[n, 1, report_size]. All draws are made for every device: time and entropy used
         don't tell which one counted.
         """
-        import numpy as np
-
         checked = cells.check_values(values, self.k)
         reports = np.empty(values.shape[0], dtype=self._layout())
         threshold = np.array([self.uniform], dtype=np.uint64)
@@ -192,15 +186,11 @@ class LocalHash:
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: any seed may be drawn; the cell must be below g."""
-        import numpy as np
-
         named: NDArray[np.bool_] = np.less(self._decode(reports)["cell"], self.g)
         return named
 
     def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
         """bool[rows]: the reports that name the hash of ``cell`` under their own function."""
-        import numpy as np
-
         rows = self._decode(reports)
         hashed = (
             rows["a"].astype(np.uint32) * np.uint32(cell) + rows["b"].astype(np.uint32)
@@ -214,8 +204,6 @@ class LocalHash:
 
         Time grows with rows * k. A report counts for about k / g cells, not for one.
         """
-        import numpy as np
-
         rows = self._decode(reports)
         counts = np.zeros(self.k, dtype=np.int64)
         shift = WIDTH - self.log2_g
@@ -251,16 +239,12 @@ class LocalHash:
         return law(self.k, self.g, self.uniform)
 
     def _layout(self) -> np.dtype[np.void]:
-        import numpy as np
-
         return np.dtype([("a", ">u4"), ("b", ">u4"), ("cell", f">u{self.report_size - _SEED}")])
 
     def _decode(self, reports: NDArray[np.uint8]) -> NDArray[np.void]:
         """Records a, b, cell of uint8[rows, report_size], unchecked. Raises INVALID for another
         shape.
         """
-        import numpy as np
-
         if reports.ndim != 2 or reports.shape[1] != self.report_size or reports.dtype != np.uint8:
             raise invalid(f"reports are uint8[rows, {self.report_size}]")
         return np.ascontiguousarray(reports).view(self._layout())[:, 0]
@@ -275,8 +259,6 @@ def count_hits(
     Many rows: three passes over them for each cell, of uint32 words that stay in cache, with
     nothing allocated. Few rows: one at a time.
     """
-    import numpy as np
-
     limit = np.uint32(top)
     if steps.size < min(_FEW, counts.size // 2):
         every = np.arange(counts.size, dtype=np.uint32)

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
@@ -37,10 +37,6 @@ from shoal.mechanisms.parts.sampling import BLOCK, bernoulli, blocks, uniform_be
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "subset"
 PARAMETERS = (
@@ -128,8 +124,6 @@ class SubsetSelection:
         in the set, the *first* draw is made and not taken. (Leaving out the last instead would
         never choose cell k - 2.)
         """
-        import numpy as np
-
         check = cells.check_values(values, self.k)
         reports = np.empty((values.shape[0], 1, self.report_size), dtype=np.uint8)
         threshold = np.array([self.include], dtype=np.uint64)
@@ -156,8 +150,6 @@ class SubsetSelection:
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: exactly d cells are marked, and nothing beyond the last cell."""
-        import numpy as np
-
         flags = bitmaps.valid(reports, self.k)
         for part in blocks(reports.shape[0], max(1, _MARKS // self.report_size)):
             flags[part] &= np.bitwise_count(reports[part]).sum(axis=1, dtype=np.int32) == self.d

@@ -24,8 +24,8 @@ import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.limits import LIMITS
@@ -37,10 +37,6 @@ from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "unary"
 PARAMETERS = (
@@ -118,8 +114,6 @@ class UnaryEncoding:
         """uint8[n, 1, report_size]. The same word decides the true cell's bit, whichever cell that
         is: k words for every device.
         """
-        import numpy as np
-
         check, count = cells.check_values(values, self.k), values.shape[0]
         reports = np.empty((count, 1, self.report_size), dtype=np.uint8)
         most = max(1, _WORDS_AT_ONCE // self.k)
@@ -158,8 +152,6 @@ class UnaryEncoding:
         the standard errors the unknown numbers are replaced by these estimates, moved into [0, n]
         for the variance alone.
         """
-        import numpy as np
-
         counts, rows = cells.counts_of(tally, self.k), tally.rows
         values = (counts - rows * (self.one_if_zero / WORDS)) / self.gap
         stderr = self._stderr(np.clip(values, 0.0, float(rows)), float(rows))
@@ -174,8 +166,6 @@ class UnaryEncoding:
         """A cell's count is the sum of one Bernoulli(p) per device that holds it and one
         Bernoulli(q) per other device.
         """
-        import numpy as np
-
         holders = cells.check_counts(counts, self.k).astype(np.float64)
         return self._stderr(holders, float(holders.sum()))
 
@@ -187,8 +177,6 @@ class UnaryEncoding:
         of it at p near 1; and both terms are added, never subtracted, since their difference would
         lose what a small one says.
         """
-        import numpy as np
-
         one = self.one_if_one * (WORDS - self.one_if_one) / WORDS**2
         zero = self.one_if_zero * (WORDS - self.one_if_zero) / WORDS**2
         errors: NDArray[np.float64] = np.sqrt(holders * one + (devices - holders) * zero) / self.gap

@@ -41,14 +41,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import invalid
 from shoal.mechanisms.parts.keyed_hash import coefficients, hash_many, hashed
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 # candidates: time grows with their square times the rows, some 4 seconds for 1,000 labels and
 # 16,384 rows
@@ -86,8 +82,6 @@ class Filters:
 
     def filters(self, cohorts: NDArray[np.int64], cells: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[n, bits]: the filter of cells[i] in cohorts[i]."""
-        import numpy as np
-
         places = hash_many(cells[:, None], self.functions()[cohorts], self.bits.bit_length() - 1)
         found = np.zeros((cells.shape[0], self.bits), dtype=np.bool_)
         found[np.arange(cells.shape[0])[:, None], places] = True
@@ -96,8 +90,6 @@ class Filters:
 
 @lru_cache(maxsize=8)
 def _functions(filters: Filters) -> NDArray[np.uint64]:
-    import numpy as np
-
     count = filters.cohorts * filters.hashes
     found = np.array([coefficients(filters.seed, index) for index in range(count)], dtype=np.uint64)
     found = found.reshape(filters.cohorts, filters.hashes, 3)
@@ -132,8 +124,6 @@ class Decoder:
         """float64[columns]: numbers of devices from ``unbiased``, float64[cohorts * bits], those
         whose filter has each bit.
         """
-        import numpy as np
-
         sums = unbiased @ self.matrix
         if self.open:
             sums = np.append(sums, self.density * unbiased.sum())
@@ -156,8 +146,6 @@ class Decoder:
         which may be below 0, an unbiased estimate of the variance, but never below that of the
         least noisy value.
         """
-        import numpy as np
-
         more = (one - zero) * self.ones + self.split
         variances: NDArray[np.float64] = devices * zero * self.base + np.maximum(
             more @ holders, devices * more.min(axis=1)
@@ -179,8 +167,6 @@ class Decoder:
         coins and random cohorts make of them, plus two of its standard deviations: too large rather
         than too small.
         """
-        import numpy as np
-
         rows, columns = self.matrix.shape[0], self.inverse.shape[0]
         if not self.open:
             return np.zeros(self.base.size)
@@ -207,8 +193,6 @@ def decoder(filters: Filters, candidates: tuple[int, ...], *, open_words: bool) 
 
     Raises INVALID if the candidates are too many, or can't be told apart by their filters.
     """
-    import numpy as np
-
     k, cohorts, bits = len(candidates), filters.cohorts, filters.bits
     check_number(filters, k, open_words=open_words)
     cells, every = np.array(candidates, dtype=np.int64), np.arange(cohorts)

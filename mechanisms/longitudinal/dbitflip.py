@@ -38,8 +38,8 @@ from fractions import Fraction
 from functools import partial
 from itertools import pairwise, product
 from math import comb
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.limits import LIMITS
@@ -51,10 +51,6 @@ from shoal.mechanisms.parts.sampling import blocks, uniform_below
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "dbitflip"
 PARAMETERS = (
@@ -191,8 +187,6 @@ class DBitFlip:
         """uint8[n, 1, report_size]: d uniform draws and then d words for every device, whatever its
         value.
         """
-        import numpy as np
-
         check = cells.check_values(values, self.k)
         reports = np.empty((values.shape[0], 1, self.report_size), dtype=np.uint8)
         for part in blocks(values.shape[0], max(1, _MARKS // self.k)):
@@ -221,8 +215,6 @@ class DBitFlip:
         """int64[rows, d] buckets and uint8[rows, bytes] bitmaps, unchecked. Raises INVALID for
         another shape.
         """
-        import numpy as np
-
         if reports.ndim != 2 or reports.shape[1] != self.report_size or reports.dtype != np.uint8:
             raise invalid(f"reports are uint8[rows, {self.report_size}]")
         split = self.d * self._width
@@ -232,8 +224,6 @@ class DBitFlip:
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: the buckets rise and are those of the domain; no padding bit is set."""
-        import numpy as np
-
         flags = np.empty(reports.shape[0], dtype=np.bool_)
         self._split(reports[:0])
         for part in blocks(reports.shape[0], max(1, _MARKS // self.d)):
@@ -247,8 +237,6 @@ class DBitFlip:
 
     def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
         """bool[rows]: the reports that chose the bucket and say 1 of it."""
-        import numpy as np
-
         chosen, bitmap = self._split(reports)
         ones = np.unpackbits(bitmap, axis=1, count=self.d).astype(np.bool_)
         found: NDArray[np.bool_] = ((chosen == cell) & ones).any(axis=1)
@@ -258,8 +246,6 @@ class DBitFlip:
         """2 k counts: how many reports chose each bucket, then how many say 1 of it. Raises INVALID
         if a row is not ``valid``.
         """
-        import numpy as np
-
         if not self.valid(reports).all():
             raise invalid(
                 f"a report is no {self.d} buckets with their bits: keep only the rows that valid() "
@@ -281,8 +267,6 @@ class DBitFlip:
         leaves n^2 / m (s (1 - m / n) + v m / n), with no term below 0. A bucket that no report
         chose: 0, with the number of reports for its standard error.
         """
-        import numpy as np
-
         counts, rows = cells.counts_of(tally, 2 * self.k), float(tally.rows)
         known, asked, ones = (
             counts[: self.k] > 0,
@@ -310,8 +294,6 @@ class DBitFlip:
         (Wilson, JASA 22, 1927), with two roots for every count; and skewness and steps of the bits
         that are 1, which are few where hardly any is flipped (``intervals``).
         """
-        import numpy as np
-
         zz, coins, part = Z**2, self._coins / asked, np.minimum(asked / max(devices, 1.0), 1.0)
         a, flip, gap = (1.0 - part) / asked, self.flip / WORDS, self._gap
 
@@ -338,8 +320,6 @@ class DBitFlip:
         """To first order: with n d / k reports that chose a bucket, as many as there are on
         average.
         """
-        import numpy as np
-
         holders = cells.check_counts(counts, self.k).astype(np.float64)
         devices = float(holders.sum())
         asked = np.full(self.k, max(1.0, devices * self.d / self.k))
@@ -365,8 +345,6 @@ class DBitFlip:
 
         the coins of the bits, and the sampling without replacement of those who were asked.
         """
-        import numpy as np
-
         sampled = (
             share * (1.0 - share) * (np.maximum(devices - asked, 0.0) / max(devices - 1.0, 1.0))
         )

@@ -36,8 +36,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.limits import LIMITS
@@ -50,10 +50,6 @@ from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "l_unary"
 PARAMETERS = (
@@ -200,8 +196,6 @@ class ChainedUnary:
         """uint8[n, 1, report_size]: 2 k words for every device, whatever its value: for each, the
         permanent bits' before the report's.
         """
-        import numpy as np
-
         check, count = cells.check_values(values, self.k), values.shape[0]
         reports = np.empty((count, 1, self.report_size), dtype=np.uint8)
         rows = np.arange(min(max(1, _WORDS_AT_ONCE // self.k), count))
@@ -263,8 +257,6 @@ class ChainedUnary:
         The errors are those of one window. The windows of a memoized task share the noise of the
         permanent bits: the mean of their estimates errs by more than these errors would have it.
         """
-        import numpy as np
-
         counts, rows, (true, other) = cells.counts_of(tally, self.k), tally.rows, self.chain
         values = (counts - rows * (other / _BOTH)) / self.gap
         stderr = self._stderr(np.clip(values, 0.0, float(rows)), float(rows))
@@ -279,8 +271,6 @@ class ChainedUnary:
         """A cell's count is the sum of one Bernoulli(p) per device that holds it and one
         Bernoulli(q) per other device.
         """
-        import numpy as np
-
         holders = cells.check_counts(counts, self.k).astype(np.float64)
         return self._stderr(holders, float(holders.sum()))
 
@@ -288,8 +278,6 @@ class ChainedUnary:
         """sqrt(holders p (1 - p) + others q (1 - q)) / (p - q), float64[k], 0 <= holders <=
         devices; products are of integers.
         """
-        import numpy as np
-
         one, zero = (chance * (_BOTH - chance) / _BOTH**2 for chance in self.chain)
         errors: NDArray[np.float64] = np.sqrt(holders * one + (devices - holders) * zero) / self.gap
         return errors

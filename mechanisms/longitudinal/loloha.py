@@ -42,8 +42,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.entropy import bernoulli as bernoulli_one
@@ -56,10 +56,6 @@ from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "loloha"
 LIFETIME = 2.0
@@ -214,8 +210,6 @@ class LongitudinalLocalHash:
         """uint8[n, 1, report_size]: devices in their first window. All draws are made for every
         device.
         """
-        import numpy as np
-
         checked = cells.check_values(values, self.k)
         reports = np.empty((checked.shape[0], 1, self.report_size), dtype=np.uint8)
         shift = np.uint32(32 - (self.g.bit_length() - 1))

@@ -71,8 +71,8 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Categories, Domain, Words
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
@@ -83,10 +83,6 @@ from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import FiniteLaw, PureLaw, RealPair, SymmetricLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "rappor"
 LIFETIME = 2.0
@@ -157,8 +153,6 @@ class LabelPair:
         """(bits of the first's own, of the second's own) -> share of the cohorts, for the best
         pair; {(0, 0): 1} for a single label.
         """
-        import numpy as np
-
         cohorts, cells = np.arange(self.filters.cohorts), np.array(self.cells, dtype=np.int64)
         has = np.stack(
             [self.filters.filters(cohorts, np.repeat(cell, len(cohorts))) for cell in cells]
@@ -332,8 +326,6 @@ class Rappor:
         """uint8[n, 1, report_size]: devices in their first window. The same words are drawn for
         every device.
         """
-        import numpy as np
-
         checked, bits, head = (
             cells.check_values(values, self.size),
             self.filters.bits,
@@ -367,8 +359,6 @@ class Rappor:
         """How many reports each cohort made, and then how often each bit of each cohort was set:
         cohorts * (1 + bits) counts.
         """
-        import numpy as np
-
         if not self.valid(reports).all():
             raise invalid(
                 "a report names no cohort or has padding bits: keep only the rows that valid() "
@@ -395,8 +385,6 @@ class Rappor:
 
         Raises INVALID for a tally of other filters, or labels that their filters don't tell apart.
         """
-        import numpy as np
-
         counts = cells.counts_of(tally, self.filters.cohorts * (1 + self.filters.bits))
         sizes, found = counts[: self.filters.cohorts], counts[self.filters.cohorts :]
         solver, (_, low), (zero, one) = self._decoder(), self.rates, self._variances()
@@ -414,8 +402,6 @@ class Rappor:
         """float64[labels], when ``counts``, int64[labels], devices hold each label, and none
         another word.
         """
-        import numpy as np
-
         holders, solver = (
             cells.check_counts(counts, len(self.labels)).astype(np.float64),
             self._decoder(),
@@ -458,8 +444,6 @@ class Rappor:
         """(cohorts int64[rows], bits uint8[rows, bytes]), unchecked. Raises INVALID for another
         shape.
         """
-        import numpy as np
-
         head = self._cohort_size
         if reports.ndim != 2 or reports.shape[1] != self.report_size or reports.dtype != np.uint8:
             raise invalid(f"reports are uint8[rows, {self.report_size}]")

@@ -37,9 +37,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.parts.sampling import BLOCK, blocks
 

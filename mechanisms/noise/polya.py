@@ -14,9 +14,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.noise.exact import ExactSampler, Weights
 from shoal.task import MechanismSpec

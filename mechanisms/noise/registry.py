@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Parameter, invalid

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import invalid
 from shoal.mechanisms.noise.exact import ExactSampler, Weights

@@ -14,13 +14,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import Mechanism, Tally, invalid
 from shoal.mechanisms.parts.simplex import norm_sub
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from shoal.domain import Numeric
     from shoal.errors import ShoalError
 
@@ -48,8 +46,6 @@ class Distribution:
     of_levels: bool = False
 
     def __post_init__(self) -> None:
-        import numpy as np
-
         edges, shares = (
             np.array(self.edges, dtype=np.float64),
             np.array(self.shares, dtype=np.float64),
@@ -95,8 +91,6 @@ class Distribution:
         steps above level j it wants s H(j - 1) + (1 - s) q <= H(j) <= s q + (1 - s) H(j + 1)
         (``quantiles``), which is solved where H passes q.
         """
-        import numpy as np
-
         # up[j + 1] = H(j)
         up = np.append(0.0, np.cumsum(self.shares) / math.fsum(self.shares.tolist()))
         up[-1] = 1.0
@@ -151,8 +145,6 @@ def level_edges(domain: Numeric) -> NDArray[np.float64]:
     A number that is spread evenly over the domain, and rounded at random to a level without bias,
     falls on the outer levels half as often as on the others: with these bins, evenly again.
     """
-    import numpy as np
-
     places = np.clip(np.arange(domain.levels + 1, dtype=np.float64) - 0.5, 0.0, domain.levels - 1.0)
     edges = np.asarray(domain.low + places * domain.step, dtype=np.float64)
     edges[-1] = domain.high
@@ -177,8 +169,6 @@ def of_shares(domain: Numeric, shares: NDArray[np.float64], method: str) -> Dist
     Where nothing is left to the levels, nothing is known but the domain: they get equal shares, and
     ``answered`` is 0.
     """
-    import numpy as np
-
     levels = shares[:-1] / shares.max()  # no quotient below overflows or underflows
     answered = math.fsum(levels.tolist())
     if not answered:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import NO_ANSWER, Domain, Numeric
 from shoal.mechanisms.base import Estimate, Family, Tally, invalid, only
 from shoal.mechanisms.categories.krr import PARAMETERS, KaryResponse, check_k, least_uniform
@@ -23,10 +23,6 @@ from shoal.mechanisms.numbers import rounding
 from shoal.mechanisms.numbers.distribution import Distribution, of_devices
 from shoal.mechanisms.parts.composed import Composed
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "kmean"
 
@@ -59,8 +55,6 @@ class KaryMean(Composed):
         the value is the middle, the standard error half the width, and the interval all of [low,
         high]. The interval of "no answer" is that of ``krr``.
         """
-        import numpy as np
-
         raw = self.response.estimate(tally)
         devices, answered, answered_error = raw.values, tally.rows - raw.values[-1], raw.stderr[-1]
         if answered <= CLEARLY * answered_error:
@@ -104,8 +98,6 @@ class KaryMean(Composed):
         The mean's is first order, and half the domain's width where fewer devices answer than
         ``estimate`` would read a mean from.
         """
-        import numpy as np
-
         errors, rows = self.response.expected_stderr(counts), int(counts.sum())
         devices, answered = counts.astype(np.float64), int(counts[:-1].sum())
         if answered <= CLEARLY * errors[-1]:

@@ -29,8 +29,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Domain, Numeric
 from shoal.errors import ShoalError
 from shoal.mechanisms.base import Estimate, Tally, invalid
@@ -39,10 +39,6 @@ from shoal.mechanisms.parts.cells import check_counts
 from shoal.mechanisms.parts.composed import Composed
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL, Table, TableResponse, unbiased
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +71,6 @@ class TableMean(Composed):
         return expected_stderr(self.domain, self.table, self._floats(), counts)
 
     def _floats(self) -> NDArray[np.float64]:
-        import numpy as np
-
         return np.array([float(score) for score in self.scores])
 
 
@@ -104,8 +98,6 @@ def estimate(
     ``scores``: float64[outputs]. Without any report the value is the middle, the standard error
     half the domain's width and the interval all of it.
     """
-    import numpy as np
-
     half, rows = (domain.high - domain.low) / 2, float(counts.sum())
     if not rows:
         ends = np.array([[domain.low], [domain.high]])
@@ -125,8 +117,6 @@ def stated(
     levels held fixed. What rounding the numbers to levels adds comes on top (``rounding``), up to
     the sample variance, which holds both and the spread of the numbers.
     """
-    import numpy as np
-
     half, rows = (domain.high - domain.low) / 2, float(counts.sum())
     mean, step = float(counts @ scores) / rows, 2.0 / (domain.levels - 1)
     total = max(
@@ -155,8 +145,6 @@ def expected_stderr(
     """float64[1]: exact, of devices int64[cells]. Half the domain's width where there are none.
     Raises INVALID for other counts.
     """
-    import numpy as np
-
     half, rows = (domain.high - domain.low) / 2, int(check_counts(counts, table.cells).sum())
     if not rows:
         return np.array([half])
@@ -171,8 +159,6 @@ def variances(
     """float64[cells]: Var(x), from P(y | x), float64[cells, outputs]. Centred before squaring: no
     cancellation.
     """
-    import numpy as np
-
     centred = scores[None, :] - (probabilities @ scores)[:, None]
     found: NDArray[np.float64] = np.einsum("xy,xy->x", probabilities, centred**2)
     return found
@@ -202,8 +188,6 @@ def _fitted(
     """float64[outputs]: v(y) of degree 2 in the score, its mean under no cell below the cell's
     ``noise``.
     """
-    import numpy as np
-
     unit = float(np.abs(scores).max())
     columns = np.stack([np.ones_like(scores), scores / unit, (scores / unit) ** 2], axis=1)
     values: NDArray[np.float64] = (

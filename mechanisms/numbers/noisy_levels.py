@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Numeric
 from shoal.mechanisms.base import Estimate, Tally, invalid
 from shoal.mechanisms.numbers import means
@@ -25,9 +26,6 @@ from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def weights_of(levels: Sequence[list[int]], cells: Sequence[int]) -> list[list[int]]:
@@ -113,8 +111,6 @@ class NoisyLevels(Composed):
         floats.
         """
         if not self._scores:
-            import numpy as np
-
             places = np.array([float(place) for place in means.places(self.domain)])
             probabilities = self.table.probabilities()
             # the last row is a mixture of others
@@ -141,8 +137,6 @@ def _solve(
     As ``tables.unbiased``, but directions in which the rows hardly differ are left out as far as
     ``bias`` allows: an exact solution would pay for its last digits with most of its variance.
     """
-    import numpy as np
-
     scale = np.sqrt(probabilities.mean(axis=0))
     left, sizes, right = np.linalg.svd(probabilities / scale, full_matrices=False)
     parts = left.T @ targets

@@ -31,10 +31,12 @@ reports' unbiased counts, never of a smoothed shape.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
+from shoal.arrays import NDArray, np
 from shoal.domain import Categories, Domain, Numeric
 from shoal.mechanisms.base import Mechanism, Tally, Z
 from shoal.mechanisms.categories.krr import KaryResponse
@@ -43,13 +45,7 @@ from shoal.mechanisms.numbers.rounding import level_scores
 from shoal.mechanisms.parts.simplex import norm_sub
 from shoal.mechanisms.parts.tables import TableResponse
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Products = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
+Products: TypeAlias = "Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]"
 
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 _PLACES = 32  # per step
@@ -113,8 +109,6 @@ def shape_of(mechanism: Mechanism, domain: Domain, tally: Tally) -> Distribution
         return mechanism.distribution(tally)
     if not isinstance(domain, Categories) or not domain.lower_bounds:
         return None
-    import numpy as np
-
     counts = np.asarray(mechanism.estimate(tally).values[:-1], dtype=np.float64)
     bounds = [float(bound) for bound in domain.lower_bounds]
     edges = np.array([*bounds, 2.0 * bounds[-1] - bounds[-2]])
@@ -132,8 +126,6 @@ class _Told:
 
     @classmethod
     def of(cls, mechanism: Mechanism, tally: Tally) -> _Told | None:
-        import numpy as np
-
         response = (
             mechanism
             if isinstance(mechanism, KaryResponse)
@@ -167,8 +159,6 @@ class _Told:
 
     @property
     def clearly(self) -> bool:
-        import numpy as np
-
         last = np.array([self.totals.size - 1])
         spread = float(self.products(last, last)[0]) - self.answered
         return self.answered > _CLEARLY * math.sqrt(max(spread, 0.0) + _ROOM)
@@ -180,8 +170,6 @@ def _places(told: _Told, share: float) -> tuple[float, float]:
     A place between two levels is only possible where one of them is, so that the grid is looked at
     around those.
     """
-    import numpy as np
-
     most = told.totals.size - 2
     ends = np.flatnonzero(
         _possible(told, np.append(np.arange(most), most - 1), np.append(np.zeros(most), 1.0), share)
@@ -200,8 +188,6 @@ def _possible(
     told: _Told, at: NDArray[np.int64], up: NDArray[np.float64], share: float
 ) -> NDArray[np.bool_]:
     """bool[len(at)]: whether the quantile may be ``up``[i] of a step above level ``at``[i]."""
-    import numpy as np
-
     none, one = np.zeros_like(up), np.ones_like(up)
     forms = (  # of the numbers of devices up to level j - 1, j, j + 1, and of all that answered
         (up, -one, none, (1.0 - up) * share),
@@ -213,8 +199,6 @@ def _possible(
 
 
 def _bins(told: _Told, share: float, bounds: tuple[int, ...]) -> tuple[float, float]:
-    import numpy as np
-
     at = np.arange(told.totals.size - 1)
     none, one = np.zeros(at.size), np.ones(at.size)
     reached = np.flatnonzero(_not_above(told, at, (none, -one, none, share * one), rounds=False))
@@ -237,8 +221,6 @@ def _not_above(
     above 0 by more than 1.96 standard errors, j = ``at``[i]. ``rounds``: whether numbers are
     rounded to the levels.
     """
-    import numpy as np
-
     last = told.totals.size - 1
     # totals[i] counts i levels: those up to level j are j + 1 of them
     index = (at, at + 1, np.minimum(at + 2, last), np.full(at.size, last))
@@ -267,8 +249,6 @@ def _rounding(
     devices times r^2, for any r >= 0 with r + r' >= |d| on either side of each step. The largest
     step is parted in a few ways, and the others follow.
     """
-    import numpy as np
-
     last = told.totals.size - 1
     near = [np.clip(at + shift, 0, last - 1) for shift in (-1, 0, 1, 2)]
     spread = [

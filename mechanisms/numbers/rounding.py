@@ -29,13 +29,9 @@ randomizing does not. An interval of one window holds; a mean over windows errs 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.mechanisms.parts.tables import Table
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 # m is looked for among multiples of its inverse: what is lost is below the room for noise
 _GRID = 128
@@ -52,8 +48,6 @@ def worst(levels: NDArray[np.float64]) -> float:
     With n(j) = m(j) on even levels and 1 - m(j) on odd ones the condition orders neighbours, so
     that one pass along the levels with running minima finds the least sum over a grid of m.
     """
-    import numpy as np
-
     quarter = float(levels.sum()) / 4.0
     if levels.size > _MOST_LEVELS:
         return quarter
@@ -74,8 +68,6 @@ def bound(devices: NDArray[np.float64], errors: NDArray[np.float64], rows: int) 
     """An upper estimate of the sum of f (1 - f), in devices, at most ``rows`` / 4: from unbiased
     numbers of devices per level, float64[levels], and their standard errors.
     """
-    import numpy as np
-
     return min(worst(np.maximum(devices, 0.0) + errors) + _ROOM, rows / 4.0)
 
 
@@ -83,8 +75,6 @@ def of_reports(table: Table, counts: NDArray[np.float64]) -> float:
     """``bound`` from how often each output of a table was reported, float64[outputs]; the table's
     last cell is "no answer".
     """
-    import numpy as np
-
     rows, scores = float(counts.sum()), level_scores(table)
     if scores is None:
         return rows / 4.0
@@ -102,8 +92,6 @@ def level_scores(table: Table) -> NDArray[np.float64] | None:
     Where "no answer" is reported as some mixture of levels is, it adds to the numbers of those:
     more than there are is still a bound.
     """
-    import numpy as np
-
     rows, levels = table.probabilities(), table.cells - 1
     for known in (table.cells, levels):
         if table.outputs < known:

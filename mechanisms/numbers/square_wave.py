@@ -40,8 +40,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.domain import NO_ANSWER, Domain, Numeric
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.krr import check_k
@@ -56,10 +56,6 @@ from shoal.mechanisms.parts.tables import Table, TableResponse, check_entries, u
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw
 from shoal.task import MechanismSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 NAME = "square_wave"
 PARAMETERS = (
@@ -112,8 +108,6 @@ class SquareWave(Composed):
         most noisy cell would give for all devices; what rounding to the levels adds comes on top
         (``rounding``).
         """
-        import numpy as np
-
         counts = self.response.counts(tally)
         p, q, gap = self._no_answer()
         silent, error = cells.unbiased(counts[-1:], tally.rows, p, q, gap)
@@ -151,8 +145,6 @@ class SquareWave(Composed):
         rounded: float = 0.0,
     ) -> Estimate:
         """1.96 standard errors around the mean; for "no answer" the score interval of a count."""
-        import numpy as np
-
         wald = Estimate.wald(("mean", NO_ANSWER), values, stderr)
         least, most = of_counts(counts[-1:], int(counts.sum()), *self._no_answer())
         low, high = np.array([wald.ci_low[0], least[0]]), np.array([wald.ci_high[0], most[0]])
@@ -162,8 +154,6 @@ class SquareWave(Composed):
         """Of the mean over the cells that devices hold, and of "no answer"; as ``kmean`` where
         hardly anybody answers.
         """
-        import numpy as np
-
         devices = cells.check_counts(counts, self.domain.size).astype(np.float64)
         answered, (p, q, gap) = float(devices[:-1].sum()), self._no_answer()
         error = math.sqrt(float(devices[-1]) * p * (1.0 - p) + answered * q * (1.0 - q)) / gap
@@ -185,8 +175,6 @@ class SquareWave(Composed):
         """``distribution`` of each (one or more), to the bit: for who decodes hundreds of tallies,
         in a fraction of the time.
         """
-        import numpy as np
-
         if not all(tally.rows for tally in tallies):
             raise no_reports()
         counts = np.stack([self.response.counts(tally) for tally in tallies])
@@ -204,8 +192,6 @@ class SquareWave(Composed):
 
     def _places(self) -> NDArray[np.float64]:
         """float64[levels]: steps from the middle of the domain."""
-        import numpy as np
-
         return np.arange(self.domain.levels, dtype=np.float64) - (self.domain.levels - 1) / 2
 
     def _unit(self, place: float) -> float:
@@ -216,8 +202,6 @@ class SquareWave(Composed):
         their squares, of answering devices.
         """
         if not self._solved:
-            import numpy as np
-
             places, table = np.append(self._places(), 0.0), self.response.table.rows
             self._solved.append((unbiased(table, places), unbiased(table, places**2)))
         return self._solved[0]
@@ -270,8 +254,6 @@ def ems_of_each(table: NDArray[np.float64], counts: NDArray[np.float64]) -> NDAr
     on. Products are stacked ones of a matrix and a vector, not one of two matrices, which would add
     up in another order: so no bit depends on who else is there.
     """
-    import numpy as np
-
     found, left = np.empty((len(counts), len(table))), np.arange(len(counts))
     shares, rows = np.full(found.shape, 1.0 / len(table)), counts.sum(axis=1, keepdims=True)
     last, mixed = np.full(len(counts), -math.inf), np.matmul(shares[:, None, :], table)[:, 0]

@@ -8,15 +8,10 @@ numpy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from shoal.arrays import NDArray, np
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Tally, invalid
 from shoal.mechanisms.parts.sampling import blocks
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 MOST_CELLS = 8 * LIMITS.report_bytes  # that a report has a bit for
 _FOLDS = 8  # rows are added in binary, 2^8 at most to one number: 9 bits per cell
@@ -47,8 +42,6 @@ def to_report(bits: list[bool], k: int) -> tuple[bytes]:
 
 def check_shape(reports: NDArray[np.uint8], k: int) -> NDArray[np.uint8]:
     """The same reports, uint8[rows, report_size]. Raises INVALID for another shape."""
-    import numpy as np
-
     size = report_size(k)
     if reports.ndim != 2 or reports.shape[1] != size or reports.dtype != np.uint8:
         raise invalid(f"reports are uint8[rows, {size}]")
@@ -57,8 +50,6 @@ def check_shape(reports: NDArray[np.uint8], k: int) -> NDArray[np.uint8]:
 
 def valid(reports: NDArray[np.uint8], k: int) -> NDArray[np.bool_]:
     """bool[rows]: the reports whose padding bits are 0."""
-    import numpy as np
-
     padding = np.uint8((1 << (-k % 8)) - 1)
     clean: NDArray[np.bool_] = (check_shape(reports, k)[:, -1] & padding) == 0
     return clean
@@ -66,8 +57,6 @@ def valid(reports: NDArray[np.uint8], k: int) -> NDArray[np.bool_]:
 
 def marked(reports: NDArray[np.uint8], k: int, cell: int) -> NDArray[np.bool_]:
     """bool[rows]: the reports in which the bit of ``cell`` is set."""
-    import numpy as np
-
     found: NDArray[np.bool_] = np.not_equal(
         check_shape(reports, k)[:, cell // 8] & np.uint8(128 >> cell % 8), 0
     )
@@ -76,8 +65,6 @@ def marked(reports: NDArray[np.uint8], k: int, cell: int) -> NDArray[np.bool_]:
 
 def tally(reports: NDArray[np.uint8], k: int) -> Tally:
     """How often each of the k cells' bits was set. Raises INVALID if a row has padding bits."""
-    import numpy as np
-
     if not valid(reports, k).all():
         raise invalid(
             "a report has bits beyond the cells of the domain: keep only the rows that valid() "
@@ -100,8 +87,6 @@ def _sums(reports: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
     are half as many numbers, so a row costs few operations. Rows that are missing to a power of two
     are empty reports.
     """
-    import numpy as np
-
     rows = reports.shape[0]
     group = min(1 << _FOLDS, 1 << (rows - 1).bit_length())
     if rows % group:

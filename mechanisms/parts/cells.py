@@ -6,31 +6,22 @@ unsigned big-endian, in 1, 2 or 4 bytes. Here for whole batches; one report is m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import Estimate, Tally, invalid, outside
 from shoal.mechanisms.parts.intervals import of_counts
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.scalar import report_size
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _TALLY_BLOCK = 65_536  # rows: bincount widens them to 512 KiB
 
 
 def empty_cells(count: int, k: int) -> NDArray[np.unsignedinteger]:
     """Room for ``count`` cells in the byte order and width of reports."""
-    import numpy as np
-
     return np.empty(count, dtype=f">u{report_size(k)}")
 
 
 def to_reports(cells: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
     """uint8[n, 1, report_size]: the bytes of ``empty_cells`` once filled, without a copy."""
-    import numpy as np
-
     return cells.view(np.uint8).reshape(cells.shape[0], 1, cells.dtype.itemsize)
 
 
@@ -38,8 +29,6 @@ def check_values(values: NDArray[np.int64], k: int) -> NDArray[np.int64]:
     """The same values, int64[n] with 0 <= value < k. Raises INVALID otherwise, without naming a
     value.
     """
-    import numpy as np
-
     if values.ndim != 1 or values.dtype != np.int64:
         raise invalid(
             "values to randomize are a one-dimensional array of int64 cells: encode them with the "
@@ -53,8 +42,6 @@ def check_values(values: NDArray[np.int64], k: int) -> NDArray[np.int64]:
 
 def decode(reports: NDArray[np.uint8], k: int) -> NDArray[np.unsignedinteger]:
     """The cells of uint8[rows, report_size], unchecked. Raises INVALID for another shape."""
-    import numpy as np
-
     size = report_size(k)
     if reports.ndim != 2 or reports.shape[1] != size or reports.dtype != np.uint8:
         raise invalid(f"reports are uint8[rows, {size}]")
@@ -63,8 +50,6 @@ def decode(reports: NDArray[np.uint8], k: int) -> NDArray[np.unsignedinteger]:
 
 def valid(reports: NDArray[np.uint8], k: int) -> NDArray[np.bool_]:
     """bool[rows]: the reports that name one of the k cells."""
-    import numpy as np
-
     cells = decode(reports, k)
     return (
         np.less(cells, k)
@@ -75,8 +60,6 @@ def valid(reports: NDArray[np.uint8], k: int) -> NDArray[np.bool_]:
 
 def tally(reports: NDArray[np.uint8], k: int) -> Tally:
     """How often each of the k cells was reported. Raises INVALID if a row names no cell."""
-    import numpy as np
-
     cells = decode(reports, k)
     counts = np.zeros(k, dtype=np.int64)
     for part in blocks(cells.shape[0], max(_TALLY_BLOCK, 4 * k)):
@@ -91,8 +74,6 @@ def tally(reports: NDArray[np.uint8], k: int) -> Tally:
 
 def counts_of(tally: Tally, k: int) -> NDArray[np.float64]:
     """The tally's counts as float64[k]. Raises INVALID for another number of cells."""
-    import numpy as np
-
     if tally.counts.size != k:
         raise invalid(
             f"the tally has {tally.counts.size} cells and the mechanism {k}: it belongs to another "
@@ -117,8 +98,6 @@ def unbiased(
 
     The unknown f is replaced by its estimate, moved into [0, 1] for the variance alone.
     """
-    import numpy as np
-
     values = (counts - rows * q) / gap
     share = np.clip(values / max(rows, 1), 0.0, 1.0)
     variance = rows * (q * (1.0 - q) / gap**2 + share * ((1.0 - p - q) / gap))
@@ -147,8 +126,6 @@ def expected(
 
     Raises INVALID for another number of cells.
     """
-    import numpy as np
-
     mine = check_counts(counts, size).astype(np.float64)
     others = float(mine.sum()) - mine
     deviations: NDArray[np.float64] = (
@@ -159,8 +136,6 @@ def expected(
 
 def check_counts(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """The same numbers of devices, int64[size] >= 0. Raises INVALID otherwise."""
-    import numpy as np
-
     if counts.shape != (size,) or counts.dtype != np.int64 or (counts < 0).any():
         raise invalid(
             f"counts are int64[{size}], the numbers of devices that hold each cell: none below 0"

@@ -7,14 +7,9 @@ but for the factor ``size``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import invalid
 from shoal.mechanisms.parts.sampling import blocks
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _BLOCK = 32_768  # numbers: 256 KiB, so that all steps of a block stay in cache
 
@@ -32,8 +27,6 @@ def walsh_hadamard(values: NDArray[np.int64]) -> NDArray[np.int64]:
     and then its rows: numpy then runs along memory at every step, in blocks that fit a cache.
     Raises INVALID for another shape.
     """
-    import numpy as np
-
     if (
         values.ndim != 2
         or values.dtype != np.int64
@@ -55,8 +48,6 @@ def walsh_hadamard(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _along_first(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64[size, others]: the transform along the first axis of int64[size, ...]."""
-    import numpy as np
-
     size = values.shape[0]
     flat = np.array(values, order="C").reshape(size, -1)  # a copy: it is worked on in place
     for part in blocks(flat.shape[1], max(1, _BLOCK // size)):

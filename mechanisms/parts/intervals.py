@@ -48,15 +48,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
+from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import Z
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Moments = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+Moments: TypeAlias = (
+    "Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]"
+)
 
 LOSS = 0.005  # of the probability, at each end
 _ROOM = 0.55  # in steps
@@ -81,7 +80,6 @@ def score(
     when x devices hold the cell; asked for x in [0, ``most``], ``most`` the number of devices.
     ``step``: how far apart counts are, in reports.
     """
-    import numpy as np
 
     def end(side: float, shift: NDArray[np.float64] | float) -> NDArray[np.float64]:
         """The root below (side -1) or above (1) the estimate, for a count that is smaller by
@@ -107,8 +105,6 @@ def shift(
     upper (1) end of its interval, of a count with this variance and third cumulant where that end
     lies; ``step`` as in ``score``.
     """
-    import numpy as np
-
     skewed = _SKEW * np.clip(third / np.maximum(second, np.finfo(np.float64).tiny), -step, step)
     moved: NDArray[np.float64] = skewed - side * np.maximum(
         _ROOM * step - _FADE * np.sqrt(second), 0.0
@@ -123,7 +119,6 @@ def of_counts(
     same arguments: ``counts`` is float64[k] >= 0, of ``rows`` reports; a device that holds the cell
     is counted with probability p, any other with q; gap = p - q > 0.
     """
-    import numpy as np
 
     def moments(holders: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         mine, others = holders * (p * (1.0 - p)), (rows - holders) * (q * (1.0 - q))
@@ -156,8 +151,6 @@ def of_weights(
     hardly told apart, likely numbers of devices are none. The law is no lattice where weights
     differ; where those of other outputs are nearly alike (a cell as far from all others) it is one.
     """
-    import numpy as np
-
     rows, own = float(likely.sum()), (np.diag(second), np.diag(third))
     others = np.where(rows - likely > 0.5, rows - likely, 0.0)[None, :] * np.ones_like(second)
     weights = likely[:, None] * (1.0 - np.eye(values.size))

@@ -18,13 +18,8 @@ hash 1" || seed u64be || index u64be).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from shoal.arrays import NDArray, np
 from shoal.digests import sha256
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 CELL_BITS = 62
 MOST_BITS = 32
@@ -57,8 +52,6 @@ def hash_many(
     """``hashed`` for whole arrays that broadcast together: cells int64[...], functions uint64[...,
     3] as (a1, a2, b).
     """
-    import numpy as np
-
     x = cells.astype(np.uint64)
     low = x & np.uint64((1 << _PART) - 1)
     # modulo 2^64 as uint64 is

@@ -7,14 +7,9 @@ sign. Where a report names a cell, in 1, 2 or 4 bytes: ``cells``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import Tally, invalid
 from shoal.mechanisms.parts.sampling import blocks
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def report_size(room: int) -> int:
@@ -24,15 +19,11 @@ def report_size(room: int) -> int:
 
 def to_reports(numbers: NDArray[np.uint32], room: int) -> NDArray[np.uint8]:
     """uint8[n, report_size] from uint32[n] below ``room``."""
-    import numpy as np
-
     return numbers.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 4 - report_size(room) :]
 
 
 def decode(reports: NDArray[np.uint8], room: int) -> NDArray[np.uint32]:
     """The numbers of uint8[rows, report_size], unchecked. Raises INVALID for another shape."""
-    import numpy as np
-
     size = report_size(room)
     if reports.ndim != 2 or reports.shape[1] != size or reports.dtype != np.uint8:
         raise invalid(f"reports are uint8[rows, {size}]")
@@ -45,15 +36,11 @@ def decode(reports: NDArray[np.uint8], room: int) -> NDArray[np.uint32]:
 
 def valid(reports: NDArray[np.uint8], room: int) -> NDArray[np.bool_]:
     """bool[rows]: the reports that are below ``room``."""
-    import numpy as np
-
     return np.less(decode(reports, room), room)
 
 
 def tally(reports: NDArray[np.uint8], room: int) -> Tally:
     """How often each number was reported. Raises INVALID if a row is not ``valid``."""
-    import numpy as np
-
     numbers, counts = decode(reports, room), np.zeros(room, dtype=np.int64)
     for part in blocks(numbers.shape[0], max(65_536, 4 * room)):
         if int(numbers[part].max()) >= room:  # before bincount, which would make room for it

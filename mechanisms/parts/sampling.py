@@ -2,21 +2,16 @@
 has modulo bias.
 
 Blocks of ``BLOCK`` values keep the random words in cache (an unblocked numpy pipeline is bound by
-page faults). Which words are drawn, and how many, never depends on a private value. numpy is
-imported once per block, which costs nothing beside it.
+page faults). Which words are drawn, and how many, never depends on a private value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import invalid
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 BLOCK = 16_384  # values: 128 KiB of 64-bit words
 _MOST = 1 << 32
@@ -30,8 +25,6 @@ def blocks(count: int, size: int = BLOCK) -> Iterator[slice]:
 
 def bernoulli(thresholds: NDArray[np.uint64], entropy: Entropy) -> NDArray[np.bool_]:
     """bool[n]: entry i is True with probability exactly thresholds[i] / 2^64. Draws n words."""
-    import numpy as np
-
     count = thresholds.shape[0]
     if count <= BLOCK:
         return np.less(entropy.words(count), thresholds)
@@ -49,8 +42,6 @@ def uniform_below(bound: int, count: int, entropy: Entropy) -> NDArray[np.uint32
     2019): a 32-bit word w gives floor(w * bound / 2^32), refused when the low half of the product
     is below 2^32 mod bound; each result then keeps exactly floor(2^32 / bound) words.
     """
-    import numpy as np
-
     if not 1 <= bound <= _MOST:
         raise invalid(f"a uniform draw wants a bound from 1 to 2^32, got {bound}")
     if count <= BLOCK:
@@ -62,8 +53,6 @@ def uniform_below(bound: int, count: int, entropy: Entropy) -> NDArray[np.uint32
 
 
 def _uniform_block(bound: int, count: int, entropy: Entropy) -> NDArray[np.uint32]:
-    import numpy as np
-
     result, accepted = multiply_shift(_words32(count, entropy), bound)
     while not accepted.all():
         again = np.flatnonzero(~accepted)
@@ -75,14 +64,10 @@ def multiply_shift(
     words: NDArray[np.uint32], bound: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
     """(floor(words * bound / 2^32), which words are accepted). Pure: tests enumerate it."""
-    import numpy as np
-
     product = words.astype(np.uint64) * np.uint64(bound)
     low = product.astype(np.uint32)  # the product modulo 2^32
     return (product >> np.uint64(32)).astype(np.uint32), low >= np.uint32(_MOST % bound)
 
 
 def _words32(count: int, entropy: Entropy) -> NDArray[np.uint32]:
-    import numpy as np
-
     return np.frombuffer(entropy.bytes(4 * count), dtype="<u4").astype(np.uint32, copy=False)

@@ -11,14 +11,11 @@ many, never depends on a private value.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import invalid, outside
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _WORD = 32  # bits
 _MOST = 1 << _WORD
@@ -36,8 +33,6 @@ def one_by_array(mechanism: DrawsArrays, value: int, entropy: Entropy) -> tuple[
 
     Raises INVALID as ``randomize`` does.
     """
-    import numpy as np
-
     if not -(1 << 63) <= check_int(value) < 1 << 63:
         raise invalid("a value to randomize lies outside 64 bits: encode it with the task's domain")
     (report,) = mechanism.randomize(np.array([value], dtype=np.int64), entropy)

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import invalid
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _EXACT = float(1 << 53)  # integers below are floats
 
@@ -34,8 +30,6 @@ def norm_sub(values: NDArray[np.float64], total: float) -> NDArray[np.float64]:
     ``values``: float64[k], k >= 1, raw estimates in devices, any sign. ``total``: devices in all, 0
     <= total < 2^53. Raises INVALID for anything else.
     """
-    import numpy as np
-
     if (
         values.ndim != 1
         or not values.size

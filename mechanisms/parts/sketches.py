@@ -40,8 +40,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.digests import sha256
 from shoal.domain import Categories, Domain, Words
 from shoal.mechanisms.base import Estimate, invalid
@@ -50,10 +50,6 @@ from shoal.mechanisms.parts.keyed_hash import CELL_BITS, coefficients, hash_many
 from shoal.mechanisms.parts.laws import pair_of
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.privacy import FiniteLaw
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 MOST_FUNCTIONS = 1 << 16
 MOST_COUNTS = 1 << 20  # h m: the counts of a table, 8 MiB
@@ -81,8 +77,6 @@ def spread(cell: int) -> int:
 
 def spread_many(cells: NDArray[np.int64]) -> NDArray[np.int64]:
     """``spread`` of each of int64[...]."""
-    import numpy as np
-
     x, mask = cells.astype(np.uint64), np.uint64(_MASK)
     x ^= x >> np.uint64(30)
     x = x * np.uint64(_ODD[0]) & mask
@@ -96,8 +90,6 @@ def functions(seed: int, h: int) -> NDArray[np.uint64]:
     """uint64[h, 3], read-only: the coefficients of a task's functions. The last few tables are
     kept.
     """
-    import numpy as np
-
     table = np.array([coefficients(seed, index) for index in range(h)], dtype=np.uint64)
     table.setflags(write=False)
     return table
@@ -153,8 +145,6 @@ class LabelPair:
         """Of the h functions, how many send both of the best pair to one value: h for a single
         label.
         """
-        import numpy as np
-
         cells = spread_many(np.array(self.cells, dtype=np.int64))
         hashes = hash_many(
             cells[:, None], functions(self.seed, self.h)[None, :], self.m.bit_length() - 1
@@ -228,8 +218,6 @@ class Sketch:
         self, part: slice, rows: NDArray[np.int64] | slice = _EVERY
     ) -> NDArray[np.int64]:
         """int64[rows, labels of that part], under these functions."""
-        import numpy as np
-
         chosen = spread_many(np.array(self.label_cells[part], dtype=np.int64))
         return hash_many(chosen[None, :], functions(self.seed, self.h)[rows][:, None, :], self.bits)
 
@@ -237,8 +225,6 @@ class Sketch:
         """float64[labels]: the sum of table[at, hash of the label] over the functions ``rows``,
         from float64[rows, m].
         """
-        import numpy as np
-
         sums, at = np.zeros(len(self.labels)), np.arange(rows.size)[:, None]
         for part in blocks(len(self.labels), max(1, _HASHES // max(1, rows.size))):
             sums[part] = table[at, self.label_hashes(part, rows)].sum(axis=0)
@@ -254,8 +240,6 @@ class Sketch:
         """``rows``: the functions that a device drew, and for each ``drew`` int64[rows], how many
         did, and ``table`` float64[rows, m], the unbiased numbers of these by hash.
         """
-        import numpy as np
-
         count = int(drew.sum())
         values = self._lifted(self.gather(rows, table), float(count))
         coins = self._coins(np.clip(values, 0.0, float(count)), float(count), noise)
@@ -276,8 +260,6 @@ class Sketch:
         are taken as 1 of m. How far collisions move the estimate itself is not in it: that is no
         matter of the coins.
         """
-        import numpy as np
-
         held = cells.check_counts(counts, len(self.labels))
         if len(self.labels) > _EXACT:
             return np.sqrt(self._coins(held.astype(np.float64), float(held.sum()), noise))
@@ -322,8 +304,6 @@ def second_moment(table: NDArray[np.float64], drew: NDArray[np.int64], squares: 
     variance around its expectation T, then have squares of the variance 2 (n_j squares / m)^2 + 4
     (T - n_j / m)^2 n_j squares / m.
     """
-    import numpy as np
-
     m, count, each_row = table.shape[1], int(drew.sum()), drew.astype(np.float64)
     pairs, together = float(np.sum(each_row * (each_row - 1.0))), float(np.sum(each_row**2))
     if pairs == 0.0:

@@ -19,18 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
+from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import Tally, invalid
 from shoal.mechanisms.parts import cells, scalar
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import FiniteLaw
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 MEAN_OF_ALL = "mean, no answer as the middle"
 """The label of a mean over all devices, in which those without an answer count with the middle of
@@ -85,8 +81,6 @@ class Table:
 
     def probabilities(self) -> NDArray[np.float64]:
         """float64[cells, outputs]: each entry within a relative 1e-15."""
-        import numpy as np
-
         return np.array(self.rows, dtype=np.uint64) / float(WORDS)
 
     def _lookup(self) -> _Lookup:
@@ -112,8 +106,6 @@ def _lookup(thresholds: tuple[tuple[int, ...], ...]) -> _Lookup:
     """2^bits is at least four times the outputs, so that most words are in a part of the range
     where no threshold is.
     """
-    import numpy as np
-
     known = np.array(thresholds, dtype=np.uint64)
     size, width = known.shape
     bits = (4 * width + 3).bit_length()
@@ -154,8 +146,6 @@ def draw(table: Table, values: NDArray[np.int64], entropy: Entropy) -> NDArray[n
     variates from an empirical distribution", 1974: a guide table), and few words have a threshold
     left to pass. Time does not grow with the number of outputs.
     """
-    import numpy as np
-
     cells.check_values(values, table.cells)
     if values.size <= _FEW:
         words = entropy.words(values.size).tolist() if values.size else []
@@ -261,8 +251,6 @@ def unbiased(
     the mean of a^2 is sum_y w_y a(y)^2, and the mean of a is given. The equations hold to 1e-9 of
     the largest target. Raises INVALID if no a does that.
     """
-    import numpy as np
-
     table = np.array(rows, dtype=np.uint64) / float(WORDS)
     if targets.shape != table.shape[:1] or not np.isfinite(targets).all():
         raise invalid("the targets of a table's outputs are one finite number per cell")

@@ -78,6 +78,9 @@ IMPURE_MODULES = frozenset(
     }
 )
 NOT_IN_A_CORE = IMPURE_MODULES | {"os", "pathlib", "time"}
+ARRAYS = "common/arrays.py"
+# A module that only rounds of vectors load, and that may touch numpy when it is imported.
+ALWAYS_ARRAYS = frozenset({"crypto/secagg/pads.py"})
 LOOKS_AT_CALLERS = frozenset({"peer", "peer_identities", "peer_identity_key", "getpeername"})
 UNSAFE_MODULES = frozenset({"random", "pickle", "marshal", "shelve"})
 # The opener; and the source of values that reads the databases of other programs.
@@ -325,6 +328,35 @@ def prepared_keys(module: Module) -> Iterator[str]:
             yield f"{one.line}: {one.name}: a device is no fleet"
 
 
+def arrays(module: Module) -> Iterator[str]:
+    """array law: numpy is imported once, lazily, in common/arrays.py, and ``from shoal.arrays
+    import np`` stands at the top of a file; nothing that runs when a module is imported touches
+    ``np``, or an idle device would keep numpy. tests, tools and benchmarks import numpy at the top
+    """
+    if module.path != ARRAYS:
+        for one in imports_of(module):
+            if one.top == "numpy" and (one.lazy or module.folder in MAY_IMPORT):
+                yield f"{one.line}: {one.name}: from shoal.arrays import np, at the top"
+            if one.lazy and one.name.startswith("shoal.arrays."):
+                yield f"{one.line}: {one.name}: at the top of the file"
+    if module.folder in MAY_IMPORT and module.path not in {ARRAYS, *ALWAYS_ARRAYS}:
+        for node in _run_at_import(module.tree):
+            if isinstance(node, ast.Name) and node.id in {"np", "NDArray"}:
+                yield f"{node.lineno}: {node.id} when the module is imported"
+
+
+def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node but the bodies of functions, and annotations, which are never evaluated."""
+    yield node
+    for name, value in ast.iter_fields(node):
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if name in {"annotation", "returns"} or (inside and name == "body"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _run_at_import(child)
+
+
 def sizes(module: Module) -> Iterator[str]:
     """size law: a file has at most 500 lines, a function fewer than 70 (but for size_debts.txt,
     which gets shorter and never longer)
@@ -358,6 +390,7 @@ PACKAGE_LAWS: tuple[Law, ...] = (
     one_sqlite,
     light_inits,
     prepared_keys,
+    arrays,
     sizes,
 )
 
@@ -378,9 +411,10 @@ def test_packages_keep_the_law(folder: str, law: Law) -> None:
 
 
 @pytest.mark.parametrize("folder", ["tests", "tools", "benchmarks"])
-def test_everything_else_keeps_the_size_law(folder: str) -> None:
-    broken = [f"{module.path}:{line}" for module in read(folder) for line in sizes(module)]
-    assert not broken, f"{sizes.__doc__}\n" + "\n".join(broken)
+@pytest.mark.parametrize("law", [sizes, arrays], ids=lambda law: law.__name__)
+def test_everything_else_keeps_the_laws_of_any_code(folder: str, law: Law) -> None:
+    broken = [f"{module.path}:{line}" for module in read(folder) for line in law(module)]
+    assert not broken, f"{law.__doc__}\n" + "\n".join(broken)
 
 
 PLANTED: list[tuple[Law, str, str]] = [
@@ -440,6 +474,15 @@ PLANTED: list[tuple[Law, str, str]] = [
         "from importlib import import_module\nimport_module('shoal.crypto.prepared')",
     ),
     (prepared_keys, "clients/service/runner.py", "from shoal.clients.fleet.pool import Pool"),
+    (arrays, "mechanisms/categories/krr.py", "import numpy as np"),
+    (arrays, "shuffler/core.py", "from numpy.typing import NDArray"),
+    (arrays, "clients/core.py", "def f() -> None:\n    import numpy as np"),
+    (arrays, "clients/core.py", "def f() -> None:\n    from shoal.arrays import np"),
+    (arrays, "tests/sizes.py", "def f() -> None:\n    import numpy as np"),
+    (arrays, "clients/core.py", "from shoal.arrays import np\nZERO = np.uint64(0)"),
+    (arrays, "clients/core.py", "from shoal.arrays import np\ndef f(at=np.pi): ..."),
+    (arrays, "clients/core.py", "from shoal.arrays import np\nclass A:\n    b = np.zeros(3)"),
+    (arrays, "clients/core.py", "from shoal.arrays import NDArray, np\nInts = NDArray[np.int64]"),
     (sizes, "cli/load/command.py", "def f() -> None:\n" + "    pass\n" * 69),
     (sizes, "cli/load/command.py", "\n" * 501),
 ]
@@ -456,8 +499,9 @@ def test_every_law_can_fail(law: Law, path: str, source: str) -> None:
 def test_innocents_pass() -> None:
     """The laws don't cry wolf: an ordinary module of each role."""
     ordinary = (
-        "from __future__ import annotations\nimport math\nimport numpy as np\nfrom shoal.errors "
-        "import Kind\n"
+        "from __future__ import annotations\nimport math\nfrom shoal.arrays import NDArray, np\n"
+        "from shoal.errors import Kind\n"
+        "def f(at: NDArray[np.int64]) -> NDArray[np.int64]:\n    return np.sort(at)\n"
     )
     for folder in MAY_IMPORT.keys() - {"protos"}:  # protos import nothing of ours
         for law in PACKAGE_LAWS:

@@ -17,9 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.errors import Kind
 from shoal.shuffler.core import Capacity
 

@@ -17,14 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shoal.arrays import NDArray, np
 from shoal.ids import StorageKey
 
 RUN_BYTES = 16 << 20  # keys and messages that are sorted together
 _RANGES = 1_024
-_SHIFT = np.uint64(64 - 10)  # of the first half of a key: leaves its range
+_SHIFT = 64 - 10  # of the first half of a key: leaves its range
 
 
 class _Rows(NamedTuple):
@@ -81,7 +79,7 @@ class _Run:
             while left:
                 left = left[file.write(left) or 0 :]
         begins = np.searchsorted(
-            rows.high[order] >> _SHIFT, np.arange(_RANGES + 1, dtype=np.uint64)
+            rows.high[order] >> np.uint64(_SHIFT), np.arange(_RANGES + 1, dtype=np.uint64)
         )
         return cls(file, at, begins, rows.sealed.shape[1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -130,7 +131,7 @@ def loaded(code: str, *arguments: str) -> set[str]:
 def test_a_device_loads_neither_service_libraries_nor_what_it_does_not_need_yet(
     code: str, allowed: set[str]
 ) -> None:
-    """Planted: `import numpy` at the top of clients/core.py -> fails."""
+    """Planted: `np.pi` at the end of clients/core.py -> fails."""
     names = loaded(code)
     assert "shoal" in names
     assert names & (SERVICES | HEAVY | LATE | FILE | MQTT | SIMULATION) <= allowed
@@ -145,6 +146,45 @@ def test_the_way_over_a_broker_loads_no_grpc_and_no_library_before_it_connects()
         "shoal.clients.feeds.mqtt_feed"
     )
     assert names & (SERVICES | HEAVY | MQTT | SIMULATION | {"grpc"}) == set()
+
+
+def test_no_module_of_a_device_loads_numpy_when_it_is_imported() -> None:
+    """All modules that a device may load, but those of rounds, whose vectors are arrays.
+
+    Planted: ``ZERO = np.uint64(0)`` in common/entropy.py; ``import numpy`` in
+    mechanisms/parts/sketches.py; ``np.pi`` at the end of common/arrays.py -> each fails.
+    """
+    root = Path(__file__).resolve().parents[3]
+    names = [
+        ".".join(["shoal", *path.relative_to(root).with_suffix("").parts])
+        for folder in ("common", "crypto", "mechanisms", "accounting", "clients")
+        for path in (root / folder).rglob("*.py")
+    ]
+    assert len(names) > 200
+    modules = [
+        name.replace("shoal.common.", "shoal.").removesuffix(".__init__")
+        for name in names
+        if not re.match(r"shoal\.(crypto\.secagg|clients\.rounds)\.|.*\.__main__$", name)
+    ]
+    assert "numpy" not in loaded("".join(f"import {name}\n" for name in modules))
+
+
+def test_the_stand_in_is_numpy_for_every_thread_that_asks_first() -> None:
+    """Eight threads at once, in a process that has not loaded numpy. Planted: the standard
+    library's LazyLoader in its place (Python 3.11.7) -> seven threads find numpy half loaded.
+    """
+    names = loaded(
+        "import threading\n"
+        "from shoal.arrays import np\n"
+        "ready, sums = threading.Barrier(8), []\n"
+        "def add(): ready.wait(); sums.append(int(np.arange(4).sum()))\n"
+        "threads = [threading.Thread(target=add) for _ in range(8)]\n"
+        "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
+        "import numpy\n"
+        "assert sums == [6] * 8, sums\n"
+        "assert np.ndarray is numpy.ndarray and np.linalg is numpy.linalg\n"
+    )
+    assert "numpy" in names
 
 
 def device(folder: Path, tables: str = "", memoized: bool = False) -> Path:
@@ -187,7 +227,7 @@ def test_an_agent_that_sends_over_grpc_stays_small(
     """After a report, its certificate and an attempt to send it: no arrays, no accountant, no MQTT.
 
     Planted: `import shoal.clients.transports.mqtt_transport` at the top of clients/agent.py;
-    `import numpy` at the top of mechanisms/parts/cells.py; ``randomize`` for ``randomize_one`` in
+    `np.pi` at the end of mechanisms/parts/cells.py; ``randomize`` for ``randomize_one`` in
     ``core.draw``; no child for the certificate -> each fails.
     """
     names = loaded(code, str(device(tmp_path, memoized=memoized)))

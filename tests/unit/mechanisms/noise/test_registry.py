@@ -95,10 +95,6 @@ def test_parameters_are_named_as_a_spec_sorts_them() -> None:
 
 
 def test_the_package_is_light() -> None:
-    """Importing it loads no numpy; asking for a name does; an unknown name is an AttributeError."""
-    code = (
-        "import sys; import shoal.mechanisms.noise as n; assert 'numpy' not in sys.modules;"
-        "from shoal.mechanisms.noise import create_noise; assert 'numpy' in sys.modules; assert "
-        "not hasattr(n, 'other')"
-    )
+    """Importing it loads no numpy. Planted: ``np.pi`` at the end of mechanisms/noise/exact.py."""
+    code = "import sys, shoal.mechanisms.noise; assert 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -168,7 +168,7 @@ def test_a_device_draws_without_numpy() -> None:
     """Built of a task's integers, its law told, a report drawn. (Choosing the integers is the
     owner's, and may load it.)
 
-    Planted: ``import numpy`` at the top of cells.py; in ``KaryMean.randomize_one`` -> fails.
+    Planted: ``np.pi`` at the end of cells.py; in ``KaryMean.randomize_one`` -> fails.
     """
     domains: tuple[Domain, ...] = (Categories(("a", "b", "c")), YesNo(), Numeric(0.0, 1.0, 5))
     specs = {}
