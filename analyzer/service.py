@@ -8,7 +8,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from shoal.analyzer.batches.executor import ProcessExecutor
 from shoal.analyzer.batches.ingest import Ingest
+from shoal.analyzer.batches.key_delivery import InMemoryDelivery
 from shoal.analyzer.batches.processing import Processor
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools
@@ -86,7 +88,8 @@ class AnalyzerService:
             tasks=self._tasks,
             keys=keys,
             spools=spools,
-            pool=self._pool,
+            executor=ProcessExecutor(self._pool),
+            delivery=InMemoryDelivery(),
             signing_key=signing_key,
             shredder=shredder,
         )

@@ -26,7 +26,11 @@ from benchmarks.figures import (
 from benchmarks.raw import Opening, Processes, open_held
 from benchmarks.site import WINDOW
 from shoal import codec
-from shoal.analyzer.batches.opening import Opener, open_batch
+from shoal.analyzer.batches.chunk_source import FileSource
+from shoal.analyzer.batches.executor import ProcessExecutor
+from shoal.analyzer.batches.key_delivery import InMemoryDelivery
+from shoal.analyzer.batches.opening import Opened, open_batch
+from shoal.analyzer.batches.row_opening import RowContext
 from shoal.crypto.envelope import report_info
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.suites import parse_config
@@ -126,15 +130,16 @@ def opened(batch: Batch, reports: int) -> Sample:
     if _pool is None:
         raise RuntimeError("prepare first")
     task, suite = codec.decode_task(batch.task), parse_config(batch.config).suite
-    opener = Opener.of(
-        task,
-        TaskId.of(batch.task),
-        WINDOW,
-        HpkePrivateKey.from_raw_secret(suite, batch.secret),
-        batch.row_size,
-    )
+    key = HpkePrivateKey.from_raw_secret(suite, batch.secret)
+    context = RowContext.of(task, TaskId.of(batch.task), WINDOW, key.config.key_id, batch.row_size)
+    executor = ProcessExecutor(_pool)
+
+    async def open_all() -> Opened:
+        with FileSource(batch.path, batch.row_size) as source:
+            return await open_batch(source, context, key, executor, InMemoryDelivery())
+
     before, parent, begin = machine.cpu_s(os.getpid()), time.process_time(), time.perf_counter()
-    result = asyncio.run(open_batch(_pool, batch.path, opener))
+    result = asyncio.run(open_all())
     wall, parent = time.perf_counter() - begin, time.process_time() - parent
     cpu = machine.cpu_s(os.getpid()) - before
     if result.rejected or result.tally.rows != reports:

@@ -1,9 +1,8 @@
 """Opening a batch: sealed rows in, one tally out, and no report ever leaves a worker.
 
-HPKE holds the interpreter lock, so rows go to spawned worker processes, some thousand at a time as
-one bytes object. A worker opens them into one fixed-width matrix, judges every row, tallies the
-good ones and returns the tally, a mark per row and, for the good rows, the first eight bytes of the
-nonce. Tallies add, so nothing else has to come back.
+Rows go to workers, some thousand at a time; what a worker does with them is ``row_opening``. Where
+rows come from, where they are opened and how the key gets there are three seams: ``ChunkSource``,
+``Executor`` and ``KeyDelivery``. The result is the same bit for bit, whichever members they have.
 
 Each (window, nonce) counts once. Equal nonces are found by sorting the eight-byte prefixes (8 bytes
 a row, twice while sorting); rows with equal prefixes alone are opened again to compare whole
@@ -13,58 +12,33 @@ nonces. The first row of a nonce, in delivered order, counts; the tally of the o
 from __future__ import annotations
 
 import asyncio
-import functools
-import os
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeVar
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
+from typing import TypeVar
 
-from shoal import codec
+from shoal.analyzer.batches.chunk_source import Chunk, ChunkSource
+from shoal.analyzer.batches.executor import Executor
+from shoal.analyzer.batches.key_delivery import KeyDelivery, LentKey
+from shoal.analyzer.batches.row_opening import (
+    BAD_VALUE,
+    GOOD,
+    NOT_OPENABLE,
+    OTHER_LENGTH,
+    RowContext,
+    empty_tally,
+    open_chunk,
+    open_nonces,
+)
 from shoal.analyzer.core import DUPLICATE, INVALID_VALUE, UNOPENABLE, WRONG_LENGTH
 from shoal.arrays import NDArray, np
-from shoal.crypto.envelope import NONCE_SIZE, report_info
+from shoal.crypto.envelope import NONCE_SIZE
 from shoal.crypto.hpke import HpkePrivateKey
-from shoal.crypto.suites import SuiteId
-from shoal.errors import Kind, ShoalError
-from shoal.ids import TaskId
 from shoal.limits import LIMITS
-from shoal.mechanisms import Mechanism, Tally, create
-from shoal.services.workers import WorkerPool
-from shoal.task import Task
+from shoal.mechanisms import Tally
 
-_GOOD, _UNOPENABLE, _WRONG_LENGTH, _INVALID_VALUE = range(4)
-_REASON = {_UNOPENABLE: UNOPENABLE, _WRONG_LENGTH: WRONG_LENGTH, _INVALID_VALUE: INVALID_VALUE}
-_PREFIX = 8  # bytes of a nonce
+_REASON = {NOT_OPENABLE: UNOPENABLE, OTHER_LENGTH: WRONG_LENGTH, BAD_VALUE: INVALID_VALUE}
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Opener:
-    """What a worker needs to open rows of one batch. ``secret`` is the window's raw private key: it
-    crosses to the workers as an argument of its own, and this object neither prints nor pickles it.
-    """
-
-    task: bytes  # a serialized Task, the same for every chunk
-    info: bytes
-    row_size: int  # bytes
-    secret: bytes = field(repr=False)
-
-    @classmethod
-    def of(
-        cls, task: Task, task_id: TaskId, window: int, key: HpkePrivateKey, row_size: int
-    ) -> Opener:
-        return cls(
-            codec.encode_task(task),
-            report_info(task_id, window, key.config.key_id),
-            row_size,
-            key.to_raw_secret(),
-        )
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an opener holds a private key and is never pickled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,114 +51,43 @@ class Opened:
     rejected: dict[str, int]
 
 
-class ChunkResult(NamedTuple):
-    """``marks``: u8 per row, 0 = good. ``prefixes``: u64 per good row, in row order."""
+async def open_batch(
+    source: ChunkSource,
+    context: RowContext,
+    key: HpkePrivateKey,
+    executor: Executor,
+    delivery: KeyDelivery,
+) -> Opened:
+    """Open every row of a source. Memory: 17 bytes a row, and what the executor has under way.
 
-    tally: bytes
-    marks: bytes
-    prefixes: bytes
-
-
-# --- in a worker ----------------------------------------------------------------------------------
-
-
-def _open_rows(
-    task: bytes, info: bytes, row_size: int, secret: bytes, rows: bytes
-) -> tuple[Mechanism, NDArray[np.uint8], NDArray[np.uint8]]:
-    """(mechanism, marks uint8[n], plaintexts uint8[n, nonce + report]); a row that does not open is
-    all zeros.
+    Raises UNAVAILABLE if workers died (try again), OSError if the rows can't be read.
     """
-    suite, mechanism = _prepare(task)
-    # not cached: 0.2 ms per chunk, and nothing of it stays
-    key = HpkePrivateKey.from_raw_secret(suite, secret)
-    width = NONCE_SIZE + mechanism.report_size
-    count = len(rows) // row_size
-    marks, plaintexts = bytearray(count), bytearray(count * width)
-    for i in range(count):
-        try:
-            # envelope.open_report; the width is checked below
-            plaintext = key.open(rows[i * row_size : (i + 1) * row_size], info)
-        except ShoalError:
-            marks[i] = _UNOPENABLE
-            continue
-        if len(plaintext) != width:
-            marks[i] = _WRONG_LENGTH
-            continue
-        plaintexts[i * width : (i + 1) * width] = plaintext
-    judged = np.frombuffer(marks, dtype=np.uint8)
-    matrix = np.frombuffer(plaintexts, dtype=np.uint8).reshape(count, width)
-    judged[(judged == _GOOD) & ~mechanism.valid(matrix[:, NONCE_SIZE:])] = _INVALID_VALUE
-    return mechanism, judged, matrix
-
-
-@functools.lru_cache(maxsize=2)
-def _prepare(task: bytes) -> tuple[SuiteId, Mechanism]:
-    parsed = codec.decode_task(task)
-    return SuiteId.of(parsed.suite), create(parsed.mechanism, parsed.domain)
-
-
-def open_chunk(task: bytes, info: bytes, row_size: int, secret: bytes, rows: bytes) -> ChunkResult:
-    """Open, judge and tally whole rows. Nothing about a row can make it raise."""
-    mechanism, marks, matrix = _open_rows(task, info, row_size, secret, rows)
-    good = matrix[marks == _GOOD]
-    prefixes = np.ascontiguousarray(good[:, :_PREFIX]).tobytes()
-    return ChunkResult(
-        mechanism.tally(np.ascontiguousarray(good[:, NONCE_SIZE:])).to_bytes(),
-        marks.tobytes(),
-        prefixes,
-    )
-
-
-def open_nonces(task: bytes, info: bytes, row_size: int, secret: bytes, rows: bytes) -> bytes:
-    """The whole nonces of rows that are known to be good, one after the other."""
-    _, _, matrix = _open_rows(task, info, row_size, secret, rows)
-    return np.ascontiguousarray(matrix[:, :NONCE_SIZE]).tobytes()
-
-
-# --- in the parent --------------------------------------------------------------------------------
-
-
-async def open_batch(pool: WorkerPool, path: Path, opener: Opener) -> Opened:
-    """Open every row of a spool file. Memory: 17 bytes a row, and ``LIMITS.chunks_in_flight``
-    chunks per worker.
-
-    Raises UNAVAILABLE if workers died (try again), OSError if the file can't be read.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        count = os.fstat(descriptor).st_size // opener.row_size
-        return await _Batch(pool, descriptor, opener, count).run()
-    finally:
-        os.close(descriptor)
+    async with delivery.lend(key) as lent:
+        return await _Batch(source, context, lent, executor).run()
 
 
 class _Batch:
-    def __init__(self, pool: WorkerPool, descriptor: int, opener: Opener, rows: int) -> None:
-        self._pool, self._descriptor, self._opener, self._rows = pool, descriptor, opener, rows
-        self._good = np.zeros(rows, dtype=np.bool_)
-        self._prefixes = np.empty(rows, dtype=np.uint64)  # of the good rows, in row order
+    def __init__(
+        self, source: ChunkSource, context: RowContext, lent: LentKey, executor: Executor
+    ) -> None:
+        self._source, self._context, self._lent = source, context, lent
+        self._executor, self._rows = executor, source.rows
+        self._good = np.zeros(self._rows, dtype=np.bool_)
+        self._prefixes = np.empty(self._rows, dtype=np.uint64)  # of the good rows, in row order
 
     async def run(self) -> Opened:
-        tally, counts, done, filled = (
-            self._empty(),
-            np.zeros(len(_REASON) + 1, dtype=np.int64),
-            0,
-            0,
-        )
-        chunks = (
-            functools.partial(self._block, first)
-            for first in range(0, self._rows, LIMITS.open_chunk_rows)
-        )
-        async for result in self._work(open_chunk, chunks):
-            tally += Tally.from_bytes(result.tally)
-            marks, prefixes = (
-                np.frombuffer(result.marks, dtype=np.uint8),
-                np.frombuffer(result.prefixes, dtype=np.uint64),
-            )
-            counts += np.bincount(marks, minlength=counts.size)
-            self._good[done : done + marks.size] = marks == _GOOD
-            self._prefixes[filled : filled + prefixes.size] = prefixes
-            done, filled = done + marks.size, filled + prefixes.size
+        """Everything: judge and tally all rows, then take back what counted twice."""
+        tally, counts = empty_tally(self._context), np.zeros(len(_REASON) + 1, dtype=np.int64)
+        done = filled = 0
+        async with self._over(open_chunk, self._blocks()) as results:
+            async for result in results:
+                tally += Tally.from_bytes(result.tally)
+                marks = np.frombuffer(result.marks, dtype=np.uint8)
+                prefixes = np.frombuffer(result.prefixes, dtype=np.uint64)
+                counts += np.bincount(marks, minlength=counts.size)
+                self._good[done : done + marks.size] = marks == GOOD
+                self._prefixes[filled : filled + prefixes.size] = prefixes
+                done, filled = done + marks.size, filled + prefixes.size
         rejected = {_REASON[mark]: int(counts[mark]) for mark in _REASON if counts[mark]}
         tied = await asyncio.to_thread(self._tied, filled)
         repeats = await self._repeats(tied)
@@ -203,20 +106,21 @@ class _Batch:
         del ordered
         if not shared.size:
             return np.empty(0, dtype=np.int64)
-        found, at = [], 0
-        for first in range(0, self._rows, LIMITS.open_chunk_rows):
-            rows = np.flatnonzero(self._good[first : first + LIMITS.open_chunk_rows]) + first
+        tied, at = [], 0
+        for (block,) in self._blocks():
+            rows = np.flatnonzero(self._good[block.start : block.stop]) + block.start
             prefixes = self._prefixes[at : at + rows.size]
             place = np.minimum(np.searchsorted(shared, prefixes), shared.size - 1)
-            found.append(rows[shared[place] == prefixes])
+            tied.append(rows[shared[place] == prefixes])
             at += rows.size
-        return np.concatenate(found)
+        return np.concatenate(tied)
 
     async def _repeats(self, tied: NDArray[np.int64]) -> NDArray[np.int64]:
         """Of those rows the ones whose whole nonce an earlier row has: they don't count."""
         if not tied.size:
             return tied
-        nonces = b"".join([result async for result in self._work(open_nonces, self._gathers(tied))])
+        async with self._over(open_nonces, _scattered(tied)) as results:
+            nonces = b"".join([result async for result in results])
         words = np.frombuffer(nonces, dtype=np.uint64).reshape(-1, NONCE_SIZE // 8)
         # stable: within one nonce the rows stay in order
         order = np.lexsort((words[:, 1], words[:, 0]))
@@ -227,70 +131,30 @@ class _Batch:
         return repeats
 
     async def _without(self, tally: Tally, rows: NDArray[np.int64]) -> Tally:
-        async for result in self._work(open_chunk, self._gathers(rows)):
-            part = Tally.from_bytes(result.tally)
-            tally = Tally(tally.counts - part.counts, tally.rows - part.rows)
+        async with self._over(open_chunk, _scattered(rows)) as results:
+            async for result in results:
+                part = Tally.from_bytes(result.tally)
+                tally = Tally(tally.counts - part.counts, tally.rows - part.rows)
         return tally
 
     # --- rows to workers --------------------------------------------------------------------------
 
-    async def _work(
-        self,
-        function: Callable[[bytes, bytes, int, bytes, bytes], R],
-        chunks: Iterable[Callable[[], bytes]],
-    ) -> AsyncIterator[R]:
-        """``function`` over chunks of rows in the workers; results in order, and a bounded number
-        of chunks under way.
-        """
-        opener, most = self._opener, self._pool.processes * LIMITS.chunks_in_flight
-        under_way: deque[asyncio.Future[R]] = deque()
-        try:
-            for read in chunks:
-                rows = await asyncio.to_thread(read)
-                work = self._pool.submit(
-                    function, opener.task, opener.info, opener.row_size, opener.secret, rows
-                )
-                under_way.append(asyncio.wrap_future(work))
-                if len(under_way) == most:
-                    yield await under_way.popleft()
-            while under_way:
-                yield await under_way.popleft()
-        except BrokenProcessPool:
-            raise ShoalError(
-                Kind.UNAVAILABLE,
-                "a worker process died while it opened reports: the batch is opened again",
-            ) from None
-        finally:
-            for work_left in under_way:
-                work_left.cancel()
+    def _over(
+        self, work: Callable[..., R], chunks: Iterable[Chunk]
+    ) -> AbstractAsyncContextManager[AsyncGenerator[R]]:
+        """``work`` over chunks of rows in the workers; what is left of it ends with the context."""
+        arguments = (self._context, *self._lent.arguments())
+        return aclosing(self._executor.over_chunks(work, arguments, self._source, chunks))
 
-    def _block(self, first: int) -> bytes:
-        return self._read(first, min(LIMITS.open_chunk_rows, self._rows - first))
+    def _blocks(self) -> Iterator[tuple[range]]:
+        """All rows, in chunks that lie together."""
+        step = LIMITS.open_chunk_rows
+        for first in range(0, self._rows, step):
+            yield (range(first, min(first + step, self._rows)),)
 
-    def _gathers(self, rows: NDArray[np.int64]) -> Iterable[Callable[[], bytes]]:
-        """Chunks of scattered rows."""
-        return (
-            functools.partial(self._gather, rows[i : i + LIMITS.open_chunk_rows])
-            for i in range(0, rows.size, LIMITS.open_chunk_rows)
-        )
 
-    def _gather(self, rows: NDArray[np.int64]) -> bytes:
-        return b"".join(self._read(int(row), 1) for row in rows)
-
-    def _read(self, first: int, count: int) -> bytes:
-        size = self._opener.row_size
-        data = os.pread(self._descriptor, count * size, first * size)
-        if len(data) != count * size:
-            raise OSError("a spool file shrank while it was read")
-        return data
-
-    def _empty(self) -> Tally:
-        return Tally.from_bytes(
-            open_chunk(
-                self._opener.task,
-                self._opener.info,
-                self._opener.row_size,
-                self._opener.secret,
-                b"",
-            ).tally
-        )
+def _scattered(rows: NDArray[np.int64]) -> Iterator[list[range]]:
+    """Chunks of single rows."""
+    step = LIMITS.open_chunk_rows
+    for first in range(0, rows.size, step):
+        yield [range(row, row + 1) for row in rows[first : first + step].tolist()]

@@ -14,7 +14,11 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.analyzer.batches.opening import Opener, open_batch
+from shoal.analyzer.batches.chunk_source import FileSource
+from shoal.analyzer.batches.executor import Executor
+from shoal.analyzer.batches.key_delivery import KeyDelivery
+from shoal.analyzer.batches.opening import open_batch
+from shoal.analyzer.batches.row_opening import RowContext
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools, intact
 from shoal.analyzer.core import Batch, BatchState
@@ -28,7 +32,6 @@ from shoal.failpoints import hit
 from shoal.ids import Digest
 from shoal.log import get_log
 from shoal.services.conditions import Condition
-from shoal.services.workers import WorkerPool
 
 log = get_log("analyzer")
 _FIRST_PAUSE_S = 0.5
@@ -47,7 +50,8 @@ class Processor:
         tasks: TaskFolder,
         keys: KeyFolder,
         spools: Spools,
-        pool: WorkerPool,
+        executor: Executor,
+        delivery: KeyDelivery,
         signing_key: SigningKey,
         shredder: Shredder,
     ) -> None:
@@ -58,7 +62,7 @@ class Processor:
             spools,
             shredder,
         )
-        self._pool, self._signing_key = pool, signing_key
+        self._executor, self._delivery, self._signing_key = executor, delivery, signing_key
         self._waiting: deque[Batch] = deque()
         self._arrived = asyncio.Event()
         self._failing: dict[Digest, Batch] = {}  # tried, and not released yet
@@ -208,8 +212,11 @@ class Processor:
         manifest = batch.manifest
         served = self._tasks.get(manifest.task_id)
         key = await asyncio.to_thread(self._keys.load, manifest.analyzer_key_id)
-        opener = Opener.of(served.task, served.task_id, manifest.window, key, manifest.row_size)
-        opened = await open_batch(self._pool, path, opener)
+        context = RowContext.of(
+            served.task, served.task_id, manifest.window, key.config.key_id, manifest.row_size
+        )
+        with FileSource(path, manifest.row_size) as source:
+            opened = await open_batch(source, context, key, self._executor, self._delivery)
         return await asyncio.to_thread(prepare, served, batch, opened)
 
     async def clean(self, batch: Batch) -> None:

@@ -13,7 +13,9 @@ from typing import TypeVar
 
 from shoal import failpoints, log
 from shoal.analyzer.batches import processing
+from shoal.analyzer.batches.executor import ProcessExecutor
 from shoal.analyzer.batches.ingest import Ingest
+from shoal.analyzer.batches.key_delivery import InMemoryDelivery
 from shoal.analyzer.batches.processing import Processor
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools
@@ -80,7 +82,8 @@ async def life(folder: Path) -> None:
             tasks=tasks,
             keys=keys,
             spools=spools,
-            pool=HerePool(),
+            executor=ProcessExecutor(HerePool()),
+            delivery=InMemoryDelivery(),
             signing_key=signing_key,
             shredder=shredder,
         )

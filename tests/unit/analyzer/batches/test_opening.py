@@ -6,20 +6,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import secrets
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from shoal.analyzer.batches import opening
-from shoal.analyzer.batches.opening import Opened, Opener, open_batch
+from shoal.analyzer.batches.chunk_source import FileSource
+from shoal.analyzer.batches.executor import ProcessExecutor
+from shoal.analyzer.batches.key_delivery import InMemoryDelivery
+from shoal.analyzer.batches.opening import Opened, open_batch
+from shoal.analyzer.batches.row_opening import RowContext
 from shoal.analyzer.core import DUPLICATE, INVALID_VALUE, UNOPENABLE, WRONG_LENGTH
 from shoal.crypto.envelope import report_info, seal_report
-from shoal.crypto.hpke import generate, seal
+from shoal.crypto.hpke import HpkePrivateKey, generate, seal
 from shoal.crypto.suites import SuiteId
 from shoal.domain import Categories, Numeric, YesNo
 from shoal.entropy import SeededEntropy
@@ -33,8 +37,9 @@ from tests.worlds.analyzer_service import shared_pool
 WORLD = make_world()
 
 
-def opener_of(world: World, window: int = 0) -> Opener:
-    return Opener.of(world.task, world.task_id, window, world.keys[window], world.row_size())
+def context_of(world: World, window: int = 0) -> RowContext:
+    key_id = world.keys[window].config.key_id
+    return RowContext.of(world.task, world.task_id, window, key_id, world.row_size())
 
 
 async def opened(
@@ -46,14 +51,20 @@ async def opened(
 ) -> Opened:
     path = folder / "batch.rows"
     path.write_bytes(b"".join(rows))
-    return await open_batch(pool or shared_pool(), path, opener_of(world, window))
+    return await open_file(path, context_of(world, window), world.keys[window], pool)
+
+
+async def open_file(
+    path: Path, context: RowContext, key: HpkePrivateKey, pool: WorkerPool | None = None
+) -> Opened:
+    executor = ProcessExecutor(pool or shared_pool())
+    with FileSource(path, context.row_size) as source:
+        return await open_batch(source, context, key, executor, InMemoryDelivery())
 
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 8 rows, so that a few hundred rows go through everything that millions do."""
-    from dataclasses import replace
-
     monkeypatch.setattr(opening, "LIMITS", replace(LIMITS, open_chunk_rows=8))
 
 
@@ -126,14 +137,12 @@ async def test_a_plaintext_of_another_length_costs_one_count(tmp_path: Path, len
     Planted: the comparison with the width left out -> numpy raises or shifts every later row, and
     this fails.
     """
-    opener = opener_of(WORLD)
-    rows = [seal(WORLD.keys[0].config, bytes(length), opener.info) for _ in range(3)]
+    context = context_of(WORLD)
+    rows = [seal(WORLD.keys[0].config, bytes(length), context.info) for _ in range(3)]
     rows.append(secrets.token_bytes(len(rows[0])))
     path = tmp_path / "batch.rows"
     path.write_bytes(b"".join(rows))
-    result = await open_batch(
-        shared_pool(), path, Opener(opener.task, opener.info, len(rows[0]), opener.secret)
-    )
+    result = await open_file(path, replace(context, row_size=len(rows[0])), WORLD.keys[0])
     assert result.rejected == {WRONG_LENGTH: 3, UNOPENABLE: 1}
     assert result.tally.rows == 0
 
@@ -259,21 +268,12 @@ async def test_memory_does_not_hold_the_batch(tmp_path: Path) -> None:
     path = tmp_path / "batch.rows"
     path.write_bytes(b"".join(rows))
     del rows
-    opener = opener_of(world)
+    context = context_of(world)
     tracemalloc.start()
     try:
-        result = await open_batch(shared_pool(), path, opener)
+        result = await open_file(path, context, world.keys[0])
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert result.tally.rows == count
     assert peak < 1_000_000 + 40 * count < count * world.row_size() / 3
-
-
-def test_an_opener_shows_and_pickles_no_key() -> None:
-    """Planted: a dataclass repr with the secret, or pickling allowed -> this fails."""
-    opener = opener_of(WORLD)
-    assert opener.secret.hex() not in repr(opener)
-    assert repr(opener.secret) not in repr(opener)
-    with pytest.raises(TypeError):
-        pickle.dumps(opener)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from shoal.analyzer.batches import processing
+from shoal.analyzer.batches.executor import ProcessExecutor
+from shoal.analyzer.batches.key_delivery import InMemoryDelivery
 from shoal.analyzer.batches.processing import Processor
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools, spool_path
@@ -67,7 +69,8 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         tasks=tasks,
         keys=keys,
         spools=spools,
-        pool=shared_pool(),
+        executor=ProcessExecutor(shared_pool()),
+        delivery=InMemoryDelivery(),
         signing_key=world.analyzer,
         shredder=shredder,
     )

@@ -1,0 +1,76 @@
+"""Where the rows of a batch are opened: in this machine's warm worker processes today."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable
+from concurrent.futures.process import BrokenProcessPool
+from typing import Protocol, TypeVar
+
+from shoal.analyzer.batches.chunk_source import Chunk, ChunkSource, read_chunk
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.services.workers import WorkerPool
+
+R = TypeVar("R")
+
+
+class Executor(Protocol):
+    """Runs one function over chunks of rows, on several workers at once. Members inherit
+    tests/conformance/opening/suite.py.
+
+    Where the rows are read is the member's to decide: here, to be sent along, or by the worker.
+    """
+
+    def over_chunks(
+        self,
+        work: Callable[..., R],
+        arguments: tuple[object, ...],
+        source: ChunkSource,
+        chunks: Iterable[Chunk],
+    ) -> AsyncGenerator[R]:
+        """``work(*arguments, rows)`` per chunk; results in the order of the chunks.
+
+        ``work`` is a pure function of a module: a member may run it twice for a chunk. A bounded
+        number of chunks is under way, however slowly results are taken. Closing the generator, or
+        cancelling who waits for it, ends the work; the executor can be used again.
+
+        Raises UNAVAILABLE if workers died (try again from the first chunk), OSError if the source
+        can't be read, and what ``work`` raises.
+        """
+        ...
+
+
+class ProcessExecutor:
+    """A warm pool of processes of this machine. Rows are read here and sent along."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+
+    async def over_chunks(
+        self,
+        work: Callable[..., R],
+        arguments: tuple[object, ...],
+        source: ChunkSource,
+        chunks: Iterable[Chunk],
+    ) -> AsyncGenerator[R]:
+        """See ``Executor.over_chunks``. ``LIMITS.chunks_in_flight`` chunks per worker."""
+        most = self._pool.processes * LIMITS.chunks_in_flight
+        under_way: deque[asyncio.Future[R]] = deque()
+        try:
+            for chunk in chunks:
+                rows = await asyncio.to_thread(read_chunk, source, chunk)
+                under_way.append(asyncio.wrap_future(self._pool.submit(work, *arguments, rows)))
+                if len(under_way) == most:
+                    yield await under_way.popleft()
+            while under_way:
+                yield await under_way.popleft()
+        except BrokenProcessPool:
+            raise ShoalError(
+                Kind.UNAVAILABLE,
+                "a worker process died while it opened reports: the batch is opened again",
+            ) from None
+        finally:
+            for work_left in under_way:
+                work_left.cancel()

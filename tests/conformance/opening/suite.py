@@ -1,0 +1,501 @@
+"""The suites that the three seams of opening a batch inherit: where rows come from, where they are
+opened, and how the window's key gets there. Subclass one, give ``make``, and name the class Test*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import logging
+import os
+import pickle
+import secrets
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager, aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.analyzer.batches import opening
+from shoal.analyzer.batches.chunk_source import Chunk, ChunkSource, FileSource
+from shoal.analyzer.batches.executor import Executor
+from shoal.analyzer.batches.key_delivery import KeyDelivery, Redeem
+from shoal.analyzer.batches.opening import Opened, open_batch
+from shoal.analyzer.batches.row_opening import RowContext
+from shoal.analyzer.core import DUPLICATE, INVALID_VALUE, UNOPENABLE
+from shoal.crypto.hpke import HpkePrivateKey, generate
+from shoal.crypto.suites import SuiteId
+from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from tests.worlds.analyzer import World, make_world
+
+ATTEMPTS = 20  # how often a batch is opened again before workers that died count as gone
+WIDTH = 5
+
+
+class Rows:
+    """A source in memory that counts what is read of it, and breaks at row ``broken``."""
+
+    def __init__(self, count: int, broken: int | None = None) -> None:
+        self.data = [i.to_bytes(WIDTH, "big") for i in range(count)]
+        self.broken, self.reads = broken, 0
+
+    @property
+    def rows(self) -> int:
+        return len(self.data)
+
+    @property
+    def row_size(self) -> int:
+        return WIDTH
+
+    def read(self, rows: range) -> bytes:
+        self.reads += 1
+        if self.broken is not None and self.broken in rows:
+            raise OSError("planted")
+        return b"".join(self.data[row] for row in rows)
+
+
+# --- what workers are asked to do -----------------------------------------------------------------
+
+
+def echo(word: bytes, rows: bytes) -> bytes:
+    return word + rows
+
+
+def raise_invalid(rows: bytes) -> bytes:
+    raise ShoalError(Kind.INVALID, "planted")
+
+
+def die(rows: bytes) -> bytes:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return rows
+
+
+def die_once(mark: str, rows: bytes) -> bytes:
+    """Kill the worker that meets the chunk of row 6 first."""
+    if (6).to_bytes(WIDTH, "big") in rows and not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rows
+
+
+def redeemed_key_id(suite: SuiteId, redeem: Redeem, ticket: bytes, rows: bytes) -> bytes:
+    return HpkePrivateKey.from_raw_secret(suite, redeem(ticket)).config.key_id.raw
+
+
+def keeps(digest: bytes, rows: bytes) -> bool:
+    """Whether this process refers to bytes with that SHA-256: from a cache, a module, an object."""
+    gc.collect()
+    return any(
+        type(one) is bytes and len(one) == 32 and hashlib.sha256(one).digest() == digest
+        for holder in gc.get_objects()
+        for one in gc.get_referents(holder)
+    )
+
+
+async def results(
+    executor: Executor,
+    work: Callable[..., bytes],
+    arguments: tuple[object, ...],
+    source: ChunkSource,
+    chunks: list[Chunk],
+) -> list[bytes]:
+    async with aclosing(executor.over_chunks(work, arguments, source, chunks)) as found:
+        return [result async for result in found]
+
+
+async def alive(executor: Executor) -> None:
+    """Until workers that were killed are there again."""
+    for _ in range(ATTEMPTS):
+        try:
+            await results(executor, echo, (b"",), Rows(4), single_rows(4))
+        except ShoalError as error:
+            if error.kind is not Kind.UNAVAILABLE:
+                raise
+        else:
+            return
+    raise AssertionError("the workers did not come back")
+
+
+def single_rows(count: int) -> list[Chunk]:
+    return [(range(row, row + 1),) for row in range(count)]
+
+
+class ExecutorSuite:
+    """``make``: an executor that is ready, as a fixture."""
+
+    @pytest.fixture
+    def make(self) -> Executor:
+        raise NotImplementedError
+
+    async def test_results_come_in_the_order_of_the_chunks_whatever_their_size(
+        self, make: Executor
+    ) -> None:
+        """Planted: results taken as they come, or the rows of a scattered chunk in another order
+        -> this fails.
+        """
+        source = Rows(100)
+        cases: list[list[Chunk]] = [
+            [],
+            single_rows(100),
+            [(range(first, min(first + 7, 100)),) for first in range(0, 100, 7)],
+            [(range(100),)],
+            [
+                [range(9, 10), range(3, 4), range(50, 60)],
+                (range(1),),
+                [range(2, 3), range(99, 100)],
+            ],
+        ]
+        for chunks in cases:
+            wanted = [
+                b"word" + b"".join(source.data[row] for rows in chunk for row in rows)
+                for chunk in chunks
+            ]
+            assert await results(make, echo, (b"word",), source, chunks) == wanted, chunks[:3]
+
+    async def test_a_bounded_number_of_chunks_is_under_way(self, make: Executor) -> None:
+        """Planted: every chunk read before the first result is given -> this fails."""
+        source = Rows(2_000)
+        async with aclosing(make.over_chunks(echo, (b"",), source, single_rows(2_000))) as found:
+            async for _ in found:
+                break
+            await asyncio.sleep(0)
+            assert source.reads < 200
+
+    async def test_a_failure_is_told_and_the_executor_goes_on(self, make: Executor) -> None:
+        """Of the source, and of the work. Planted: either one swallowed -> this fails."""
+        with pytest.raises(OSError, match="planted"):
+            await results(make, echo, (b"",), Rows(50, broken=30), single_rows(50))
+        with pytest.raises(ShoalError) as caught:
+            await results(make, raise_invalid, (), Rows(50), single_rows(50))
+        assert caught.value.kind is Kind.INVALID
+        assert len(await results(make, echo, (b"",), Rows(50), single_rows(50))) == 50
+
+    async def test_a_worker_that_dies_is_unavailable_and_comes_back(
+        self, make: Executor, tmp_path: Path
+    ) -> None:
+        """Planted: the pool's own exception let through, or results of a broken run returned ->
+        this fails.
+        """
+        source, mark, kinds = Rows(20), str(tmp_path / "died"), set()
+        for _ in range(ATTEMPTS):
+            try:
+                found = await results(make, die_once, (mark,), source, single_rows(20))
+                break
+            except ShoalError as error:
+                kinds.add(error.kind)
+        assert found == source.data
+        assert kinds <= {Kind.UNAVAILABLE}
+        assert os.listdir(tmp_path) == ["died"]
+
+    async def test_cancelling_ends_the_work(self, make: Executor) -> None:
+        """Planted: reading goes on after the cancellation -> this fails."""
+        source, began = Rows(50_000), asyncio.Event()
+
+        async def consume() -> None:
+            async with aclosing(
+                make.over_chunks(echo, (b"",), source, single_rows(50_000))
+            ) as found:
+                async for _ in found:
+                    began.set()
+
+        task = asyncio.create_task(consume())
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        reads = source.reads
+        assert reads < source.rows
+        assert len(await results(make, echo, (b"",), Rows(50), single_rows(50))) == 50
+        assert source.reads <= reads + 1  # a thread that was reading may end
+
+
+class ChunkSourceSuite:
+    """``make(folder, data, row_size)``: a source of these bytes; ``shrink`` takes its last row
+    away.
+    """
+
+    def make(self, folder: Path, data: bytes, row_size: int) -> AbstractContextManager[ChunkSource]:
+        raise NotImplementedError
+
+    def shrink(self, folder: Path, row_size: int) -> None:
+        raise NotImplementedError
+
+    def test_any_range_is_a_slice_of_the_rows(self, tmp_path: Path) -> None:
+        data = secrets.token_bytes(40 * WIDTH)
+        with self.make(tmp_path, data, WIDTH) as source:
+            assert (source.rows, source.row_size) == (40, WIDTH)
+            for first in range(41):
+                for last in (first, min(first + 1, 40), min(first + 13, 40), 40):
+                    wanted = data[first * WIDTH : last * WIDTH]
+                    assert source.read(range(first, last)) == wanted, (first, last)
+
+    def test_no_rows_and_a_torn_one(self, tmp_path: Path) -> None:
+        """Planted: rows counted by rounding up -> this fails."""
+        for data, rows in ((b"", 0), (bytes(WIDTH - 1), 0), (bytes(3 * WIDTH + 2), 3)):
+            with self.make(tmp_path, data, WIDTH) as source:
+                assert source.rows == rows, len(data)
+
+    def test_rows_that_are_not_there_are_an_error(self, tmp_path: Path) -> None:
+        """Never fewer bytes than asked for. Planted: a short read returned -> this fails."""
+        with self.make(tmp_path, bytes(10 * WIDTH), WIDTH) as source:
+            with pytest.raises(OSError):
+                source.read(range(8, 11))
+            self.shrink(tmp_path, WIDTH)
+            with pytest.raises(OSError):
+                source.read(range(9, 10))
+            assert len(source.read(range(9))) == 9 * WIDTH
+
+    async def test_several_threads_read_at_once(self, tmp_path: Path) -> None:
+        """Planted: a shared file position (seek, then read) -> this fails."""
+        data = secrets.token_bytes(2_000 * WIDTH)
+        with self.make(tmp_path, data, WIDTH) as source:
+            parts = [range(first, first + 10) for first in range(0, 2_000, 10)]
+            found = await asyncio.gather(*(asyncio.to_thread(source.read, part) for part in parts))
+        assert b"".join(found) == data
+
+
+class KeyDeliverySuite:
+    """``make``: an executor and a delivery to its workers, as a fixture."""
+
+    @pytest.fixture
+    def make(self) -> tuple[Executor, KeyDelivery]:
+        raise NotImplementedError
+
+    async def test_a_worker_gets_the_very_key(self, make: tuple[Executor, KeyDelivery]) -> None:
+        executor, delivery = make
+        for suite in SuiteId:
+            key = generate(suite)
+            async with delivery.lend(key) as lent:
+                arguments = (suite, *lent.arguments())
+                (found,) = await results(
+                    executor, redeemed_key_id, arguments, Rows(1), single_rows(1)
+                )
+            assert found == key.config.key_id.raw, suite
+
+    async def test_two_keys_at_once_stay_apart(self, make: tuple[Executor, KeyDelivery]) -> None:
+        executor, delivery = make
+        suite = SuiteId.X25519_AES128
+        keys = [generate(suite) for _ in range(3)]
+
+        async def work(key: HpkePrivateKey) -> set[bytes]:
+            async with delivery.lend(key) as lent:
+                arguments = (suite, *lent.arguments())
+                return set(
+                    await results(executor, redeemed_key_id, arguments, Rows(30), single_rows(30))
+                )
+
+        assert await asyncio.gather(*map(work, keys)) == [{key.config.key_id.raw} for key in keys]
+
+    async def test_no_worker_keeps_it(self, make: tuple[Executor, KeyDelivery]) -> None:
+        """Not when the loan ends well, nor when it ends by a failure. Planted: redeemed keys cached
+        -> this fails.
+        """
+        executor, delivery = make
+        for failing in (False, True):
+            key = generate(SuiteId.X25519_AES128)
+            try:
+                async with delivery.lend(key) as lent:
+                    arguments = (SuiteId.X25519_AES128, *lent.arguments())
+                    await results(executor, redeemed_key_id, arguments, Rows(40), single_rows(40))
+                    if failing:
+                        raise ShoalError(Kind.UNAVAILABLE, "planted")
+            except ShoalError:
+                assert failing
+            digest = hashlib.sha256(key.to_raw_secret()).digest()
+            found = await self.over_workers(executor, digest)
+            assert not any(found), failing
+            with pytest.raises(ShoalError) as caught:
+                lent.arguments()
+            assert caught.value.kind is Kind.INTERNAL
+
+    @staticmethod
+    async def over_workers(executor: Executor, digest: bytes) -> list[bool]:
+        """``keeps`` in every worker: many more chunks than there are workers."""
+        chunks = single_rows(8)
+        async with aclosing(executor.over_chunks(keeps, (digest,), Rows(8), chunks)) as found:
+            return [result async for result in found]
+
+    async def test_it_is_not_shown_pickled_logged_or_written(
+        self,
+        make: tuple[Executor, KeyDelivery],
+        caplog: pytest.LogCaptureFixture,
+        capfd: pytest.CaptureFixture[str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Planted: a dataclass's repr, pickling allowed, or the ticket in a file -> this fails."""
+        executor, delivery = make
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        caplog.set_level(logging.DEBUG)
+        key = generate(SuiteId.X25519_AES128)
+        secret = key.to_raw_secret()
+        async with delivery.lend(key) as lent:
+            _, ticket = lent.arguments()
+            shown = repr(lent) + str(lent) + f"{lent}"
+            with pytest.raises(TypeError):
+                pickle.dumps(lent)
+            arguments = (SuiteId.X25519_AES128, *lent.arguments())
+            await results(executor, redeemed_key_id, arguments, Rows(9), single_rows(9))
+            with pytest.raises(ShoalError) as caught:
+                await results(executor, die, (), Rows(1), single_rows(1))
+            written = files_of(tmp_path)
+        await alive(executor)
+        said = capfd.readouterr()
+        told = shown + caplog.text + said.out + said.err + str(caught.value)
+        for one in (secret, ticket):
+            assert one.hex() not in told
+            assert repr(one) not in told
+            assert one not in written
+            assert one.hex().encode() not in written
+
+
+def files_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+# --- the three together ---------------------------------------------------------------------------
+
+
+def plain(world: World, rows: list[bytes], context: RowContext) -> Opened:
+    """The same batch opened in one loop of one process, by the rules of the protocol."""
+    seen: set[bytes] = set()
+    rejected: dict[str, int] = {}
+    counted: list[bytes] = []
+    for row in rows:
+        try:
+            plaintext = world.keys[0].open(row, context.info)
+        except ShoalError:
+            why = UNOPENABLE
+        else:
+            nonce, report = plaintext[:16], plaintext[16:]
+            matrix = np.frombuffer(report, dtype=np.uint8).reshape(1, -1)
+            if not world.mechanism.valid(matrix)[0]:
+                why = INVALID_VALUE
+            elif nonce in seen:
+                why = DUPLICATE
+            else:
+                seen.add(nonce)
+                counted.append(report)
+                continue
+        rejected[why] = rejected.get(why, 0) + 1
+    reports = np.frombuffer(b"".join(counted), dtype=np.uint8)
+    return Opened(world.mechanism.tally(reports.reshape(len(counted), -1)), rejected)
+
+
+def mixed_rows(world: World, count: int, seed: int) -> list[bytes]:
+    """Good rows, repeated nonces, values that no report has, and bytes that open nothing."""
+    draw = np.random.default_rng(seed)
+    nonces = [secrets.token_bytes(16) for _ in range(count // 2)]
+    rows = [
+        world.seal(world.report(int(draw.integers(0, 9))), nonce=nonces[int(draw.integers(0, 40))])
+        if draw.random() < 0.4
+        else world.seal(world.report(int(draw.integers(0, 2))))
+        for _ in range(count)
+    ]
+    rows += [secrets.token_bytes(world.row_size()) for _ in range(count // 10)]
+    return [rows[int(i)] for i in draw.permutation(len(rows))]
+
+
+WORLDS: list[tuple[Domain, str]] = [
+    (YesNo(), "binary_rr"),
+    (Categories(tuple("abcdef")), "krr"),
+    (Categories(tuple("abcdef")), "unary"),
+    (Numeric(0, 20, 21), "kmean"),
+]
+
+
+class OpeningSuite:
+    """``make``: an executor and a delivery to its workers, as a fixture; ``source``: a source of
+    rows, a local file where nothing else is given.
+    """
+
+    @pytest.fixture
+    def make(self) -> tuple[Executor, KeyDelivery]:
+        raise NotImplementedError
+
+    def source(
+        self, folder: Path, data: bytes, row_size: int
+    ) -> AbstractContextManager[ChunkSource]:
+        path = folder / "batch.rows"
+        path.write_bytes(data)
+        return FileSource(path, row_size)
+
+    def context(self, world: World) -> RowContext:
+        key_id = world.keys[0].config.key_id
+        return RowContext.of(world.task, world.task_id, 0, key_id, world.row_size())
+
+    async def test_the_same_tally_bit_for_bit_for_chunks_of_any_size(
+        self,
+        make: tuple[Executor, KeyDelivery],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """As a plain loop in one process. Planted: a chunk counted twice, the last one left out, or
+        another row of a nonce counted -> this fails.
+        """
+        executor, delivery = make
+        for number, (domain, mechanism) in enumerate(WORLDS):
+            world = make_world(domain=domain, mechanism=mechanism)
+            rows, context = mixed_rows(world, 120, number), self.context(world)
+            wanted = plain(world, rows, context)
+            assert wanted.rejected.get(DUPLICATE), mechanism
+            with self.source(tmp_path, b"".join(rows), context.row_size) as source:
+                for chunk_rows in (1, 7, len(rows), 10 * len(rows)):
+                    monkeypatch.setattr(
+                        opening, "LIMITS", replace(LIMITS, open_chunk_rows=chunk_rows)
+                    )
+                    found = await open_batch(source, context, world.keys[0], executor, delivery)
+                    assert found.tally.to_bytes() == wanted.tally.to_bytes(), (
+                        mechanism,
+                        chunk_rows,
+                    )
+                    assert found.rejected == wanted.rejected, (mechanism, chunk_rows)
+
+    async def test_a_batch_without_rows(
+        self, make: tuple[Executor, KeyDelivery], tmp_path: Path
+    ) -> None:
+        executor, delivery = make
+        world = make_world()
+        with self.source(tmp_path, b"", world.row_size()) as source:
+            found = await open_batch(source, self.context(world), world.keys[0], executor, delivery)
+        assert (found.tally.rows, found.rejected) == (0, {})
+
+    async def test_opened_again_after_a_death_or_a_cancellation_it_is_the_same(
+        self,
+        make: tuple[Executor, KeyDelivery],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Planted: what came before the interruption kept for the next time -> this fails."""
+        executor, delivery = make
+        world = make_world()
+        rows, context = mixed_rows(world, 300, 7), self.context(world)
+        wanted = plain(world, rows, context)
+        monkeypatch.setattr(opening, "LIMITS", replace(LIMITS, open_chunk_rows=8))
+        with self.source(tmp_path, b"".join(rows), context.row_size) as source:
+            task = asyncio.create_task(
+                open_batch(source, context, world.keys[0], executor, delivery)
+            )
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            kinds = set()
+            with pytest.raises(ShoalError):
+                await results(executor, die, (), Rows(1), single_rows(1))
+            for _ in range(ATTEMPTS):
+                try:
+                    found = await open_batch(source, context, world.keys[0], executor, delivery)
+                    break
+                except ShoalError as error:
+                    kinds.add(error.kind)
+        assert kinds <= {Kind.UNAVAILABLE}
+        assert found.tally.to_bytes() == wanted.tally.to_bytes()
+        assert found.rejected == wanted.rejected
