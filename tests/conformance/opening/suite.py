@@ -12,6 +12,7 @@ import os
 import pickle
 import secrets
 import signal
+import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
@@ -86,6 +87,11 @@ def die_once(mark: str, rows: bytes) -> bytes:
 
 def redeemed_key_id(suite: SuiteId, redeem: Redeem, ticket: bytes, rows: bytes) -> bytes:
     return HpkePrivateKey.from_raw_secret(suite, redeem(ticket)).config.key_id.raw
+
+
+def writes_to(rows: bytes) -> bytes:
+    """The folders in which this process writes files that have no other place."""
+    return f"{os.getcwd()}\0{tempfile.gettempdir()}".encode()
 
 
 def keeps(digest: bytes, rows: bytes) -> bool:
@@ -261,7 +267,9 @@ class ChunkSourceSuite:
 
 
 class KeyDeliverySuite:
-    """``make``: an executor and a delivery to its workers, as a fixture."""
+    """``make``: an executor and a delivery to its workers, as a fixture. Workers run in a folder
+    of their own, which is TMPDIR too, so that a test can read all that they write.
+    """
 
     @pytest.fixture
     def make(self) -> tuple[Executor, KeyDelivery]:
@@ -326,13 +334,9 @@ class KeyDeliverySuite:
         make: tuple[Executor, KeyDelivery],
         caplog: pytest.LogCaptureFixture,
         capfd: pytest.CaptureFixture[str],
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Planted: a dataclass's repr, pickling allowed, or the ticket in a file -> this fails."""
         executor, delivery = make
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("TMPDIR", str(tmp_path))
         caplog.set_level(logging.DEBUG)
         key = generate(SuiteId.X25519_AES128)
         secret = key.to_raw_secret()
@@ -345,8 +349,11 @@ class KeyDeliverySuite:
             await results(executor, redeemed_key_id, arguments, Rows(9), single_rows(9))
             with pytest.raises(ShoalError) as caught:
                 await results(executor, die, (), Rows(1), single_rows(1))
-            written = files_of(tmp_path)
-        await alive(executor)
+            await alive(executor)
+            places = await results(executor, writes_to, (), Rows(9), single_rows(9))
+            written = b"".join(
+                files_of(Path(folder)) for folder in set(b"\0".join(places).decode().split("\0"))
+            )
         said = capfd.readouterr()
         told = shown + caplog.text + said.out + said.err + str(caught.value)
         for one in (secret, ticket):

@@ -23,11 +23,16 @@ from tests.conformance.opening.suite import (
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    made = WorkerPool(2)
-    made.warm()
-    yield made
-    made.close()
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+    """Workers that start in an empty folder, also those that come after a death."""
+    folder = tmp_path_factory.mktemp("workers")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("TMPDIR", str(folder))
+        made = WorkerPool(2)
+        made.warm()
+        yield made
+        made.close()
 
 
 class TestProcessExecutor(ExecutorSuite):
