@@ -27,6 +27,7 @@ from shoal.clocks.clock import SureClock
 from shoal.clocks.readings import Readings
 from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.keyfiles import load_signing_key
+from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
 from shoal.rpc.admin import Admin
@@ -68,59 +69,32 @@ class AnalyzerService:
         tls = TlsIdentity.load(config.tls.certificate, config.tls.key, config.tls.client_ca)
         spool_folder = data_folder / SPOOL_FOLDER
         make_folder(spool_folder)
-        spools = Spools(spool_folder)
+        self._spools = Spools(spool_folder)
         self._store = store
         store.sign_with(signing_key.public)
         store.releases()  # each is verified once, so that what is damaged is told from the start
-        keys, self._clock = (
-            KeyFolder(config.keys_dir),
-            clock or Timekeeper(data_folder, "shoal analyzer clock", readings),
-        )
-        clock = self._clock
+        self._keys = KeyFolder(config.keys_dir)
+        self._clock = clock or Timekeeper(data_folder, "shoal analyzer clock", readings)
         self._tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public)
-        self._missing = MissingKeys(store, self._tasks, keys, clock)
+        self._missing = MissingKeys(store, self._tasks, self._keys, self._clock)
         self._missing.look()
         self._own_pool = pool is None
         self._pool = pool or WorkerPool(config.workers)
-        shredder = Shredder(store=store, tasks=self._tasks, keys=keys, spools=spools, clock=clock)
-        self._processor = Processor(
-            store=store,
-            tasks=self._tasks,
-            keys=keys,
-            spools=spools,
-            executor=ProcessExecutor(self._pool),
-            delivery=InMemoryDelivery(),
-            signing_key=signing_key,
-            shredder=shredder,
+        shredder = Shredder(
+            store=store, tasks=self._tasks, keys=self._keys, spools=self._spools, clock=self._clock
         )
-        ingest = Ingest(
-            store=store,
-            tasks=self._tasks,
-            keys=keys,
-            spools=spools,
-            clock=clock,
-            complete=self._processor.add,
-            clean=self._processor.clean,
-            missing=self._missing,
-            trouble=lambda: next((one.message for one in disk()), ""),
-        )
+        self._processor = self._make_processor(signing_key, shredder)
         self._rounds = Rounds(
             store=store,
             tasks=self._tasks,
-            keys=keys,
+            keys=self._keys,
             signing_key=signing_key,
             conclude=conclude_sums,
             shred=shredder.summed,
-            clock=clock,
-        )
-        shufflers = frozenset(config.allowed_shufflers)
-        peer = PeerClock(self._tasks, signing_key, clock)
-        self._server = RpcServer(
-            config.listen,
-            [ingest.service(shufflers, Time=peer.method()), self._rounds.service(shufflers)],
-            tls,
+            clock=self._clock,
         )
         disk = watch_disk(data_folder)
+        self._server = self._make_server(config, signing_key, disk, tls)
         self.conditions = self._watched(disk, tls)
         self._server.health.ready = self.conditions.ready
         self._admin = Admin(
@@ -132,6 +106,39 @@ class AnalyzerService:
         )
         self._working: list[asyncio.Task[None]] = []
         self._keep_time(shredder)
+
+    def _make_processor(self, signing_key: SigningKey, shredder: Shredder) -> Processor:
+        """Batches are opened in this machine's processes, which get a window's key in memory."""
+        return Processor(
+            store=self._store,
+            tasks=self._tasks,
+            keys=self._keys,
+            spools=self._spools,
+            executor=ProcessExecutor(self._pool),
+            delivery=InMemoryDelivery(),
+            signing_key=signing_key,
+            shredder=shredder,
+        )
+
+    def _make_server(
+        self, config: AnalyzerConfig, signing_key: SigningKey, disk: Source, tls: TlsIdentity
+    ) -> RpcServer:
+        """Deliveries of batches and rounds, for the shufflers that the configuration names."""
+        ingest = Ingest(
+            store=self._store,
+            tasks=self._tasks,
+            keys=self._keys,
+            spools=self._spools,
+            clock=self._clock,
+            complete=self._processor.add,
+            clean=self._processor.clean,
+            missing=self._missing,
+            trouble=lambda: next((condition.message for condition in disk()), ""),
+        )
+        shufflers = frozenset(config.allowed_shufflers)
+        peer = PeerClock(self._tasks, signing_key, self._clock)
+        services = [ingest.service(shufflers, Time=peer.method()), self._rounds.service(shufflers)]
+        return RpcServer(config.listen, services, tls)
 
     def _watched(self, disk: Source, tls: TlsIdentity) -> Conditions:
         conditions = Conditions()
