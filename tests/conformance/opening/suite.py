@@ -5,131 +5,38 @@ opened, and how the window's key gets there. Subclass one, give ``make``, and na
 from __future__ import annotations
 
 import asyncio
-import gc
 import hashlib
 import logging
 import os
 import pickle
 import secrets
-import signal
-import tempfile
-from collections.abc import Callable
 from contextlib import AbstractContextManager, aclosing
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from shoal.analyzer.batches import opening
-from shoal.analyzer.batches.chunk_source import Chunk, ChunkSource, FileSource
+from shoal.analyzer.batches.chunk_source import Chunk, ChunkSource
 from shoal.analyzer.batches.executor import Executor
-from shoal.analyzer.batches.key_delivery import KeyDelivery, Redeem
-from shoal.analyzer.batches.opening import Opened, open_batch
-from shoal.analyzer.batches.row_opening import RowContext
-from shoal.analyzer.core import DUPLICATE, INVALID_VALUE, UNOPENABLE
+from shoal.analyzer.batches.key_delivery import KeyDelivery
 from shoal.crypto.hpke import HpkePrivateKey, generate
 from shoal.crypto.suites import SuiteId
-from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
-from tests.worlds.analyzer import World, make_world
-
-ATTEMPTS = 20  # how often a batch is opened again before workers that died count as gone
-WIDTH = 5
-
-
-class Rows:
-    """A source in memory that counts what is read of it, and breaks at row ``broken``."""
-
-    def __init__(self, count: int, broken: int | None = None) -> None:
-        self.data = [i.to_bytes(WIDTH, "big") for i in range(count)]
-        self.broken, self.reads = broken, 0
-
-    @property
-    def rows(self) -> int:
-        return len(self.data)
-
-    @property
-    def row_size(self) -> int:
-        return WIDTH
-
-    def read(self, rows: range) -> bytes:
-        self.reads += 1
-        if self.broken is not None and self.broken in rows:
-            raise OSError("planted")
-        return b"".join(self.data[row] for row in rows)
-
-
-# --- what workers are asked to do -----------------------------------------------------------------
-
-
-def echo(word: bytes, rows: bytes) -> bytes:
-    return word + rows
-
-
-def raise_invalid(rows: bytes) -> bytes:
-    raise ShoalError(Kind.INVALID, "planted")
-
-
-def die(rows: bytes) -> bytes:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return rows
-
-
-def die_once(mark: str, rows: bytes) -> bytes:
-    """Kill the worker that meets the chunk of row 6 first."""
-    if (6).to_bytes(WIDTH, "big") in rows and not Path(mark).exists():
-        Path(mark).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return rows
-
-
-def redeemed_key_id(suite: SuiteId, redeem: Redeem, ticket: bytes, rows: bytes) -> bytes:
-    return HpkePrivateKey.from_raw_secret(suite, redeem(ticket)).config.key_id.raw
-
-
-def writes_to(rows: bytes) -> bytes:
-    """The folders in which this process writes files that have no other place."""
-    return f"{os.getcwd()}\0{tempfile.gettempdir()}".encode()
-
-
-def keeps(digest: bytes, rows: bytes) -> bool:
-    """Whether this process refers to bytes with that SHA-256: from a cache, a module, an object."""
-    gc.collect()
-    return any(
-        type(one) is bytes and len(one) == 32 and hashlib.sha256(one).digest() == digest
-        for holder in gc.get_objects()
-        for one in gc.get_referents(holder)
-    )
-
-
-async def results(
-    executor: Executor,
-    work: Callable[..., bytes],
-    arguments: tuple[object, ...],
-    source: ChunkSource,
-    chunks: list[Chunk],
-) -> list[bytes]:
-    async with aclosing(executor.over_chunks(work, arguments, source, chunks)) as found:
-        return [result async for result in found]
-
-
-async def alive(executor: Executor) -> None:
-    """Until workers that were killed are there again."""
-    for _ in range(ATTEMPTS):
-        try:
-            await results(executor, echo, (b"",), Rows(4), single_rows(4))
-        except ShoalError as error:
-            if error.kind is not Kind.UNAVAILABLE:
-                raise
-        else:
-            return
-    raise AssertionError("the workers did not come back")
-
-
-def single_rows(count: int) -> list[Chunk]:
-    return [(range(row, row + 1),) for row in range(count)]
+from tests.conformance.opening.worker_tasks import (
+    ATTEMPTS,
+    WIDTH,
+    Rows,
+    alive,
+    die,
+    die_once,
+    echo,
+    files_of,
+    keeps,
+    raise_invalid,
+    redeemed_key_id,
+    results,
+    single_rows,
+    writes_to,
+)
 
 
 class ExecutorSuite:
@@ -361,148 +268,3 @@ class KeyDeliverySuite:
             assert repr(one) not in told
             assert one not in written
             assert one.hex().encode() not in written
-
-
-def files_of(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-
-
-# --- the three together ---------------------------------------------------------------------------
-
-
-def plain(world: World, rows: list[bytes], context: RowContext) -> Opened:
-    """The same batch opened in one loop of one process, by the rules of the protocol."""
-    seen: set[bytes] = set()
-    rejected: dict[str, int] = {}
-    counted: list[bytes] = []
-    for row in rows:
-        try:
-            plaintext = world.keys[0].open(row, context.info)
-        except ShoalError:
-            why = UNOPENABLE
-        else:
-            nonce, report = plaintext[:16], plaintext[16:]
-            matrix = np.frombuffer(report, dtype=np.uint8).reshape(1, -1)
-            if not world.mechanism.valid(matrix)[0]:
-                why = INVALID_VALUE
-            elif nonce in seen:
-                why = DUPLICATE
-            else:
-                seen.add(nonce)
-                counted.append(report)
-                continue
-        rejected[why] = rejected.get(why, 0) + 1
-    reports = np.frombuffer(b"".join(counted), dtype=np.uint8)
-    return Opened(world.mechanism.tally(reports.reshape(len(counted), -1)), rejected)
-
-
-def mixed_rows(world: World, count: int, seed: int) -> list[bytes]:
-    """Good rows, repeated nonces, values that no report has, and bytes that open nothing."""
-    draw = np.random.default_rng(seed)
-    nonces = [secrets.token_bytes(16) for _ in range(count // 2)]
-    rows = [
-        world.seal(world.report(int(draw.integers(0, 9))), nonce=nonces[int(draw.integers(0, 40))])
-        if draw.random() < 0.4
-        else world.seal(world.report(int(draw.integers(0, 2))))
-        for _ in range(count)
-    ]
-    rows += [secrets.token_bytes(world.row_size()) for _ in range(count // 10)]
-    return [rows[int(i)] for i in draw.permutation(len(rows))]
-
-
-WORLDS: list[tuple[Domain, str]] = [
-    (YesNo(), "binary_rr"),
-    (Categories(tuple("abcdef")), "krr"),
-    (Categories(tuple("abcdef")), "unary"),
-    (Numeric(0, 20, 21), "kmean"),
-]
-
-
-class OpeningSuite:
-    """``make``: an executor and a delivery to its workers, as a fixture; ``source``: a source of
-    rows, a local file where nothing else is given.
-    """
-
-    @pytest.fixture
-    def make(self) -> tuple[Executor, KeyDelivery]:
-        raise NotImplementedError
-
-    def source(
-        self, folder: Path, data: bytes, row_size: int
-    ) -> AbstractContextManager[ChunkSource]:
-        path = folder / "batch.rows"
-        path.write_bytes(data)
-        return FileSource(path, row_size)
-
-    def context(self, world: World) -> RowContext:
-        key_id = world.keys[0].config.key_id
-        return RowContext.of(world.task, world.task_id, 0, key_id, world.row_size())
-
-    async def test_the_same_tally_bit_for_bit_for_chunks_of_any_size(
-        self,
-        make: tuple[Executor, KeyDelivery],
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """As a plain loop in one process. Planted: a chunk counted twice, the last one left out, or
-        another row of a nonce counted -> this fails.
-        """
-        executor, delivery = make
-        for number, (domain, mechanism) in enumerate(WORLDS):
-            world = make_world(domain=domain, mechanism=mechanism)
-            rows, context = mixed_rows(world, 120, number), self.context(world)
-            wanted = plain(world, rows, context)
-            assert wanted.rejected.get(DUPLICATE), mechanism
-            with self.source(tmp_path, b"".join(rows), context.row_size) as source:
-                for chunk_rows in (1, 7, len(rows), 10 * len(rows)):
-                    monkeypatch.setattr(
-                        opening, "LIMITS", replace(LIMITS, open_chunk_rows=chunk_rows)
-                    )
-                    found = await open_batch(source, context, world.keys[0], executor, delivery)
-                    assert found.tally.to_bytes() == wanted.tally.to_bytes(), (
-                        mechanism,
-                        chunk_rows,
-                    )
-                    assert found.rejected == wanted.rejected, (mechanism, chunk_rows)
-
-    async def test_a_batch_without_rows(
-        self, make: tuple[Executor, KeyDelivery], tmp_path: Path
-    ) -> None:
-        executor, delivery = make
-        world = make_world()
-        with self.source(tmp_path, b"", world.row_size()) as source:
-            found = await open_batch(source, self.context(world), world.keys[0], executor, delivery)
-        assert (found.tally.rows, found.rejected) == (0, {})
-
-    async def test_opened_again_after_a_death_or_a_cancellation_it_is_the_same(
-        self,
-        make: tuple[Executor, KeyDelivery],
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """Planted: what came before the interruption kept for the next time -> this fails."""
-        executor, delivery = make
-        world = make_world()
-        rows, context = mixed_rows(world, 300, 7), self.context(world)
-        wanted = plain(world, rows, context)
-        monkeypatch.setattr(opening, "LIMITS", replace(LIMITS, open_chunk_rows=8))
-        with self.source(tmp_path, b"".join(rows), context.row_size) as source:
-            task = asyncio.create_task(
-                open_batch(source, context, world.keys[0], executor, delivery)
-            )
-            await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            kinds = set()
-            with pytest.raises(ShoalError):
-                await results(executor, die, (), Rows(1), single_rows(1))
-            for _ in range(ATTEMPTS):
-                try:
-                    found = await open_batch(source, context, world.keys[0], executor, delivery)
-                    break
-                except ShoalError as error:
-                    kinds.add(error.kind)
-        assert kinds <= {Kind.UNAVAILABLE}
-        assert found.tally.to_bytes() == wanted.tally.to_bytes()
-        assert found.rejected == wanted.rejected

@@ -14,12 +14,8 @@ from shoal.analyzer.batches.chunk_source import FileSource
 from shoal.analyzer.batches.executor import Executor, ProcessExecutor
 from shoal.analyzer.batches.key_delivery import InMemoryDelivery, KeyDelivery
 from shoal.services.workers import WorkerPool
-from tests.conformance.opening.suite import (
-    ChunkSourceSuite,
-    ExecutorSuite,
-    KeyDeliverySuite,
-    OpeningSuite,
-)
+from tests.conformance.opening.suite import ChunkSourceSuite, ExecutorSuite, KeyDeliverySuite
+from tests.conformance.opening.together import OpeningSuite
 
 
 @pytest.fixture(scope="module")
