@@ -21,64 +21,54 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from shoal.clients.answering import Terms, answer, charge_sum, check_affordable, forgotten
+from shoal.clients.answering import AnswerRequest, charge_sum, is_answered
+from shoal.clients.attempts import Attempted, Attempts
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import Assignment, State, chosen_window, identity_for, window_at
+from shoal.clients.core import chosen_window, identity_for
 from shoal.clients.device_clock import OwnClock
 from shoal.clients.feeds.known_tasks import TaskBook
 from shoal.clients.feeds.pauses import Pauses
 from shoal.clients.memory.commitments import Answer
-from shoal.clients.memory.device_memory import ACCEPTED, Budget, Memory
+from shoal.clients.memory.device_memory import Budget, Memory
 from shoal.clients.memory.ledger import Head, Stored
-from shoal.clients.memory.outbox import Record
-from shoal.clients.owner.consent import not_agreed
+from shoal.clients.outcomes import Outcome, TaskStatus, outcome_of
+from shoal.clients.owner.gate import Gates
 from shoal.clients.owner.guarantees import Guarantees
 from shoal.clients.owner.rules import settle
-from shoal.clients.sending import Permit, Sender, TransportFactory
+from shoal.clients.owner.under_way import UnderWay
+from shoal.clients.permit import Permit
+from shoal.clients.sending import Sender
+from shoal.clients.task_review import TaskReview
 from shoal.clients.transports.configured import RoundsFactory, open_rounds, way_to_shuffler
 from shoal.clocks.clock import DeviceClock
-from shoal.domain import Value
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
-from shoal.ids import Digest, TaskId
+from shoal.ids import TaskId
 from shoal.log import get_log
 
 if TYPE_CHECKING:
+    from shoal.clients.core import Assignment
+    from shoal.clients.memory.outbox import Record
     from shoal.clients.memory.rounds_ledger import Answered
     from shoal.clients.rounds.agent import RoundsAgent, VectorValue
+    from shoal.clients.transports.transport import TransportFactory
     from shoal.crypto.admission.enrolment import DeviceIdentity
 
+__all__ = ["Agent", "Outcome", "TaskStatus"]
 log = get_log("agent")
+_ATTEMPT_SLACK_S = 15.0  # beyond an attempt's own time limit, until it has surely ended
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Where a report stands. ``fresh``: this call made it; False: the window already had one, and
-    the value was ignored.
+class _Parts:
+    """What an agent is made of while it is open, in the order in which one stands on another."""
 
-    ``kind`` and ``message``: the last failure, None and "" if there was none.
-    """
-
-    task: str
-    task_id: TaskId
-    window: int
-    state: State
-    fresh: bool
-    attempts: int
-    kind: Kind | None = None
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStatus:
-    """What the agent would do with a task now. ``refusal``: why it would send nothing, or "".
-    ``window``: None outside the plan.
-    """
-
-    assignment: Assignment
-    consent: str
-    refusal: str
-    window: int | None
+    memory: Memory
+    permit: Permit
+    review: TaskReview
+    under_way: UnderWay
+    attempts: Attempts
+    sender: Sender
 
 
 class Agent:
@@ -107,12 +97,11 @@ class Agent:
         self._make_transport = transports or way_to_shuffler(config, entropy)
         self._asks = transports is None and not config.uplink
         self._running: asyncio.Task[None] | None = None
-        self._open: tuple[Memory, Permit, Sender] | None = None
+        self._open: _Parts | None = None
         self._identity: DeviceIdentity | None = None
         self._make_rounds = rounds
         self._rounds: RoundsAgent | None = None
         self._opening, self._guarantees = asyncio.Lock(), Guarantees(config.certificates)
-        self._unpaid: set[tuple[TaskId, int]] = set()  # windows whose refusal was entered
 
     async def __aenter__(self) -> Self:
         """Read the device's identity, open its memory, read the tasks, start sending. Raises
@@ -122,22 +111,7 @@ class Agent:
             self._identity = await asyncio.to_thread(self.config.enrolment.load)
         memory = await asyncio.to_thread(Memory, self.config, self.clock, self._entropy)
         try:
-            self.tasks = TaskBook(self.config.tasks, self._policy, memory.outbox, self.config.shelf)
-            permit = Permit(self._policy, memory)
-            self.pauses = Pauses(
-                self.config, memory, self.tasks, self._able, self.clock, asks=self._asks
-            )
-            sender = Sender(
-                self.config,
-                memory,
-                self.tasks,
-                permit,
-                self._make_transport,
-                self.clock,
-                self._entropy,
-                self._gap_s,
-            )
-            self._open = memory, permit, sender
+            self._open = parts = self._assembled(memory)
             if (forgetful := await memory.run(memory.forgetful)) is not None:
                 log.error("this memory was set back: nothing is answered", error=forgetful)
             await asyncio.to_thread(self.look)
@@ -145,9 +119,29 @@ class Agent:
             memory.close()
             raise
         if self._background:
-            sender.wake()
-            self._running = asyncio.create_task(sender.run())
+            parts.sender.wake()
+            self._running = asyncio.create_task(parts.sender.run())
         return self
+
+    def _assembled(self, memory: Memory) -> _Parts:
+        """Raises CONFIG, OVERLOADED."""
+        config, clock, entropy = self.config, self.clock, self._entropy
+        self.tasks = TaskBook(config.tasks, self._policy, memory.outbox, config.shelf)
+        permit = Permit(config, memory, self._guarantees)
+        self.pauses = Pauses(config, memory, self.tasks, permit, clock, asks=self._asks)
+        gates = Gates(config.outbox.with_name(config.outbox.name + ".gates"))
+        under_way = UnderWay(gates, memory, self._policy)
+        attempts = Attempts(
+            config, memory, self.tasks, permit, under_way, self._make_transport, clock, entropy
+        )
+        return _Parts(
+            memory,
+            permit,
+            TaskReview(memory, self.tasks, permit, self._identity, clock),
+            under_way,
+            attempts,
+            Sender(config, memory, self.tasks, attempts, clock, entropy, self._gap_s),
+        )
 
     async def __aexit__(
         self,
@@ -172,9 +166,13 @@ class Agent:
         """Begin no more attempts in the background, give those under way ``seconds``, close the
         channels. Then only leaving is of use.
         """
-        await self._sender.close(seconds)
+        parts = self._parts
+        parts.sender.stop()
+        await parts.under_way.close(seconds)
+        await parts.attempts.close()
 
-    def _parts(self) -> tuple[Memory, Permit, Sender]:
+    @property
+    def _parts(self) -> _Parts:
         if self._open is None:
             raise ShoalError(
                 Kind.CONFIG, "an agent is used inside `async with Agent(config) as agent:`"
@@ -184,15 +182,7 @@ class Agent:
     @property
     def memory(self) -> Memory:
         """Outbox, book and ledger of this device. Its methods block for the disk."""
-        return self._parts()[0]
-
-    @property
-    def _permit(self) -> Permit:
-        return self._parts()[1]
-
-    @property
-    def _sender(self) -> Sender:
-        return self._parts()[2]
+        return self._parts.memory
 
     # --- tasks ------------------------------------------------------------------------------------
 
@@ -203,77 +193,26 @@ class Agent:
         Raises CONFIG if the folder is missing. A full disk changes nothing about what may be sent:
         it is entered later.
         """
-        self.tasks.refresh()
-        memory = self.memory
-        try:
-            if memory.forgetful() is not None:  # what it thinks of tasks now says nothing
-                self._retract()
-                return
-            for one in self.tasks.all():
-                memory.review(one.trusted, one.epsilon0, self._verdict(one))
-            for bad in self.tasks.unusable:
-                if bad.trusted is not None:
-                    memory.review(bad.trusted, None, bad.error.message)
-                else:
-                    memory.problem(bad, bad.digest, "folder", bad.error)
-            self._retract()
-            memory.settle()
-        except ShoalError as error:
-            if error.kind is not Kind.OVERLOADED:
-                raise
-            log.warning("outbox failed", kind=error.kind)
-
-    def _verdict(self, assignment: Assignment) -> str:
-        """``ACCEPTED`` or why nothing would be sent for a task."""
-        task, now = assignment.task, self.clock.now()
-        try:
-            self._permit.check(assignment)
-            identity_for(task, self._identity, now)
-            if now >= task.windows.deadline_of(task.windows.count - 1):
-                window_at(task.name, task.windows, now)
-        except ShoalError as error:
-            return error.message
-        return ACCEPTED
-
-    def _retract(self) -> None:
-        """Whatever waits for purposes that are not allowed any more, whoever said so and
-        wherever.
-        """
-        answers = self.memory.book.consents()
-        known = {*answers, *self._policy.purposes, *(one.task.purpose for one in self.tasks.all())}
-        for purpose in sorted(known):
-            if not_agreed(self._policy.consent(purpose, answers), answers):
-                self.memory.retract(purpose)
+        self._parts.review.look()
 
     def status(self) -> list[TaskStatus]:
         """Every known task: the owner's answer, why it would be refused, the window that the clock
         names. Reads the disk.
         """
-        return [self._status(one) for one in self.tasks.all()]
-
-    def _status(self, assignment: Assignment) -> TaskStatus:
-        task, now, refusal = assignment.task, self.clock.now(), ""
-        try:
-            self._permit.check(assignment)
-            identity_for(task, self._identity, now)
-            self.tasks.check_open(assignment, now)
-        except ShoalError as error:
-            refusal = error.message
-        return TaskStatus(
-            assignment, self._permit.consent(task.purpose), refusal, task.windows.current(now)
-        )
+        return self._parts.review.status()
 
     def answered(self, task_id: TaskId, window: int) -> bool:
         """Whether a window has its report, its vector was charged, or either may be so in what was
         lost. Blocks for the disk.
         """
-        book, known = self.memory.book, self.tasks.get(task_id)
-        if (
-            self.memory.outbox.find(task_id, window) is not None
-            or book.charged(task_id, window) is not None
-        ):
-            return True
-        return known is not None and forgotten(known, window, book)
+        memory = self.memory
+        return is_answered(task_id, window, self.tasks.get(task_id), memory.outbox, memory.book)
+
+    def offered(self, data: bytes, origin: str, error: ShoalError) -> None:
+        """Enter that a feed brought something that was not taken. Blocks for the disk; a full one
+        is no failure.
+        """
+        self._parts.review.enter_offer(data, origin, error)
 
     # --- reporting --------------------------------------------------------------------------------
 
@@ -310,28 +249,30 @@ class Agent:
         """
         assignment = self.tasks.find(name)
         try:
-            return await self._report(assignment, value, send, tell, window, source, otherwise)
+            if assignment.task.pairwise is not None:
+                return await self._take_part(assignment, value, send, tell, source)
+            request = await self._request(assignment, value, window, source, otherwise)
+            attempted = await self._answer(request, send)
+            return outcome_of(
+                assignment.task.name, attempted.record, attempted.fresh, attempted.failure
+            )
         except ShoalError as error:
             if error.kind in {Kind.REFUSED, Kind.CONFLICT}:
-                await self.memory.run(partial(self._enter_refusal, assignment, window, error))
+                await self.memory.run(
+                    partial(self._parts.review.enter_refusal, assignment, window, error)
+                )
             raise
 
-    async def _report(
+    async def _request(
         self,
         assignment: Assignment,
         value: VectorValue,
-        send: bool,
-        tell: Callable[[str], None] | None,
         window: int | None,
         source: str,
         otherwise: str | None,
-    ) -> Outcome:
-        task, task_id, memory = assignment.task, assignment.task_id, self.memory
-        if task.pairwise is not None:
-            await self._ask(assignment)
-            identity = identity_for(task, self._identity, self.clock.now())
-            if identity is not None:
-                return await self._take_part(assignment, identity, value, send, tell, source)
+    ) -> AnswerRequest:
+        """What is to be answered: by the owner's rules, in a window that takes answers now."""
+        task, permit = assignment.task, self._parts.permit
         try:
             now = self.clock.now()
             identity = identity_for(task, self._identity, now)
@@ -339,93 +280,28 @@ class Agent:
                 raise ShoalError(
                     Kind.INVALID, f"task {task.name} asks for one answer, not for a vector"
                 )
-            ruled: Value = settle(self.config.rules, task, value, otherwise)
+            ruled = settle(self.config.rules, task, value, otherwise)
             chosen = chosen_window(task.name, task.windows, now, window)
         except ShoalError:
-            await self._ask(assignment)  # the owner's refusal is named before any other
+            await permit.ask(assignment)  # the owner's refusal is named before any other
             raise
-        terms = await self._terms(assignment, source)
+        terms = await permit.terms(assignment, source)
+        return AnswerRequest(assignment, chosen, ruled, identity, terms, now)
+
+    async def _answer(self, request: AnswerRequest, send: bool) -> Attempted:
+        sender, pauses = self._parts.sender, self.pauses
         try:
-            await self.pauses.check(assignment, chosen, self.answered, ask=send)
-        except (
-            asyncio.CancelledError
-        ):  # who gives up waiting for the network has answered all the same
-            await self._report(assignment, value, False, tell, window, source, otherwise)
+            await pauses.check(request.assignment, request.window, ask=send)
+        except asyncio.CancelledError:
+            # who gives up waiting for the network has answered all the same
+            await pauses.check(request.assignment, request.window, ask=False)
+            await sender.queue(request)
             raise
-
-        def claim() -> tuple[Record, bool]:
-            return memory.outbox.claim(
-                task_id,
-                chosen,
-                lambda: answer(
-                    assignment, chosen, ruled, memory.book, self._entropy, identity, terms, now
-                ),
-            )
-
-        def queue() -> tuple[Record, bool]:
-            with memory.transaction():
-                # another program may have taken the consent back this very moment
-                self._permit.check(assignment)
-                return claim()
-
-        if send:
-            return _outcome(task.name, *await self._sender.first(assignment, chosen, claim))
-        try:
-            record, fresh = await memory.run(queue)
-        finally:
-            # also where the caller gave up: the step comes to its end all the same
-            self._sender.wake()
-        return _outcome(task.name, record, fresh, None)
-
-    async def _ask(self, assignment: Assignment) -> None:
-        """Raises REFUSED where the owner does not stand behind a task."""
-        await self.memory.run(lambda: self._permit.check(assignment))
-
-    async def _able(self, assignment: Assignment, window: int | None = None) -> None:
-        """Raises REFUSED where the owner or the budget does not stand behind an answer, whatever
-        its value: nothing is charged.
-        """
-        await self._ask(assignment)
-        terms = await self._terms(assignment, "")
-        await self.memory.run(lambda: check_affordable(assignment, window, self.memory.book, terms))
-
-    async def _terms(self, assignment: Assignment, source: str) -> Terms:
-        """Under which this device answers. The certificate is looked up once per task, which may
-        take seconds: with consent alone.
-        """
-        if assignment.task_id not in self._guarantees:
-            await self._ask(assignment)
-            await asyncio.to_thread(self._guarantees.epsilon, assignment)
-        central, policy = self._guarantees.epsilon(assignment), self._policy
-        exact = None if central is None else lambda: central
-        return Terms(
-            policy.limit_nano,
-            self.config.keep_values,
-            source,
-            exact,
-            policy.max_epsilon0,
-            policy.sums_if_apart,
-        )
-
-    def _enter_refusal(self, assignment: Assignment, window: int | None, error: ShoalError) -> None:
-        """Why nothing was sent: the task's own verdict if that changed, else that of this one
-        answer, once for each window.
-        """
-        with contextlib.suppress(ShoalError):  # a full disk: the refusal itself stands
-            verdict = self._verdict(assignment)
-            self.memory.review(assignment.trusted, assignment.epsilon0, verdict)
-            current = (
-                assignment.task.windows.current(self.clock.now()) if window is None else window
-            )
-            key = (assignment.task_id, -1 if current is None else current)
-            if verdict == ACCEPTED and key not in self._unpaid:
-                self.memory.refused(assignment, current, error)
-                self._unpaid.add(key)
+        return await (sender.report(request) if send else sender.queue(request))
 
     async def _take_part(
         self,
         assignment: Assignment,
-        identity: DeviceIdentity,
         value: VectorValue,
         send: bool,
         tell: Callable[[str], None] | None,
@@ -433,7 +309,11 @@ class Agent:
     ) -> Outcome:
         from shoal.clients.rounds.agent import nobody, standing_of
 
-        task, book, now = assignment.task, self.memory.book, self.clock.now
+        task, book, now, parts = assignment.task, self.memory.book, self.clock.now, self._parts
+        await parts.permit.ask(assignment)
+        identity = identity_for(task, self._identity, now())
+        if identity is None:
+            raise ShoalError(Kind.CONFIG, f"task {task.name} takes vectors of enrolled devices")
         if not send:
             raise ShoalError(
                 Kind.CONFIG,
@@ -446,20 +326,22 @@ class Agent:
         if any(rule.concerns(task) for rule in self.config.rules):
             value = None  # no rule can be followed for a vector, and none may be passed by
         # now, not after hours of waiting for a round
-        await self._able(assignment, task.windows.current(now()))
-        terms = await self._terms(assignment, source)
+        await parts.permit.ask_affordable(assignment, task.windows.current(now()))
+        terms = await parts.permit.terms(assignment, source)
         rounds = await self._sums()
-        window, one, fresh = await self._sender.guarded(
-            assignment,
-            lambda: rounds.report(
+        async with parts.under_way.gate(task.purpose):
+            await parts.permit.ask(assignment)
+            window, one, fresh = await parts.under_way.run(
                 assignment,
-                identity,
-                value,
-                lambda window: charge_sum(assignment, window, book, terms, now()),
-                told,
-                lambda window: book.charged(assignment.task_id, window) is not None,
-            ),
-        )
+                rounds.report(
+                    assignment,
+                    identity,
+                    value,
+                    lambda window: charge_sum(assignment, window, book, terms, now()),
+                    told,
+                    lambda window: book.charged(assignment.task_id, window) is not None,
+                ),
+            )
         state, kind, message = standing_of(one)
         return Outcome(
             task.name, assignment.task_id, window, state, fresh, int(fresh), kind, message
@@ -479,8 +361,8 @@ class Agent:
         that could not be sent.
         """
         return [
-            _outcome(self._name(record), record, False, failure)
-            for record, failure in await self._sender.flush()
+            outcome_of(self._name(one.record), one.record, False, one.failure)
+            for one in await self._parts.sender.flush()
         ]
 
     async def outcomes(self) -> list[Outcome]:
@@ -489,7 +371,7 @@ class Agent:
         """
         records = await self.memory.run(self.memory.outbox.records)
         reports = await self.memory.run(
-            lambda: [_outcome(self._name(record), record, False, None) for record in records]
+            lambda: [outcome_of(self._name(record), record, False, None) for record in records]
         )
         if self._rounds is None and not self.config.ledger.is_file():
             return reports
@@ -530,14 +412,15 @@ class Agent:
             == "allowed"
         )
         records = await self.memory.run(lambda: self.memory.answer(purpose, given, allowed))
-        if not allowed and not await self._sender.clear(purpose):
+        limit_s = self.config.deadline_s + _ATTEMPT_SLACK_S
+        if not allowed and not await self._parts.under_way.clear(purpose, limit_s):
             raise ShoalError(
                 Kind.DEADLINE,
                 "the consent is taken back, but another program of this device was sending for it "
                 "and did not end in time: stop it",
             )
         await asyncio.to_thread(self.look)
-        return [_outcome(self._name(record), record, False, None) for record in records]
+        return [outcome_of(self._name(record), record, False, None) for record in records]
 
     async def withdraw(self, purpose: str) -> list[Outcome]:
         """Deny a purpose: its queued reports and memoized answers are deleted, attempts under way
@@ -593,19 +476,3 @@ class Agent:
             )
 
         return await self.memory.run(lines)
-
-    def offered(self, data: bytes, origin: str, error: ShoalError) -> None:
-        """Enter that a feed brought something that was not taken. Blocks for the disk; a full one
-        is no failure.
-        """
-        with contextlib.suppress(ShoalError):
-            self.memory.problem(None, Digest.of(data), origin, error)
-
-
-def _outcome(name: str, record: Record, fresh: bool, failure: ShoalError | None) -> Outcome:
-    final = record.state in {State.ACKED, State.WITHDRAWN}
-    kind = failure.kind if failure and not final else record.kind
-    message = failure.message if failure and not final else ""
-    return Outcome(
-        name, record.task_id, record.window, record.state, fresh, record.attempts, kind, message
-    )

@@ -1,8 +1,8 @@
 """Where an agent's value becomes a report: charged, randomized (or remembered), sealed and entered
 in the ledger, in one transaction.
 
-``answer`` is called by ``Outbox.claim`` as its ``make``: what it writes commits together with the
-report's bytes, or not at all.
+``answer_window`` claims the window, answers it and keeps the report: all of it commits together, or
+nothing does.
 
 **Fresh tasks.** Each window draws anew and costs epsilon0 anew.
 
@@ -39,22 +39,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
 from shoal.clients.core import Assignment, Prepared, draw, seal
 from shoal.clients.memory.commitments import NANO, Book, check_charge, nano_up
 from shoal.clients.memory.ledger import INFINITE, Detail, Event, LedgerEntry
+from shoal.clients.memory.outbox import Outbox, Record
 from shoal.digests import sha256
 from shoal.domain import Value
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
 from shoal.limits import LIMITS
 
 if TYPE_CHECKING:
     from shoal.crypto.admission.enrolment import DeviceIdentity
-    from shoal.mechanisms.longitudinal.protocol import Longitudinal
     from shoal.task import Task
 
 NEW, AGAIN, KEPT = "new", "again", "kept"
@@ -85,6 +86,22 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """A window that is to be answered, and everything that its answer is made of.
+
+    ``value``: by the owner's rules already; never shown. ``identity``: from ``identity_for``.
+    ``now``: Unix seconds, for the ledger.
+    """
+
+    assignment: Assignment
+    window: int
+    value: Value = field(repr=False)
+    identity: DeviceIdentity | None
+    terms: Terms
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Cost:
     """``nano`` for one draw, and which guarantee that is: of one report alone ("local") or behind
     the shuffler ("central").
@@ -95,18 +112,25 @@ class _Cost:
     central: float | None
 
 
-def answer(
-    assignment: Assignment,
-    window: int,
-    value: Value,
-    book: Book,
-    entropy: Entropy,
-    identity: DeviceIdentity | None,
-    terms: Terms,
-    now: float,
-) -> Prepared:
-    """The report of one window: charged, made, sealed, remembered and entered; ``now``: Unix
-    seconds. ``identity`` from ``identity_for``.
+def answer_window(
+    request: AnswerRequest, outbox: Outbox, book: Book, entropy: Entropy
+) -> tuple[Record, bool]:
+    """Claim a window, answer it and queue the report, in one transaction. Returns the report's
+    standing, and whether it was made now: a window that has a report keeps it, and the value is
+    ignored.
+
+    ``outbox`` and ``book`` stand on one store. Raises what ``Outbox.claim`` and ``answer`` raise;
+    nothing has changed then.
+    """
+    with outbox.transaction():
+        known = outbox.claim(request.assignment.task_id, request.window)
+        if known is not None:
+            return known, False
+        return outbox.add(answer(request, book, entropy)), True
+
+
+def answer(request: AnswerRequest, book: Book, entropy: Entropy) -> Prepared:
+    """The report of one window: charged, made, sealed, remembered and entered.
 
     Raises REFUSED if the budget does not pay or the owner never said yes to this epsilon, CONFLICT
     if the window was charged before, INVALID for a window that the task hasn't or a task of sums;
@@ -115,6 +139,7 @@ def answer(
     a memoized task's comes before its first report or never. All depend on what was spent: by
     memoized tasks, on whether and when their values changed.
     """
+    assignment, window, terms = request.assignment, request.window, request.terms
     with book.transaction():
         # a charge that is no-op would make this draw free
         if book.charged(assignment.task_id, window) is not None:
@@ -127,28 +152,25 @@ def answer(
         cost = _cost(assignment, book, terms)
         first = book.tally(assignment.task_id).windows == 0
         if assignment.task.memoized:
-            report, memoized = _remembered(assignment, window, value, book, entropy, terms, cost)
+            report, origin = _memoized(request, book, entropy, cost)
         else:
             book.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
-            report, memoized = (
-                draw(assignment, assignment.task.domain.encode(value, entropy), entropy),
-                None,
-            )
-        prepared = seal(assignment, window, report, entropy, identity)
+            cell = assignment.task.domain.encode(request.value, entropy)
+            report, origin = draw(assignment, cell, entropy), None
+        prepared = seal(assignment, window, report, entropy, request.identity)
         details = _charged(assignment, window, book, terms, cost, first)
-        details |= {"memoized": memoized} if memoized else {}
+        details |= {"memoized": origin} if origin else {}
         details |= {
             "report": b"".join(report).hex(),
             "frame_sha256": sha256(prepared.frame).hex(),
             "frame_bytes": len(prepared.frame),
         }
         if terms.keep_values:
-            details["value"] = _shown(value)
-        book.append(
-            LedgerEntry(
-                Event.REPORTED, now, assignment.task_id, assignment.task.name, window, details
-            )
+            details["value"] = _shown(request.value)
+        entry = LedgerEntry(
+            Event.REPORTED, request.now, assignment.task_id, assignment.task.name, window, details
         )
+        book.append(entry)
     return prepared
 
 
@@ -201,6 +223,17 @@ def check_affordable(assignment: Assignment, window: int | None, book: Book, ter
             or book.latest(assignment.task_id) is None
         ):
             raise
+
+
+def is_answered(
+    task_id: TaskId, window: int, known: Assignment | None, outbox: Outbox, book: Book
+) -> bool:
+    """Whether a window has its report, its vector was charged, or either may be so in what was
+    lost. ``known``: the task, if its files are there.
+    """
+    if outbox.find(task_id, window) is not None or book.charged(task_id, window) is not None:
+        return True
+    return known is not None and forgotten(known, window, book)
 
 
 def forgotten(assignment: Assignment, window: int, book: Book) -> bool:
@@ -296,82 +329,65 @@ def _charged(
 # --- what is sent ---------------------------------------------------------------------------------
 
 
-def _remembered(
-    assignment: Assignment,
-    window: int,
-    value: Value,
-    book: Book,
-    entropy: Entropy,
-    terms: Terms,
-    cost: _Cost,
+def _memoized(
+    request: AnswerRequest, book: Book, entropy: Entropy, cost: _Cost
 ) -> tuple[tuple[bytes, ...], str]:
-    """The report of the value's cell, and how it was come by. Charges the window: for a new draw,
-    else 0.
+    """The report of a memoized task, and its origin: NEW, AGAIN or KEPT. Charges the window: for a
+    new draw, else 0.
     """
-    task, task_id = assignment.task, assignment.task_id
-    cell = task.domain.encode(value, SamePoint(book.rounding(task_id)))
-
-    def permanent(key: int, make: Callable[[], bytes]) -> tuple[bytes, str]:
-        return _permanent(assignment, window, key, make, book, terms, cost)
-
-    if assignment.remembers is not None:
-        return _drawn_again(assignment, assignment.remembers, cell, book, entropy, permanent)
-    kept, how = permanent(cell, lambda: b"".join(draw(assignment, cell, entropy)))
-    return _messages(task, kept), how
-
-
-def _drawn_again(
-    assignment: Assignment,
-    mechanism: Longitudinal,
-    cell: int,
-    book: Book,
-    entropy: Entropy,
-    permanent: Callable[[int, Callable[[], bytes]], tuple[bytes, str]],
-) -> tuple[tuple[bytes, ...], str]:
-    """The same for a mechanism with a memory: a fresh report, from the permanent answer of the
-    value's key.
-    """
-    choice = book.choice(assignment.task_id)
+    assignment, task_id = request.assignment, request.assignment.task_id
+    cell = assignment.task.domain.encode(request.value, SamePoint(book.rounding(task_id)))
+    mechanism = assignment.remembers
+    if mechanism is None:
+        kept, origin = _pay_for_key(request, cell, book, cost)
+        if kept is None:
+            kept = b"".join(draw(assignment, cell, entropy))
+        _keep(request, cell, kept, origin, book)
+        return _messages(assignment.task, kept), origin
+    choice = book.choice(task_id)
     if choice is None:
         choice = mechanism.choose_one(entropy)
-        book.choose(assignment.task_id, choice)
+        book.choose(task_id, choice)
     try:
         key = mechanism.key_of(choice, cell)
-        kept, how = permanent(key, lambda: mechanism.remember_one(choice, key, entropy))
-        return mechanism.report_one(choice, kept, entropy), how
+        kept, origin = _pay_for_key(request, key, book, cost)
+        if kept is None:
+            kept = mechanism.remember_one(choice, key, entropy)
+        _keep(request, key, kept, origin, book)
+        return mechanism.report_one(choice, kept, entropy), origin
     except ShoalError as error:
         raise (error if error.kind is not Kind.INVALID else _foreign(assignment.task)) from None
 
 
-def _permanent(
-    assignment: Assignment,
-    window: int,
-    key: int,
-    make: Callable[[], bytes],
-    book: Book,
-    terms: Terms,
-    cost: _Cost,
-) -> tuple[bytes, str]:
-    """What the device keeps for a key: what it kept before, or what ``make`` draws once that is
-    paid for; and where the budget does not pay for it, what was used last, whichever key that is
-    of. It is then what was used last.
+def _pay_for_key(
+    request: AnswerRequest, key: int, book: Book, cost: _Cost
+) -> tuple[bytes | None, str]:
+    """What the device keeps for a key, AGAIN; None, NEW, where it keeps nothing and a draw is paid
+    for now; and where the budget does not pay for it, what was used last, whichever key that is of,
+    KEPT. Raises REFUSED if there is nothing of these.
     """
-    task_id = assignment.task_id
-    kept, how = book.permanent(task_id, key), AGAIN
-    if kept is None:
-        try:
-            book.charge(task_id, window, cost.nano, terms.limit_nano, permanent=True)
-        except ShoalError as error:
-            kept, how = book.latest(task_id), KEPT
-            if error.kind is not Kind.REFUSED or kept is None:
-                raise
-        else:
-            kept, how = make(), NEW
-    if how != KEPT:
+    task_id = request.assignment.task_id
+    kept = book.permanent(task_id, key)
+    if kept is not None:
+        return kept, AGAIN
+    try:
+        book.charge(task_id, request.window, cost.nano, request.terms.limit_nano, permanent=True)
+    except ShoalError as error:
+        latest = book.latest(task_id)
+        if error.kind is not Kind.REFUSED or latest is None:
+            raise
+        return latest, KEPT
+    return None, NEW
+
+
+def _keep(request: AnswerRequest, key: int, kept: bytes, origin: str, book: Book) -> None:
+    """From now on it stands for the key, and was used last. The window is charged 0, unless it was
+    charged for the draw.
+    """
+    task_id = request.assignment.task_id
+    if origin != KEPT:
         book.remember(task_id, key, kept)
-    # a new key was charged: then it changes nothing
-    book.charge(task_id, window, 0, terms.limit_nano, permanent=True)
-    return kept, how
+    book.charge(task_id, request.window, 0, request.terms.limit_nano, permanent=True)
 
 
 def _foreign(task: Task) -> ShoalError:

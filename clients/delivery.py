@@ -5,6 +5,7 @@ agents and simulated devices.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from shoal.clients.core import Action, State, judge
@@ -26,7 +27,7 @@ async def attempt(
     The attempt is recorded before anything is sent and stays doubtful if this process dies or the
     caller is cancelled while it is under way.
     """
-    await on(outbox, lambda: outbox.sending(entry.record.task_id, entry.record.window))
+    await on(outbox, partial(outbox.sending, entry.record.task_id, entry.record.window))
     _, failure = await deliver(outbox, entry, transport, deadline_s)
     return failure
 
@@ -38,27 +39,26 @@ async def deliver(
 
     Returns the report's standing afterwards, and the failure; None: a receipt was verified.
     """
-    task_id, window = entry.record.task_id, entry.record.window
-    doubtful = entry.record.doubtful
     hit("client.send")
     try:
         mac = await transport.submit(entry.frame, entry.ack_key, deadline_s)
         verify_receipt(entry.ack_key, 0, entry.frame, mac)
-    except ShoalError as error:
-        failure, doubtful = error, doubtful or isinstance(error, Undated)
-
-        def failed() -> Record | None:
-            settle(outbox, entry, failure.kind, doubtful)
-            return outbox.find(task_id, window)
-
-        return await on(outbox, failed), failure
+    except ShoalError as failure:
+        doubtful = entry.record.doubtful or isinstance(failure, Undated)
+        return await on(outbox, partial(_failed, outbox, entry, failure.kind, doubtful)), failure
     hit("client.receipt")
+    return await on(outbox, partial(_acknowledged, outbox, entry)), None
 
-    def acknowledged() -> Record | None:
-        outbox.finish(task_id, window, State.ACKED)
-        return outbox.find(task_id, window)
 
-    return await on(outbox, acknowledged), None
+def _acknowledged(outbox: Outbox, entry: Entry) -> Record | None:
+    task_id, window = entry.record.task_id, entry.record.window
+    outbox.finish(task_id, window, State.ACKED)
+    return outbox.find(task_id, window)
+
+
+def _failed(outbox: Outbox, entry: Entry, kind: Kind, doubtful: bool) -> Record | None:
+    settle(outbox, entry, kind, doubtful)
+    return outbox.find(entry.record.task_id, entry.record.window)
 
 
 async def on(outbox: Outbox, step: Callable[[], T]) -> T:

@@ -21,10 +21,11 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from shoal.clients.answering import is_answered
 from shoal.clients.feeds.feed import jittered, waited
 from shoal.clients.memory.sealed_line import read_line, write_line
 from shoal.digests import sha256
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from shoal.clients.feeds.grpc_feed import GrpcFeed
     from shoal.clients.feeds.known_tasks import TaskBook
     from shoal.clients.memory.device_memory import Memory
+    from shoal.clients.permit import Permit
     from shoal.clocks.clock import DeviceClock
     from shoal.entropy import Entropy
 
@@ -55,9 +57,8 @@ _Told = dict[str, tuple[float, dict[TaskId, frozenset[int]]]]
 
 
 class Pauses:
-    """Of one agent, for its event loop. ``able``: raises what an answer to a task would be refused
-    with, by consent or budget, whatever its value. ``asks``: whether there is anybody to be asked
-    over gRPC.
+    """Of one agent, for its event loop. ``asks``: whether there is anybody to be asked over
+    gRPC.
     """
 
     def __init__(
@@ -65,49 +66,38 @@ class Pauses:
         config: AgentConfig,
         memory: Memory,
         tasks: TaskBook,
-        able: Callable[[Assignment], Awaitable[None]],
+        permit: Permit,
         clock: DeviceClock,
         *,
         asks: bool,
     ) -> None:
-        self._config, self._memory, self._tasks, self._able, self._clock, self._asks = (
-            config,
-            memory,
-            tasks,
-            able,
-            clock,
-            asks,
-        )
+        self._config, self._memory, self._tasks = config, memory, tasks
+        self._permit, self._clock, self._asks = permit, clock, asks
         self._path = config.outbox.with_name(config.outbox.name + SUFFIX)
         self._feeds: dict[_Place, GrpcFeed] = {}
         self._said: dict[_Place, Mapping[TaskId, frozenset[int]]] = {}  # what each feed read last
         # what is known, by whichever program of this device
         self._known: dict[_Place, Mapping[TaskId, frozenset[int]]] = {}
 
-    async def check(
-        self,
-        assignment: Assignment,
-        window: int,
-        answered: Callable[[TaskId, int], bool],
-        *,
-        ask: bool,
-    ) -> None:
+    async def check(self, assignment: Assignment, window: int, *, ask: bool) -> None:
         """Raises UNAVAILABLE if an answer to that window could not be released, and it has none
         yet. ``ask``: unless that was done lately. Raises REFUSED where the owner or the budget does
         not stand behind an answer: nobody is asked then, since no submission would follow.
         """
-
-        async def known() -> bool:
-            return await self._memory.run(partial(answered, assignment.task_id, window))
-
-        if ask and self._concerns(assignment) and not await known():
-            await self._able(assignment)
+        if ask and self._concerns(assignment) and not await self._answered(assignment, window):
+            await self._permit.ask_affordable(assignment)
             await self._look(assignment, self._config.deadline_s, self._tasks.pause)
         try:
             self._tasks.check_open(assignment, self._clock.now(), window)
         except ShoalError:
-            if not await known():
+            if not await self._answered(assignment, window):
                 raise
+
+    async def _answered(self, assignment: Assignment, window: int) -> bool:
+        memory, task_id = self._memory, assignment.task_id
+        return await memory.run(
+            partial(is_answered, task_id, window, assignment, memory.outbox, memory.book)
+        )
 
     async def look(self, deadline_s: float, tell: Tell, but: Collection[str] = ()) -> None:
         """At all shufflers that matter, each unless that was done lately; never raises. ``but``:
@@ -168,7 +158,7 @@ class Pauses:
         """Whether any of them would be answered: one that would not must not hide the others."""
         for one in ones:
             with contextlib.suppress(ShoalError):
-                await self._able(one)
+                await self._permit.ask_affordable(one)
                 return True
         return False
 

@@ -92,11 +92,7 @@ class Simulation:
             outbox = MemoryOutbox()
             outbox.pin(assignment.task_id, assignment.keys.digest)
             window = self._reporter.window(task)
-            outbox.claim(
-                assignment.task_id,
-                window,
-                lambda: self._reporter.report(assignment, window, task, device),
-            )
+            outbox.add(self._reporter.report(assignment, window, task, device))
             entry = outbox.load(assignment.task_id, window)
         except ShoalError as error:
             self._tracker.refused_itself(task, device, error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -78,33 +78,45 @@ class EnteredOutbox:
                 )
             )
 
-    def claim(
-        self, task_id: TaskId, window: int, make: Callable[[], Prepared]
-    ) -> tuple[Record, bool]:
-        return self._whole(task_id, window, lambda: self._box.claim(task_id, window, make))
+    def transaction(self) -> AbstractContextManager[object]:
+        return self._book.transaction()
+
+    def claim(self, task_id: TaskId, window: int) -> Record | None:
+        try:
+            return self._box.claim(task_id, window)
+        except ShoalError as error:
+            self._end_damaged(task_id, window, error)
+        return self._box.claim(task_id, window)
+
+    def add(self, prepared: Prepared) -> Record:
+        return self._box.add(prepared)
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
-        return self._whole(task_id, window, lambda: self._box.find(task_id, window))
+        try:
+            return self._box.find(task_id, window)
+        except ShoalError as error:
+            self._end_damaged(task_id, window, error)
+        return self._box.find(task_id, window)
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
-        return self._whole(task_id, window, lambda: self._box.load(task_id, window))
-
-    def _whole(self, task_id: TaskId, window: int, step: Callable[[], T]) -> T:
-        """A step on a report that may be damaged: one that waits ends here, named in the ledger,
-        and is never sent. Its charge stays.
-        """
         try:
-            return step()
+            return self._box.load(task_id, window)
         except ShoalError as error:
-            if error.kind is not Kind.MISMATCH or not self.spoil(task_id, window):
-                raise
-            log.error(
-                "a stored report is damaged: it is never sent",
-                task=task_id,
-                window=window,
-                error=error,
-            )
-        return step()
+            self._end_damaged(task_id, window, error)
+        return self._box.load(task_id, window)
+
+    def _end_damaged(self, task_id: TaskId, window: int, error: ShoalError) -> None:
+        """A report that waits and is damaged ends here, named in the ledger, and is never sent. Its
+        charge stays. Any other failure of reading it is raised again.
+        """
+        if error.kind is not Kind.MISMATCH or not self.spoil(task_id, window):
+            raise error
+        log.error(
+            "a stored report is damaged: it is never sent",
+            task=task_id,
+            window=window,
+            error=error,
+        )
 
     def spoil(self, task_id: TaskId, window: int) -> bool:
         with self._book.transaction():

@@ -1,14 +1,15 @@
 """Where a device keeps its reports until the shuffler has them: the seam, and the one in memory.
 
-One report per task and window, ever: ``claim`` looks, randomizes and stores in one exclusive step,
-so a value can't be randomized twice for a window, not even by two processes at once. An entry keeps
-the exact bytes; it goes when a receipt was verified or the answer was final, and leaves an outcome
-behind. The true value never comes here.
+One report per task and window, ever. Who answers a window opens a ``transaction``, claims the
+window, makes the report and adds it: the transaction is exclusive, so that a value can't be
+randomized twice for a window, not even by two processes at once. An entry keeps the exact bytes; it
+goes when a receipt was verified or the answer was final, and leaves an outcome behind. The true
+value never comes here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -53,15 +54,24 @@ class Outbox(Protocol):
     # where its steps run, because they wait for a disk; None: they wait for nothing
     thread: StoreThread | None
 
-    def claim(
-        self, task_id: TaskId, window: int, make: Callable[[], Prepared]
-    ) -> tuple[Record, bool]:
-        """The report of this task and window: the existing one and False, or ``make()``, stored,
-        and True.
+    def transaction(self) -> AbstractContextManager[object]:
+        """Exclusive: everything inside commits together, or nothing if an exception leaves it. May
+        be nested, and joins what else is written to the same store.
+        """
+        ...
 
-        ``make`` runs only if there is none yet, and inside the transaction that stores its report:
-        what it writes to the same store commits with the report, or not at all. Raises OVERLOADED
-        when the outbox is full, CONFLICT if the task is struck: both before ``make``.
+    def claim(self, task_id: TaskId, window: int) -> Record | None:
+        """The report that this task and window have, or None: then the rest of the surrounding
+        transaction may make one and ``add`` it, and nobody else can.
+
+        Raises OVERLOADED when the outbox is full, CONFLICT if the task is struck, INTERNAL outside
+        of a transaction of a store that several may use at once.
+        """
+        ...
+
+    def add(self, prepared: Prepared) -> Record:
+        """Queue the report of a window that was claimed in this transaction. Raises CONFLICT if the
+        window has one.
         """
         ...
 
@@ -137,6 +147,12 @@ def two_schedules() -> ShoalError:
     )
 
 
+def has_report(window: int) -> ShoalError:
+    return ShoalError(
+        Kind.CONFLICT, f"window {window} has its report: a window is answered once, claim it first"
+    )
+
+
 def _changed(
     record: Record, state: State, kind: Kind | None, attempts: int, doubtful: bool
 ) -> Record:
@@ -159,22 +175,26 @@ class MemoryOutbox:
         self._pins: dict[bytes, bytes] = {}
         self._struck: set[bytes] = set()
 
-    def claim(
-        self, task_id: TaskId, window: int, make: Callable[[], Prepared]
-    ) -> tuple[Record, bool]:
+    def transaction(self) -> AbstractContextManager[object]:
+        return nullcontext()  # one event loop's own, and ``add`` is one step
+
+    def claim(self, task_id: TaskId, window: int) -> Record | None:
         if task_id.raw in self._struck:
             raise two_schedules()
-        key = (task_id.raw, window)
-        known = self._records.get(key)
-        if known is not None:
-            return known, False
-        if len(self._bytes) >= self._most:
+        known = self._records.get((task_id.raw, window))
+        if known is None and len(self._bytes) >= self._most:
             raise outbox_full(self._most)
-        prepared = make()
+        return known
+
+    def add(self, prepared: Prepared) -> Record:
+        task_id, window = prepared.task_id, prepared.window
+        key = (task_id.raw, window)
+        if key in self._records:
+            raise has_report(window)
         record = Record(task_id, window, State.QUEUED, None, 0, False, prepared.expires_s)
         self._bytes[key] = (prepared.frame, prepared.ack_key)
         self._records[key] = record
-        return record, True
+        return record
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
         return self._records.get((task_id.raw, window))

@@ -1,12 +1,12 @@
 """The device's durable outbox, in the agent's SQLite file.
 
-Several processes may share it (a command beside a running agent): ``claim`` runs in an exclusive
-transaction, and two senders of one entry send the same bytes and get the same receipt.
+Several processes may share it (a command beside a running agent): a window is claimed in an
+exclusive transaction, and two senders of one entry send the same bytes and get the same receipt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from shoal.clients.core import Prepared, State
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.database_thread import StoreThread
 from shoal.clients.memory.marks import Damage, damaged
-from shoal.clients.memory.outbox import Entry, Record, outbox_full, two_schedules
+from shoal.clients.memory.outbox import Entry, Record, has_report, outbox_full, two_schedules
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -39,35 +39,43 @@ class SqliteOutbox:
         self._most, self._marked = most, self._store.marked
         self.thread: StoreThread | None = self._store.thread
 
-    def claim(
-        self, task_id: TaskId, window: int, make: Callable[[], Prepared]
-    ) -> tuple[Record, bool]:
+    def transaction(self) -> AbstractContextManager[object]:
+        return self._store.write()
+
+    def claim(self, task_id: TaskId, window: int) -> Record | None:
+        if not self._store.writing:
+            raise ShoalError(Kind.INTERNAL, "a window is claimed inside a transaction")
+        if self.struck(task_id):
+            raise two_schedules()
+        rows = self._marked.read("report", _ONE, (task_id.raw, window))
+        if rows:
+            return _record(rows[0])
+        self._marked.absent("report", task_id)
+        ((waiting,),) = self._store.read(f"SELECT count(*) FROM report {_QUEUED}")  # noqa: S608 - a constant
+        if waiting >= self._most:
+            raise outbox_full(self._most)
+        return None
+
+    def add(self, prepared: Prepared) -> Record:
+        task_id, window = prepared.task_id, prepared.window
         with self._store.write() as db:
-            if self.struck(task_id):
-                raise two_schedules()
-            rows = self._marked.read("report", _ONE, (task_id.raw, window))
-            if rows:
-                return _record(rows[0]), False
-            self._marked.absent("report", task_id)
-            (waiting,) = db.execute(f"SELECT count(*) FROM report {_QUEUED}").fetchone()  # noqa: S608 - a constant
-            if waiting >= self._most:
-                raise outbox_full(self._most)
-            prepared = make()
-            state, expires_s = State.QUEUED.value, prepared.expires_s
-            self._marked.add(
-                db,
-                "report",
-                task_id.raw,
-                window,
-                state,
-                None,
-                0,
-                0,
-                expires_s,
-                prepared.frame,
-                prepared.ack_key,
-            )
-        return Record(task_id, window, State.QUEUED, None, 0, False, prepared.expires_s), True
+            try:
+                self._marked.add(
+                    db,
+                    "report",
+                    task_id.raw,
+                    window,
+                    State.QUEUED.value,
+                    None,
+                    0,
+                    0,
+                    prepared.expires_s,
+                    prepared.frame,
+                    prepared.ack_key,
+                )
+            except sqlite.IntegrityError:
+                raise has_report(window) from None
+        return Record(task_id, window, State.QUEUED, None, 0, False, prepared.expires_s)
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
         rows = self._marked.read("report", _ONE, (task_id.raw, window))

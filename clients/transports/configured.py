@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shoal.clients.config import AgentConfig
-from shoal.clients.sending import TransportFactory
-from shoal.clients.transports.transport import Transport
+from shoal.clients.transports.transport import Transport, TransportFactory
 from shoal.clocks.clock import DeviceClock
 from shoal.entropy import SYSTEM, Entropy
 from shoal.task import Task

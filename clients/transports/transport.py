@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.errors import ShoalError
+from shoal.task import Task
 
 
 class Undated(ShoalError):  # noqa: N818 - it is a ShoalError that says a little more
@@ -37,6 +38,10 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Idempotent; calls under way end with UNAVAILABLE."""
         ...
+
+
+TransportFactory = Callable[[Task, bool], Transport]
+"""(a task; whether its shuffler may be reached without TLS, on loopback)."""
 
 
 @dataclass(frozen=True, slots=True)

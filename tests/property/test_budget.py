@@ -31,7 +31,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.clients import answering
-from shoal.clients.answering import Terms, answer, charge_sum
+from shoal.clients.answering import AnswerRequest, Terms, answer, charge_sum
 from shoal.clients.core import Assignment, Prepared, State, assign
 from shoal.clients.memory.commitments import NANO, nano_up
 from shoal.clients.memory.commitments_sqlite import SqliteBook
@@ -46,6 +46,7 @@ from shoal.failpoints import arm
 from shoal.ids import TaskId
 from tests.sizes import size
 from tests.worlds.clients import VISITS, make_world
+from tests.worlds.outbox import claim
 
 SCHEDULES = size(1_200, 100_000)
 PARTS = 6  # tests that share them
@@ -222,7 +223,7 @@ class Life:
                 charge_sum(assignment, window, book, terms, 1.0)
             else:
                 make = partial(self.make, agent, assignment, window, value, fault)
-                agent.outbox.claim(task_id, window, make)
+                claim(agent.outbox, task_id, window, make)
             answered = True
         except ShoalError as error:
             answered = False
@@ -253,9 +254,8 @@ class Life:
     ) -> Prepared:
         if fault == "before":
             raise ShoalError(Kind.OVERLOADED, "before")
-        prepared = answer(
-            assignment, window, value, agent.book, self.entropy, None, Terms(self.limit), 1.0
-        )
+        request = AnswerRequest(assignment, window, value, None, Terms(self.limit), 1.0)
+        prepared = answer(request, agent.book, self.entropy)
         if fault == "after":
             raise ShoalError(Kind.OVERLOADED, "after")
         return prepared

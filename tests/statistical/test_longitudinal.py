@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from shoal.accounting.audit.audit import AuditResult, audit
 from shoal.clients import answering
-from shoal.clients.answering import Terms, answer
+from shoal.clients.answering import AnswerRequest, Terms, answer
 from shoal.clients.core import Assignment, assign
 from shoal.clients.memory.commitments import MemoryBook
 from shoal.crypto.trust import trust_schedule, trust_task
@@ -85,7 +85,9 @@ def agent(assignment: Assignment, seed: str, windows: int = WINDOWS) -> Sent:
     def sent(cell: int) -> NDArray[np.uint8]:
         book = MemoryBook(entropy)
         frames = [
-            answer(assignment, window, bool(cell), book, entropy, None, terms, START).frame
+            answer(
+                AnswerRequest(assignment, window, bool(cell), None, terms, START), book, entropy
+            ).frame
             for window in range(windows)
         ]
         return bits(np.frombuffer(b"".join(frames), dtype=np.uint8))

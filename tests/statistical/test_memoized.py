@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from shoal.accounting.audit.audit import AuditResult, audit
 from shoal.clients import answering
-from shoal.clients.answering import Terms, answer
+from shoal.clients.answering import AnswerRequest, Terms, answer
 from shoal.clients.core import Assignment, Prepared, assign
 from shoal.clients.memory.commitments import Book, MemoryBook, nano_up
 from shoal.clients.memory.commitments_sqlite import SqliteBook
@@ -38,6 +38,7 @@ from shoal.domain import Domain, Numeric, Value, YesNo
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from tests.sizes import size
 from tests.worlds.clients import START, make_world
+from tests.worlds.outbox import claim
 
 WINDOWS = size(60, 10_000)
 TRIALS = 100  # devices per value, half of them to choose the event
@@ -73,7 +74,7 @@ def sent(assignment: Assignment, value: Value, book: Book, entropy: Entropy) -> 
     """uint8[windows]: what one device sends, the value being the same in every window."""
     terms = Terms(None)
     frames = [
-        answer(assignment, window, value, book, entropy, None, terms, START).frame
+        answer(AnswerRequest(assignment, window, value, None, terms, START), book, entropy).frame
         for window in range(WINDOWS)
     ]
     return np.frombuffer(b"".join(frames), dtype=np.uint8)
@@ -133,9 +134,12 @@ def test_the_report_outlives_restarts() -> None:
             outbox, book = SqliteOutbox(store), SqliteBook(store)
             for window in range(first, min(first + 20, WINDOWS)):
                 make = partial(
-                    answer, assignment, window, 3.5, book, SYSTEM, None, Terms(None), START
+                    answer,
+                    AnswerRequest(assignment, window, 3.5, None, Terms(None), START),
+                    book,
+                    SYSTEM,
                 )
-                assert outbox.claim(assignment.task_id, window, make)[1]
+                assert claim(outbox, assignment.task_id, window, make)[1]
                 entry = outbox.load(assignment.task_id, window)
                 assert entry is not None
                 reports.add(entry.frame)

@@ -14,6 +14,7 @@ from shoal.clients.memory.ledger import Event, LedgerEntry
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from tests.worlds.outbox import claim
 
 TASK = TaskId(b"t" * 32)
 
@@ -41,7 +42,7 @@ class Device:
         return Prepared(task, window, b"f" * size, b"k" * 32, 1)
 
     def claim(self, window: int, size: int = 512) -> bool:
-        return self.outbox.claim(TASK, window, lambda: self.make(window, size))[1]
+        return claim(self.outbox, TASK, window, lambda: self.make(window, size))[1]
 
     def standing(self) -> tuple[int, int, int, int]:
         """Reports, charges, permanent reports, entries: together or not at all."""

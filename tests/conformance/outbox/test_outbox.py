@@ -18,6 +18,7 @@ from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import arm
 from shoal.ids import Digest, TaskId
+from tests.worlds.outbox import claim
 
 TASK, OTHER = TaskId(b"t" * 32), TaskId(b"o" * 32)
 MOST = 5
@@ -43,7 +44,7 @@ def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outbox]:
 
 
 def test_a_claimed_report_is_kept_as_it_is(outbox: Outbox) -> None:
-    record, fresh = outbox.claim(TASK, 0, prepared)
+    record, fresh = claim(outbox, TASK, 0, prepared)
     assert fresh
     assert (record.state, record.attempts, record.doubtful, record.kind, record.expires_s) == (
         State.QUEUED,
@@ -64,19 +65,32 @@ def test_a_claimed_report_is_kept_as_it_is(outbox: Outbox) -> None:
     assert outbox.load(OTHER, 0) is None
 
 
+def test_a_window_has_one_report(outbox: Outbox) -> None:
+    """Whoever adds one without claiming the window first. Planted: INSERT OR REPLACE, or no look at
+    the key -> the second draw is sent.
+    """
+    claim(outbox, TASK, 0, prepared)
+    with pytest.raises(ShoalError) as caught:
+        outbox.add(prepared(mark=2))
+    assert caught.value.kind is Kind.CONFLICT
+    entry = outbox.load(TASK, 0)
+    assert entry is not None
+    assert entry.frame == prepared().frame
+
+
 @pytest.mark.parametrize("state", list(State))
 def test_a_window_is_claimed_once_whatever_became_of_it(outbox: Outbox, state: State) -> None:
     """The value is randomized once per window. Planted: forget finished rows -> ``never`` is
     called.
     """
-    outbox.claim(TASK, 0, prepared)
+    claim(outbox, TASK, 0, prepared)
     if state is not State.QUEUED:
         outbox.finish(TASK, 0, state, Kind.WINDOW_FULL)
-    record, fresh = outbox.claim(TASK, 0, never)
+    record, fresh = claim(outbox, TASK, 0, never)
     assert not fresh
     assert record.state is state
-    assert outbox.claim(TASK, 1, lambda: prepared(1))[1]
-    assert outbox.claim(OTHER, 0, lambda: prepared(0, 1, OTHER))[1]
+    assert claim(outbox, TASK, 1, lambda: prepared(1))[1]
+    assert claim(outbox, OTHER, 0, lambda: prepared(0, 1, OTHER))[1]
 
 
 def test_a_failed_preparation_leaves_nothing(outbox: Outbox) -> None:
@@ -84,13 +98,13 @@ def test_a_failed_preparation_leaves_nothing(outbox: Outbox) -> None:
         raise ShoalError(Kind.INVALID, "no")
 
     with pytest.raises(ShoalError):
-        outbox.claim(TASK, 0, fails)
+        claim(outbox, TASK, 0, fails)
     assert outbox.records() == []
-    assert outbox.claim(TASK, 0, prepared)[1]
+    assert claim(outbox, TASK, 0, prepared)[1]
 
 
 def test_an_attempt_is_doubtful_until_it_is_known_to_have_failed(outbox: Outbox) -> None:
-    outbox.claim(TASK, 0, prepared)
+    claim(outbox, TASK, 0, prepared)
     outbox.sending(TASK, 0)
     entry = outbox.load(TASK, 0)
     assert entry is not None
@@ -113,7 +127,7 @@ def test_the_first_final_answer_counts_and_the_bytes_go(outbox: Outbox, state: S
     """Planted: let a second ``finish`` overwrite -> an acknowledged report would turn into a
     refused one.
     """
-    outbox.claim(TASK, 0, prepared)
+    claim(outbox, TASK, 0, prepared)
     outbox.finish(TASK, 0, state, None)
     outbox.finish(TASK, 0, State.REFUSED, Kind.INVALID)
     outbox.failed(TASK, 0, Kind.DEADLINE, True)
@@ -129,7 +143,7 @@ def test_the_first_final_answer_counts_and_the_bytes_go(outbox: Outbox, state: S
 def test_records_come_by_expiry(outbox: Outbox) -> None:
     for window in (1, 0, 3, 2):
         # mypy knows no default there
-        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
+        claim(outbox, TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
     outbox.finish(TASK, 3, State.ACKED)
     assert [record.window for record in outbox.records()] == [3, 2, 1, 0]
     assert [record.window for record in outbox.records(queued=True)] == [2, 1, 0]
@@ -139,14 +153,14 @@ def test_a_full_outbox_says_so_before_anything_is_prepared(outbox: Outbox) -> No
     """Planted: count all rows instead of the queued ones -> the last claim fails."""
     for window in range(MOST):
         # mypy knows no default there
-        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
+        claim(outbox, TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
     with pytest.raises(ShoalError) as caught:
-        outbox.claim(TASK, MOST, never)
+        claim(outbox, TASK, MOST, never)
     assert caught.value.kind is Kind.OVERLOADED
     assert "outbox full" in caught.value.message
     assert len(outbox.records()) == MOST
     outbox.finish(TASK, 2, State.ACKED)
-    assert outbox.claim(TASK, MOST, lambda: prepared(MOST))[1]
+    assert claim(outbox, TASK, MOST, lambda: prepared(MOST))[1]
 
 
 def test_a_task_has_one_schedule(outbox: Outbox) -> None:
@@ -160,10 +174,10 @@ def test_a_task_has_one_schedule(outbox: Outbox) -> None:
     outbox.pin(TASK, first)
     outbox.pin(TASK, first)
     outbox.pin(OTHER, second)
-    outbox.claim(TASK, 0, prepared)
-    outbox.claim(TASK, 1, lambda: prepared(1))
+    claim(outbox, TASK, 0, prepared)
+    claim(outbox, TASK, 1, lambda: prepared(1))
     outbox.sending(TASK, 1)
-    outbox.claim(OTHER, 0, lambda: prepared(0, 1, OTHER))
+    claim(outbox, OTHER, 0, lambda: prepared(0, 1, OTHER))
     assert not outbox.struck(TASK)
     for schedule in (second, second, first):
         with pytest.raises(ShoalError) as caught:
@@ -172,7 +186,7 @@ def test_a_task_has_one_schedule(outbox: Outbox) -> None:
     assert outbox.struck(TASK)
     for window in (0, 2):
         with pytest.raises(ShoalError) as caught:
-            outbox.claim(TASK, window, never)
+            claim(outbox, TASK, window, never)
         assert caught.value.kind is Kind.CONFLICT
         assert outbox.load(TASK, window) is None
     ended = [(record.state, record.kind) for record in outbox.records() if record.task_id == TASK]
@@ -187,8 +201,8 @@ def test_withdrawn_reports_are_never_sent_again(outbox: Outbox) -> None:
     """
     for window in range(3):
         # mypy knows no default there
-        outbox.claim(TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
-    outbox.claim(OTHER, 0, lambda: prepared(0, 1, OTHER))
+        claim(outbox, TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
+    claim(outbox, OTHER, 0, lambda: prepared(0, 1, OTHER))
     outbox.finish(TASK, 0, State.ACKED)
     outbox.sending(TASK, 2)
     outbox.failed(TASK, 2, Kind.DEADLINE, True)
@@ -207,7 +221,7 @@ def test_withdrawn_reports_are_never_sent_again(outbox: Outbox) -> None:
         State.QUEUED,
         State.ACKED,
     ]
-    assert not outbox.claim(TASK, 1, never)[1]
+    assert not claim(outbox, TASK, 1, never)[1]
     assert [record.task_id for record in outbox.records(queued=True)] == [OTHER]
 
 
@@ -223,7 +237,7 @@ def test_of_many_threads_one_claims(outbox: Outbox) -> None:
             made.append(mark)
             return prepared(0, mark)
 
-        fresh.append(outbox.claim(TASK, 0, make)[1])
+        fresh.append(claim(outbox, TASK, 0, make)[1])
 
     threads = [threading.Thread(target=work, args=(mark,)) for mark in range(8)]
     for thread in threads:
@@ -249,9 +263,9 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db"
 
     def first(box: SqliteOutbox) -> None:
-        box.claim(TASK, 0, prepared)
+        claim(box, TASK, 0, prepared)
         box.sending(TASK, 0)
-        box.claim(TASK, 1, lambda: prepared(1))
+        claim(box, TASK, 1, lambda: prepared(1))
         box.finish(TASK, 1, State.UNKNOWN, Kind.WINDOW_FULL)
         box.pin(TASK, Digest(b"1" * 32))
 
@@ -264,12 +278,21 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
             1,
             True,
         )
-        assert not box.claim(TASK, 1, never)[1]
+        assert not claim(box, TASK, 1, never)[1]
         with pytest.raises(ShoalError):
             box.pin(TASK, Digest(b"2" * 32))
 
     reopened(path, first)
     reopened(path, second)
+
+
+def test_a_window_is_claimed_inside_a_transaction(tmp_path: Path) -> None:
+    """Outside of one, another process could claim it too. Planted: no look -> None is returned."""
+    box = SqliteOutbox(tmp_path / "outbox.db", MOST)
+    with pytest.raises(ShoalError) as caught:
+        box.claim(TASK, 0)
+    assert caught.value.kind is Kind.INTERNAL
+    box.close()
 
 
 def test_two_processes_claim_a_window_once(tmp_path: Path) -> None:
@@ -284,16 +307,18 @@ def test_two_processes_claim_a_window_once(tmp_path: Path) -> None:
         "from shoal.clients.core import Prepared\n"
         "from shoal.clients.memory.outbox_sqlite import SqliteOutbox\n"
         "from shoal.ids import TaskId\n"
+        "from tests.worlds.outbox import claim\n"
         "box, task = SqliteOutbox(Path(sys.argv[1]), 1000), TaskId(b't' * 32)\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
-        "print([box.claim(task, w, lambda: Prepared(task, w, b'f' * 512, b'k' * 32, 1))[1] for w "
+        "print([claim(box, task, w, lambda: Prepared(task, w, b'f' * 512, b'k' * 32, 1))[1] for w "
         "in range(300)].count(True))\n"
         "box.close()\n"
     )
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(path)],
+            cwd=Path(__file__).parents[3],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -320,7 +345,7 @@ def test_the_file_is_private(tmp_path: Path) -> None:
         box = SqliteOutbox(path)
     finally:
         os.umask(before)
-    box.claim(TASK, 0, prepared)
+    claim(box, TASK, 0, prepared)
     assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == dict.fromkeys(
         ("outbox.db", "outbox.db-wal", "outbox.db-shm", "outbox.db.head"), 0o600
     )
@@ -340,7 +365,7 @@ def test_finished_bytes_are_gone_from_the_disk(tmp_path: Path, end: str) -> None
     path = tmp_path / "outbox.db"
     frame, key = os.urandom(512), os.urandom(32)
     box = SqliteOutbox(path)
-    box.claim(TASK, 0, lambda: Prepared(TASK, 0, frame, key, 1))
+    claim(box, TASK, 0, lambda: Prepared(TASK, 0, frame, key, 1))
     pieces = [
         secret[start : start + 16] for secret in (frame, key) for start in range(0, len(secret), 16)
     ]
@@ -364,10 +389,10 @@ def test_a_failing_disk_changes_nothing_and_says_so(tmp_path: Path, action: str)
     try:
         arm(f"outbox.commit={action}")
         with pytest.raises(ShoalError) as caught:
-            box.claim(TASK, 0, prepared)
+            claim(box, TASK, 0, prepared)
         assert caught.value.kind is Kind.OVERLOADED
         assert box.records() == []
-        assert box.claim(TASK, 0, prepared)[1]
+        assert claim(box, TASK, 0, prepared)[1]
     finally:
         arm("")
         box.close()

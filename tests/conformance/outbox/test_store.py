@@ -26,6 +26,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.failpoints import arm
 from shoal.ids import Digest
 from tests.conformance.outbox.device import TASK, Device, entry, error_of
+from tests.worlds.outbox import claim
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_a_claim_and_all_that_it_writes_commit_together(device: Device) -> None:
         device.make(1)
         raise ShoalError(Kind.INVALID, "no")
 
-    error_of(Kind.INVALID, lambda: device.outbox.claim(TASK, 1, fails_late))
+    error_of(Kind.INVALID, lambda: claim(device.outbox, TASK, 1, fails_late))
     assert device.standing() == (1, 1, 1, 1)
     assert device.claim(1)
     assert device.standing() == (2, 2, 2, 2)
@@ -184,6 +185,7 @@ import sys
 from pathlib import Path
 from tests.conformance.outbox.device import Device
 from shoal.errors import ShoalError
+from tests.worlds.outbox import claim
 device, first = Device(Path(sys.argv[1])), int(sys.argv[2])
 device.limit = 300
 print("ready", flush=True)

@@ -15,7 +15,7 @@ import pytest
 
 from shoal.clients import core
 from shoal.clients.agent import Agent, Outcome
-from shoal.clients.answering import answer
+from shoal.clients.answering import AnswerRequest, answer
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import State
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
@@ -104,11 +104,11 @@ async def test_a_window_is_answered_once_even_over_restarts(
     """
     calls: list[int] = []
 
-    def counting(assignment: core.Assignment, window: int, *rest: Any) -> core.Prepared:
-        calls.append(window)
-        return answer(assignment, window, *rest)
+    def counting(request: AnswerRequest, *rest: Any) -> core.Prepared:
+        calls.append(request.window)
+        return answer(request, *rest)
 
-    monkeypatch.setattr("shoal.clients.agent.answer", counting)
+    monkeypatch.setattr("shoal.clients.answering.answer", counting)
     device.transport.down = True
     async with device.agent() as agent:
         assert standing(await agent.report("visits", 3)) == (State.QUEUED, True, Kind.UNAVAILABLE)

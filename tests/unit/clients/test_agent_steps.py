@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from shoal.clients.agent import Agent
+from shoal.clients.attempts import Attempts
 from shoal.clients.core import State
 from shoal.clients.memory.database_thread import StoreThread
 from shoal.clients.memory.device_memory import Memory
 from shoal.clients.memory.ledger import Event
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.clients.owner.gate import Gates
-from shoal.clients.sending import Sender
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from tests.unit.clients.owner.test_agent_consent import PURPOSE, Device, Hanging, quick
@@ -156,7 +156,7 @@ async def test_a_report_waits_as_long_as_a_shuffler_without_room_asks(device: De
     async with device.agent() as agent:
         outcome = await agent.report("visits", 3)
         assert (outcome.state, outcome.kind) == (State.QUEUED, Kind.OVERLOADED)
-        ((_, due),) = agent._sender._due.items()
+        ((_, due),) = agent._parts.attempts.retry_at.items()
         assert 25.0 <= due - asyncio.get_running_loop().time() <= 37.5
 
 
@@ -238,7 +238,7 @@ async def test_of_one_report_there_is_one_attempt_at_a_time(
     wait -> two at once.
     """
     device.far.script = lambda *_: ShoalError(Kind.OVERLOADED, "again")
-    under_way, most, real = 0, 0, Sender._attempt
+    under_way, most, real = 0, 0, Attempts._attempt
 
     async def attempt(*arguments: Any) -> Any:
         nonlocal under_way, most
@@ -249,7 +249,7 @@ async def test_of_one_report_there_is_one_attempt_at_a_time(
         finally:
             under_way -= 1
 
-    monkeypatch.setattr(Sender, "_attempt", attempt)
+    monkeypatch.setattr(Attempts, "_attempt", attempt)
     async with device.agent() as agent:
         asking = [asyncio.create_task(agent.report("visits", 3)) for _ in range(3)]
         asking[0].add_done_callback(
@@ -260,7 +260,7 @@ async def test_of_one_report_there_is_one_attempt_at_a_time(
             (State.QUEUED, True),
             *[(State.QUEUED, False)] * 3,
         ]
-        assert agent._sender._turns == {}
+        assert agent._parts.attempts._turns == {}
     assert most == 1
     assert (len(device.far.frames), len(set(device.far.frames))) == (4, 1)
 
@@ -326,7 +326,10 @@ async def test_what_a_caller_queued_and_gave_up_is_sent_in_the_background(
     monkeypatch.setattr(SqliteOutbox, "claim", claim)
     async with device.agent(background=True) as agent:
         monkeypatch.setattr(
-            agent._sender._wake, "wait", lambda: waiting(agent._sender._wake), raising=False
+            agent._parts.sender._wake,
+            "wait",
+            lambda: waiting(agent._parts.sender._wake),
+            raising=False,
         )
         await asleep.wait()
         asking = asyncio.create_task(agent.report("visits", 3, send=False))

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.clients.answering import SamePoint, Terms, answer, charge_sum
+from shoal.clients.answering import AnswerRequest, SamePoint, Terms, answer, charge_sum
 from shoal.clients.core import Assignment, Prepared, assign, draw
 from shoal.clients.memory.commitments import NANO, Book, MemoryBook, Tally, nano_down
 from shoal.clients.memory.commitments_sqlite import SqliteBook
@@ -31,6 +31,7 @@ from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from tests.worlds.clients import START, VISITS, World, make_world
+from tests.worlds.outbox import claim
 
 FREE = Terms(None)
 LEVELS = Numeric(0, 10, 11)
@@ -59,7 +60,7 @@ def given(
     entropy: Entropy = SYSTEM,
     now: float = START,
 ) -> Prepared:
-    return answer(assignment, window, value, book, entropy, None, terms, now)
+    return answer(AnswerRequest(assignment, window, value, None, terms, now), book, entropy)
 
 
 def told(book: Book) -> dict[str, object]:
@@ -567,8 +568,11 @@ def answered(store: AgentStore, memoized: bool, keep: bool) -> None:
     _, numbers = made(memoized, domain=Numeric(0, 1e7, 101), mechanism="krr", name="steps", count=6)
     for assignment, value in ((words, CANARY), (numbers, NUMBER)):
         for window in range(6):
-            outbox.claim(
-                assignment.task_id, window, partial(given, assignment, window, value, book, terms)
+            claim(
+                outbox,
+                assignment.task_id,
+                window,
+                partial(given, assignment, window, value, book, terms),
             )
 
 
@@ -627,13 +631,13 @@ def test_an_answer_survives_as_a_whole(store: AgentStore, tmp_path: Path) -> Non
     """Claimed once; after a restart the same report goes on."""
     world, assignment = made(memoized=True, stated=2.0)
     outbox, book = SqliteOutbox(store), SqliteBook(store)
-    assert outbox.claim(assignment.task_id, 0, lambda: given(assignment, 0, 3, book))[1]
-    assert not outbox.claim(assignment.task_id, 0, lambda: given(assignment, 0, 5, book))[1]
+    assert claim(outbox, assignment.task_id, 0, lambda: given(assignment, 0, 3, book))[1]
+    assert not claim(outbox, assignment.task_id, 0, lambda: given(assignment, 0, 5, book))[1]
     first = outbox.load(assignment.task_id, 0)
     store.close()
     again = AgentStore(tmp_path / "outbox.db")
     outbox, book = SqliteOutbox(again), SqliteBook(again)
-    assert outbox.claim(assignment.task_id, 1, lambda: given(assignment, 1, 3, book))[1]
+    assert claim(outbox, assignment.task_id, 1, lambda: given(assignment, 1, 3, book))[1]
     second = outbox.load(assignment.task_id, 1)
     assert first is not None
     assert second is not None

@@ -195,11 +195,9 @@ async def test_nobody_is_asked_needlessly(tmp_path: Path, how: str) -> None:
                 with pytest.raises(
                     ShoalError
                 ):  # not by ``report``, which asks the owner before it looks for a certificate
-                    await agent.pauses.check(agent.tasks.all()[0], 0, agent.answered, ask=True)
+                    await agent.pauses.check(agent.tasks.all()[0], 0, ask=True)
             else:
-                await agent.pauses.check(
-                    agent.tasks.all()[0], 0, agent.answered, ask=how == "uplink"
-                )
+                await agent.pauses.check(agent.tasks.all()[0], 0, ask=how == "uplink")
         assert far.asked == []
 
 

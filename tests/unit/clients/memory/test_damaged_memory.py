@@ -26,6 +26,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from tests.conformance.outbox import device as memories
 from tests.sizes import size
+from tests.worlds.outbox import claim
 from tests.worlds.owner import Owner, owner_at
 from tests.worlds.runner import HOUR, Place
 
@@ -120,7 +121,7 @@ def lived(path: Path) -> memories.Device:
                 )
             )
             outbox.pin(task, Digest(b"1" * 32))
-            outbox.claim(task, 0, lambda task=task: Prepared(task, 0, b"f" * 512, b"k" * 32, 1_000))  # type: ignore[misc]
+            claim(outbox, task, 0, partial(Prepared, task, 0, b"f" * 512, b"k" * 32, 1_000))
             book.charge(task, 0, 5, None)
             book.remember(task, 0, bytes(64))
             book.choose(task, b"chosen")
@@ -131,7 +132,7 @@ def lived(path: Path) -> memories.Device:
         book.problem(Digest(b"2" * 32), memories.entry())
         book.see(SeenTask(STRUCK, "struck", "other", b"a" * 32, 5, "refused"))
         outbox.strike(STRUCK)
-        outbox.claim(OTHER, 1, lambda: Prepared(OTHER, 1, b"f" * 512, b"k" * 32, 1_000))
+        claim(outbox, OTHER, 1, lambda: Prepared(OTHER, 1, b"f" * 512, b"k" * 32, 1_000))
         outbox.sending(OTHER, 1)
         device.store.longer()
     assert device.store.marked.damages() == []
@@ -181,7 +182,7 @@ def is_never_lost_sight_of(device: memories.Device) -> None:
 # What a device does, by the table in which a row of ``ONE`` is damaged. A table that is not here
 # fails below.
 SAFE: dict[str, Callable[[memories.Device], object]] = {
-    "report": lambda d: refuses(lambda: d.outbox.claim(ONE, 0, never)),
+    "report": lambda d: refuses(lambda: claim(d.outbox, ONE, 0, never)),
     "schedule": lambda d: refuses(lambda: d.outbox.pin(ONE, Digest(b"3" * 32))),
     "struck": lambda d: refuses(lambda: d.outbox.struck(STRUCK)),
     "charge": lambda d: refuses(

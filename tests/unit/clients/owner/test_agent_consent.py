@@ -419,7 +419,7 @@ async def test_an_attempt_under_way_is_broken_off_by_whoever_takes_the_consent_b
     """
     if by == "the same program":
         # nobody looks: it must be broken off at once
-        monkeypatch.setattr("shoal.clients.sending._LOOK_S", 3_600.0)
+        monkeypatch.setattr("shoal.clients.owner.under_way._LOOK_S", 3_600.0)
     hanging = Hanging(device.far)
     async with device.agent(hanging, background=True) as agent, device.agent() as other:
         await agent.report("visits", 3, send=False)

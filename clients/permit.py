@@ -1,0 +1,78 @@
+"""Whether this device may answer a task, and under which terms: the owner's policy, the answers and
+charges in the device's memory, and what a task's certificate guarantees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from shoal.clients.answering import Terms, check_affordable
+from shoal.clients.config import AgentConfig
+from shoal.clients.core import Assignment
+from shoal.clients.memory.device_memory import Memory
+from shoal.clients.owner.guarantees import Guarantees
+from shoal.clients.owner.policy import check
+
+
+class Permit:
+    """Of one device, for its event loop. ``check`` and ``consent`` block for the disk; the others
+    have the memory's thread wait for it.
+    """
+
+    def __init__(self, config: AgentConfig, memory: Memory, guarantees: Guarantees) -> None:
+        self.policy = config.effective_policy
+        self._keep_values, self._memory, self._guarantees = config.keep_values, memory, guarantees
+
+    def check(self, assignment: Assignment) -> None:
+        """Raises REFUSED where the owner does not stand behind a task; MISMATCH while the device's
+        memory was set back and its owner has not confirmed it.
+        """
+        self._memory.check()
+        book = self._memory.book
+        accepted = book.accepted(assignment.task_id)
+        check(
+            self.policy,
+            assignment.trusted,
+            assignment.epsilon0,
+            assignment.apart,
+            consents=book.consents(),
+            accepted=accepted,
+        )
+
+    def consent(self, purpose: str) -> str:
+        """allowed, denied or "not asked"."""
+        return self.policy.consent(purpose, self._memory.book.consents())
+
+    async def ask(self, assignment: Assignment) -> None:
+        """As ``check``, for an event loop."""
+        await self._memory.run(lambda: self.check(assignment))
+
+    async def ask_affordable(self, assignment: Assignment, window: int | None = None) -> None:
+        """Raises REFUSED where the owner or the budget does not stand behind an answer, whatever
+        its value: nothing is charged. ``window`` None: any that has no answer.
+        """
+        await self.ask(assignment)
+        terms = await self.terms(assignment, "")
+        await self._memory.run(
+            lambda: check_affordable(assignment, window, self._memory.book, terms)
+        )
+
+    async def terms(self, assignment: Assignment, source: str) -> Terms:
+        """Under which this device answers. ``source``: where the value came from, in a word.
+
+        The certificate is looked up once per task, which may take seconds: with consent alone.
+        Raises as ``ask`` does.
+        """
+        if assignment.task_id not in self._guarantees:
+            await self.ask(assignment)
+            await asyncio.to_thread(self._guarantees.epsilon, assignment)
+        central, policy = self._guarantees.epsilon(assignment), self.policy
+        exact = None if central is None else lambda: central
+        return Terms(
+            policy.limit_nano,
+            self._keep_values,
+            source,
+            exact,
+            policy.max_epsilon0,
+            policy.sums_if_apart,
+        )
