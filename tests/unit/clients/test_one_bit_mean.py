@@ -10,7 +10,7 @@ from shoal.clients.memory.commitments import MemoryBook
 from shoal.domain import Numeric
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms import create
-from tests.unit.clients.test_answering import given, made, told
+from tests.worlds.answers import given, made, told
 
 LEVELS = Numeric(0, 10, 3)
 

@@ -44,7 +44,6 @@ from tests.worlds.mqtt_wire import (
     message,
     packets,
 )
-from tests.worlds.outbox import claim
 
 PATIENCE_S = 30.0  # only a failing test waits that long
 SHORT_S = 0.3  # where nothing is to come
@@ -260,7 +259,7 @@ async def test_over_a_broker_no_refusal_says_that_nothing_was_stored(
         mqtt = MqttTransport(broker.settings, key)
         for transport, doubtful in ((mqtt, True), (DirectTransport(far), False)):
             outbox, one = MemoryOutbox(), reports(world, 1)[0]
-            claim(outbox, one.task_id, one.window, lambda made=one: made)  # type: ignore[misc]
+            outbox.add(one)
             entry = outbox.load(one.task_id, one.window)
             assert entry is not None
             error = await attempt(outbox, entry, transport, PATIENCE_S)
