@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
+from shoal.backoff import Backoff
 from shoal.crypto.envelope import ACK_KEY_SIZE, NONCE_SIZE, HopContent, seal_frame, seal_report
 from shoal.domain import Value
 from shoal.entropy import SYSTEM, Entropy
@@ -380,15 +381,5 @@ def pause(
     most_s: float = LIMITS.retry_most_s,
     asked_s: float = 0.0,
 ) -> float:
-    """Seconds before the next attempt, after ``attempts`` >= 1 failed ones: uniform on [0,
-    min(most, first * 2^(attempts - 1))].
-
-    Full jitter: devices that failed together don't come back together. ``asked_s``: what the
-    failure asked to wait (``ShoalError.retry_after_s``). It is never less than that, and up to a
-    quarter more; but who asks for more than ``most_s``, and than any server of ours asks for, is
-    not obeyed: nobody may park a device.
-    """
-    ceiling = min(most_s, first_s * 2.0 ** min(attempts - 1, 60))
-    fraction = int.from_bytes(entropy.bytes(8), "little") / 2.0**64
-    asked = min(asked_s, max(most_s, LIMITS.retry_after_most_s))
-    return max(ceiling * fraction, asked * (1.0 + fraction / 4.0))
+    """Seconds before the next attempt, after ``attempts`` >= 1 failed ones: ``Backoff.pause``."""
+    return Backoff(first_s, most_s).pause(attempts, entropy, asked_s)

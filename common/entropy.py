@@ -110,6 +110,11 @@ def uniform_below(bound: int, entropy: Entropy) -> int:
             return word % bound
 
 
+def uniform(entropy: Entropy) -> float:
+    """Uniform on [0, 1), in steps of 2^-53: for pauses and moments, never for a private value."""
+    return (int.from_bytes(entropy.bytes(8), "little") >> 11) / 2.0**53
+
+
 def shuffled(items: Sequence[T], entropy: Entropy) -> list[T]:
     """The items in a uniformly random order (Fisher, Yates)."""
     result = list(items)

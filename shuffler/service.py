@@ -44,6 +44,7 @@ from shoal.shuffler.rounds.collection import GrpcCollection
 from shoal.shuffler.rounds.driver import RoundDriver
 from shoal.shuffler.rounds.ingress import Rounds
 from shoal.shuffler.rounds.live_round import TICK_S
+from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.status import StatusPage
 from shoal.shuffler.stores.sqlite.admissions import Admissions
@@ -240,18 +241,10 @@ class Shuffler:
             await writer.run(lambda: self.store.lapse([window]))
             self.book.decided(window)
 
-        self.rounds = RoundDriver(
-            self.book,
-            admissions,
-            collection,
-            singles,
-            signing_key,
-            folder,
-            self._clock,
-            self._entropy,
-            decide,
-            self._tick_s,
+        parts = RoundParts(
+            collection, signing_key, folder, self._clock, self._entropy, self._tick_s
         )
+        self.rounds = RoundDriver(self.book, parts, admissions, singles, decide)
         return Rounds(
             self.book, self.rounds, singles, self._clock, self._entropy, self.serving.refuses
         )

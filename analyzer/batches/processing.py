@@ -26,16 +26,18 @@ from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.results.release import Prepared, conclude, prepare, prepare_expired
 from shoal.analyzer.store import Store
 from shoal.analyzer.tasks import TaskFolder
+from shoal.backoff import Backoff
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest
+from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.services.conditions import Condition
 
 log = get_log("analyzer")
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 60.0
+# between two attempts at a batch: one queue of one process, so without jitter
+_AGAIN = Backoff(LIMITS.release_retry_first_s, LIMITS.release_retry_most_s)
 _SWEEP_S = 60.0  # between two looks at the tasks' retention
 _CANNOT_DELETE = "rows or the key of a window that is over can't be deleted"
 
@@ -136,7 +138,7 @@ class Processor:
         """A batch that fails goes to the back of the queue, so that it doesn't hold up the
         others.
         """
-        pause = _FIRST_PAUSE_S
+        failures = 0
         while True:
             while not self._waiting:
                 self._arrived.clear()
@@ -153,12 +155,12 @@ class Processor:
                     window=batch.manifest.window,
                     error=error,
                 )
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                failures += 1
+                await asyncio.sleep(_AGAIN.ceiling(failures))
                 self._waiting.rotate(-1)
             else:
                 self._failing.pop(batch.manifest_hash, None)
-                pause = _FIRST_PAUSE_S
+                failures = 0
                 self._waiting.popleft()
 
     async def process(self, batch: Batch) -> None:

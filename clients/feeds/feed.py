@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from shoal.entropy import SYSTEM, Entropy
+from shoal.entropy import SYSTEM, Entropy, uniform
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
@@ -121,7 +121,7 @@ def jittered(every_s: float, entropy: Entropy) -> float:
     """Seconds, uniform between half of ``every_s`` and one and a half: devices that began together
     don't ask together.
     """
-    return every_s * (0.5 + int.from_bytes(entropy.bytes(8), "little") / 2.0**64)
+    return every_s * (0.5 + uniform(entropy))
 
 
 async def waited(stop: asyncio.Event, seconds: float) -> bool:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from shoal.arrays import NDArray, np
+from shoal.backoff import Backoff
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, State, window_at
 from shoal.clients.device_clock import Unhurried
@@ -46,7 +47,8 @@ Charge = Callable[[int], object]  # a window, durably and once; raises if the bu
 Charged = Callable[[int], bool]  # whether a window was charged before
 
 NO_ROUND = Digest(bytes(32))  # of a window that was charged, in a round that nothing is known of
-_LONGEST_PAUSE_S = LIMITS.round_retry_most_s  # between two rounds that ended without a sum
+# between two rounds that ended without a sum
+_NEXT_ROUND = Backoff(1.0, LIMITS.round_retry_most_s, least=0.75)
 TAKEN = "taken for the sum of its window"
 _STATES = {
     Standing.MASKED: State.UNKNOWN,
@@ -239,7 +241,7 @@ class RoundsAgent:
                 window=window,
             )
             # A shuffler that opens and aborts rounds as fast as it can must not keep a device busy.
-            await self._sleep(min(2.0 ** min(failed - 1, 10), _LONGEST_PAUSE_S) * line.spread())
+            await self._sleep(_NEXT_ROUND.pause(failed, line.entropy))
         # the last round's reason is what the owner wants to know
         if failed and outcome.state is RoundState.NONE:
             tried = "1 round" if failed == 1 else f"{failed} rounds"

@@ -9,17 +9,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from shoal import codec
+from shoal.backoff import Backoff
 from shoal.clients.transports.rounds_transport import RoundTransport
 from shoal.clocks.clock import Clock
 from shoal.crypto.secagg.exchange import open_reply, seal_request
 from shoal.crypto.suites import PublicKeyConfig
-from shoal.entropy import SYSTEM, Entropy
+from shoal.entropy import SYSTEM, Entropy, uniform
 from shoal.errors import RETRYABLE, Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
 # between two attempts to send the same bytes
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = LIMITS.step_retry_first_s, LIMITS.step_retry_most_s
+_RETRY = Backoff(LIMITS.step_retry_first_s, LIMITS.step_retry_most_s, least=0.75)
 _KINDS = {kind.value: kind for kind in Kind}
 # What a shuffler says of a frame that no repetition mends; of a step it says so in its answer.
 FINAL_OF_CALL = frozenset(
@@ -70,7 +71,7 @@ class Line:
         repetition mends (``FINAL_OF_CALL``).
         """
         request = seal_request(self.hop, step.SerializeToString(), self.entropy)
-        pause = _FIRST_PAUSE_S
+        attempts = 0
         while True:
             self.in_time()
             try:
@@ -87,8 +88,9 @@ class Line:
                     raise
                 failure = error
             self.trouble(failure)
-            await self.sleep(max(pause * self.spread(), self._asked(failure)))
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            attempts += 1
+            pause = _RETRY.pause(attempts, self.entropy)
+            await self.sleep(max(pause, self._asked(failure)))
 
     def _asked(self, failure: ShoalError) -> float:
         """Seconds that the shuffler asks to wait, and up to a quarter more; never beyond half of
@@ -108,4 +110,4 @@ class Line:
         """Uniform on [0.75, 1.25), from the CSPRNG: devices that were told the same don't come back
         at once.
         """
-        return 0.75 + int.from_bytes(self.entropy.bytes(4), "big") / (1 << 33)
+        return 0.75 + uniform(self.entropy) / 2.0

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from shoal.backoff import Backoff
 from shoal.entropy import SYSTEM, Entropy, uniform_below
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -23,6 +24,7 @@ Subscriptions = Sequence[tuple[str, int]]  # (topic filter, QoS)
 _CLOSED = "this connection to the MQTT broker is closed: open another"
 # MQTT 3.1.1 section 3.1.3.1
 _ID_CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_BACKOFF = Backoff(LIMITS.mqtt_retry_first_s, LIMITS.mqtt_retry_most_s)
 _ID_SIZE = 22  # of them: about 131 bits
 _log = get_log("mqtt")
 
@@ -179,7 +181,7 @@ class Link:
             # A broker that takes connections only to end them is no better than one that refuses
             # them.
             attempt = 1 if loop.time() - began > LIMITS.mqtt_retry_most_s else attempt + 1
-            await asyncio.sleep(_pause(attempt, self._entropy))
+            await asyncio.sleep(_BACKOFF.pause(attempt, self._entropy))
 
     async def _once(self) -> None:
         """One connection, from its socket to its end. Raises UNAVAILABLE if it does not come up.
@@ -249,14 +251,6 @@ def _new_id(entropy: Entropy) -> str:
     return "".join(
         _ID_CHARACTERS[uniform_below(len(_ID_CHARACTERS), entropy)] for _ in range(_ID_SIZE)
     )
-
-
-def _pause(attempt: int, entropy: Entropy) -> float:
-    """Seconds before the next attempt: uniform below a ceiling that doubles, so that those who lost
-    a broker together don't meet again.
-    """
-    ceiling = min(LIMITS.mqtt_retry_most_s, LIMITS.mqtt_retry_first_s * 2.0 ** min(attempt - 1, 30))
-    return ceiling * uniform_below(1 << 53, entropy) / (1 << 53)
 
 
 def _unavailable(text: str) -> ShoalError:

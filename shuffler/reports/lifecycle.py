@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from shoal.backoff import Backoff
 from shoal.clocks.clock import SureClock
 from shoal.crypto.trust import ServedTask
-from shoal.entropy import Entropy
+from shoal.entropy import Entropy, uniform
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
@@ -30,7 +31,7 @@ log = get_log("shuffler")
 TICK_S = 1.0
 _POLL_S = LIMITS.deliver_poll_s  # while the analyzer works on a batch
 # between attempts: an analyzer that comes back is found within five minutes
-_LONGEST_S = LIMITS.deliver_retry_most_s
+_RETRY = Backoff(2.0 * LIMITS.retry_first_s, LIMITS.deliver_retry_most_s)
 _SEALS = 1  # windows sealed at a time: sorting wants the disk
 
 
@@ -243,13 +244,8 @@ class Lifecycle:
         except (ShoalError, OSError) as error:
             pending.failures += 1
             pending.last = error.kind if isinstance(error, ShoalError) else Kind.INTERNAL
-            longest = min(_LONGEST_S, LIMITS.retry_first_s * 2 ** min(pending.failures, 20))
-            asked = (
-                min(error.retry_after_s, LIMITS.retry_after_most_s)
-                if isinstance(error, ShoalError)
-                else 0.0
-            )
-            pending.at = self._clock.steady() + max(longest * self._fraction(), asked)
+            asked = error.retry_after_s if isinstance(error, ShoalError) else 0.0
+            pending.at = self._clock.steady() + _RETRY.pause(pending.failures, self._entropy, asked)
             log.warning(
                 "will be tried again",
                 task=window.task_id,
@@ -261,15 +257,11 @@ class Lifecycle:
             pending.failures, pending.last, pending.at = (
                 pending.failures + 1,
                 Kind.INTERNAL,
-                self._clock.steady() + _LONGEST_S,
+                self._clock.steady() + _RETRY.most_s,
             )
             log.error("unexpected failure", task=window.task_id, window=window.window, error=error)
         finally:
             self._working.pop(window, None)
-
-    def _fraction(self) -> float:
-        """Uniform on [0, 1), from the CSPRNG."""
-        return int.from_bytes(self._entropy.bytes(6), "big") / (1 << 48)
 
     # --- the work of one window -------------------------------------------------------------------
 
@@ -398,7 +390,7 @@ class Lifecycle:
         now = self._clock.steady()
         # when a batch arrives says nothing about when its last report did
         if pending.deliver_at is None:
-            pending.deliver_at = now + self._delay * self._fraction()
+            pending.deliver_at = now + self._delay * uniform(self._entropy)
         if now < pending.deliver_at:
             pending.at = pending.deliver_at
             return False

@@ -27,9 +27,10 @@ from shoal.protos import pairwise_pb2
 from shoal.rpc.server import Call, Method, Service
 from shoal.secagg import Mode
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.rounds.driver import RoundDriver, WindowRounds
+from shoal.shuffler.rounds.driver import RoundDriver
 from shoal.shuffler.rounds.live_round import LiveRound
 from shoal.shuffler.rounds.singles import Singles
+from shoal.shuffler.rounds.window import WindowRounds
 from shoal.shuffler.tasks import TaskBook
 
 log = get_log("shuffler")

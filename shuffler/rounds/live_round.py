@@ -9,9 +9,9 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
+from shoal.backoff import Backoff
 from shoal.clocks.clock import SureClock
 from shoal.crypto.secagg.coordinator import Coordinator
 from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect, End
@@ -23,13 +23,13 @@ from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.rounds.collection import Collection
+from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.vectors import VectorSpool
 
 log = get_log("shuffler")
 TICK_S = 1.0
 # between attempts at the analyzer
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = LIMITS.ask_retry_first_s, LIMITS.ask_retry_most_s
+_ASK = Backoff(LIMITS.ask_retry_first_s, LIMITS.ask_retry_most_s, least=0.5)
 _LEAST_PATIENCE_S = LIMITS.ask_patience_s
 _END_S = LIMITS.farewell_s  # for the last word to the analyzer
 T = TypeVar("T")
@@ -58,7 +58,7 @@ async def ask(
     any more, the reason that it names for an abort, WINDOW_OVER, DISAGREE for anything else that it
     says for good.
     """
-    pause = _FIRST_PAUSE_S
+    attempts = 0
     while True:
         try:
             return await attempt()
@@ -75,8 +75,8 @@ async def ask(
             raise GaveUpError(reason)
         if clock.steady() >= until:
             raise GaveUpError(Reason.UNREACHABLE)
-        await asyncio.sleep(pause * (0.5 + fraction(entropy) / 2))
-        pause = min(2 * pause, _LONGEST_PAUSE_S)
+        attempts += 1
+        await asyncio.sleep(_ASK.pause(attempts, entropy))
 
 
 def _final(error: ShoalError) -> Reason | None:
@@ -96,11 +96,6 @@ def _final(error: ShoalError) -> Reason | None:
             return None if error.retryable else Reason.DISAGREE
 
 
-def fraction(entropy: Entropy) -> float:
-    """Uniform on [0, 1), from the CSPRNG."""
-    return int.from_bytes(entropy.bytes(6), "big") / (1 << 48)
-
-
 class LiveRound:
     """A round from its offer to its end. ``run`` drives it; ``wake`` after every step of a
     device.
@@ -110,35 +105,29 @@ class LiveRound:
         self,
         terms: RoundTerms,
         coordinator: Coordinator,
-        folder: Path,
-        collection: Collection,
-        clock: SureClock,
-        entropy: Entropy,
-        tick_s: float = TICK_S,
+        parts: RoundParts,
         begins: float | None = None,
     ) -> None:
-        """``begins``: Unix seconds now, None: as the clock says. ``folder``: where uploads wait.
-        Raises OVERLOADED, INTERNAL (disk).
+        """``begins``: Unix seconds now, None: as the clock says. Raises OVERLOADED, INTERNAL for
+        a disk that takes no uploads.
         """
         self.terms, self.coordinator = terms, coordinator
         self.window = WindowId(terms.task_id, terms.window)
         self.devices: dict[bytes, bytes] = {}  # session -> device key
         self.judging = asyncio.Lock()  # complaints take long, and one may settle the next
-        self._collection, self._clock, self._entropy, self._tick_s = (
-            collection,
-            clock,
-            entropy,
-            tick_s,
+        self._parts = parts
+        self._begins, self._began = (
+            parts.clock.now() if begins is None else begins,
+            parts.clock.steady(),
         )
-        self._begins, self._began = clock.now() if begins is None else begins, clock.steady()
         self._woken = asyncio.Event()
-        self.spool = VectorSpool(folder, terms.sealed_vector_bytes, terms.plan.cohort_max)
+        self.spool = VectorSpool(parts.folder, terms.sealed_vector_bytes, terms.plan.cohort_max)
 
     def now(self) -> float:
         """Unix seconds when the round began and what passed since: a clock that jumps ends no
         phase.
         """
-        return self._begins + (self._clock.steady() - self._began)
+        return self._begins + (self._parts.clock.steady() - self._began)
 
     def wake(self) -> None:
         self._woken.set()
@@ -155,7 +144,7 @@ class LiveRound:
                 if self.coordinator.ended:
                     break
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), self._tick_s)
+                    await asyncio.wait_for(self._woken.wait(), self._parts.tick_s)
         except asyncio.CancelledError:
             await self._perform(self.coordinator.failed(Reason.RESTARTED))
             raise
@@ -193,19 +182,23 @@ class LiveRound:
     async def _one(self, effect: Effect) -> list[Effect]:
         match effect:
             case AskStart(starting):
-                start = await self._ask(lambda: self._collection.start(starting), "StartRound")
+                start = await self._ask(
+                    lambda: self._parts.collection.start(starting), "StartRound"
+                )
                 return self.coordinator.started(start, self.now())
             case Deliver(rows):
                 round_id = self.coordinator.round_id
                 assert round_id is not None  # noqa: S101 - vectors come after the start
                 size = self.terms.sealed_vector_bytes
                 vectors = await self._ask(
-                    lambda: self._collection.deliver(round_id, self.spool, rows, size),
+                    lambda: self._parts.collection.deliver(round_id, self.spool, rows, size),
                     "DeliverVectors",
                 )
                 return self.coordinator.delivered(vectors, self.now())
             case AskCommit(committing):
-                commit = await self._ask(lambda: self._collection.commit(committing), "CommitRound")
+                commit = await self._ask(
+                    lambda: self._parts.collection.commit(committing), "CommitRound"
+                )
                 return self.coordinator.committed(commit, self.now())
             case AskUnmask(requests):
                 return self.coordinator.unmasked(await self._unmask(requests), self.now())
@@ -219,7 +212,7 @@ class LiveRound:
         self.spool.close()  # the vectors are at the analyzer, and the commit is made
         reply = pairwise_pb2.UnmaskRoundReply()
         for request in requests:
-            reply = await self._ask(partial(self._collection.unmask, request), "UnmaskRound")
+            reply = await self._ask(partial(self._parts.collection.unmask, request), "UnmaskRound")
             if reply.reason:
                 break
         return reply
@@ -232,10 +225,15 @@ class LiveRound:
         )
         with contextlib.suppress(ShoalError, TimeoutError):
             async with asyncio.timeout(_END_S):
-                await self._collection.end(request)
+                await self._parts.collection.end(request)
 
     async def _ask(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         patience = max(_LEAST_PATIENCE_S, float(self.terms.plan.seconds))
         return await ask(
-            attempt, self.window, self._clock, self._entropy, self._clock.steady() + patience, what
+            attempt,
+            self.window,
+            self._parts.clock,
+            self._parts.entropy,
+            self._parts.clock.steady() + patience,
+            what,
         )

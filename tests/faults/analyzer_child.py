@@ -24,6 +24,7 @@ from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.service import SPOOL_FOLDER, serve
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.analyzer.tasks import TaskFolder
+from shoal.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.errors import Kind, ShoalError
@@ -64,7 +65,7 @@ async def life(folder: Path) -> None:
     config = load_settings(AnalyzerConfig, folder / "analyzer.toml")
     plan = json.loads((folder / "plan.json").read_text())
     offer, rows = (folder / "offer.bin").read_bytes(), (folder / "rows.bin").read_bytes()
-    processing._FIRST_PAUSE_S = processing._LONGEST_PAUSE_S = 0.001  # no waiting between attempts
+    processing._AGAIN = Backoff(0.001, 0.001)  # no waiting between attempts
     with DataFolder(config.data_dir) as data:
         spool = data / SPOOL_FOLDER
         spool.mkdir(exist_ok=True)

@@ -25,6 +25,7 @@ from shoal import failpoints, log
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.service import AnalyzerService
 from shoal.analyzer.store import FILE_NAME, Store
+from shoal.backoff import Backoff
 from shoal.clients.memory.rounds_ledger import SqliteLedger
 from shoal.clients.rounds.exchange import Line
 from shoal.clients.rounds.participation import take_part
@@ -112,8 +113,7 @@ def obey(folder: Path, role: str) -> None:
 
 
 def shuffler(folder: Path) -> None:
-    live_round._FIRST_PAUSE_S = live_round._LONGEST_PAUSE_S = PAUSE_S
-    round_driver._FINISH_PAUSE_S = round_driver._LONGEST_PAUSE_S = PAUSE_S
+    live_round._ASK = round_driver._FINISH = Backoff(PAUSE_S, PAUSE_S)
     settings = load_settings(ShufflerConfig, folder / "shuffler" / "shuffler.toml")
 
     async def main(stop: asyncio.Event) -> None:

@@ -70,7 +70,7 @@ class Promises:
 
 
 _DAMAGE = b"damage where only the power was cut"
-_UNSEEN = "service.fsync_folder < inbox.__init__, the folder"
+_UNSEEN = "process.fsync_folder < inbox.__init__, the folder"
 Life = Callable[[Path, Promises, random.Random], None]
 Found = Callable[[Path], set[bytes]]
 

@@ -135,7 +135,7 @@ def test_every_point_is_swept() -> None:
         text = "\n".join(path.read_text() for path in sorted((ROOT / folder).rglob("*.py")))
         found = set(re.findall(r'\bhit\(f?"([^"]+)"\)', text))
         if "rounds.{method}" in found:
-            methods = set(re.findall(r'(?:_unary|send)\("([A-Z]\w+)"', text))
+            methods = set(re.findall(r'(?:_unary|send)\(\s*"([A-Z]\w+)"', text))
             found |= {
                 f"rounds.{method}{end}"
                 for method in methods

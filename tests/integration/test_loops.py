@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from shoal.analyzer.batches import processing
 from shoal.analyzer.batches.spool import spool_path
 from shoal.analyzer.rounds import collection as analyzer_rounds
+from shoal.backoff import Backoff
 from shoal.cli.task import publish as task_publish
 from shoal.clients import core, sending
 from shoal.clients.core import State
@@ -229,8 +231,7 @@ async def test_rows_that_are_gone_are_delivered_again(
     Planted: such a batch left PROCESSING, or its old count of rows neither forgotten nor deleted ->
     never done.
     """
-    monkeypatch.setattr(processing, "_FIRST_PAUSE_S", QUICK_S)
-    monkeypatch.setattr(processing, "_LONGEST_PAUSE_S", QUICK_S)
+    monkeypatch.setattr(processing, "_AGAIN", Backoff(QUICK_S, QUICK_S))
     world = AnalyzerWorld(make_task())
     async with serving_analyzer(world, tmp_path) as one:
         batch = world.batch(world.seal_cells([1] * 30, 0), 0)
@@ -309,8 +310,8 @@ async def test_a_window_that_cannot_be_finished_is_tried_less_and_less_often_unt
         served = one.world.published.served
         # the windows that are under way are not ours
         monkeypatch.setattr(driver, "tick", lambda: None)
-        monkeypatch.setattr(driver, "_clock", clock)
-        monkeypatch.setattr(driver, "_entropy", Longest())
+        parts = replace(driver._parts, clock=clock, entropy=Longest())
+        monkeypatch.setattr(driver, "_parts", parts)
 
         def passes(count: int) -> None:
             if count == 12:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal.backoff import Backoff
 from shoal.clients.memory.rounds_ledger import MemoryLedger, Standing
 from shoal.clients.rounds.participation import RoundOutcome, RoundState
 from shoal.crypto.secagg.exchange import open_reply, open_request
@@ -315,8 +317,10 @@ async def test_an_analyzer_that_is_away_for_a_moment_ends_no_round(
     """Each call of the shuffler's fails, is repeated, and says the same. Planted: no retry -> "the
     analyzer cannot be reached".
     """
-    monkeypatch.setattr("shoal.shuffler.rounds.live_round._FIRST_PAUSE_S", 0.01)
-    flaky = two.rounds._collection = Flaky(two.rounds._collection)  # type: ignore[assignment]
+    monkeypatch.setattr("shoal.shuffler.rounds.live_round._ASK", Backoff(0.01, 0.01))
+    flaky = Flaky(two.rounds._parts.collection)
+    parts = replace(two.rounds._parts, collection=flaky)  # type: ignore[arg-type]
+    monkeypatch.setattr(two.rounds, "_parts", parts)
     devices = two.world.devices(12)
     outcomes = await asyncio.gather(*two.begin(devices))
     assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}

@@ -98,8 +98,8 @@ async def test_a_round_that_bad_dealers_ended_is_followed_by_another(
     """More than may be lost end the round before anybody masks; in the next one of the same window
     they get no seat, and the others, who had paid nothing, get their sum and are charged once.
 
-    Planted: a window charged when a device shares -> two charges; ``_blamed`` not asked in ``join``
-    -> they end the next round, too.
+    Planted: a window charged when a device shares -> two charges; the guilty not asked for in
+    ``Seats.check`` -> they end the next round, too.
     """
     world = World(tmp_path, devices=COHORT)
     bad, honest, late = world.devices(4), world.devices(COHORT - 4), world.devices(4)

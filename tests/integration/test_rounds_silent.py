@@ -13,7 +13,7 @@ from shoal.clients.rounds.participation import RoundState
 from shoal.crypto.secagg.device import DeviceRound
 from shoal.crypto.secagg.records import Reason
 from shoal.errors import Kind, ShoalError
-from shoal.shuffler.rounds.driver import MOST_LEFT
+from shoal.shuffler.rounds.seats import MOST_LEFT
 from tests.worlds.rounds import Device, Running, Wire, World, running, total
 
 COHORT = 12  # of which a quarter may be lost
@@ -51,7 +51,7 @@ async def silence_a_round(one: Running, silent: Sequence[Device], honest: Sequen
 
 async def test_silent_devices_end_three_rounds_and_no_more(one: Running) -> None:
     """Who was there all the time keeps its place. Planted: ``left`` never counted
-    (WindowRounds._reap) -> the fourth round takes them; everybody of an aborted round counted ->
+    (Seats.end) -> the fourth round takes them; everybody of an aborted round counted ->
     the honest ones get no seat.
     """
     silent, honest = one.world.devices(SILENT), one.world.devices(COHORT - SILENT)
@@ -61,7 +61,7 @@ async def test_silent_devices_end_three_rounds_and_no_more(one: Running) -> None
     late = one.world.devices(SILENT)
     there = one.begin(honest)
     await one.until(lambda: one.counts().get("joined") == len(honest))
-    (live, _), *_ = one.rounds._rounds
+    live, *_ = one.rounds._under_way
     for device in silent:
         join = DeviceRound(one.world.terms, device.identity).join(
             live.coordinator.offer, one.clock.now()

@@ -15,6 +15,7 @@ import pytest
 from google.protobuf.message import Message
 
 from shoal.analyzer.results.release import decode_release
+from shoal.backoff import Backoff
 from shoal.clients.rounds.participation import RoundState
 from shoal.clients.rounds.single import send_single
 from shoal.clocks.clock import FakeClock
@@ -28,7 +29,7 @@ from shoal.rpc.channel import build_channel, call, call_stream
 from shoal.rpc.tls import TlsIdentity
 from shoal.secagg import Mode
 from shoal.shuffler.core import WindowState
-from shoal.shuffler.rounds.driver import lonely_pause
+from shoal.shuffler.rounds.window import lonely_pause
 from shoal.shuffler.stores.sqlite.admissions import Admissions
 from tests.sizes import size
 from tests.worlds.rounds import TICK_S, Running, Wire, World, running, total
@@ -252,7 +253,7 @@ def one_offer_id(opened: pairwise_pb2.SignedOffer) -> bytes:
 
 async def test_hostile_calls_of_a_shuffler_are_typed_at_the_analyzer(one: Running) -> None:
     # the shuffler's own
-    channel = one.shuffler.rounds._collection._channel  # type: ignore[attr-defined]
+    channel = one.shuffler.rounds._parts.collection._channel  # type: ignore[attr-defined]
     task_id = one.world.published.task_id.raw
     unknown = bytes(32)
     cases: list[tuple[str, Message | bytes, Kind]] = [
@@ -305,11 +306,11 @@ async def test_deliveries_that_do_not_fit_are_refused_and_the_round_goes_on(one:
     held = asyncio.create_task(one.take_part(devices[0], wire))
     rest = one.begin(devices[1:])
     await one.until(lambda: one.counts().get("uploaded") == 11)
-    (live, _), *_ = one.rounds._rounds
+    live, *_ = one.rounds._under_way
     round_id, size = live.coordinator.round_id, one.world.terms.sealed_vector_bytes
     assert round_id is not None
     # the shuffler's own
-    channel = one.shuffler.rounds._collection._channel  # type: ignore[attr-defined]
+    channel = one.shuffler.rounds._parts.collection._channel  # type: ignore[attr-defined]
     cases: list[tuple[list[dict[str, object]], Kind]] = [
         ([], Kind.INVALID),
         ([{"round_id": bytes(32), "data": bytes(size)}], Kind.NOT_FOUND),
@@ -450,12 +451,12 @@ async def test_an_analyzer_that_will_not_finish_a_window_makes_the_shuffler_unre
     one: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It answers, and refuses: somebody has to look. Planted: failures not counted -> ready."""
-    monkeypatch.setattr("shoal.shuffler.rounds.driver._FINISH_PAUSE_S", 0.001)
+    monkeypatch.setattr("shoal.shuffler.rounds.driver._FINISH", Backoff(0.001, 0.001))
 
     async def refuse(*_: object) -> bool:
         raise ShoalError(Kind.INTERNAL, "internal error, incident 1")
 
-    monkeypatch.setattr(one.shuffler.rounds._collection, "finish", refuse)
+    monkeypatch.setattr(one.shuffler.rounds._parts.collection, "finish", refuse)
     await one.advance(LENGTH + 601)
     await one.until(lambda: one.shuffler.rounds.failing[one.window()] >= 5)
     assert "can't be finished" in await ready(one)

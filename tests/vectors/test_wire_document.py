@@ -274,8 +274,8 @@ def test_sizes_and_constants_of_rounds() -> None:
         f"a share is {shamir.SHARE_SIZE} bytes, big-endian",
         f"The list of seats is {LEAF_SIZE} bytes each",
         f"waits `wait_ms` ({rounds._LEAST_WAIT_S:g} to {rounds._MOST_WAIT_S:g} s,",
-        f"after {sending._FIRST_PAUSE_S:g} s, then twice as long each time up to "
-        f"{sending._LONGEST_PAUSE_S:g} s",
+        f"after {sending._RETRY.first_s:g} s, then twice as long each time up to "
+        f"{sending._RETRY.most_s:g} s",
         f"at most {LIMITS.chunk_bytes // 1024} KiB in a chunk, `offset` in bytes of the whole",
         f"{shares.bundle_size(0)} + {shares.bundle_size(1) - shares.bundle_size(0)} k bytes",
     ):

@@ -41,7 +41,7 @@ from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode, PairwisePlan
 from shoal.services.process import DataFolder
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.rounds.driver import WindowRounds
+from shoal.shuffler.rounds.window import WindowRounds
 from shoal.shuffler.service import Shuffler
 from shoal.task import Admission, Aggregator, MechanismSpec, Task
 from tests.worlds.analyzer_service import shared_pool
@@ -229,7 +229,7 @@ class Running:
 
     def counts(self) -> dict[str, int]:
         """Of the one round under way."""
-        live = [live for live, _ in self.rounds._rounds]  # to see how far it is
+        live = list(self.rounds._under_way)  # to see how far it is
         return live[-1].coordinator.counts() if live else {}
 
     def phase(self) -> str:

@@ -21,6 +21,7 @@ from shoal.analyzer.results import release
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, Store
 from shoal.analyzer.tasks import TaskFolder
+from shoal.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from tests.worlds import analyzer as analyzer_world
 from tests.worlds.analyzer import World, make_world
@@ -54,8 +55,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    monkeypatch.setattr(processing, "_FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(processing, "_LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr(processing, "_AGAIN", Backoff(0.001, 0.001))
     world = make_world()
     world.write(tmp_path)
     store = Store(tmp_path / FILE_NAME)

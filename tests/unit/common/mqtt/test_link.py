@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.backoff import Backoff
 from shoal.crypto.tlscerts import make_authority
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -273,9 +274,9 @@ def test_pauses_double_and_are_spread() -> None:
 
     Planted: the ceiling itself as pause -> this fails.
     """
-    entropy = SeededEntropy("pauses")
+    entropy, quick = SeededEntropy("pauses"), Backoff(0.01, 0.02)
     for attempt, ceiling in ((1, 0.01), (2, 0.02), (3, 0.02), (1_000, 0.02)):
-        drawn = [link_module._pause(attempt, entropy) for _ in range(400)]
+        drawn = [quick.pause(attempt, entropy) for _ in range(400)]
         assert 0 <= min(drawn) < 0.05 * ceiling
         assert 0.95 * ceiling < max(drawn) < ceiling
 

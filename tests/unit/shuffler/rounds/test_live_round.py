@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.secagg.records import Reason
 from shoal.entropy import SeededEntropy
@@ -44,7 +45,7 @@ class Analyzer:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_round, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(live_round, "_ASK", Backoff(1e-9, 1e-9))
 
 
 async def asked(analyzer: Analyzer, patience: float) -> str:

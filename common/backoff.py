@@ -1,0 +1,47 @@
+"""Pauses between attempts that fail: one rule for devices, services and connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.entropy import Entropy, uniform
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+
+_MOST_DOUBLINGS = 60  # beyond this 2.0 ** n times any first pause is longer than any longest one
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The ceiling of a pause doubles from ``first_s`` to ``most_s``; a pause is uniform on
+    [least * ceiling, ceiling), so that those who failed together don't come back together.
+
+    ``least``: 0 is full jitter; 1 none at all. Raises INVALID unless 0 < first_s <= most_s and
+    0 <= least <= 1.
+    """
+
+    first_s: float
+    most_s: float
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.first_s <= self.most_s and 0.0 <= self.least <= 1.0):
+            raise ShoalError(
+                Kind.INVALID, "a backoff wants 0 < first_s <= most_s, and least from 0 to 1"
+            )
+
+    def ceiling(self, failures: int) -> float:
+        """Seconds at most, after ``failures`` >= 1 in a row."""
+        return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
+
+    def pause(self, failures: int, entropy: Entropy, asked_s: float = 0.0) -> float:
+        """Seconds before the next attempt, after ``failures`` >= 1 in a row.
+
+        ``asked_s``: what the failure asked to wait (``ShoalError.retry_after_s``). It is never less
+        than that, and up to a quarter more. Who asks for more than ``most_s``, and for more than
+        any server of ours asks, is not obeyed: nobody may park a device.
+        """
+        drawn = uniform(entropy)
+        asked = min(asked_s, max(self.most_s, LIMITS.retry_after_most_s))
+        jittered = self.ceiling(failures) * (self.least + (1.0 - self.least) * drawn)
+        return max(jittered, asked * (1.0 + drawn / 4.0))

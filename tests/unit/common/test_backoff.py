@@ -1,0 +1,58 @@
+"""Pauses between attempts: how long at most, how short at least, and what a server may ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.backoff import Backoff
+from shoal.entropy import SeededEntropy, uniform
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+
+
+def test_ceilings_double_up_to_the_longest() -> None:
+    """Also after more failures than a float has doublings. Planted: ``2.0 ** failures`` unbounded
+    -> OverflowError; one doubling too early -> fails.
+    """
+    backoff = Backoff(0.5, 60.0)
+    assert [backoff.ceiling(n) for n in (1, 2, 3, 8, 100_000)] == [0.5, 1.0, 2.0, 60.0, 60.0]
+
+
+@pytest.mark.parametrize("least", [0.0, 0.5, 1.0])
+def test_a_pause_lies_between_its_least_share_and_its_ceiling(least: float) -> None:
+    """4,000 draws: a correct one misses the outer 5 % with probability below 1e-80. Planted: the
+    ceiling itself without jitter, ``least`` not heeded -> fails.
+    """
+    entropy, backoff = SeededEntropy(f"backoff {least}"), Backoff(1.0, 8.0, least)
+    drawn = [backoff.pause(3, entropy) for _ in range(4_000)]
+    assert 4.0 * least <= min(drawn) <= 4.0 * (least + 0.05 * (1.0 - least))
+    assert 4.0 * (1.0 - 0.05 * (1.0 - least)) <= max(drawn) <= 4.0
+
+
+def test_what_a_failure_asks_is_obeyed_within_bounds() -> None:
+    """Never less than asked, a quarter more at most; nobody parks a device. Planted: the asked
+    seconds left out, their bound left out -> fails.
+    """
+    entropy, backoff = SeededEntropy("asked"), Backoff(0.1, 10.0)
+    for asked, least in ((7.0, 7.0), (1e9, LIMITS.retry_after_most_s)):
+        drawn = [backoff.pause(1, entropy, asked) for _ in range(200)]
+        assert least <= min(drawn)
+        assert max(drawn) < 1.25 * least
+
+
+@pytest.mark.parametrize("wrong", [(0.0, 1.0, 0.0), (2.0, 1.0, 0.0), (1.0, 2.0, 1.1)])
+def test_numbers_that_make_no_pause_are_refused(wrong: tuple[float, float, float]) -> None:
+    """Planted: no look at them -> nothing is raised."""
+    with pytest.raises(ShoalError) as refused:
+        Backoff(*wrong)
+    assert refused.value.kind is Kind.INVALID
+
+
+def test_a_uniform_draw_never_reaches_one() -> None:
+    """The largest word there is. Planted: all 64 bits divided by 2^64, which rounds to 1.0."""
+
+    class Largest(SeededEntropy):
+        def bytes(self, count: int) -> bytes:
+            return b"\xff" * count
+
+    assert uniform(Largest(0)) < 1.0
