@@ -7,18 +7,14 @@ user units, rounded to a tenth.
 
 from __future__ import annotations
 
-import functools
-import importlib.resources
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from jinja2 import Template
+from shoal.pictures.axes import Axis, Steps, Tick, logarithmic_ticks, polyline, power_text
+from shoal.pictures.templates import render
 
-TEMPLATE = "chart.svg.j2"
 WIDTH, HEIGHT = 760.0, 480.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76.0, 28.0, 70.0, 58.0
 _LEGEND, _LEGEND_ROW = 14.0, 20.0  # inset of the legend, and the height of one entry
@@ -26,7 +22,6 @@ _CHAR = 7.2  # of the legend's text, about
 _DECADES_WITH_STEPS = 2.5  # up to so many decades an axis shows 2 and 5 between powers of ten
 _MOST_TICKS = 12
 _BETWEEN = 16
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,38 +42,6 @@ class Mark:
     label: str
     x: float
     y: float
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A logarithmic axis from ``low`` to ``high`` (0 < low < high), drawn between ``start`` and
-    ``end``.
-    """
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def place(self, value: float) -> float:
-        share = (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
-        return round(self.start + share * (self.end - self.start), 1)
-
-    def ticks(self) -> tuple[Tick, ...]:
-        """Powers of ten; 2 and 5 times them on a short axis."""
-        short = math.log10(self.high) - math.log10(self.low) <= _DECADES_WITH_STEPS
-        powers = range(math.floor(math.log10(self.low)) - 1, math.ceil(math.log10(self.high)) + 1)
-        values = [(factor, power) for power in powers for factor in ((1, 2, 5) if short else (1,))]
-        slack = 1.0 + 1e-9
-        inside = [(f, p) for f, p in values if self.low / slack <= f * 10.0**p <= self.high * slack]
-        inside = inside[:: math.ceil(len(inside) / _MOST_TICKS)] if inside else inside
-        return tuple(Tick(self.place(f * 10.0**p), _power(f, p)) for f, p in inside)
 
 
 def draw(
@@ -102,12 +65,14 @@ def draw(
         {
             "label": line.label,
             "style": line.style,
-            "path": " ".join(f"{x_axis.place(x)},{y_axis.place(y)}" for x, y in line.points),
+            "path": polyline(line.points, x_axis, y_axis),
         }
         for line in series
         if line.points
     ]
-    return _template().render(
+    return render(
+        "shoal.cli",
+        "chart.svg.j2",
         width=WIDTH,
         height=HEIGHT,
         left=_LEFT,
@@ -118,8 +83,8 @@ def draw(
         subtitle=subtitle,
         x_label=x_label,
         y_label=y_label,
-        x_ticks=x_axis.ticks(),
-        y_ticks=y_axis.ticks(),
+        x_ticks=_ticks(x_axis),
+        y_ticks=_ticks(y_axis),
         lines=lines,
         mark=None
         if mark is None
@@ -139,7 +104,13 @@ def _axis(low: float, high: float, start: float, end: float, room: float) -> Axi
     low, high = low / room, high * room
     if high < 2.0 * low:
         low, high = low / 1.5, high * 1.5
-    return Axis(low, high, start, end)
+    return Axis(low, high, start, end, logarithmic=True)
+
+
+def _ticks(axis: Axis) -> tuple[Tick, ...]:
+    short = math.log10(axis.high) - math.log10(axis.low) <= _DECADES_WITH_STEPS
+    steps = Steps((1, 2, 5) if short else (1,), _MOST_TICKS)
+    return axis.ticks(logarithmic_ticks(axis.low, axis.high, [steps]), power_text)
 
 
 def _legend(
@@ -173,29 +144,3 @@ def _along(path: str) -> list[tuple[float, float]]:
         (x + t * (u - x), y + t * (v - y)) for (x, y), (u, v) in pairwise(vertices) for t in steps
     ]
     return [*between, vertices[-1]]
-
-
-def _power(factor: int, power: int) -> str:
-    """10⁴ for large and tiny powers, plain decimals from 0.001 to 5000."""
-    if -3 <= power <= 3:
-        return f"{factor * 10.0**power:.3f}".rstrip("0").rstrip(".")
-    times = "" if factor == 1 else f"{factor}·"
-    return f"{times}10{str(power).translate(_SUPERSCRIPT)}"
-
-
-@functools.cache
-def _template() -> Template:
-    def load(name: str) -> str:
-        return importlib.resources.files("shoal.cli").joinpath(name).read_text(encoding="utf-8")
-
-    # Here: only who draws wants the package (the extras "plot" and "server").
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FunctionLoader(load),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(TEMPLATE)

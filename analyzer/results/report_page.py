@@ -8,25 +8,28 @@ escaped, and it can be read in light and dark, on paper and by a screen reader.
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.composition.memoized import sentences as memoized_sentences
 from shoal.accounting.meaning import bound_text, sentences, sum_sentences
 from shoal.analyzer.results.cumulative import COMPOSED_MEMOIZED
-from shoal.analyzer.results.plots import Histogram, Plot, histogram, number, plot
+from shoal.analyzer.results.plots import Histogram, RowPlot, histogram, plot
 from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside
+from shoal.pictures.axes import number
+from shoal.pictures.templates import render
 from shoal.task import PPM
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-TEMPLATE = "report.html.j2"
+# ``up`` and ``down``: the side to which a bound is rounded.
+_FILTERS = (
+    ("number", number),
+    ("up", bound_text),
+    ("down", functools.partial(bound_text, up=False)),
+)
 # of one list of estimates: browsers draw no more with comfort, and programs read CSV
 MOST_ROWS = 2_000
 Truths = Mapping[str, Mapping[str, float]]
@@ -42,7 +45,7 @@ class Estimates:
 
     title: str
     summary: str
-    plot: Plot
+    plot: RowPlot
     rows: tuple[dict[str, Any], ...]
     has_truth: bool
     left_out: int  # rows of a long list that the page does not show
@@ -85,7 +88,10 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
     last = max(
         releases, key=lambda release: int(release["privacy"]["windows_composed"]), default=None
     )
-    return _template().render(
+    return render(
+        "shoal.analyzer.results",
+        "report.html.j2",
+        _FILTERS,
         sections=sections,
         epsilons=_epsilons(sections),
         composed=None if last is None else last["privacy"],
@@ -237,7 +243,7 @@ def _estimates(
     )
 
 
-def _epsilons(sections: Sequence[Section]) -> Plot:
+def _epsilons(sections: Sequence[Section]) -> RowPlot:
     """Local against central epsilon, one row per release; logarithmic, because the point is how
     many times smaller it became.
     """
@@ -277,28 +283,3 @@ def _certificate(privacy: Mapping[str, Any]) -> Certificate:
         assumptions=tuple(privacy["assumptions"]),
         relation=privacy["relation"],
     )
-
-
-@functools.cache
-def _template() -> Template:
-    def load(name: str) -> str:
-        return (
-            importlib.resources.files("shoal.analyzer.results")
-            .joinpath(name)
-            .read_text(encoding="utf-8")
-        )
-
-    # Here: only who draws wants the package (the extras "plot" and "server").
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FunctionLoader(load),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        number=number, up=bound_text, down=functools.partial(bound_text, up=False)
-    )
-    return environment.get_template(TEMPLATE)

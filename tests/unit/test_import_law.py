@@ -56,6 +56,7 @@ LAZILY = {
     "common/services/process.py": {"uvloop"},
     "clients/fleet/simulator.py": {"uvloop"},
     "common/mqtt/session.py": {"aiomqtt"},
+    "common/pictures/templates.py": {"jinja2"},
 }
 # in a base install, for commands; nothing on a device's path loads them
 COMMAND_LINE = frozenset({"rich", "typer"})

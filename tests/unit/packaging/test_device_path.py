@@ -114,8 +114,8 @@ BASE_COMMANDS = (
 
 @pytest.mark.parametrize("arguments", BASE_COMMANDS, ids=lambda arguments: " ".join(arguments[:2]))
 def test_a_base_install_has_the_commands_that_need_no_service(arguments: list[str]) -> None:
-    """Planted: ``from jinja2 import ...`` at the top of analyzer/results/report_page.py or
-    cli/chart.py -> these fail.
+    """Planted: ``from jinja2 import ...`` at the top of common/pictures/templates.py -> these
+    fail.
     """
     done = device(f"from shoal.cli.main import main\nsys.exit(main({arguments!r}))", (), ())
     assert (done.returncode, done.stderr) == (0, "")

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from shoal.analyzer.batches.opening import Opened
-from shoal.analyzer.results.plots import Plot, histogram, number, plot
+from shoal.analyzer.results.plots import RowPlot, histogram, plot
 from shoal.analyzer.results.processed import OUTSIDE
 from shoal.analyzer.results.release import conclude, decode_release, prepare, to_json
 from shoal.analyzer.results.report_page import render_report
 from shoal.domain import Categories, Numeric
 from shoal.mechanisms import Tally
 from shoal.mechanisms.numbers.quantiles import SHARES
+from shoal.pictures.axes import number
 from tests.unit.analyzer.results.test_release import batch_of
 from tests.worlds.analyzer import World, make_world
 
@@ -211,11 +212,11 @@ def test_without_releases_it_says_so() -> None:
     ids=str,
 )
 def test_marks_and_ticks_lie_on_the_axis(values: list[float], logarithmic: bool) -> None:
-    drawn: Plot = plot(
+    drawn: RowPlot = plot(
         [(str(i), {"value": value}) for i, value in enumerate(values)], logarithmic=logarithmic
     )
     places = [x for row in drawn.rows for x in row.marks.values()] + [
-        tick.x for tick in drawn.ticks
+        tick.at for tick in drawn.ticks
     ]
     assert all(drawn.left <= x <= drawn.right for x in places)
     assert 1 <= len(drawn.ticks) <= 22
@@ -228,19 +229,3 @@ def test_larger_values_lie_further_right() -> None:
     assert drawn.zero is not None
     assert c < drawn.zero < a < b
     assert b - a == pytest.approx(a - drawn.zero, abs=0.2)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (20_190.0, "20,190"),
-        (-12.5, "-12.5"),
-        (0.03565, "0.03565"),
-        (1e-8, "1e-08"),
-        (1.10003, "1.1"),
-        (1234.5678, "1,235"),
-    ],
-)
-def test_numbers_for_people(value: float, text: str) -> None:
-    assert number(value) == text
