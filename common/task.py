@@ -161,6 +161,13 @@ class Task:
     # the same value gets the same randomized report in every window, sealed anew each time
     memoized: bool = False
 
+    @property
+    def hops(self) -> tuple[bytes, ...]:
+        """Ed25519 public keys of the hops between devices and the analyzer, in the order in which
+        reports pass them. Today's tasks name one, the shuffler.
+        """
+        return (self.shuffler_key,)
+
     def __post_init__(self) -> None:
         _require(len(self.salt) == 16, "a task's salt is 16 random bytes")
         _require(

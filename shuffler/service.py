@@ -38,6 +38,7 @@ from shoal.shuffler.reports.egress import Egress
 from shoal.shuffler.reports.ingress import Ingress
 from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.reports.mqtt_bridge import MqttBridge, broker_link
+from shoal.shuffler.reports.next_hop import AnalyzerHop
 from shoal.shuffler.reports.opening import Opener
 from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.rounds.collection import GrpcCollection
@@ -148,7 +149,7 @@ class Shuffler:
         self._stack.push_async_callback(writer.stop)
         channel = build_channel(config.analyzer.address, analyzer_ca, client=to_analyzer)
         self._stack.push_async_callback(channel.close)
-        egress = Egress(channel, signing_key, self.store)
+        egress = Egress(AnalyzerHop(channel), signing_key, self.store)
         self.lifecycle = Lifecycle(
             self.book,
             self.store,

@@ -174,7 +174,7 @@ class TaskBook:
 
     def _add(self, served: ServedTask) -> None:
         task, task_id = served.task, served.task_id
-        if task.shuffler_key != self._signer:
+        if self._signer not in task.hops:
             raise ShoalError(
                 Kind.CONFIG,
                 f"task {task.name}: it names another shuffler key than signing_key holds: use that "

@@ -97,7 +97,8 @@ class Ingest:
         signed = codec.parse(delivery_pb2.SignedManifest, request, "signed manifest")
         manifest = codec.decode_manifest(signed.manifest)
         served = await asyncio.to_thread(self._tasks.get, manifest.task_id)
-        verify(served.task.shuffler_key, SigningContext.MANIFEST, signed.manifest, signed.signature)
+        last_hop = served.task.hops[-1]
+        verify(last_hop, SigningContext.MANIFEST, signed.manifest, signed.signature)
         if served.task.pairwise is not None:
             raise ShoalError(
                 Kind.INVALID, "manifest: this task is summed in rounds, it has no batches"

@@ -4,6 +4,7 @@ out, failures typed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
@@ -104,9 +105,26 @@ async def call_stream(
     *,
     peer: str = "service",
 ) -> bytes:
-    """One call that streams messages up. Raises ShoalError with the peer's kind."""
+    """One call that streams messages up. Raises ShoalError with the peer's kind, and what
+    ``messages`` raised.
+    """
+    broken: list[Exception] = []
+
+    async def watched() -> AsyncIterator[bytes]:
+        try:
+            async for message in messages:
+                yield message
+        except Exception as error:
+            broken.append(error)
+            raise
+
     try:
         many: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(method)
-        return await many(messages, timeout=deadline_s)
+        return await many(watched(), timeout=deadline_s)
+    except asyncio.CancelledError:
+        # gRPC cancels the call when its source of messages fails, and keeps the reason to itself
+        if broken:
+            raise broken[0] from None
+        raise
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error, peer) from None

@@ -1,14 +1,10 @@
-"""Handing a sealed batch to the analyzer: offer the signed manifest, deliver rows from where the
-analyzer is, take its signed acknowledgement. Everything may be repeated; the analyzer's signature
-alone ends it.
+"""Handing a sealed batch to the next hop: offer the signed manifest, deliver rows from where it is,
+take its signed acknowledgement. Everything may be repeated; the hop's signature alone ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import grpc
 
 from shoal import codec, failpoints
 from shoal.crypto.signing import SigningContext, SigningKey, verify
@@ -17,11 +13,10 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.protos import delivery_pb2
-from shoal.rpc.channel import call, call_stream
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.reports.next_hop import SENSELESS, Chunks, NextHop, OfferAnswer, Progress
 from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
 
-SERVICE = "shoal.v1.Delivery"
 _CHUNKS_PER_CALL = 256  # 64 MiB: a call is bounded in time, and what it brought is kept
 
 
@@ -43,100 +38,50 @@ def make_manifest(served: ServedTask, window: WindowId, sealed: SealedRows) -> b
 
 
 class Egress:
-    """One connection to one analyzer."""
+    """``next_hop``: whom batches go to. ``key`` signs their manifests."""
 
-    def __init__(self, channel: grpc.aio.Channel, key: SigningKey, store: Store) -> None:
-        self._channel, self._key, self._store = channel, key, store
+    def __init__(self, next_hop: NextHop, key: SigningKey, store: Store) -> None:
+        self._next, self._key, self._store = next_hop, key, store
 
     async def attempt(self, served: ServedTask, window: WindowId, record: WindowRecord) -> bool:
-        """One round: True once the analyzer's acknowledgement of exactly this manifest is verified,
+        """One round: True once the hop's acknowledgement of exactly this manifest is verified,
         False while it works.
 
-        Raises what the analyzer answered, UNAVAILABLE if it can't be reached, BAD_SIGNATURE or
-        MISMATCH for an acknowledgement that isn't one, INVALID for an unreadable answer.
+        Raises what the hop answered, UNAVAILABLE if it can't be reached, BAD_SIGNATURE or MISMATCH
+        for an acknowledgement that isn't one, INVALID for an unreadable answer.
         """
         digest = Digest.of(record.manifest)
         signature = self._key.sign(SigningContext.MANIFEST, record.manifest)
-        offer = delivery_pb2.SignedManifest(
-            manifest=record.manifest, signature=signature
-        ).SerializeToString()
         before = -1
         while True:
             failpoints.hit("egress.offer")
-            answer = await call(
-                self._channel, f"/{SERVICE}/Offer", offer, LIMITS.send_deadline_s, peer="analyzer"
-            )
-            reply = codec.parse(delivery_pb2.OfferReply, answer, "the analyzer's answer")
-            if reply.state == delivery_pb2.BATCH_STATE_DONE:
-                self._check(reply.ack, served, digest)
+            answer = await self._next.offer(record.manifest, signature)
+            if answer.progress is Progress.ACKNOWLEDGED:
+                _check(answer, self._next.key(served.task), digest)
                 return True
-            if reply.state == delivery_pb2.BATCH_STATE_PROCESSING:
+            if answer.progress is Progress.WORKING:
                 return False
-            if (
-                reply.state != delivery_pb2.BATCH_STATE_RECEIVING
-                or reply.received_rows > record.rows
-            ):
-                raise ShoalError(
-                    Kind.INVALID,
-                    "the analyzer's answer makes no sense: check that both sides run the same "
-                    "version",
-                )
-            if reply.received_rows <= before or reply.received_rows == record.rows:
+            if answer.received_rows > record.rows:
+                raise ShoalError(Kind.INVALID, SENSELESS)
+            if answer.received_rows <= before or answer.received_rows == record.rows:
                 return False  # no progress, or complete and about to be processed: ask again later
-            before = reply.received_rows
-            await self._deliver(window, record, digest, reply.received_rows)
+            before = answer.received_rows
+            await self._next.deliver(digest, self._chunks(window, record, before))
 
-    async def _deliver(
-        self, window: WindowId, record: WindowRecord, digest: Digest, first: int
-    ) -> None:
-        broken: list[Exception] = []
-        chunks = self._chunks(window, record, digest, first, broken)
-        try:
-            answer = await call_stream(
-                self._channel,
-                f"/{SERVICE}/Deliver",
-                chunks,
-                LIMITS.stream_deadline_s,
-                peer="analyzer",
-            )
-        except asyncio.CancelledError:
-            # gRPC cancels the call when its source of messages fails, and keeps the reason to
-            # itself
-            if broken:
-                raise broken[0] from None
-            raise
-        codec.parse(delivery_pb2.DeliverReply, answer, "the analyzer's answer")
-
-    async def _chunks(
-        self,
-        window: WindowId,
-        record: WindowRecord,
-        digest: Digest,
-        first: int,
-        broken: list[Exception],
-    ) -> AsyncIterator[bytes]:
-        """Whole rows, at most LIMITS.chunk_bytes of them at a time. ``broken`` gets the failure, if
-        there is one.
-        """
+    async def _chunks(self, window: WindowId, record: WindowRecord, first: int) -> Chunks:
+        """Whole rows from row ``first`` on, at most LIMITS.chunk_bytes of them at a time."""
         step = max(1, LIMITS.chunk_bytes // record.row_size)
-        try:
-            for at in range(first, min(record.rows, first + _CHUNKS_PER_CALL * step), step):
-                failpoints.hit("egress.chunk")
-                rows = await asyncio.to_thread(self._store.read_rows, window, at, step)
-                yield delivery_pb2.Chunk(
-                    manifest_hash=digest.raw, first_row=at, rows=rows
-                ).SerializeToString()
-        except (ShoalError, OSError) as error:
-            broken.append(error)
-            raise
+        for at in range(first, min(record.rows, first + _CHUNKS_PER_CALL * step), step):
+            failpoints.hit("egress.chunk")
+            yield at, await asyncio.to_thread(self._store.read_rows, window, at, step)
 
-    @staticmethod
-    def _check(signed: delivery_pb2.SignedAck, served: ServedTask, digest: Digest) -> None:
-        verify(served.task.analyzer_key, SigningContext.ACK, signed.ack, signed.signature)
-        ack = codec.parse(delivery_pb2.Ack, signed.ack, "acknowledgement")
-        if ack.version != codec.VERSION or ack.manifest_hash != digest.raw:
-            raise ShoalError(
-                Kind.MISMATCH,
-                "the analyzer acknowledged another batch than this: the batch is kept and offered "
-                "again",
-            )
+
+def _check(answer: OfferAnswer, key: bytes, digest: Digest) -> None:
+    verify(key, SigningContext.ACK, answer.ack, answer.signature)
+    ack = codec.parse(delivery_pb2.Ack, answer.ack, "acknowledgement")
+    if ack.version != codec.VERSION or ack.manifest_hash != digest.raw:
+        raise ShoalError(
+            Kind.MISMATCH,
+            "the analyzer acknowledged another batch than this: the batch is kept and offered "
+            "again",
+        )

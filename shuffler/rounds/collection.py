@@ -12,7 +12,6 @@ import grpc
 from google.protobuf.message import Message
 
 from shoal import codec, failpoints
-from shoal.errors import ShoalError
 from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
@@ -118,22 +117,14 @@ class GrpcCollection:
         step = max(1, _STREAM_BYTES // row_bytes)
         reply = pairwise_pb2.VectorsReply()
         for first in range(0, len(rows), step):
-            broken: list[Exception] = []
-            chunks = self._chunks(round_id, spool, rows, (first, first + step), row_bytes, broken)
-            try:
-                answer = await call_stream(
-                    self._channel,
-                    f"{_SERVICE}/DeliverVectors",
-                    chunks,
-                    LIMITS.stream_deadline_s,
-                    peer="analyzer",
-                )
-            except asyncio.CancelledError:
-                # gRPC cancels the call when its source of messages fails, and keeps the reason to
-                # itself
-                if broken:
-                    raise broken[0] from None
-                raise
+            chunks = self._chunks(round_id, spool, rows, (first, first + step), row_bytes)
+            answer = await call_stream(
+                self._channel,
+                f"{_SERVICE}/DeliverVectors",
+                chunks,
+                LIMITS.stream_deadline_s,
+                peer="analyzer",
+            )
             reply = codec.parse(pairwise_pb2.VectorsReply, answer, "the analyzer's answer")
         return reply
 
@@ -144,21 +135,16 @@ class GrpcCollection:
         rows: Sequence[bytes],
         span: tuple[int, int],
         row_bytes: int,
-        broken: list[Exception],
     ) -> AsyncIterator[bytes]:
-        """At most LIMITS.chunk_bytes at a time. ``broken`` gets the failure, if there is one."""
+        """At most LIMITS.chunk_bytes at a time."""
         first, last = span
         at, pieces = first * row_bytes, spool.stream(rows[first:last], LIMITS.chunk_bytes)
-        try:
-            while (data := await asyncio.to_thread(next, pieces, b"")) != b"":
-                failpoints.hit("rounds.chunk")
-                yield pairwise_pb2.VectorChunk(
-                    round_id=round_id.raw, offset=at, rows=len(rows), data=data
-                ).SerializeToString()
-                at += len(data)
-        except (ShoalError, OSError) as error:
-            broken.append(error)
-            raise
+        while (data := await asyncio.to_thread(next, pieces, b"")) != b"":
+            failpoints.hit("rounds.chunk")
+            yield pairwise_pb2.VectorChunk(
+                round_id=round_id.raw, offset=at, rows=len(rows), data=data
+            ).SerializeToString()
+            at += len(data)
 
     async def _unary(
         self,
