@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-import pytest
-
+from tests.cases import for_each
 from tests.worlds.modules import Module, declared, distribution_of, imports_of, read
 
 # Folder -> folders that its modules may import, besides its own.
@@ -304,8 +303,8 @@ PACKAGE_LAWS: tuple[Law, ...] = (
 )
 
 
-@pytest.mark.parametrize("law", PACKAGE_LAWS, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("folder", MAY_IMPORT)
+@for_each("law", PACKAGE_LAWS, ids=lambda law: law.__name__)
+@for_each("folder", MAY_IMPORT)
 def test_packages_keep_the_law(folder: str, law: Law) -> None:
     modules = read(folder)
     assert modules, f"{folder}/ holds no module"
@@ -313,8 +312,8 @@ def test_packages_keep_the_law(folder: str, law: Law) -> None:
     assert not broken, f"{law.__doc__}\n" + "\n".join(broken)
 
 
-@pytest.mark.parametrize("folder", ["tests", "tools", "benchmarks"])
-@pytest.mark.parametrize("law", [sizes, arrays], ids=lambda law: law.__name__)
+@for_each("folder", ["tests", "tools", "benchmarks"])
+@for_each("law", [sizes, arrays], ids=lambda law: law.__name__)
 def test_everything_else_keeps_the_laws_of_any_code(folder: str, law: Law) -> None:
     broken = [f"{module.path}:{line}" for module in read(folder) for line in law(module)]
     assert not broken, f"{law.__doc__}\n" + "\n".join(broken)
@@ -391,9 +390,7 @@ PLANTED: list[tuple[Law, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("law", "path", "source"), PLANTED, ids=lambda part: part.__name__ if callable(part) else None
-)
+@for_each("law, path, source", PLANTED, ids=lambda part: part.__name__ if callable(part) else None)
 def test_every_law_can_fail(law: Law, path: str, source: str) -> None:
     """One planted offender each: a law that lets its own offender pass is broken."""
     assert list(law(Module(path, source))), f"{law.__doc__}: not seen in {path}: {source[:60]!r}"

@@ -7,13 +7,14 @@ from typing import cast
 
 import pytest
 
+from tests.cases import for_each
 from tests.conftest import pytest_collection_modifyitems
 from tests.slowest import SLOWEST
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("name", SLOWEST)
+@for_each("name", SLOWEST)
 def test_every_file_is_there(name: str) -> None:
     """Planted: a name that was left behind when its file moved -> this fails."""
     assert (ROOT / name).is_file()

@@ -1,4 +1,4 @@
-"""Runs every test of a ``MechanismSuite`` class once per case of that class, or once per case that
+"""Runs every test of a ``MechanismSuite`` class that takes a ``measured`` case once for each that
 the registry makes for its name.
 """
 
@@ -12,15 +12,10 @@ from tests.conformance.mechanisms.suite import Case
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.cls is None:
-        return
-    if "case" in metafunc.fixturenames:
-        cases: tuple[Case, ...] = metafunc.cls.CASES
-        metafunc.parametrize("case", cases, ids=[case.name for case in cases])
-    if "measured" in metafunc.fixturenames:
+    if metafunc.cls is not None and "measured" in metafunc.fixturenames:
         name: str = metafunc.cls.NAME
-        cases = tuple(
+        cases = [
             Case(title, design(name, domain, epsilon0, setting), domain)
             for title, domain, epsilon0, setting in measured(name)
-        )
+        ]
         metafunc.parametrize("measured", cases, ids=[case.name for case in cases])

@@ -19,7 +19,7 @@ from shoal.mechanisms import Mechanism
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import FiniteLaw, SymmetricLaw
 from tests.conformance.mechanisms.classes import Classes
-from tests.conformance.mechanisms.suite import Case, Draw, MechanismSuite, Way, table
+from tests.conformance.mechanisms.suite import Case, Draw, MechanismSuite, Way, every_case, table
 from tests.sizes import size
 from tests.worlds.tapes import Tape
 
@@ -125,6 +125,7 @@ class LongitudinalSuite(MechanismSuite):
 
     # --- promises ---------------------------------------------------------------------------------
 
+    @every_case
     def test_a_report_is_the_chain_of_its_parts(self, case: Case) -> None:
         """Choice, key, permanent answer, report, drawn in this order from the same words: byte for
         byte ``randomize_one``. Every window's report of what was kept is one that the analyzer
@@ -149,6 +150,7 @@ class LongitudinalSuite(MechanismSuite):
             assert 0 <= mechanism.key_of(choice, cell) < mechanism.keys
         assert len(lengths) == 1
 
+    @every_case
     def test_choice_and_permanent_answer_have_the_law_that_is_stated(self, case: Case) -> None:
         """Enumerated from the production code; every ordered pair of cells in the classes of
         ``permanent()``, or its table's largest ratio. The choice is the same under every cell.
@@ -186,9 +188,11 @@ class LongitudinalSuite(MechanismSuite):
             assert claimed.masses() == seen.masses()
             assert claimed.claims_no_more_than(seen)
 
+    @every_case
     def test_one_report_alone_never_costs_more_than_what_is_kept(self, case: Case) -> None:
         assert case.mechanism.privacy().max_ratio <= longitudinal(case).permanent().max_ratio
 
+    @every_case
     def test_three_windows_of_an_unchanged_value_stay_within_the_permanent_law(
         self, case: Case
     ) -> None:
@@ -218,6 +222,7 @@ class LongitudinalSuite(MechanismSuite):
             case.mechanism.privacy().max_ratio <= worst <= longitudinal(case).permanent().max_ratio
         )
 
+    @every_case
     def test_what_no_device_could_have_kept_is_refused(self, case: Case) -> None:
         """A choice, a key and a permanent answer of other lengths or ranges, before anything is
         drawn.

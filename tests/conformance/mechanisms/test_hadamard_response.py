@@ -16,7 +16,14 @@ from shoal.mechanisms import design
 from shoal.mechanisms.categories.hadamard_response import two_blocks
 from shoal.privacy import FiniteLaw, SymmetricLaw
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.suite import Case, Draw, MechanismSuite, Table, uniform_draw
+from tests.conformance.mechanisms.suite import (
+    Case,
+    Draw,
+    MechanismSuite,
+    Table,
+    every_case,
+    uniform_draw,
+)
 from tests.unit.accounting.numerics.test_cells import exact
 
 WORDS = 1 << 64
@@ -126,6 +133,7 @@ class TestHadamardResponse(MechanismSuite):
             if blocks == 1 or len({cell % blocks for cell in cells}) == count
         )
 
+    @every_case
     def test_the_accountant_is_told_as_much_as_it_can_use(self, case: Case) -> None:
         """One block, or one cell in each: classes, exact; up to 16 cells: the table, entry by
         entry; beyond: the classes of two blocks. Planted: rows numbered from 0 (the row of ones,
@@ -139,6 +147,7 @@ class TestHadamardResponse(MechanismSuite):
         else:
             assert law == FiniteLaw(stated)
 
+    @every_case
     def test_cells_of_one_block_are_bounded_by_cells_of_two(self, case: Case) -> None:
         """In rationals, up to e = e^epsilon0: the blanket of every ordered pair, from the table, is
         at most that of the law of two blocks, and the largest is equal to it; the clones' sum of

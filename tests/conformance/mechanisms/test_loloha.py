@@ -18,7 +18,14 @@ from shoal.entropy import SeededEntropy
 from shoal.mechanisms import Mechanism, design
 from shoal.task import MechanismSpec
 from tests.conformance.mechanisms.longitudinal import LongitudinalSuite, kept, longitudinal
-from tests.conformance.mechanisms.suite import Case, Draw, Table, chi_square_p, uniform_draw
+from tests.conformance.mechanisms.suite import (
+    Case,
+    Draw,
+    Table,
+    chi_square_p,
+    every_case,
+    uniform_draw,
+)
 from tests.conformance.mechanisms.test_local_hash import Given, Known, hash_of, small_family
 from tests.sizes import size
 from tests.worlds.tapes import Tape
@@ -124,6 +131,7 @@ class TestLoloha(LongitudinalSuite):
         ]
         return np.asarray(2 * hits[0].astype(np.int64) + hits[1])
 
+    @every_case
     def test_frequencies_follow_the_law(self, case: Case) -> None:
         """Chi-square of the vectorised path with seeds as devices draw them: how a report supports
         the true and another cell. Each fails with probability 1e-6 over the seeds of the test,
@@ -142,6 +150,7 @@ class TestLoloha(LongitudinalSuite):
         expected = [(1 - truth) * (1 - 1 / g), (1 - truth) / g, truth * (1 - 1 / g), truth / g]
         assert chi_square_p(supports.tolist(), [count * likely for likely in expected]) > 1e-6
 
+    @every_case
     def test_cells_of_one_hash_share_what_is_kept(self, case: Case) -> None:
         """g keys at most, whatever the number of cells: the key is the hash. Planted: the cell
         itself for a key -> this fails.
@@ -154,6 +163,7 @@ class TestLoloha(LongitudinalSuite):
                 hash_of(seed, cell, case.spec.get("g")) for cell in range(case.domain.size)
             ]
 
+    @every_case
     def test_what_no_device_could_have_kept_is_refused(self, case: Case) -> None:
         """Every 8 bytes are a seed; other lengths are none, and neither is a value of g or more."""
         mechanism, g = longitudinal(case), case.spec.get("g")

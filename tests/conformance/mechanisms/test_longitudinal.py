@@ -17,6 +17,7 @@ from shoal.entropy import Entropy, SeededEntropy
 from shoal.mechanisms import REGISTRY, create, design, serves
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import size
 
 DOMAINS: tuple[Domain, ...] = (
@@ -51,9 +52,9 @@ def built(name: str, domain: Domain, setting: str, epsilon0: float) -> Longitudi
     return mechanism
 
 
-EVERY = pytest.mark.parametrize(
-    ("name", "domain", "setting"),
-    list(members()),
+EVERY = for_each(
+    "name, domain, setting",
+    members,
     ids=lambda part: part if isinstance(part, str) else type(part).__name__,
 )
 

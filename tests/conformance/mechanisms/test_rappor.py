@@ -25,7 +25,7 @@ from shoal.privacy import SymmetricLaw
 from shoal.task import MechanismSpec
 from tests.conformance.mechanisms.classes import Classes
 from tests.conformance.mechanisms.longitudinal import Law, LongitudinalSuite, longitudinal
-from tests.conformance.mechanisms.suite import Case, Draw, Table
+from tests.conformance.mechanisms.suite import Case, Draw, Table, every_case
 from tests.worlds.tapes import Tape
 
 WORDS = 1 << 64
@@ -182,6 +182,7 @@ class TestRappor(LongitudinalSuite):
             found = (found * 5 + own.sum(axis=1)) * 5 + (own & bits).sum(axis=1)
         return found
 
+    @every_case
     def test_choice_and_permanent_answer_have_the_law_that_is_stated(self, case: Case) -> None:
         """As everywhere, for the pairs that the law is of; every other pair's ratios are at most
         the stated ones.
@@ -210,6 +211,7 @@ class TestRappor(LongitudinalSuite):
             assert claimed.masses() == seen.masses()
             assert claimed.claims_no_more_than(seen)
 
+    @every_case
     def test_padding_of_what_was_kept_is_refused(self, case: Case) -> None:
         with pytest.raises(ShoalError, match="beyond the filter's") as caught:
             longitudinal(case).report_one(b"\0", b"\x01", Tape())

@@ -13,6 +13,7 @@ from shoal.mechanisms import REGISTRY, create, design, serves
 from shoal.mechanisms.base import SERVE_WORDS
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 from tests.conformance.mechanisms.suite import MechanismSuite
 
 _DOMAINS = (YesNo(), Categories(("a", "b", "c")), Numeric(0, 4, 5))
@@ -29,7 +30,7 @@ def test_every_member_of_the_registry_keeps_the_suite() -> None:
     assert names(MechanismSuite) - {""} == set(REGISTRY)
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@for_each("name", sorted(REGISTRY))
 def test_every_setting_keeps_the_epsilon0_that_was_asked_for(name: str) -> None:
     """Whatever setting, on every domain that the family serves; and the first is the one that
     nobody has to name.
@@ -48,7 +49,7 @@ def test_every_setting_keeps_the_epsilon0_that_was_asked_for(name: str) -> None:
                 assert 0.9 * asked < epsilon0_upper(mechanism.privacy()) <= asked
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@for_each("name", sorted(REGISTRY))
 def test_an_unknown_setting_is_refused_with_the_known_ones(name: str) -> None:
     domain = next(domain for domain in _DOMAINS if serves(name, domain))
     with pytest.raises(ShoalError, match=REGISTRY[name].settings(domain)[0].name) as caught:
@@ -56,7 +57,7 @@ def test_an_unknown_setting_is_refused_with_the_known_ones(name: str) -> None:
     assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@for_each("name", sorted(REGISTRY))
 def test_an_open_vocabulary_is_served_or_refused_before_its_cells_are_listed(name: str) -> None:
     """Planted: a family's own code run first -> krr asks for memory for 2^62 names, and this
     fails.

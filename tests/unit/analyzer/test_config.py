@@ -10,6 +10,7 @@ import pytest
 from shoal.analyzer.config import AnalyzerConfig, Tls
 from shoal.errors import Kind, ShoalError
 from shoal.services.settings import AdminSection, load_settings
+from tests.cases import for_each
 from tests.worlds.analyzer import make_world
 
 WORLD = make_world()
@@ -54,7 +55,7 @@ REQUIRED = [
 ]
 
 
-@pytest.mark.parametrize("key", REQUIRED)
+@for_each("key", REQUIRED)
 def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
     path = WORLD.write_config(tmp_path)
     path.write_text(re.sub(rf"^{key} = .*\n", "", path.read_text(), flags=re.M))
@@ -67,8 +68,8 @@ def test_the_required_keys_are_the_ones_tested() -> None:
     assert all(info.is_required() for info in Tls.model_fields.values())
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
+@for_each(
+    "key, value",
     [
         ("listen", '"somewhere"'),
         ("listen", '"host:70000"'),

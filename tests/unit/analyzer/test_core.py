@@ -15,6 +15,7 @@ from shoal.analyzer.core import Batch, BatchState, check_chunk, check_manifest, 
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
+from tests.cases import for_each
 from tests.worlds.analyzer import LENGTH, START, make_world
 
 WORLD = make_world(min_batch=20)
@@ -30,8 +31,8 @@ def test_a_manifest_that_fits_is_taken() -> None:
     check_manifest(WORLD.batch(ROWS).manifest, WORLD.served, WORLD.after)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "kind"),
+@for_each(
+    "field, value, kind",
     [
         ("task_id", TaskId(bytes(32)), Kind.MISMATCH),
         ("window", 2, Kind.MISMATCH),
@@ -52,8 +53,8 @@ def test_every_field_of_a_manifest_is_compared(field: str, value: Any, kind: Kin
     assert refusal(error) is kind
 
 
-@pytest.mark.parametrize(
-    ("max_batch", "rows", "now", "taken"),
+@for_each(
+    "max_batch, rows, now, taken",
     [
         (0, 20, START + LENGTH - 60, True),  # over, by a clock that may be off by skew_s = 60
         (0, 20, START + LENGTH - 61, False),
@@ -102,8 +103,8 @@ def test_one_window_has_one_batch() -> None:
     assert refusal(error) is Kind.CONFLICT
 
 
-@pytest.mark.parametrize(
-    ("received", "first", "size", "kind"),
+@for_each(
+    "received, first, size, kind",
     [
         (0, 0, 0, Kind.INVALID),  # nothing
         (0, 0, 81, Kind.INVALID),  # no whole rows
@@ -129,8 +130,8 @@ def test_chunks_that_fit_are_counted_in_rows() -> None:
     assert check_chunk(manifest, 5, 5, 15 * 80) == 15
 
 
-@pytest.mark.parametrize(
-    ("n", "epsilon", "reason"),
+@for_each(
+    "n, epsilon, reason",
     [
         (19, 0.5, core.WITHHELD_TOO_FEW),
         (20, 0.5, None),

@@ -22,6 +22,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from tests.cases import for_each
 from tests.worlds.analyzer import World, make_task, make_world
 
 WORLD = make_world()
@@ -228,7 +229,7 @@ def test_keys_are_read_by_their_id(tmp_path: Path) -> None:
     assert keys.load(WORLD.keys[1].config.key_id).config.key_id == WORLD.keys[1].config.key_id
 
 
-@pytest.mark.parametrize("what", ["missing", "readable", "other", "garbage"])
+@for_each("what", ["missing", "readable", "other", "garbage"])
 def test_a_key_that_can_not_be_used(tmp_path: Path, what: str) -> None:
     """Planted: the comparison of key and name left out -> "other" fails."""
     keys, key_id = KeyFolder(tmp_path), WORLD.keys[0].config.key_id

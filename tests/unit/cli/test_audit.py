@@ -19,6 +19,7 @@ from shoal.mechanisms.categories.unary import UnaryEncoding, law, least_one_if_z
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import LocalPrivacy, SymmetricLaw
 from shoal.task import MechanismSpec
+from tests.cases import for_each
 
 Capture = pytest.CaptureFixture[str]
 COMMON = ("--n", "20", "--delta", "0.05", "--trials", "4000", "--seed", "3")
@@ -30,8 +31,8 @@ def run(capsys: Capture, *arguments: str) -> tuple[int, str, str]:
     return status, out, err
 
 
-@pytest.mark.parametrize(
-    ("name", "extra", "k"),
+@for_each(
+    "name, extra, k",
     [
         ("binary_rr", (), 2),
         ("krr", ("--k", "2"), 2),
@@ -54,7 +55,7 @@ def test_honest_randomizers_pass(
     assert value["local"]["trials"] == 2000
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@for_each("name", sorted(REGISTRY))
 def test_every_registered_randomizer_is_attacked(name: str, capsys: Capture) -> None:
     """By its name alone, with the number of cells where it has one; the attack comes near what is
     claimed of one report.
@@ -86,8 +87,8 @@ def test_every_registered_randomizer_is_attacked(name: str, capsys: Capture) -> 
     )
 
 
-@pytest.mark.parametrize(
-    ("k", "name"),
+@for_each(
+    "k, name",
     [(k, name) for k in (2, 40) for name in ("unary", "hadamard_response", "local_hash")],
 )
 def test_other_numbers_of_cells(k: int, name: str, capsys: Capture) -> None:
@@ -206,8 +207,8 @@ def test_help_has_an_example(capsys: Capture) -> None:
     assert "shoal audit krr --epsilon0 3" in " ".join(out.split())
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
+@for_each(
+    "change, word",
     [
         ({"--epsilon0": "0"}, "--epsilon0"),
         ({"--epsilon0": "nan"}, "--epsilon0"),

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-import pytest
-
 from shoal.cli.chart import HEIGHT, WIDTH, Mark, Series, draw
+from tests.cases import for_each
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -17,7 +16,7 @@ def parse(text: str) -> ElementTree.Element:
     return ElementTree.fromstring(text)  # noqa: S314 - our own output
 
 
-@pytest.mark.parametrize(
+@for_each(
     "points",
     [
         ((10.0, 4.0), (1e7, 0.01)),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shoal.cli.figures import duration, figure, volume
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
+@for_each(
+    "value, text",
     [
         (0.0, "0"),
         (0.01, "0.01"),
@@ -25,8 +24,8 @@ def test_a_figure_has_the_digits_that_count(value: float, text: str) -> None:
     assert figure(value) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
+@for_each(
+    "seconds, text",
     [
         (0.0, "under 1 s"),
         (0.99, "under 1 s"),
@@ -39,8 +38,8 @@ def test_a_duration_is_never_nothing(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
+@for_each(
+    "size, text",
     [
         (0, "0 bytes"),
         (1_023, "1023 bytes"),

@@ -18,6 +18,7 @@ from shoal.crypto.admission.enrolment import verify_certificate
 from shoal.crypto.trust import load_task_folder
 from shoal.protos import keys_pb2
 from shoal.toml import read_toml
+from tests.cases import for_each
 
 Capture = pytest.CaptureFixture[str]
 
@@ -398,7 +399,7 @@ def test_a_tampered_task_is_refused(desk: Path, capsys: Capture) -> None:
     assert "signature" in error
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [
         ["nonsense"],

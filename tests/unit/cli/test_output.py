@@ -16,6 +16,7 @@ from rich.table import Table
 from shoal.cli import main as entry
 from shoal.cli.output import say_table, write_new
 from shoal.errors import ShoalError
+from tests.cases import for_each
 
 Capture = pytest.CaptureFixture[str]
 
@@ -35,8 +36,8 @@ def table_of(*, no_wrap: bool) -> Table:
     return table
 
 
-@pytest.mark.parametrize("no_wrap", [False, True])
-@pytest.mark.parametrize("width", [20, 40, 60, 80])
+@for_each("no_wrap", [False, True])
+@for_each("width", [20, 40, 60, 80])
 def test_a_table_cuts_no_figure_short(width: int, no_wrap: bool) -> None:
     """Whatever the terminal: a cut figure is a wrong one. Planted: the table printed by rich alone
     -> "0.0…", and this fails below 80.

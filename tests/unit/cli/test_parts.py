@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from shoal.cli.main import PARTS, build, main, parts_for
+from tests.cases import for_each
 
 Capture = pytest.CaptureFixture[str]
 _SERVED = """
@@ -22,7 +23,7 @@ sys.exit(" ".join(wrong) or ("shoal.shuffler.service" not in sys.modules))
 """
 
 
-@pytest.mark.parametrize("part", PARTS)
+@for_each("part", PARTS)
 def test_every_part_registers_the_command_that_it_is_named_after(part: str) -> None:
     """Planted: a part under another name -> its command loads all the others, and this fails."""
     command = typer.main.get_command(build((part,)))
@@ -30,9 +31,7 @@ def test_every_part_registers_the_command_that_it_is_named_after(part: str) -> N
     assert parts_for([name, "--help"]) == (part,)
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), ("--help",), ("--version",), ("key",), ("demo.command",)]
-)
+@for_each("arguments", [(), ("--help",), ("--version",), ("key",), ("demo.command",)])
 def test_anything_else_is_answered_by_all(arguments: tuple[str, ...]) -> None:
     assert parts_for(arguments) == PARTS
 

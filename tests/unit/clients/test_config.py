@@ -20,6 +20,7 @@ from shoal.crypto.admission.enrolment import enrol
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.worlds.clients import CA
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -216,8 +217,8 @@ def switched_on(text: str) -> str:
     return re.sub(r"^# (\[|[a-z_0-9]+ = )", r"\1", text, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "key"),
+@for_each(
+    "old, new, key",
     [
         ('tasks = "tasks"', "", "tasks: required"),
         ('outbox = "outbox.db"', "", "outbox: required"),

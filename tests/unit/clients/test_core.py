@@ -29,6 +29,7 @@ from shoal.domain import Domain, Numeric, Value, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import RETRYABLE, STATUS_OF, Kind, ShoalError
 from shoal.limits import LIMITS
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.clients import START, VISITS, WEEK, World, make_world
 
@@ -170,8 +171,8 @@ def test_every_kind_has_the_action_that_the_wire_document_states() -> None:
     assert all(ACTION_OF[kind] in {Action.RETRY, Action.REFRESH} for kind in RETRYABLE)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-@pytest.mark.parametrize("doubtful", [False, True])
+@for_each("kind", list(Kind))
+@for_each("doubtful", [False, True])
 def test_a_refusal_after_a_doubtful_attempt_is_unknown(kind: Kind, doubtful: bool) -> None:
     """Whoever lost a reply can't tell "full, without you" from "full, you are in". Planted: REFUSED
     always -> fails.

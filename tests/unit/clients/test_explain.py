@@ -31,6 +31,7 @@ from shoal.mechanisms import REGISTRY, create, serves
 from shoal.privacy import KaryLaw
 from shoal.secagg import Mode
 from shoal.task import Admission, Aggregator
+from tests.cases import for_each
 from tests.worlds.clients import VISITS, World, make_world
 
 
@@ -130,8 +131,8 @@ def test_a_bound_is_rounded_up_and_said_to_be() -> None:
     assert "75.0 % right guesses" not in text
 
 
-@pytest.mark.parametrize(
-    ("policy", "stored", "agreed", "verdict"),
+@for_each(
+    "policy, stored, agreed, verdict",
     [
         (
             {"purposes": {}},
@@ -169,8 +170,8 @@ def test_a_fleets_denial_is_told() -> None:
     assert "denied by the fleet's file" in lines[-1]
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
+@for_each(
+    "spec, words",
     [
         (
             SourceSpec("json", file=Path("/d/x.json"), pointer="/a/0"),
@@ -212,8 +213,8 @@ def test_the_rules_that_apply_are_told_and_no_others() -> None:
     assert "(by the fleet): at most 7" in told[1]
 
 
-@pytest.mark.parametrize(
-    ("domain", "mechanism", "words"),
+@for_each(
+    "domain, mechanism, words",
     [
         (YesNo(), "krr", 'missing or unreadable value counts as "no"'),
         (
@@ -320,8 +321,8 @@ def test_without_a_budget_what_was_spent_is_told() -> None:
     assert "was answered" not in text
 
 
-@pytest.mark.parametrize(
-    ("memoized", "kept", "left", "answers"),
+@for_each(
+    "memoized, kept, left, answers",
     [
         (False, False, 3.0, True),
         (False, True, 2.999999999, False),
@@ -394,8 +395,8 @@ def sum_world(mode: Mode) -> World:
     return world
 
 
-@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
-@pytest.mark.parametrize("trusts", [False, True])
+@for_each("mode", [Mode.DEFAULT, Mode.STRICT])
+@for_each("trusts", [False, True])
 def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
     """What is charged is what its owner counts on. Planted: ``apart`` charged whoever trusts whom
     -> fails in the default mode.
@@ -427,7 +428,7 @@ def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@for_each("name", sorted(REGISTRY))
 def test_every_mechanism_is_told_in_words_of_its_own(name: str) -> None:
     """What is drawn, and how much likelier it is under one answer than under another, rounded up.
 

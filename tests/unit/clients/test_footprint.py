@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import for_each
 from tests.worlds.broker import Broker, free_port
 from tests.worlds.clients import make_world
 
@@ -110,8 +111,8 @@ def loaded(code: str, *arguments: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize(
-    ("code", "allowed"),
+@for_each(
+    "code, allowed",
     [
         ("import shoal.clients", set()),
         ("from shoal.clients import AgentConfig, Policy", set()),
@@ -219,8 +220,8 @@ def over(broker: Broker, folder: Path) -> str:
     )
 
 
-@pytest.mark.parametrize("memoized", [False, True], ids=["plain", "memoized"])
-@pytest.mark.parametrize("code", [_ANSWER, _RUN], ids=["report", "run"])
+@for_each("memoized", [False, True], ids=["plain", "memoized"])
+@for_each("code", [_ANSWER, _RUN], ids=["report", "run"])
 def test_an_agent_that_sends_over_grpc_stays_small(
     code: str, memoized: bool, tmp_path: Path
 ) -> None:

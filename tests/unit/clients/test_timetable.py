@@ -10,6 +10,7 @@ from shoal.clients.timetable import exponential_before, first_send, margin, next
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.task import WindowPlan
+from tests.cases import for_each
 from tests.sizes import size
 
 PLAN = WindowPlan(start_s=1_000_000, length_s=1_000, count=3, grace_s=100, skew_s=10)
@@ -40,7 +41,7 @@ def distance(draws: list[float], law: list[float]) -> float:
     return max(max(abs(i / n - p), abs((i + 1) / n - p)) for i, p in enumerate(law))
 
 
-@pytest.mark.parametrize(("mean", "limit"), [(10.0, 1e9), (10.0, 10.0), (1_000.0, 1.0), (1.0, 2.5)])
+@for_each("mean, limit", [(10.0, 1e9), (10.0, 10.0), (1_000.0, 1.0), (1.0, 2.5)])
 def test_waits_follow_the_truncated_exponential_law(mean: float, limit: float) -> None:
     """Kolmogorov-Smirnov against 1 - e^(-t/m) over its mass below the limit; false alarm 1e-6 per
     case (2 e^(-2 n d^2), fixed seed).
@@ -57,17 +58,17 @@ def test_waits_follow_the_truncated_exponential_law(mean: float, limit: float) -
     assert distance(draws, law) < math.sqrt(math.log(2 / 1e-6) / (2 * n))
 
 
-@pytest.mark.parametrize("word", [0, (1 << 64) - 1])
-@pytest.mark.parametrize(
-    ("mean", "limit"),
+@for_each("word", [0, (1 << 64) - 1])
+@for_each(
+    "mean, limit",
     [(0.0, 5.0), (1e-12, 1e12), (1e12, 1e-12), (5e-324, 1.0), (1e308, 1e-308), (3.0, 3.0)],
 )
 def test_the_largest_and_smallest_draws_stay_inside(word: int, mean: float, limit: float) -> None:
     assert 0.0 <= exponential_before(mean, limit, Bits(word)) < limit
 
 
-@pytest.mark.parametrize(
-    ("mean", "limit"),
+@for_each(
+    "mean, limit",
     [(-1.0, 1.0), (math.inf, 1.0), (math.nan, 1.0), (1.0, 0.0), (1.0, math.inf), (1.0, math.nan)],
 )
 def test_senseless_waits_are_refused(mean: float, limit: float) -> None:
@@ -126,7 +127,7 @@ def test_which_window_a_moment_is_in() -> None:
     assert moment_at(2_000_000.0) is None
 
 
-@pytest.mark.parametrize("now", [999_000.0, 1_000_000.0, 1_000_949.0, 1_001_500.0, 1_002_949.9])
+@for_each("now", [999_000.0, 1_000_000.0, 1_000_949.0, 1_001_500.0, 1_002_949.9])
 def test_the_last_possible_moment_leaves_the_margin(now: float) -> None:
     found = moment_at(now, word=(1 << 64) - 1, mean=1e9)
     assert found is not None
@@ -153,7 +154,7 @@ def test_first_sends_are_exponential_gaps_apart() -> None:
     assert 50 * 30 * 0.4 < last - 100.0 < 50 * 30 * 2.0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_every_first_send_comes_before_its_deadline_however_long_the_queue(seed: int) -> None:
     """And they don't pile up. Planted: no cut -> with a mean of an hour most of these come after
     the window; every gap cut after the one before -> nearly all of them within a second of the

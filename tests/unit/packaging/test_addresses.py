@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 # this file alone is not read: it holds the offences that are to be seen
@@ -107,7 +107,7 @@ def test_every_file() -> None:
     assert not broken, "\n".join(broken)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "see https://pypi.org/project/numpy",
@@ -126,7 +126,7 @@ def test_offences_are_seen(text: str) -> None:
     assert offences(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "RFC 9180: https://www.rfc-editor.org/rfc/rfc9180",

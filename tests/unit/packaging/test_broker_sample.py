@@ -9,12 +9,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 from ruamel.yaml import YAML
 
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.mqtt import topics
+from tests.cases import for_each
 from tests.unit.packaging.test_deploy import DEPLOY, compose, schema_check
 
 TAG, REPLY = topics.tag_of(bytes(32)), topics.new_reply()
@@ -69,7 +69,7 @@ def fits(pattern: str, topic: str) -> bool:
     )
 
 
-@pytest.mark.parametrize(("who", "how"), list(MAY))
+@for_each("who, how", list(MAY))
 def test_everybody_may_do_what_they_must_and_nothing_else(who: str, how: str) -> None:
     """Planted: a device that may write replies, or a rule that ends in # -> this fails."""
     allowed = [pattern for user, word, pattern in rules() if (user, word) == (who, how)]

@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.cases import for_each
 from tests.unit.packaging.test_generated import tool
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -90,7 +91,7 @@ def test_names_and_versions_only() -> None:
     assert "://" not in text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "numpy>=2",

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.extras import PACKAGES
+from tests.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -112,7 +113,7 @@ BASE_COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("arguments", BASE_COMMANDS, ids=lambda arguments: " ".join(arguments[:2]))
+@for_each("arguments", BASE_COMMANDS, ids=lambda arguments: " ".join(arguments[:2]))
 def test_a_base_install_has_the_commands_that_need_no_service(arguments: list[str]) -> None:
     """Planted: ``from jinja2 import ...`` at the top of common/pictures/templates.py -> these
     fail.
@@ -122,8 +123,8 @@ def test_a_base_install_has_the_commands_that_need_no_service(arguments: list[st
     assert done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "extra"),
+@for_each(
+    "arguments, extra",
     [
         (["demo"], "server"),
         (["shuffler", "serve", "--config", "none.toml"], "server"),

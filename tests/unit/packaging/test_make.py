@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import for_each
+
 ROOT = Path(__file__).resolve().parents[3]
 WORKS = f'exec "{sys.executable}" "$@"'
 BROKEN_SHIM = 'echo "version manager: command not found" >&2; exit 127'
@@ -114,7 +116,7 @@ def test_help_is_the_default_and_complete() -> None:
     assert set(re.findall(r"^  make (\S+)", shown.stdout, re.MULTILINE)) == set(phony[1].split())
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-full", "lint"])
+@for_each("target", ["demo", "test", "test-full", "lint"])
 def test_every_target_installs_against_the_constraints(target: str) -> None:
     """Also where a user adds nothing: no version is left to the day. Dry run in a tree without
     .venv.

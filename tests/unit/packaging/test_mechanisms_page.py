@@ -12,6 +12,7 @@ import pytest
 
 from shoal.domain import Categories
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
+from tests.cases import for_each
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "MECHANISMS.md").read_text()
 SIZES = (10_000, 1_000_000)
@@ -58,7 +59,7 @@ def one_cell(mechanism: Mechanism, k: int, n: int, held: int) -> float:
     return float(mechanism.expected_stderr(counts)[0])
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row[0]} {row[1]} {row[2]}")
+@for_each("row", rows(), ids=lambda row: f"{row[0]} {row[1]} {row[2]}")
 def test_every_error_is_the_codes(row: tuple[int, str, str, tuple[float, ...]]) -> None:
     """To 4 %: epsilon0 is printed to a hundredth. Planted: a figure of the table changed by a tenth
     -> this fails.

@@ -10,13 +10,12 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-
 from shoal.cli.agent.parser import build_parser
 from shoal.clients.fleet.misbehaviour import Conduct, Way, expected
 from shoal.clients.memory.ledger import Event, chained
 from shoal.clients.sources.spec import KINDS
 from shoal.errors import Kind
+from tests.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = {
@@ -79,7 +78,7 @@ def test_the_agents_commands_and_sources() -> None:
     assert names("AGENT", "kind") == set(KINDS)
 
 
-@pytest.mark.parametrize("conduct", [one for one in Conduct if one is not Conduct.HONEST])
+@for_each("conduct", [one for one in Conduct if one is not Conduct.HONEST])
 def test_the_right_answers_of_a_load(conduct: Conduct) -> None:
     """Planted: UNKNOWN_KEY as the answer to a truncated frame, on the page or in the code ->
     this fails.

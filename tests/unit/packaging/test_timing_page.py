@@ -9,9 +9,8 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from shoal.limits import LIMITS
+from tests.cases import for_each
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("common", "crypto", "clients", "shuffler", "analyzer", "cli")
@@ -128,7 +127,7 @@ def test_no_bare_number_is_waited_for() -> None:
     assert [f"{path}:{where}" for path, tree in sources() for where in bare(tree)] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "await asyncio.sleep(0.2)",

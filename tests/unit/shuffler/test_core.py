@@ -21,6 +21,7 @@ from shoal.secagg import Mode, PairwisePlan
 from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, Effect, Event, WindowId, WindowState
 from shoal.task import Aggregator
+from tests.cases import for_each
 from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World
 
 S, E = WindowState, Event
@@ -41,7 +42,7 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(WindowState, Event)))
+@for_each("state, event", list(product(WindowState, Event)))
 def test_every_pair_of_state_and_event(state: WindowState, event: Event) -> None:
     """Planted: allowing OPEN + ENOUGH -> fails."""
     assert core.possible(state, event) == ((state, event) in ALLOWED)
@@ -73,9 +74,7 @@ def test_a_batch_reaches_the_analyzer_only_by_way_of_the_decision() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("reports", "event"), [(0, E.TOO_FEW), (99, E.TOO_FEW), (100, E.ENOUGH), (101, E.ENOUGH)]
-)
+@for_each("reports, event", [(0, E.TOO_FEW), (99, E.TOO_FEW), (100, E.ENOUGH), (101, E.ENOUGH)])
 def test_the_decision_at_its_boundary(reports: int, event: Event) -> None:
     """Planted: > for >= in ``verdict`` -> fails at 100."""
     assert core.verdict(reports, 100) is event

@@ -20,6 +20,7 @@ from shoal.rpc.server import Call
 from shoal.shuffler import directory
 from shoal.shuffler.directory import PAGE_BYTES, Directory
 from shoal.shuffler.tasks import TaskBook
+from tests.cases import for_each
 from tests.worlds.shuffler import GRACE, LENGTH, START, World
 
 CALL = cast(Call, None)
@@ -174,7 +175,7 @@ async def test_a_catalogue_has_a_limit_and_says_when_it_is_full(
     assert caplog.text.count("the catalogue is full") == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "request_bytes",
     [
         b"\xff",

@@ -20,6 +20,7 @@ from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission
 from shoal.shuffler.tasks import TaskBook
+from tests.cases import for_each
 from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World, digest_of
 
 
@@ -143,9 +144,7 @@ MISTAKES: list[tuple[str, Callable[[Desk, Published], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("mistake", "said"), [entry[1:] for entry in MISTAKES], ids=[entry[0] for entry in MISTAKES]
-)
+@for_each("mistake, said", [entry[1:] for entry in MISTAKES], ids=[entry[0] for entry in MISTAKES])
 def test_a_mistake_costs_its_own_task_alone(
     tmp_path: Path, mistake: Callable[[Desk, Published], object], said: str
 ) -> None:

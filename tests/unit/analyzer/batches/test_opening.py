@@ -30,6 +30,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.services.workers import WorkerPool
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.analyzer import World, make_world
 from tests.worlds.analyzer_service import shared_pool
@@ -68,9 +69,9 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "LIMITS", replace(LIMITS, open_chunk_rows=8))
 
 
-@pytest.mark.parametrize("suite", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("domain", "mechanism"),
+@for_each("suite", [1, 2, 3])
+@for_each(
+    "domain, mechanism",
     [(YesNo(), "binary_rr"), (Categories(tuple("abcdef")), "krr"), (Numeric(0, 20, 21), "kmean")],
     ids=str,
 )
@@ -129,7 +130,7 @@ async def test_hostile_rows_cost_one_count_each_and_never_the_batch(tmp_path: Pa
     assert result.tally.counts.tolist() == np.bincount(cells, minlength=7).tolist()
 
 
-@pytest.mark.parametrize("length", [0, 9, 16, 18, 400])
+@for_each("length", [0, 9, 16, 18, 400])
 async def test_a_plaintext_of_another_length_costs_one_count(tmp_path: Path, length: int) -> None:
     """Rows of the task's size can't hold one, so these batches have rows of another size; 17 bytes
     would be right.

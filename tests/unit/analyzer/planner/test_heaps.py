@@ -30,6 +30,7 @@ from shoal.domain import Numeric
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create, design
+from tests.cases import for_each
 
 SHARES = {
     40: 467,
@@ -96,7 +97,7 @@ def test_heaps_stand_in_a_smooth_shape() -> None:
     assert "47%" in str(stated)
 
 
-@pytest.mark.parametrize("text", ["", "40,x", "40=0.5,50", "140", "40=0.7,50=0.7", "40=-1"])
+@for_each("text", ["", "40,x", "40=0.5,50", "140", "40=0.7,50=0.7", "40=-1"])
 def test_heaps_that_can_not_be_are_refused(text: str) -> None:
     with pytest.raises(ShoalError) as caught:
         heaped(text, Shape.BELL, 0.0, 100.0)

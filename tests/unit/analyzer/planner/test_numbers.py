@@ -44,6 +44,7 @@ from shoal.mechanisms import REGISTRY, Estimate, create, design, serves
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.mechanisms.numbers.distribution import Distributed
 from shoal.privacy import KaryLaw, epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import size
 
 DELTA = 1e-6
@@ -207,7 +208,7 @@ def test_so_many_runs_let_a_correct_planner_pass() -> None:
     assert len(KINDS) * (at_most(1 / (1 + band)) + 1.0 - at_most(1 / (1 - band))) < 1e-3
 
 
-@pytest.mark.parametrize("request_", KINDS)
+@for_each("request_", KINDS)
 def test_predicted_errors_of_the_new_kinds_are_observed(request_: Request) -> None:
     """Planted: a sum's n^2 forgotten -> this fails. (What rounding adds to a quantile's variance is
     too little to be seen: the next.)
@@ -294,7 +295,7 @@ def test_no_row_beats_the_choice(question: Sum | Quantiles) -> None:
     assert certify(law, 3_000, DELTA).epsilon_upper == made.guarantee.epsilon_upper <= 1.0
 
 
-@pytest.mark.parametrize(("n", "epsilon"), [(300, 1.0), (1_000, 0.5), (15_000, 1.0), (60_000, 2.0)])
+@for_each("n, epsilon", [(300, 1.0), (1_000, 0.5), (15_000, 1.0), (60_000, 2.0)])
 def test_no_number_of_levels_is_passed_over(n: int, epsilon: float) -> None:
     """k-ary responses with every number of levels from 2 to 64, each at its own largest epsilon0.
 
@@ -432,7 +433,7 @@ def test_windows_are_shown_both_ways() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["l_unary", "dbitflip", "loloha", "rappor"])
+@for_each("name", ["l_unary", "dbitflip", "loloha", "rappor"])
 def test_a_memory_of_its_own_costs_its_permanent_answers(name: str) -> None:
     domain = Categories(tuple("abcde"))
     law = create(design(name, domain, 1.5), domain)
@@ -451,8 +452,8 @@ def test_a_memory_of_its_own_costs_its_permanent_answers(name: str) -> None:
 # --- refusals -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
+@for_each(
+    "make, words",
     [
         (lambda: Quantiles(0.0, 1.0, ()), "shares between 0 and 1, ascending"),
         (lambda: Quantiles(0.0, 1.0, (0.5, 0.25)), "shares between 0 and 1, ascending"),

@@ -35,6 +35,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create
 from shoal.privacy import LocalPrivacy, epsilon0_upper
+from tests.cases import for_each
 from tests.sizes import size
 
 DELTA = 1e-6
@@ -375,7 +376,7 @@ def test_a_thousand_runs_let_a_correct_planner_pass_ten_times() -> None:
     assert len(TEN) * leaves < 1e-3
 
 
-@pytest.mark.parametrize("request_", TEN)
+@for_each("request_", TEN)
 def test_predicted_errors_are_observed(request_: Request) -> None:
     """Within 10 %, at the fixed seed. False alarm over all ten: below 1e-3, see above. Planted:
     predictions 15 % too large, or a mean's rounding left out -> this fails.
@@ -396,7 +397,7 @@ def test_predicted_errors_are_observed(request_: Request) -> None:
         assert found.predicted == pytest.approx(error_of(made), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@for_each("name", sorted(REGISTRY))
 def test_every_registered_family_is_predicted_right(name: str) -> None:
     """Whatever is registered: a plan restricted to it, 300 runs, within 20 %. False alarm per
     family below 1e-6.
@@ -429,7 +430,7 @@ def test_the_interval_of_a_simulation_covers() -> None:
     assert inside >= size(49, 175)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.13, 0.5, 0.999, 1.0])
+@for_each("value", [0.0, 0.13, 0.5, 0.999, 1.0])
 def test_a_simulated_device_rounds_as_a_real_one(value: float) -> None:
     """The share of devices on the upper level is that of ``Numeric.encode``, device for device."""
     domain = Numeric(0.0, 1.0, 4)
@@ -462,8 +463,8 @@ def test_a_simulated_device_rounds_as_a_real_one(value: float) -> None:
 # --- refusals -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
+@for_each(
+    "change, words",
     [
         ({"n": 1}, "n is 2 to"),
         ({"min_batch": 2_000}, "min_batch is 2 to n = 1000"),
@@ -496,8 +497,8 @@ def test_wrong_requests_are_refused_in_a_line(change: dict[str, object], words: 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("question", "half"),
+@for_each(
+    "question, half",
     [
         (Frequencies(YesNo()), 500.0),
         (Mean(-1.0, 3.0), 2.0),
@@ -515,8 +516,8 @@ def test_an_error_that_asks_nothing_is_refused(question: Question, half: float) 
     assert caught.value.kind is Kind.CONFIG
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
+@for_each(
+    "make, words",
     [
         (lambda: Frequencies(cells(4), (0.5, 0.5)), "2 shares for 4 cells"),
         (lambda: Frequencies(cells(4), (0.5, 0.5, 0.5, -0.5)), "at least 0 that add up to 1"),
@@ -555,7 +556,7 @@ def test_shares_become_whole_devices() -> None:
     assert math.fsum(zipf(5)) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("start", [0.5, 2.0, 5.0, 39.0])
+@for_each("start", [0.5, 2.0, 5.0, 39.0])
 def test_the_search_finds_the_same_epsilon0_from_anywhere(start: float) -> None:
     candidate = Candidate("krr", "", "", cells(16))
     wanted, _ = largest_epsilon0(

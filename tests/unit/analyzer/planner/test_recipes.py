@@ -15,6 +15,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
+from tests.cases import for_each
 
 # The deployments that a reader will look for, and the numbers that they are cited with.
 CITED = {
@@ -31,7 +32,7 @@ def test_the_deployments_that_people_cite_are_there() -> None:
     assert {each.name: each.epsilon for each in RECIPES} == CITED
 
 
-@pytest.mark.parametrize("each", RECIPES, ids=lambda each: each.name)
+@for_each("each", RECIPES, ids=lambda each: each.name)
 def test_a_recipes_mechanism_is_registered_and_keeps_the_claimed_epsilon(each: Recipe) -> None:
     """Planted: a mechanism misspelt, or an epsilon per bit instead of per report -> this fails."""
     assert each.mechanism in REGISTRY

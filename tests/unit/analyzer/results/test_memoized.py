@@ -53,6 +53,7 @@ from shoal.ids import TaskId
 from shoal.mechanisms import Tally, create, design
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
+from tests.cases import for_each
 from tests.worlds.analyzer import World, make_task
 
 MIN, WINDOWS = 1_000, 4
@@ -171,8 +172,8 @@ def test_windows_of_a_fresh_task_that_end_withheld_add_up(n: int, tmp_path: Path
     store.close()
 
 
-@pytest.mark.parametrize("memoized", [True, False])
-@pytest.mark.parametrize("expired", [True, False])
+@for_each("memoized", [True, False])
+@for_each("expired", [True, False])
 def test_which_assumptions_a_release_stands_on(memoized: bool, expired: bool) -> None:
     """All of them, and no others: what is said of a memoized task is said of every window, and of
     no task that draws anew.

@@ -20,6 +20,7 @@ from shoal.domain import Categories
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create, design
+from tests.cases import for_each
 from tests.sizes import size
 
 Floats = NDArray[np.float64]
@@ -90,7 +91,7 @@ def test_the_projection_is_the_nearest_point(values: list[float], total: float) 
     check(norm_sub, values, total)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         clipped_and_scaled,
@@ -204,8 +205,8 @@ def test_what_is_kept_is_raw() -> None:
     assert values.tolist() == [30.0, 29.9, 29.9, 0.1, -500.0]
 
 
-@pytest.mark.parametrize(
-    ("errors", "multiple"),
+@for_each(
+    "errors, multiple",
     [
         (np.array([1.0]), 3.0),
         (np.array([1.0, -1.0]), 3.0),
@@ -302,7 +303,7 @@ def test_raw_estimates_are_not_rounded() -> None:
 # --- bad input ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "values",
     [
         np.array([]),
@@ -324,7 +325,7 @@ def test_other_values_are_refused(values: Floats) -> None:
         assert caught.value.kind is Kind.INVALID
 
 
-@pytest.mark.parametrize("total", [-1.0, -1e-300, math.nan, math.inf, 2.0**53])
+@for_each("total", [-1.0, -1e-300, math.nan, math.inf, 2.0**53])
 def test_another_total_is_refused(total: float) -> None:
     with pytest.raises(ShoalError, match="total") as caught:
         norm_sub(np.array([1.0, 2.0]), total)

@@ -28,6 +28,7 @@ from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.numbers.distribution import Distribution
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
 from shoal.protos import release_pb2
+from tests.cases import for_each
 from tests.unit.analyzer.results.test_release import batch_of
 from tests.worlds.analyzer import World, make_world
 
@@ -126,8 +127,8 @@ def test_words_that_may_be_noise_are_zero() -> None:
     assert "base-cut" in processed["method"]
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e308])
-@pytest.mark.parametrize("word", [ALL_CELLS, SOME_CELLS, ""])
+@for_each("value", [math.nan, math.inf, -math.inf, 1e308])
+@for_each("word", [ALL_CELLS, SOME_CELLS, ""])
 def test_figures_that_no_mechanism_gives_are_shown_as_they_are(value: float, word: str) -> None:
     """A release of a strange analyzer, and a total that floats can't hold: no error, and counts
     only if they add up.
@@ -145,7 +146,7 @@ def test_figures_that_no_mechanism_gives_are_shown_as_they_are(value: float, wor
     assert "processed" not in to_json(release)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "hostile",
     [
         {"edges": [0.0, 1.0], "shares": [], "method": "m"},

@@ -22,6 +22,7 @@ from shoal.domain import Categories, Numeric
 from shoal.mechanisms import Tally
 from shoal.mechanisms.numbers.quantiles import SHARES
 from shoal.pictures.axes import number
+from tests.cases import for_each
 from tests.unit.analyzer.results.test_release import batch_of
 from tests.worlds.analyzer import World, make_world
 
@@ -196,8 +197,8 @@ def test_without_releases_it_says_so() -> None:
     assert "Nothing has been released yet" in Page(render_report([])).text
 
 
-@pytest.mark.parametrize("logarithmic", [False, True])
-@pytest.mark.parametrize(
+@for_each("logarithmic", [False, True])
+@for_each(
     "values",
     [
         [0.0],

@@ -19,6 +19,7 @@ from shoal.analyzer.store import FILE_NAME, Store
 from shoal.cli.main import main
 from shoal.domain import Categories, Numeric
 from shoal.mechanisms import Tally
+from tests.cases import for_each
 from tests.worlds.analyzer import World, make_world
 
 Capture = pytest.CaptureFixture[str]
@@ -228,7 +229,7 @@ def test_an_existing_file_is_left_alone(data: str, capsys: Capture, tmp_path: Pa
     assert out.read_text() == "mine"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [
         (),

@@ -24,6 +24,7 @@ from shoal.cli.results import Format, render
 from shoal.domain import Norm, Vector
 from shoal.ids import Digest
 from shoal.secagg import Mode
+from tests.cases import for_each
 from tests.unit.analyzer.results.test_report_page import EVIL, ONE, Page
 from tests.unit.analyzer.rounds.test_sum_release import ANALYZER, rounds, serve, shown
 from tests.worlds.tasks import PLAN, pairwise
@@ -180,7 +181,7 @@ def test_a_terminal_is_not_flooded(monkeypatch: pytest.MonkeyPatch, capsys: Capt
 # --- the page -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "found",
     SHAPES,
     ids=["sum", "no epsilon0", "withheld", "sums", "with shuffled", "before shuffled"],

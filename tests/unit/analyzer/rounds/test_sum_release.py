@@ -44,6 +44,7 @@ from shoal.mechanisms.quantize import bounds, quantize
 from shoal.protos import delivery_pb2, release_pb2
 from shoal.secagg import Mode
 from shoal.task import MechanismSpec, Task, WindowKeys
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.schedules import schedule_bytes
 from tests.worlds.tasks import PAIRWISE, PLAN, TASK, pairwise, window_plan
@@ -217,7 +218,7 @@ def test_the_guarantee_is_that_of_the_smallest_sum_allowed() -> None:
         assert privacy["assumptions"][:-1] == list(GUARANTEED.assumptions)
 
 
-@pytest.mark.parametrize("sizes", [(80, 120), (120, 80, 100), (120, 111), (100, 120, 120)])
+@for_each("sizes", [(80, 120), (120, 80, 100), (120, 111), (100, 120, 120)])
 def test_the_received_figure_is_that_of_the_smallest_round(sizes: tuple[int, ...]) -> None:
     """A device may have been in any of the rounds, so the worst counts. Planted: the largest, or
     the sum of them -> this fails.
@@ -281,8 +282,8 @@ def assert_withheld(release: dict[str, Any], made: Outcome, reason: str) -> None
     assert made.spending.epsilon_upper >= GUARANTEED.epsilon_upper  # the analyzer has seen the sums
 
 
-@pytest.mark.parametrize(
-    ("sizes", "withheld"),
+@for_each(
+    "sizes, withheld",
     [
         ((100, 99), True),
         ((100, 100), False),
@@ -340,7 +341,7 @@ def test_a_window_without_a_sum_is_withheld_and_says_why() -> None:
     assert release["privacy"]["epsilon_at_received_n"] == GUARANTEED.epsilon_upper
 
 
-@pytest.mark.parametrize("least", [79, 40, 2, 1])
+@for_each("least", [79, 40, 2, 1])
 def test_a_sum_of_too_few_is_never_published_and_charged_by_what_it_was(least: int) -> None:
     """No honest party makes one; were there one, the certificate would not be about it. A single
     device is charged at epsilon0.
@@ -406,9 +407,7 @@ def test_an_epsilon_that_is_none_is_null() -> None:
 # --- totals ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("clip", "grid"), [(10.0, 1_000), (1 / 3, 7), (1e-100, (1 << 48) - 1), (1e100, 1), (0.1, 3)]
-)
+@for_each("clip, grid", [(10.0, 1_000), (1 / 3, 7), (1e-100, (1 << 48) - 1), (1e100, 1), (0.1, 3)])
 def test_totals_are_the_floats_nearest_to_the_exact_sum(clip: float, grid: int) -> None:
     """Also where the sum of 64-bit words leaves 64 bits. Planted: int64 addition -> wraps, and this
     fails.
@@ -527,8 +526,8 @@ def played(task: Task, sizes: Sequence[int], seed: str) -> tuple[list[Round], ND
     return made, truth
 
 
-@pytest.mark.parametrize("design", [LAPLACE, SKELLAM], ids=["laplace", "skellam"])
-@pytest.mark.parametrize("sizes", [(24,), (40,), (24, 30, 40)], ids=str)
+@for_each("design", [LAPLACE, SKELLAM], ids=["laplace", "skellam"])
+@for_each("sizes", [(24,), (40,), (24, 30, 40)], ids=str)
 def test_estimates_are_unbiased_and_their_errors_true(design: Any, sizes: tuple[int, ...]) -> None:
     """z-scores of 400 (full: 4,000) totals: mean 0, and a mean square between that without rounding
     and 1.

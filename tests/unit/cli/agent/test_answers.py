@@ -13,6 +13,7 @@ from shoal.clients.memory.ledger import Event
 from shoal.clients.owner.rules import Rule, settle
 from shoal.domain import NO_ANSWER, Categories, Domain, Numeric, Value, YesNo
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.worlds.clients import make_world
 from tests.worlds.owner import Owner, owner_at
 from tests.worlds.runner import HOUR, Place
@@ -35,8 +36,8 @@ def at(folder: Path, capsys: Capture, domain: Domain, mechanism: str) -> Owner:
     return owner
 
 
-@pytest.mark.parametrize(
-    ("domain", "mechanism", "typed", "said"),
+@for_each(
+    "domain, mechanism, typed, said",
     [
         (YesNo(), "binary_rr", "maybe", "yes or no"),
         (YesNo(), "binary_rr", ">50K", "yes or no"),
@@ -81,8 +82,8 @@ def test_blanks_around_an_answer_are_no_mistake(
     assert owner.run("report", owner.world.task.name, "--no-answer", "--queue")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("value", "rules", "otherwise", "settled"),
+@for_each(
+    "value, rules, otherwise, settled",
     [
         ("Masters", (), None, "Masters"),
         (None, (), None, None),

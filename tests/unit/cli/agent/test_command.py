@@ -15,6 +15,7 @@ import pytest
 from shoal.cli.main import main
 from shoal.clients.memory.commitments_sqlite import SqliteBook
 from shoal.clients.memory.ledger import Event, Head, LedgerEntry
+from tests.cases import for_each
 from tests.worlds.owner import OTHER, Owner, owner_at
 
 COMMANDS = ("run", "report", "flush", "status", "explain", "consent", "ledger", "budget")
@@ -25,7 +26,7 @@ def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
     return owner_at(tmp_path, capsys)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@for_each("command", COMMANDS)
 def test_every_command_has_help_with_an_example(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

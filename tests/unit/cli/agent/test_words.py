@@ -13,6 +13,7 @@ from shoal.clients.agent import Agent, Outcome
 from shoal.clients.core import State
 from shoal.clients.memory.device_memory import Memory
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.worlds.owner import Owner, owner_at
 
 
@@ -21,8 +22,8 @@ def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
     return owner_at(tmp_path, capsys)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
+@for_each(
+    "arguments, expected",
     [
         (
             ["--config", "agent.toml", "run"],

@@ -25,6 +25,7 @@ from shoal.cli.main import main
 from shoal.domain import Categories
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.privacy import KaryLaw
+from tests.cases import for_each
 from tests.unit.accounting.laws import kary, pure
 
 Capture = pytest.CaptureFixture[str]
@@ -178,7 +179,7 @@ def test_rounds(capsys: Capture) -> None:
     assert composed["by_method"]["basic"] < 30 * value["epsilon0"]
 
 
-@pytest.mark.parametrize("epsilon0", ["0.01", "39", "41", "699"])
+@for_each("epsilon0", ["0.01", "39", "41", "699"])
 def test_rounds_at_the_edges(epsilon0: str, capsys: Capture) -> None:
     """One round is at most epsilon0, two are at most twice that; beyond 40 nothing is amplified."""
     common = ("--mechanism", "any", "--epsilon0", epsilon0, "--n", "5", "--delta", "1e-6")
@@ -663,7 +664,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "words"), WRONG)
+@for_each("arguments, words", WRONG)
 def test_wrong_requests(
     arguments: tuple[str, ...],
     words: str,
@@ -709,8 +710,8 @@ def test_the_certificate_is_certify(capsys: Capture) -> None:
 SMALL = ("--epsilon0", "2", "--n", "100", "--delta", "1e-6")
 
 
-@pytest.mark.parametrize(
-    ("name", "setting"),
+@for_each(
+    "name, setting",
     [
         ("unary", "p=0.9"),
         ("unary", ""),
@@ -758,8 +759,8 @@ def test_every_registered_mechanism_has_a_name_here(capsys: Capture) -> None:
     assert ask(capsys, "--mechanism", "local_gaussian", "--k", "9", *SMALL)["epsilon_upper"] > 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
+@for_each(
+    "arguments, word",
     [
         (("unary", "--k", "9", "--setting", "olh"), "oue, sue"),
         (("krr", "--k", "9", "--setting", "oue"), "takes no --setting"),

@@ -17,6 +17,7 @@ from shoal.cli.epsilon.command import register
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts import laws
 from shoal.privacy import LocalPrivacy
+from tests.cases import for_each
 from tests.unit.accounting.laws import kary, pure
 
 KEYS = [
@@ -92,8 +93,8 @@ def test_json_is_the_certificate() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "epsilon0"),
+@for_each(
+    "mechanism, epsilon0",
     [
         *product(list(OPTIONS)[:4], [1e-6, 0.5, math.log(3), 1.0, 4.0, 7.3, 20.0]),
         *product(list(OPTIONS)[4:], [1e-6, 1.0, 4.0]),
@@ -148,8 +149,8 @@ def test_help_has_an_example() -> None:
     assert "shoal epsilon --mechanism krr" in run("--help").replace("\n", " ").replace("  ", " ")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
+@for_each(
+    "change, words",
     [
         ({"--n": "0"}, "n must be"),
         ({"--delta": "0"}, "delta"),

@@ -34,6 +34,7 @@ from shoal.crypto.trust import serve_task
 from shoal.domain import Numeric, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.task import Admission
+from tests.cases import for_each
 from tests.worlds.clients import VISITS, World, make_world
 
 
@@ -55,8 +56,8 @@ def target_of_world(world: World, window: int = 0) -> Target:
     return Target(served, world.signed_task, world.signed_schedule, world.authority.public, window)
 
 
-@pytest.mark.parametrize(
-    ("acked", "unknown", "counted", "agrees"),
+@for_each(
+    "acked, unknown, counted, agrees",
     [
         (10, 0, 10, True),
         (10, 0, 9, False),
@@ -84,8 +85,8 @@ def test_what_agrees(acked: int, unknown: int, counted: int | None, agrees: bool
     assert row.agrees is agrees
 
 
-@pytest.mark.parametrize(
-    ("garbage", "perhaps", "counted", "agrees"),
+@for_each(
+    "garbage, perhaps, counted, agrees",
     [
         (3, 0, Counted(10, 3), True),
         (3, 0, Counted(10, 2), False),
@@ -158,8 +159,8 @@ def test_what_is_stored_is_reports_and_garbage() -> None:
     assert stored_by(plan) == 100 - 10 - 10 - 6  # late, malformed, and hostile but for garbage
 
 
-@pytest.mark.parametrize(
-    ("choices", "text"),
+@for_each(
+    "choices, text",
     [
         ({}, "give either --task"),
         ({"task": [Path("a.task")], "tasks_dir": Path()}, "give either --task"),

@@ -16,6 +16,7 @@ from shoal.cli.main import main
 from shoal.cli.task.file import read_task
 from shoal.domain import Categories, Numeric, YesNo
 from shoal.task import Task
+from tests.cases import for_each
 
 Capture = pytest.CaptureFixture[str]
 COUNTING = ("categories", "--k", "5", "--n", "1000", "--epsilon", "1", "--delta", "1e-6")
@@ -85,7 +86,7 @@ def test_a_plan_for_programs(capsys: Capture) -> None:
     assert "simulation" not in value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [
         (*YES_NO, "--delta", "1e-6", "--min-batch", "400", "--honest-fraction", "0.9"),
@@ -267,8 +268,8 @@ def test_the_other_direction(capsys: Capture) -> None:
     assert "epsilon" in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
+@for_each(
+    "arguments, words",
     [
         (("yes_no", "--epsilon", "1"), "--n is wanted"),
         (("yes_no", "--n", "100"), "either a target epsilon or a target error"),

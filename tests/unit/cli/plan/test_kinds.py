@@ -16,6 +16,7 @@ from shoal.analyzer.planner.recipes import RECIPES
 from shoal.analyzer.planner.result import Option
 from shoal.cli.plan.recipe import _alike
 from shoal.domain import Categories
+from tests.cases import for_each
 from tests.unit.cli.plan.test_command import Capture, filled, run
 
 SUM = (
@@ -140,7 +141,7 @@ def test_a_recipe_says_what_its_number_means(capsys: Capture) -> None:
     assert "RECALLED, not checked: " in out
 
 
-@pytest.mark.parametrize("name", [each.name for each in RECIPES])
+@for_each("name", [each.name for each in RECIPES])
 def test_the_emitted_task_of_a_recipe_passes_lint(
     name: str, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -159,8 +160,8 @@ def test_the_emitted_task_of_a_recipe_passes_lint(
     assert task.windows.count == 365 * value["reports_per_day"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
+@for_each(
+    "arguments, words",
     [
         ((), "what is asked?"),
         (("--recipe", "soup"), "there is no recipe 'soup'"),

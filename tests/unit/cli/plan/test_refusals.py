@@ -11,6 +11,7 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.cli.plan.request import read_counts
+from tests.cases import for_each
 
 Capture = pytest.CaptureFixture[str]
 YES_NO = ("plan", "yes_no", "--n", "500", "--epsilon", "1", "--mechanism", "binary_rr")
@@ -29,8 +30,8 @@ def said(capsys: Capture, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
+@for_each(
+    "arguments, words",
     [
         ((*YES_NO, "--seed", "3"), "--seed goes with --simulate"),
         ((*YES_NO, "--min-batch", "0"), "--min-batch is at least 2 reports"),
@@ -95,8 +96,8 @@ def test_counts_as_spreadsheets_write_them(tmp_path: Path) -> None:
     assert read_counts(file) == (("bus", "Paris, Texas", 'say "hi"'), (900, 70, 3, 5))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
+@for_each(
+    "text, words",
     [
         (
             "label,count\nbus,9\n",

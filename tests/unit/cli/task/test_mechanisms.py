@@ -20,6 +20,7 @@ from shoal.domain import Categories, Domain, Numeric, Words, YesNo
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
 from shoal.privacy import PureLaw
 from shoal.task import Task
+from tests.cases import for_each
 from tests.worlds.tasks import task as make_task
 
 Capture = pytest.CaptureFixture[str]
@@ -51,7 +52,7 @@ def write(folder: Path, *settings: str, kind: str = "yes_no") -> Path:
     return path
 
 
-@pytest.mark.parametrize(("name", "setting"), EVERY)
+@for_each("name, setting", EVERY)
 def test_every_setting_of_every_mechanism_can_be_asked_for(
     tmp_path: Path, name: str, setting: str
 ) -> None:
@@ -69,7 +70,7 @@ def test_every_setting_of_every_mechanism_can_be_asked_for(
     assert not lint(made).errors
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@for_each("name", REGISTRY)
 def test_lint_and_show_say_how_long_a_report_is(tmp_path: Path, capsys: Capture, name: str) -> None:
     """No setting: the first. Planted: the frame of another suite -> this fails."""
     kind = KIND[name]
@@ -112,8 +113,8 @@ def test_the_sample_names_every_mechanism() -> None:
     assert all(f'"{name}"' in sample([]) for name in REGISTRY)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
+@for_each(
+    "settings, words",
     [
         (("mechanism.name=nothing",), ("mechanism.name", "local_hash", "unary")),
         (
@@ -205,7 +206,7 @@ def test_a_certificate_by_clones_alone_is_warned_of(monkeypatch: pytest.MonkeyPa
     assert any("clones" in message for message in lint(task).warnings)
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@for_each("name", REGISTRY)
 def test_memoized_reports_that_may_be_unique_are_warned_of(name: str) -> None:
     """Planted: silence where it is not known how many reports are alike -> fails for hashes and
     bitmaps.

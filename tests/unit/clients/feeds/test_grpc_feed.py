@@ -25,6 +25,7 @@ from shoal.limits import LIMITS
 from shoal.protos import directory_pb2
 from shoal.rpc.server import Call, Method, RpcServer, Service
 from shoal.shuffler.directory import Directory
+from tests.cases import for_each
 from tests.worlds.clients import CA, START, TLS, World, make_world
 
 AUTHORITY = SigningKey.generate()
@@ -213,7 +214,7 @@ LIES: dict[str, tuple[Page, int]] = {  # and how many pages of it are asked for
 }
 
 
-@pytest.mark.parametrize("name", LIES)
+@for_each("name", LIES)
 async def test_a_directory_that_lies_is_noticed_at_once_and_offers_nothing(name: str) -> None:
     """Planted: each check of ``_read`` taken out in turn -> its case goes on asking, or offers what
     nobody vouches for: this fails.
@@ -244,8 +245,8 @@ async def test_one_that_changes_for_ever_is_left(monkeypatch: pytest.MonkeyPatch
     assert len(asked) == 20
 
 
-@pytest.mark.parametrize(
-    ("kind", "again"),
+@for_each(
+    "kind, again",
     [
         (Kind.OVERLOADED, True),
         (Kind.WINDOW_CLOSED, True),

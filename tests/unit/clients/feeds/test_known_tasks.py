@@ -19,6 +19,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import TrustedTask, trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from tests.cases import for_each
 from tests.worlds.clients import World, make_world
 
 
@@ -70,7 +71,7 @@ def test_a_task_of_another_authority_is_refused_even_if_its_signature_verifies(
     assert _problem(tmp_path, world) is Kind.FORBIDDEN
 
 
-@pytest.mark.parametrize("place", [20, 100, -80, -1])
+@for_each("place", [20, 100, -80, -1])
 def test_a_tampered_task_is_refused_before_it_is_read(tmp_path: Path, place: int) -> None:
     """One flipped bit, anywhere. Planted: parse before verifying -> another kind than the three
     below, or none.

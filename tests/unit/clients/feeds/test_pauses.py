@@ -27,6 +27,7 @@ from shoal.ids import Digest, TaskId
 from shoal.mqtt.settings import BrokerSettings
 from shoal.protos import directory_pb2
 from shoal.rpc.server import Call, Method, RpcServer, Service
+from tests.cases import for_each
 from tests.worlds.clients import START, TLS, WEEK, make_world
 
 AUTHORITY = SigningKey.generate()
@@ -265,8 +266,8 @@ async def test_each_ca_of_an_address_is_asked_for_its_own_tasks(tmp_path: Path, 
         assert len(far.asked) == 1
 
 
-@pytest.mark.parametrize("memoized", [False, True])
-@pytest.mark.parametrize("value", [3, 0])
+@for_each("memoized", [False, True])
+@for_each("value", [3, 0])
 async def test_who_can_not_pay_asks_nobody(tmp_path: Path, value: int, memoized: bool) -> None:
     """Neither a command nor the service: a look without a submission would tell. Planted: no look
     at the budget before -> asked.

@@ -9,10 +9,11 @@ import pytest
 
 from shoal.clients.fleet.arrivals import Arrivals, Pattern
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-@pytest.mark.parametrize("reports", [1, 2, 7, 1_000])
+@for_each("pattern", Pattern)
+@for_each("reports", [1, 2, 7, 1_000])
 def test_moments_never_go_back_and_stay_within_the_span(pattern: Pattern, reports: int) -> None:
     arrivals = Arrivals(pattern, reports, 60.0)
     moments = [arrivals.at(number) for number in range(reports)]
@@ -62,7 +63,7 @@ def test_a_span_of_nothing_is_all_at_once() -> None:
     assert arrivals.peak == math.inf
 
 
-@pytest.mark.parametrize(("reports", "over_s"), [(0, 1.0), (1, -1.0), (1, math.inf), (1, math.nan)])
+@for_each("reports, over_s", [(0, 1.0), (1, -1.0), (1, math.inf), (1, math.nan)])
 def test_wrong_arrivals_are_refused(reports: int, over_s: float) -> None:
     with pytest.raises(ShoalError) as caught:
         Arrivals(Pattern.STEADY, reports, over_s)

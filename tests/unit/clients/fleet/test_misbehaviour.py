@@ -40,6 +40,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.task import Admission
+from tests.cases import for_each
 from tests.worlds.clients import World, make_world
 
 WINDOW, LATE = 2, 1
@@ -83,7 +84,7 @@ def judged(frame: bytes, world: World) -> HopContent | Kind:
         return error.kind
 
 
-@pytest.mark.parametrize("conduct", [*MALFORMED, Conduct.OVERSIZED])
+@for_each("conduct", [*MALFORMED, Conduct.OVERSIZED])
 def test_broken_frames_do_not_open_for_the_reason_they_say(conduct: Conduct) -> None:
     """Planted: return the frame as it is -> it opens."""
     world = world_of()
@@ -200,9 +201,7 @@ def test_conducts_are_shuffled_and_as_many_as_the_mix() -> None:
     assert conducts(Shares(), 3, False) == bytes(3)
 
 
-@pytest.mark.parametrize(
-    "parts", [(-0.1, 0, 0, 0), (0, 1.1, 0, 0), (0.5, 0.5, 0.1, 0), (float("nan"), 0, 0, 0)]
-)
+@for_each("parts", [(-0.1, 0, 0, 0), (0, 1.1, 0, 0), (0.5, 0.5, 0.1, 0), (float("nan"), 0, 0, 0)])
 def test_wrong_shares_are_refused(parts: tuple[float, float, float, float]) -> None:
     with pytest.raises(ShoalError) as caught:
         Shares(*parts)

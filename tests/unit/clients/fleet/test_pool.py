@@ -34,6 +34,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.services.workers import WorkerPool
+from tests.cases import for_each
 from tests.worlds.clients import START, WEEK, World, make_world
 
 SEED = SeededEntropy("pool")
@@ -96,7 +97,7 @@ WORLDS: dict[str, tuple[Callable[[], World], int, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@for_each("name", WORLDS)
 def test_frames_are_as_a_device_makes_them(name: str) -> None:
     """Length, header and opened content are those of ``core.seal``, but for what is random: in
     windows 0 and above, whatever the protobuf leaves out, for every suite and number of messages.

@@ -22,6 +22,7 @@ from shoal.clients.memory.ledger import (
 )
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from tests.cases import for_each
 
 TASK = TaskId(bytes(range(32)))
 
@@ -77,9 +78,7 @@ def test_the_chain_is_the_stated_one() -> None:
     assert check([]) == EMPTY
 
 
-@pytest.mark.parametrize(
-    "bad", [math.nan, math.inf, -math.inf, [1], {"a": 1}, b"x", 1 << 20_000], ids=type
-)
+@for_each("bad", [math.nan, math.inf, -math.inf, [1], {"a": 1}, b"x", 1 << 20_000], ids=type)
 def test_what_has_no_canonical_form_is_refused(bad: object) -> None:
     """Planted: json's own NaN and Infinity -> accepted here, and no other reader takes them."""
     with pytest.raises(ShoalError) as caught:
@@ -105,7 +104,7 @@ def test_details_do_not_change_afterwards() -> None:
         made.details["a"] = 2  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         b"",

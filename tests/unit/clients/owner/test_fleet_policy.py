@@ -18,6 +18,7 @@ from shoal.clients.owner.policy import Ceiling, Policy, check
 from shoal.clients.owner.rules import Rule
 from shoal.crypto.trust import TrustedTask, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.clients import make_world
 
@@ -146,8 +147,8 @@ def test_what_the_two_allow_together_the_owner_allows_alone_and_the_fleet_does_n
         assert epsilon0 <= min(owner.max_epsilon0, fleet.max_epsilon0)
 
 
-@pytest.mark.parametrize(
-    ("fleet", "words"),
+@for_each(
+    "fleet, words",
     [
         (FleetPolicy(frozenset({A})), "among those that the fleet's file allows"),
         (FleetPolicy(frozenset()), "among those that the fleet's file allows"),
@@ -266,8 +267,8 @@ at_most = 9
     assert load(tmp_path, "purposes_allowed = []\nauthorities = []").allowed == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
+@for_each(
+    "text, words",
     [
         ("max_epsilon = 2", "max_epsilon: no such key"),
         ("max_epsilon0 = 0", "max_epsilon0: a number above 0"),

@@ -10,6 +10,7 @@ from shoal.clients.core import assign
 from shoal.clients.owner.policy import Policy, check
 from shoal.crypto.trust import TrustedTask, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 from tests.worlds.clients import World, make_world
 
 
@@ -38,8 +39,8 @@ def test_an_allowed_task_passes() -> None:
     check(_policy(world), trusted, epsilon0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "mend"),
+@for_each(
+    "changes, mend",
     [
         ({"authorities": frozenset({bytes(32)})}, "authorities"),
         ({"max_epsilon0": 2.99}, "max_epsilon0 = 2.99"),
@@ -71,7 +72,7 @@ def test_an_infinite_or_undefined_epsilon0_never_passes() -> None:
             check(_policy(world), trusted, epsilon0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "changes",
     [
         {"authorities": frozenset()},
@@ -99,8 +100,8 @@ def test_a_policy_cannot_be_changed_through_the_mapping_that_made_it() -> None:
     assert policy.consent("to plan clinics") == "denied"
 
 
-@pytest.mark.parametrize(
-    ("together", "apart", "accepts", "allowed"),
+@for_each(
+    "together, apart, accepts, allowed",
     [
         (
             2.0,
@@ -135,8 +136,8 @@ def test_sums_that_stand_on_two_parties_apart_want_the_owner_to_say_so(
     assert ("sums_if_apart" in caught.value.message) == (not accepts)
 
 
-@pytest.mark.parametrize(
-    ("epsilon0", "shown"),
+@for_each(
+    "epsilon0, shown",
     [
         (1.78524731, "= 1.786,"),
         (23.1101, "= 23.12,"),
@@ -177,8 +178,8 @@ def refusal(
     return ""
 
 
-@pytest.mark.parametrize(
-    ("written", "stored", "expected"),
+@for_each(
+    "written, stored, expected",
     [
         (None, None, "not asked"),
         ("allowed", None, "allowed"),
@@ -214,8 +215,8 @@ def test_denied_wins_wherever_it_was_said(
         assert ("shoal agent consent visits allow" in message) == (written != "denied")
 
 
-@pytest.mark.parametrize(
-    ("epsilon0", "accepted", "allowed"),
+@for_each(
+    "epsilon0, accepted, allowed",
     [
         (5.0, None, False),
         (5.0, 4.99, False),
@@ -244,8 +245,8 @@ def test_an_epsilon_above_the_cap_wants_an_acceptance_of_at_least_it(
         assert "\n" not in message
 
 
-@pytest.mark.parametrize(
-    ("together", "apart", "trusts", "accepted", "allowed"),
+@for_each(
+    "together, apart, trusts, accepted, allowed",
     [
         (math.inf, 6.0, True, None, False),
         (math.inf, 6.0, True, 5.0, False),
@@ -294,8 +295,8 @@ def test_an_acceptance_lifts_nothing_but_the_cap() -> None:
         assert refusal(_policy(world, **changes), trusted, epsilon0, accepted=math.inf)
 
 
-@pytest.mark.parametrize(
-    ("lifetime", "nano"),
+@for_each(
+    "lifetime, nano",
     [
         (math.inf, None),
         (0.3, 300_000_000),

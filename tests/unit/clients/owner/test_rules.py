@@ -18,6 +18,7 @@ from shoal.domain import Categories, Domain, Numeric, Value, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
+from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.clients import VISITS, make_world
 
@@ -41,8 +42,8 @@ def follow(on: str, value: Value, **rule: Any) -> Value:
     return apply([Rule(task="visits", **rule)], TASKS[on], value)
 
 
-@pytest.mark.parametrize(
-    ("on", "rule", "value", "expected"),
+@for_each(
+    "on, rule, value, expected",
     [
         ("degrees", {"round_to": 10}, 37, 30),
         ("degrees", {"round_to": 10}, 37.9, 30),
@@ -119,11 +120,11 @@ def test_what_a_rule_makes_of_a_value(
     assert type(follow(on, value, **rule)) is type(expected)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "rule",
     [{"round_to": 10}, {"at_least": 1}, {"at_most": 1}, {"redact_below": 1}, {"redact_above": 1}],
 )
-@pytest.mark.parametrize(
+@for_each(
     "value",
     ["flu", "", "nan", "inf", "1e999", "0x10", True, False, math.nan, math.inf, -math.inf, None],
 )
@@ -218,8 +219,8 @@ def test_a_redacted_range_is_never_reported(on: str, value: Value, above: int, s
     assert 0 <= cell < domain.size
 
 
-@pytest.mark.parametrize(
-    ("rule", "key"),
+@for_each(
+    "rule, key",
     [
         ({}, "task"),
         ({"task": "a", "purpose": "b", "at_most": 1}, "task"),
@@ -267,8 +268,8 @@ def test_rules_of_a_file() -> None:
         assert caught.value.message.startswith(words)
 
 
-@pytest.mark.parametrize("on", TASKS)
-@pytest.mark.parametrize(
+@for_each("on", TASKS)
+@for_each(
     "rule",
     [
         {"redact": (7, "flu")},

@@ -23,6 +23,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
+from tests.cases import for_each
 from tests.worlds.secagg import NOW, World, identity
 
 HOP = generate(SuiteId.X25519_AES128)
@@ -147,7 +148,7 @@ async def test_a_device_asks_as_often_as_it_is_told_and_not_after_its_deadline()
         assert all(least <= pause <= most for pause in pauses)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind", [Kind.INVALID, Kind.UNKNOWN_KEY, Kind.UNKNOWN_TASK, Kind.WINDOW_CLOSED, Kind.OVERSIZE]
 )
 async def test_a_frame_that_is_refused_for_good_is_not_sent_again(kind: Kind) -> None:

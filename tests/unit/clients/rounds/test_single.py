@@ -27,6 +27,7 @@ from shoal.secagg import Mode, PairwisePlan
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
+from tests.cases import for_each
 
 NOW = 1_800_000_000.0
 ROOT, HOP, KEY = (
@@ -122,9 +123,7 @@ def line(shuffler: Shuffler, clock: Clock, entropy: int = 1) -> Line:
     return Line(HOP.config, shuffler, clock, NOW + 300, SeededEntropy(entropy), clock.sleep)
 
 
-@pytest.mark.parametrize(
-    "lost", [set[int](), *({n} for n in range(6)), {0, 2, 4}, set(range(1, 6))], ids=str
-)
+@for_each("lost", [set[int](), *({n} for n in range(6)), {0, 2, 4}, set(range(1, 6))], ids=str)
 async def test_whatever_is_lost_the_vector_is_stored_once(tmp_path: Path, lost: set[int]) -> None:
     """Planted: no second pass after a forgotten upload -> the case of the lost last answer is
     ABORTED.

@@ -21,6 +21,7 @@ from shoal.clients.sources.read import Reading, read_source
 from shoal.clients.sources.spec import SourceSpec
 from shoal.domain import Value
 from shoal.limits import LIMITS
+from tests.cases import for_each
 
 
 async def of_json(folder: Path, text: str | bytes, pointer: str = "") -> Reading:
@@ -37,8 +38,8 @@ DOCUMENT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("pointer", "value"),
+@for_each(
+    "pointer, value",
     [
         ("/a/b/0", 10),
         ("/a/b/1/c", 2.5),
@@ -57,7 +58,7 @@ async def test_a_pointer_names_a_value(tmp_path: Path, pointer: str, value: Valu
     assert await of_json(tmp_path, DOCUMENT, pointer) == Reading(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pointer",
     [
         "/b",
@@ -83,7 +84,7 @@ async def test_large_integers_stay_exact(tmp_path: Path) -> None:
     assert (await of_json(tmp_path, str(1 << 200))).value == 1 << 200
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["", "{", "3 4", "NaN", "[Infinity]", b"\xff\xfe3", "[" * 200_000, "9" * 10_000, "secret"],
     ids=["empty", "half", "two", "nan", "infinity", "bytes", "deep", "long", "word"],
@@ -206,8 +207,8 @@ async def test_what_a_command_prints() -> None:
     assert await read_source(of_command("print('{\"a\": 3}')", pointer="/a")) == Reading(3)
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
+@for_each(
+    "code, reason",
     [
         ("import sys; print(3); sys.exit(3)", "ended with status 3"),
         ("import os; os.kill(os.getpid(), 9)", "ended with status -9"),
@@ -343,8 +344,8 @@ async def test_a_redirect_is_not_followed() -> None:
         assert asked == []
 
 
-@pytest.mark.parametrize(
-    ("reply", "reason"),
+@for_each(
+    "reply, reason",
     [
         (b"HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\n3", "answered with status 500"),
         (ok(b"x" * (LIMITS.source_bytes + 1)), f"more than {LIMITS.source_bytes} bytes"),

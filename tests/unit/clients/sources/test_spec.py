@@ -9,12 +9,13 @@ import pytest
 
 from shoal.clients.sources.spec import SourceSpec, loopback_parts
 from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
 
 HTTP = "http" + "://"  # most of what follows is no address of this repository
 FILE = Path("/var/lib/app/state.json")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "good",
     [
         {"kind": "json", "file": FILE},
@@ -34,8 +35,8 @@ def test_sources_that_make_sense(good: dict[str, Any]) -> None:
     assert SourceSpec(**good).kind == good["kind"]
 
 
-@pytest.mark.parametrize(
-    ("bad", "key"),
+@for_each(
+    "bad, key",
     [
         ({"kind": "file", "file": FILE}, "kind: one of json"),
         ({"kind": "json"}, "file: "),
@@ -67,8 +68,8 @@ def test_sources_that_make_none_name_the_key(bad: dict[str, Any], key: str) -> N
     assert caught.value.message.startswith(key)
 
 
-@pytest.mark.parametrize(
-    ("url", "parts"),
+@for_each(
+    "url, parts",
     [
         (HTTP + "127.0.0.1:8080/a/b?c=d#e", ("127.0.0.1", 8080, "/a/b?c=d")),
         (HTTP + "127.9.8.7", ("127.9.8.7", 80, "/")),
@@ -80,7 +81,7 @@ def test_urls_of_this_machine(url: str, parts: tuple[str, int, str]) -> None:
     assert loopback_parts(url) == parts
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url",
     [
         "https" + HTTP[4:] + "127.0.0.1/",

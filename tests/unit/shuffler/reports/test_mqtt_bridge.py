@@ -22,6 +22,7 @@ from shoal.mqtt.topics import down_topic, new_reply, tag_of, up_topic
 from shoal.shuffler.reports import mqtt_bridge
 from shoal.shuffler.reports.ingress import Answer
 from shoal.shuffler.reports.mqtt_bridge import MqttBridge, departure
+from tests.cases import for_each
 
 TAG = tag_of(bytes(32))
 OTHER = tag_of(bytes(31) + b"x")
@@ -305,8 +306,8 @@ async def test_others_get_their_turn_while_replies_are_sent() -> None:
 # --- when -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("started", "now", "step", "leaves"),
+@for_each(
+    "started, now, step, leaves",
     [
         (10, 10, 0.5, 10.5),
         (10, 10.25, 0.5, 10.5),

@@ -7,15 +7,14 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from shoal.shuffler.stores.sqlite.sorting import distinct_sorted
+from tests.cases import for_each
 
 WIDTH = 33
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 700, 3_000])
-@pytest.mark.parametrize("run_bytes", [1, 2_000, 20_000, 1 << 20])
+@for_each("count", [0, 1, 2, 700, 3_000])
+@for_each("run_bytes", [1, 2_000, 20_000, 1 << 20])
 def test_blocks_are_the_distinct_messages_in_order(
     tmp_path: Path, count: int, run_bytes: int
 ) -> None:
