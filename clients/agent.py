@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self
 from shoal.clients.answering import AnswerRequest, charge_sum, is_answered
 from shoal.clients.attempts import Attempted, Attempts
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import chosen_window, identity_for
+from shoal.clients.core import chosen_window, enrolled_identity, prover_for
 from shoal.clients.device_clock import OwnClock
 from shoal.clients.feeds.known_tasks import TaskBook
 from shoal.clients.feeds.pauses import Pauses
@@ -275,7 +275,7 @@ class Agent:
         task, permit = assignment.task, self._parts.permit
         try:
             now = self.clock.now()
-            identity = identity_for(task, self._identity, now)
+            prover = prover_for(task, self._identity, now)
             if value is not None and not isinstance(value, bool | int | float | str):
                 raise ShoalError(
                     Kind.INVALID, f"task {task.name} asks for one answer, not for a vector"
@@ -286,7 +286,7 @@ class Agent:
             await permit.ask(assignment)  # the owner's refusal is named before any other
             raise
         terms = await permit.terms(assignment, source)
-        return AnswerRequest(assignment, chosen, ruled, identity, terms, now)
+        return AnswerRequest(assignment, chosen, ruled, prover, terms, now)
 
     async def _answer(self, request: AnswerRequest, send: bool) -> Attempted:
         sender, pauses = self._parts.sender, self.pauses
@@ -311,9 +311,7 @@ class Agent:
 
         task, book, now, parts = assignment.task, self.memory.book, self.clock.now, self._parts
         await parts.permit.ask(assignment)
-        identity = identity_for(task, self._identity, now())
-        if identity is None:
-            raise ShoalError(Kind.CONFIG, f"task {task.name} takes vectors of enrolled devices")
+        identity = enrolled_identity(task, self._identity, now())
         if not send:
             raise ShoalError(
                 Kind.CONFIG,

@@ -55,7 +55,7 @@ from shoal.ids import TaskId
 from shoal.limits import LIMITS
 
 if TYPE_CHECKING:
-    from shoal.crypto.admission.enrolment import DeviceIdentity
+    from shoal.crypto.admission.admission import Prover
     from shoal.task import Task
 
 NEW, AGAIN, KEPT = "new", "again", "kept"
@@ -89,14 +89,14 @@ class Terms:
 class AnswerRequest:
     """A window that is to be answered, and everything that its answer is made of.
 
-    ``value``: by the owner's rules already; never shown. ``identity``: from ``identity_for``.
+    ``value``: by the owner's rules already; never shown. ``prover``: from ``prover_for``.
     ``now``: Unix seconds, for the ledger.
     """
 
     assignment: Assignment
     window: int
     value: Value = field(repr=False)
-    identity: DeviceIdentity | None
+    prover: Prover
     terms: Terms
     now: float
 
@@ -157,7 +157,7 @@ def answer(request: AnswerRequest, book: Book, entropy: Entropy) -> Prepared:
             book.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
             cell = assignment.task.domain.encode(request.value, entropy)
             report, origin = draw(assignment, cell, entropy), None
-        prepared = seal(assignment, window, report, entropy, request.identity)
+        prepared = seal(assignment, window, report, entropy, request.prover)
         details = _charged(assignment, window, book, terms, cost, first)
         details |= {"memoized": origin} if origin else {}
         details |= {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
 from shoal.backoff import Backoff
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.envelope import ACK_KEY_SIZE, NONCE_SIZE, HopContent, seal_frame, seal_report
 from shoal.domain import Value
 from shoal.entropy import SYSTEM, Entropy
@@ -23,6 +24,7 @@ from shoal.privacy import epsilon0_upper
 from shoal.task import Admission
 
 if TYPE_CHECKING:
+    from shoal.crypto.admission.admission import Prover
     from shoal.crypto.admission.enrolment import DeviceIdentity
     from shoal.crypto.trust import TrustedSchedule, TrustedTask
     from shoal.mechanisms.base import Mechanism
@@ -253,14 +255,24 @@ class Prepared:
     expires_s: int
 
 
-def identity_for(task: Task, identity: DeviceIdentity | None, now: float) -> DeviceIdentity | None:
-    """Who this device is to the task's shuffler: None where anybody is admitted, whoever it is.
+def prover_for(task: Task, identity: DeviceIdentity | None, now: float) -> Prover:
+    """What this device shows with a report of a task: nothing where anybody is admitted, whoever it
+    is. ``identity``: what it has; ``now``: Unix seconds.
 
-    Raises CONFIG if the task admits enrolled devices alone and this one is not, or not now: nothing
-    may be randomized then.
+    Raises CONFIG if the task does not admit this device, or not now: nothing may be randomized
+    then.
     """
-    if task.admission is not Admission.ENROLLED:
-        return None
+    if task.admission is Admission.OPEN:
+        return OPEN
+    from shoal.crypto.admission.enrolled import EnrolledProver
+
+    return EnrolledProver(enrolled_identity(task, identity, now))
+
+
+def enrolled_identity(task: Task, identity: DeviceIdentity | None, now: float) -> DeviceIdentity:
+    """This device's identity, if its certificate is one of the task's enrolment authority and holds
+    ``now``. Raises CONFIG.
+    """
     if identity is None:
         raise ShoalError(
             Kind.CONFIG,
@@ -284,16 +296,16 @@ def prepare(
     window: int,
     value: Value,
     entropy: Entropy = SYSTEM,
-    identity: DeviceIdentity | None = None,
+    prover: Prover = OPEN,
 ) -> Prepared:
     """Encode, randomize once, seal for the analyzer, seal for the shuffler.
 
     Call it once per task and window, inside ``Outbox.claim``: a second call for the same window
-    would be a second draw. ``identity`` from ``identity_for``. The value leaves no trace in the
+    would be a second draw. ``prover`` from ``prover_for``. The value leaves no trace in the
     result but through the randomizer. Raises INVALID for a window the task hasn't.
     """
     report = draw(assignment, assignment.task.domain.encode(value, entropy), entropy)
-    return seal(assignment, window, report, entropy, identity)
+    return seal(assignment, window, report, entropy, prover)
 
 
 def draw(assignment: Assignment, cell: int, entropy: Entropy = SYSTEM) -> tuple[bytes, ...]:
@@ -333,10 +345,10 @@ def seal(
     window: int,
     report: Sequence[bytes],
     entropy: Entropy = SYSTEM,
-    identity: DeviceIdentity | None = None,
+    prover: Prover = OPEN,
 ) -> Prepared:
-    """Seal one report, its messages of report_size bytes each, in both layers; with ``identity``
-    prove that it is this device's.
+    """Seal one report, its messages of report_size bytes each, in both layers, with the
+    ``prover``'s proof.
 
     Only the shuffler sees the proof, which is made once and sent again with the frame. Raises
     INVALID for a window the task hasn't.
@@ -355,11 +367,7 @@ def seal(
         ]
     )
     ack_key = entropy.bytes(ACK_KEY_SIZE)
-    admission = b""
-    if identity is not None:
-        from shoal.crypto.admission.enrolment import prove
-
-        admission = prove(identity, task_id, window, sealed)
+    admission = prover.prove(task_id, window, sealed)
     content = HopContent(task_id, window, ack_key, config.key_id, admission, sealed)
     return Prepared(
         task_id, window, seal_frame(keys.hop_keys[window], content), ack_key, expiry(task, window)

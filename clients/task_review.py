@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from shoal.clients.core import Assignment, identity_for, window_at
+from shoal.clients.core import Assignment, prover_for, window_at
 from shoal.clients.feeds.known_tasks import TaskBook
 from shoal.clients.memory.device_memory import ACCEPTED, Memory
 from shoal.clients.outcomes import TaskStatus
@@ -69,7 +69,7 @@ class TaskReview:
         task, now = assignment.task, self._clock.now()
         try:
             self._permit.check(assignment)
-            identity_for(task, self._identity, now)
+            prover_for(task, self._identity, now)
             if now >= task.windows.deadline_of(task.windows.count - 1):
                 window_at(task.name, task.windows, now)
         except ShoalError as error:
@@ -96,7 +96,7 @@ class TaskReview:
         task, now, refusal = assignment.task, self._clock.now(), ""
         try:
             self._permit.check(assignment)
-            identity_for(task, self._identity, now)
+            prover_for(task, self._identity, now)
             self._tasks.check_open(assignment, now)
         except ShoalError as error:
             refusal = error.message

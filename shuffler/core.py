@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, unique
 from functools import lru_cache
 
-from shoal.crypto.admission.enrolment import ADMISSION_SIZE, verify_proof
+from shoal.crypto.admission.members import verifier_of
 from shoal.crypto.envelope import ACK_KEY_SIZE, HopContent, frame_size, sealed_size
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
-from shoal.task import Admission, Aggregator, Task
+from shoal.task import Aggregator, Task
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -198,9 +198,9 @@ def admit(
     now: float,
     reports: int = 0,
 ) -> None:
-    """Return if this opened frame may be stored, whoever sent it: ``identify`` says who. ``state``
-    None: the window has no record yet, it is open or not begun. ``reports``: what a decided
-    window's record says that it holds.
+    """Return if this opened frame may be stored, whoever sent it: who that is says the task's
+    ``Verifier``. ``state`` None: the window has no record yet, it is open or not begun.
+    ``reports``: what a decided window's record says that it holds.
 
     Raises, in this order: INVALID (aggregator, window, messages, lengths), UNKNOWN_KEY (hop or
     analyzer key are not the schedule's for that window), TOO_EARLY, WINDOW_CLOSED, WINDOW_FULL.
@@ -258,7 +258,7 @@ def check_size(task: Task, length: int) -> None:
     it, and its sender, from others.
     """
     suite = SuiteId.of(task.suite)
-    admission = ADMISSION_SIZE if task.admission is Admission.ENROLLED else 0
+    admission = verifier_of(task).proof_size
     if length != _frame_size(suite, task.messages, row_size(task), admission):
         raise ShoalError(
             Kind.INVALID, "a frame has the one size of its task: the smallest of all that holds it"
@@ -266,23 +266,6 @@ def check_size(task: Task, length: int) -> None:
 
 
 _frame_size = lru_cache(maxsize=1024)(frame_size)
-
-
-def identify(enrolment_key: bytes, content: HopContent, now: float) -> bytes:
-    """The public key of the device whose frame this is, proven; empty for a task without
-    ``enrolment_key``, which admits anybody.
-
-    Raises UNAUTHENTICATED for a proof that is missing or does not hold, INVALID for one that the
-    task does not want. That a device reports once per window is for the store to keep: only it
-    knows what was stored.
-    """
-    if enrolment_key:
-        return verify_proof(
-            content.admission, enrolment_key, now, content.task_id, content.window, content.sealed
-        )
-    if content.admission:
-        raise ShoalError(Kind.INVALID, "this task admits anybody: send no admission proof")
-    return b""
 
 
 DECIDED = "the window was decided before: drop the report"

@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.clocks.clock import SureClock
+from shoal.crypto.admission.admission import Verifier
+from shoal.crypto.admission.members import verifier_of
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import delete_key_file, load_hpke_key
 from shoal.crypto.trust import Refused, ServedTask, load_task_folder
@@ -57,8 +60,8 @@ class TaskBook:
         self.served: dict[TaskId, ServedTask] = {}
         self.keys: dict[KeyId, HpkePrivateKey] = {}
         self.keys_by_raw_id: dict[bytes, HpkePrivateKey] = {}  # the same, for look-ups per frame
-        # enrolment keys by raw task id, of tasks that admit enrolled devices alone
-        self.roots: dict[bytes, bytes] = {}
+        # of admissions, by raw task id, of tasks that do not admit everybody
+        self.verifiers: dict[bytes, Verifier] = {}
         # windows that may still take reports, ascending
         self._undecided: dict[TaskId, dict[int, None]] = {}
         self._uses: Counter[KeyId] = Counter()  # undecided windows per hop key
@@ -209,8 +212,9 @@ class TaskBook:
         for key in served.keys.hop_keys:
             self._uses.setdefault(key.key_id, 0)
         self._undecided[task_id] = undecided
-        if task.enrolment_key:
-            self.roots[task_id.raw] = task.enrolment_key
+        verifier = verifier_of(task)
+        if verifier is not OPEN:
+            self.verifiers[task_id.raw] = verifier
         self.served[task_id] = served
         log.info("task served", task=task_id, name=task.name, windows=len(undecided))
         if task.max_batch and self._delay == 0:

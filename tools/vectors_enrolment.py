@@ -11,7 +11,8 @@ import hashlib
 
 from vectors_tasks import Json, fixed, signing_key
 
-from shoal.crypto.admission.enrolment import Certificate, DeviceIdentity, issue, prove
+from shoal.crypto.admission.enrolled import prove
+from shoal.crypto.admission.enrolment import DeviceCertificate, DeviceIdentity, issue
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.ids import TaskId
 from shoal.protos.pairwise_pb2 import AdmissionProof, SignedCertificate
@@ -47,7 +48,9 @@ def admissions() -> list[Json]:
                 "device_key": who.key.public.hex(),
                 "not_before_s": NOT_BEFORE,
                 "not_after_s": NOT_AFTER,
-                "certificate": Certificate(who.key.public, NOT_BEFORE, NOT_AFTER).encode().hex(),
+                "certificate": DeviceCertificate(who.key.public, NOT_BEFORE, NOT_AFTER)
+                .encode()
+                .hex(),
                 "signed_certificate": who.certificate.hex(),
                 "now_s": now,
                 "task_id": TASK_ID.hex,
@@ -157,7 +160,7 @@ def _damaged(good: bytes) -> dict[str, tuple[bytes, int]]:
 
 def _raw(not_after_s: int = NOT_AFTER) -> bytes:
     """A certificate's bytes; the end may be one that no certificate has."""
-    data = Certificate(signing_key("device").public, NOT_BEFORE, NOT_AFTER).encode()
+    data = DeviceCertificate(signing_key("device").public, NOT_BEFORE, NOT_AFTER).encode()
     return data[:-5] + _varint(not_after_s)
 
 

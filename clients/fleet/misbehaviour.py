@@ -15,6 +15,7 @@ from enum import Enum, IntEnum, unique
 from typing import TYPE_CHECKING
 
 from shoal.arrays import np
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.envelope import (
     ACK_KEY_SIZE,
     HEADER_SIZE,
@@ -30,7 +31,7 @@ from shoal.limits import LIMITS
 
 if TYPE_CHECKING:
     from shoal.clients.core import Assignment
-    from shoal.crypto.admission.enrolment import DeviceIdentity
+    from shoal.crypto.admission.admission import Prover
 
 
 @unique
@@ -212,7 +213,7 @@ def craft(
     assignment: Assignment,
     window: int,
     report: Sequence[bytes],
-    identity: DeviceIdentity | None,
+    prover: Prover,
     late: int | None,
     entropy: Entropy = SYSTEM,
 ) -> Crafted:
@@ -225,7 +226,7 @@ def craft(
 
     match conduct:
         case Conduct.GARBAGE | Conduct.STRANGER | Conduct.MISSHAPEN:
-            return _sealed(conduct, assignment, window, identity, entropy)
+            return _sealed(conduct, assignment, window, prover, entropy)
         case Conduct.NOISE:
             return Crafted(entropy.bytes(LIMITS.frame_sizes[0]), entropy.bytes(ACK_KEY_SIZE))
         case Conduct.OVERSIZED:
@@ -237,7 +238,7 @@ def craft(
                 Kind.INVALID, f"there is nothing to craft for a client that is {conduct.name}"
             )
     prepared = seal(
-        assignment, window, report, entropy, None if conduct is Conduct.UNENROLLED else identity
+        assignment, window, report, entropy, OPEN if conduct is Conduct.UNENROLLED else prover
     )
     return Crafted(_broken(conduct, prepared.frame, entropy), prepared.ack_key)
 
@@ -264,7 +265,7 @@ def _sealed(
     conduct: Conduct,
     assignment: Assignment,
     window: int,
-    identity: DeviceIdentity | None,
+    prover: Prover,
     entropy: Entropy,
 ) -> Crafted:
     """A frame that opens. What it holds for the analyzer is random."""
@@ -274,11 +275,7 @@ def _sealed(
     )
     length = sealed_size(config.suite, task.report_size) + (conduct is Conduct.MISSHAPEN)
     sealed = tuple(entropy.bytes(length) for _ in range(task.messages))
-    admission = b""
-    if identity is not None:
-        from shoal.crypto.admission.enrolment import prove
-
-        admission = prove(identity, task_id, window, sealed)
+    admission = prover.prove(task_id, window, sealed)
     ack_key = entropy.bytes(ACK_KEY_SIZE)
     content = HopContent(task_id, window, ack_key, config.key_id, admission, sealed)
     return Crafted(seal_frame(assignment.keys.hop_keys[window], content), ack_key)

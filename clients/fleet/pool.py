@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from shoal.arrays import NDArray, np
 from shoal.clients.core import Assignment, Prepared, expiry, randomize
-from shoal.crypto.admission.enrolment import ADMISSION_SIZE, prove
 from shoal.crypto.envelope import (
     ACK_KEY_SIZE,
     HEADER_SIZE,
@@ -40,7 +39,7 @@ from shoal.ids import TaskId
 from shoal.protos.submit_pb2 import HopPayload
 
 if TYPE_CHECKING:
-    from shoal.crypto.admission.enrolment import DeviceIdentity
+    from shoal.crypto.admission.admission import Prover
     from shoal.services.workers import WorkerPool
 
 _CHUNK = 1_000  # encapsulations that one process makes at a time: about a tenth of a second
@@ -243,17 +242,17 @@ def make_frames(
     values: Sequence[Value],
     pool: Pool,
     entropy: Entropy = SYSTEM,
-    identities: Sequence[DeviceIdentity] | None = None,
+    provers: Sequence[Prover] | None = None,
 ) -> Frames:
     """Encode, randomize and seal one report per value: what ``core.prepare`` does for one, in calls
     over whole arrays.
 
     Takes ``len(values)`` from the pool; each report is a draw of its own with nonce, ack key and
-    encapsulations of its own. ``identities``: one per value where the task admits enrolled devices
-    alone (each then costs an Ed25519 signature). Raises as ``seal_frames`` does.
+    encapsulations of its own. ``provers``: one per value where the task does not admit everybody
+    (each then costs a signature). Raises as ``seal_frames`` does.
     """
     return seal_frames(
-        assignment, window, randomize(assignment, values, entropy), pool, entropy, identities
+        assignment, window, randomize(assignment, values, entropy), pool, entropy, provers
     )
 
 
@@ -263,7 +262,7 @@ def seal_frames(
     reports: NDArray[np.uint8],
     pool: Pool,
     entropy: Entropy = SYSTEM,
-    identities: Sequence[DeviceIdentity] | None = None,
+    provers: Sequence[Prover] | None = None,
 ) -> Frames:
     """Both layers around reports, uint8[n, messages, report_size], as ``core.seal`` puts them
     around one.
@@ -287,7 +286,7 @@ def seal_frames(
             Kind.INVALID,
             f"reports of task {task.name} are uint8[n, {task.messages}, {task.report_size}]",
         )
-    if identities is not None and len(identities) != len(reports):
+    if provers is not None and len(provers) != len(reports):
         raise ShoalError(Kind.INVALID, "devices that prove who they are are as many as reports")
     held = tuple(layer.config for layer in pool.layers())
     if (pool.task_id, pool.window, *held) != (assignment.task_id, window, analyzer, hop):
@@ -302,6 +301,7 @@ def seal_frames(
     plain[:, :NONCE_SIZE] = _random(count * task.messages, NONCE_SIZE, entropy)
     plain[:, NONCE_SIZE:] = reports.reshape(count * task.messages, task.report_size)
     sealed = seal_rows(inner, plain).reshape(count, task.messages, length)
+    proofs = _proofs(assignment.task_id, window, sealed, provers or ())
     layout = _layout(
         hop,
         assignment.task_id,
@@ -309,17 +309,14 @@ def seal_frames(
         analyzer,
         task.messages,
         length,
-        ADMISSION_SIZE if identities else 0,
+        len(proofs[0]) if proofs else 0,
     )
     payloads = np.tile(layout.template, (count, 1))
     ack_keys = _random(count, ACK_KEY_SIZE, entropy)
     payloads[:, layout.ack_key] = ack_keys
     for number, slot in enumerate(layout.sealed):
         payloads[:, slot] = sealed[:, number]
-    for row, identity in enumerate(identities or ()):
-        proof = prove(
-            identity, assignment.task_id, window, [message.tobytes() for message in sealed[row]]
-        )
+    for row, proof in enumerate(proofs):
         payloads[row, layout.admission] = np.frombuffer(proof, dtype=np.uint8)
     frames = seal_rows(outer, payloads, layout.header)
     return Frames(
@@ -361,6 +358,16 @@ class _Layout:
     ack_key: slice
     admission: slice
     sealed: tuple[slice, ...]
+
+
+def _proofs(
+    task_id: TaskId, window: int, sealed: NDArray[np.uint8], provers: Sequence[Prover]
+) -> list[bytes]:
+    """One per prover, over its row of ``sealed``, uint8[n, messages, length]."""
+    return [
+        prover.prove(task_id, window, [message.tobytes() for message in sealed[row]])
+        for row, prover in enumerate(provers)
+    ]
 
 
 @lru_cache(maxsize=64)

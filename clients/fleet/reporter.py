@@ -19,8 +19,8 @@ from shoal.clients.core import (
     Assignment,
     Prepared,
     assign,
-    identity_for,
     messages_of,
+    prover_for,
     randomize,
     seal,
     window_at,
@@ -29,11 +29,11 @@ from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Crafted, craft,
 from shoal.clients.fleet.share import Share
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.crypto.trust import trust_schedule, trust_task
+from shoal.task import Admission, Task
 
 if TYPE_CHECKING:
     from shoal.clients.fleet.pool import Pool
-    from shoal.crypto.admission.enrolment import DeviceIdentity
-    from shoal.task import Task
+    from shoal.crypto.admission.admission import Prover
 
 _DRAWN = 256  # devices whose reports are drawn in one call
 
@@ -49,7 +49,7 @@ class Reporter:
         self._known: dict[int, tuple[Assignment, codec.Signed, codec.Signed]] = {}
         self._roots = {key.public: key for key in map(SigningKey.from_pem, share.enrolment_roots)}
         # devices under way, and who each is to each authority
-        self._enrolled: dict[int, dict[bytes, DeviceIdentity]] = {}
+        self._enrolled: dict[int, dict[bytes, Prover]] = {}
         # by task: encapsulations, and sealed reports not yet taken
         self._pools: dict[int, tuple[Pool, dict[int, Prepared]]] = {}
         self._own = array(
@@ -82,8 +82,8 @@ class Reporter:
         """
         if task in self._pools:
             return self._sealed_ahead(task, device)
-        identity = self._identity(assignment.task, device)
-        return seal(assignment, window, self._drawn(assignment, task, device), identity=identity)
+        prover = self._prover(assignment.task, device)
+        return seal(assignment, window, self._drawn(assignment, task, device), prover=prover)
 
     def crafted(self, conduct: Conduct, task: int, device: int) -> Crafted:
         """The frame of a device that misbehaves. For SECOND: after its ``report``."""
@@ -92,7 +92,7 @@ class Reporter:
         late = over_window(assignment, time.time()) if conduct is Conduct.LATE else None
         report = messages_of(randomize(assignment, [self._share.tasks[task].values[device]])[0])
         return craft(
-            conduct, assignment, window, report, self._identity(assignment.task, device), late
+            conduct, assignment, window, report, self._prover(assignment.task, device), late
         )
 
     def window(self, task: int) -> int:
@@ -135,7 +135,7 @@ class Reporter:
         )
         return assignment
 
-    def _identity(self, task: Task, device: int) -> DeviceIdentity | None:
+    def _prover(self, task: Task, device: int) -> Prover:
         """Enrolled on the spot, for as long as the task runs, and the same for all of a device's
         tasks of one authority.
 
@@ -143,14 +143,15 @@ class Reporter:
         """
         root = self._roots.get(task.enrolment_key)
         if root is None:
-            return identity_for(task, None, 0.0)
+            return prover_for(task, None, 0.0)
         known = self._enrolled.setdefault(device, {})
         if root.public not in known:
+            from shoal.crypto.admission.enrolled import EnrolledProver
             from shoal.crypto.admission.enrolment import enrol
 
             plan = task.windows
-            known[root.public] = enrol(
-                root, plan.start_s - plan.skew_s, plan.deadline_of(plan.count - 1)
+            known[root.public] = EnrolledProver(
+                enrol(root, plan.start_s - plan.skew_s, plan.deadline_of(plan.count - 1))
             )
         return known[root.public]
 
@@ -183,12 +184,8 @@ class Reporter:
             first = len(self._own) - len(pool)
             block = self._own[first : first + BLOCK]
             values = [self._share.tasks[task].values[one] for one in block]
-            found = [
-                identity
-                for one in block
-                if (identity := self._identity(assignment.task, one)) is not None
-            ]
-            identities = found if assignment.task.enrolment_key else None
-            frames = make_frames(assignment, pool.window, values, pool, identities=identities)
+            everybody = assignment.task.admission is Admission.OPEN
+            provers = None if everybody else [self._prover(assignment.task, one) for one in block]
+            frames = make_frames(assignment, pool.window, values, pool, provers=provers)
             waiting.update((one, frames.prepared(index)) for index, one in enumerate(block))
         return waiting.pop(device)

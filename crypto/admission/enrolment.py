@@ -1,42 +1,33 @@
-"""Enrolment: who a device is, for tasks that admit enrolled devices alone, and the proof that a
-frame carries.
+"""Enrolment: who a device is, for tasks that admit enrolled devices alone.
 
 An enrolment authority (whoever gives devices out, not the shuffler) signs one certificate per
 device::
 
     Certificate        version, device_key (Ed25519), not_before_s, not_after_s
-    SignedCertificate  certificate, Ed25519 by the task's enrolment_key over "shoal/v1/sign/enrolment" 0x00 certificate
+    SignedCertificate  certificate, Ed25519 by the task's enrolment_key over
+                       "shoal/v1/sign/enrolment" 0x00 certificate
 
-A certificate names nothing but a key: no owner, no serial number, no place. With it a device
-proves, inside the hop layer, that one report is its own::
-
-    AdmissionProof     signed certificate, Ed25519 by the device over
-                       "shoal/v1/sign/admission" 0x00 task_id u32be(window) SHA-256(sealed[0] || ... || sealed[m])
-
-The proof is bound to task, window and the very bytes that are stored, so nobody can move it to
-another report. All three messages have one encoding and one length (fields in order, times of five
-varint bytes): two readers can't understand one of them differently, and a frame's size does not
-tell devices apart. Layout and vectors: docs/WIRE.md.
+A certificate names nothing but a key: no owner, no serial number, no place. What a device proves
+with it is in ``shoal.crypto.admission.enrolled`` (one report is its own) and in
+``shoal.crypto.secagg`` (it takes a seat in a round). Both messages have one encoding and one length
+(fields in order, times of five varint bytes): two readers can't understand one of them differently.
+Layout and vectors: docs/WIRE.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
 from shoal.crypto.signing import PUBLIC_SIZE, SIGNATURE_SIZE, SigningContext, SigningKey, verify
-from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
-from shoal.ids import TaskId
 from shoal.protos import pairwise_pb2
 
 VERSION = 1
 CERTIFICATE_SIZE = 48  # bytes of a Certificate
 SIGNED_CERTIFICATE_SIZE = 116  # bytes of a SignedCertificate
-ADMISSION_SIZE = 184  # bytes of an AdmissionProof
 # Unix seconds, from 1978 to 3058: exactly those that take five bytes as a varint
 _TIMES = range(1 << 28, 1 << 35)
 # verified certificates, about 500 bytes each: four full rounds of secure aggregation
@@ -44,7 +35,7 @@ _REMEMBERED = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class DeviceCertificate:
     """A device's public key (Ed25519, 32 bytes) and when it holds: Unix seconds, both ends
     included. Public.
 
@@ -78,7 +69,7 @@ class Certificate:
         ).SerializeToString(deterministic=True)
 
     @classmethod
-    def decode(cls, data: bytes) -> Certificate:
+    def decode(cls, data: bytes) -> DeviceCertificate:
         """Raises INVALID for anything but the one encoding of a certificate of this version."""
         try:
             message = pairwise_pb2.Certificate.FromString(data)
@@ -106,7 +97,7 @@ class DeviceIdentity:
     def __post_init__(self) -> None:
         signed = _split_certificate(self.certificate)
         _require(
-            Certificate.decode(signed.certificate).device_key == self.key.public,
+            DeviceCertificate.decode(signed.certificate).device_key == self.key.public,
             "the certificate is that of another device key: use the key and the certificate that "
             "were made together",
         )
@@ -119,7 +110,7 @@ def issue(root: SigningKey, device_key: bytes, not_before_s: int, not_after_s: i
     """A SignedCertificate for a device's public key, signed by the enrolment authority. Raises
     INVALID.
     """
-    data = Certificate(device_key, not_before_s, not_after_s).encode()
+    data = DeviceCertificate(device_key, not_before_s, not_after_s).encode()
     return _join_certificate(data, root.sign(SigningContext.ENROLMENT, data))
 
 
@@ -133,7 +124,7 @@ def enrol(root: SigningKey, not_before_s: int, not_after_s: int) -> DeviceIdenti
 
 def verify_certificate(
     signed: bytes, enrolment_key: bytes, now: float, *, until: float = 0.0, remember: bool = False
-) -> Certificate:
+) -> DeviceCertificate:
     """The certificate, if ``enrolment_key`` signed it and it holds from ``now`` to ``until`` (Unix
     seconds). Else raises UNAUTHENTICATED.
 
@@ -142,107 +133,37 @@ def verify_certificate(
     looked at each time. A shuffler never says it: a list of who came lately is what it must not
     have.
     """
-    certificate = (_remembered if remember else _verified)(signed, enrolment_key)
-    return _holding(_holding(certificate, now), max(now, until))
-
-
-def prove(identity: DeviceIdentity, task_id: TaskId, window: int, sealed: Sequence[bytes]) -> bytes:
-    """The AdmissionProof of one report: ``ADMISSION_SIZE`` bytes, deterministic. Raises INVALID for
-    a window that is no uint32.
-    """
-    signature = identity.key.sign(
-        SigningContext.ADMISSION, _statement(task_id, window, sha256(b"".join(sealed)))
-    )
-    return _join_proof(identity.certificate, signature)
-
-
-def verify_proof(
-    proof: bytes,
-    enrolment_key: bytes,
-    now: float,
-    task_id: TaskId,
-    window: int,
-    sealed: Sequence[bytes],
-) -> bytes:
-    """The public key of the device whose report this is. Raises UNAUTHENTICATED if the proof is
-    missing, malformed, of another authority, out of date, or for anything but exactly this task,
-    window and these sealed messages.
-    """
-    return verify_proof_over(proof, enrolment_key, now, task_id, window, sha256(b"".join(sealed)))
-
-
-def verify_proof_over(
-    proof: bytes, enrolment_key: bytes, now: float, task_id: TaskId, window: int, digest: bytes
-) -> bytes:
-    """The same for sealed messages whose SHA-256 is ``digest``, before they are there: they must
-    still be compared with it.
-
-    Certificates are not remembered here. A device is seen once per task and window, so a memory
-    would pay for small fleets alone; and a list of who came lately, in order, is what a shuffler
-    must not have.
-    """
-    if not proof:
-        raise _refused(
-            "this task admits enrolled devices alone: enrol this device and send an admission proof"
-        )
-    try:
-        message = pairwise_pb2.AdmissionProof.FromString(proof)
-    except DecodeError:
-        raise _refused("an admission proof is malformed: make it anew") from None
-    if (
-        len(message.signature) != SIGNATURE_SIZE
-        or _join_proof(message.certificate, message.signature) != proof
-    ):
-        raise _refused("an admission proof is malformed: make it anew")
-    certificate = _holding(_verified(message.certificate, enrolment_key), now)
-    try:
-        verify(
-            certificate.device_key,
-            SigningContext.ADMISSION,
-            _statement(task_id, window, digest),
-            message.signature,
-        )
-    except ShoalError:
-        raise _refused(
-            "an admission proof is not this device's signature over this report, task and window"
-        ) from None
-    return certificate.device_key
+    certificate = (_remembered if remember else verified_certificate)(signed, enrolment_key)
+    return holding_at(holding_at(certificate, now), max(now, until))
 
 
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def _statement(task_id: TaskId, window: int, digest: bytes) -> bytes:
-    """What a device signs. ``digest``: SHA-256 of all sealed messages; those of a task have one
-    length and one number, so their concatenation can't be split anew.
-    """
-    _require(0 <= window < 1 << 32, "a window is a number from 0 to 2^32 - 1")
-    return task_id.raw + window.to_bytes(4, "big") + digest
-
-
-def _verified(signed: bytes, enrolment_key: bytes) -> Certificate:
+def verified_certificate(signed: bytes, enrolment_key: bytes) -> DeviceCertificate:
     """The certificate that ``enrolment_key`` signed, whatever the time. Raises UNAUTHENTICATED."""
     try:
         message = _split_certificate(signed)
         verify(enrolment_key, SigningContext.ENROLMENT, message.certificate, message.signature)
-        return Certificate.decode(message.certificate)
+        return DeviceCertificate.decode(message.certificate)
     except ShoalError as error:
         if error.kind is Kind.BAD_SIGNATURE:
-            raise _refused(
+            raise not_admitted(
                 "a device certificate is not signed by the task's enrolment key: enrol the device "
                 "with that authority"
             ) from None
-        raise _refused(f"a device certificate is no good: {error}") from None
+        raise not_admitted(f"a device certificate is no good: {error}") from None
 
 
-_remembered = lru_cache(maxsize=_REMEMBERED)(_verified)
+_remembered = lru_cache(maxsize=_REMEMBERED)(verified_certificate)
 
 
-def _holding(certificate: Certificate, now: float) -> Certificate:
+def holding_at(certificate: DeviceCertificate, now: float) -> DeviceCertificate:
+    """The certificate, if it holds ``now`` (Unix seconds). Raises UNAUTHENTICATED."""
     if now < certificate.not_before_s:
-        raise _refused("a device certificate does not hold yet: check the clock")
+        raise not_admitted("a device certificate does not hold yet: check the clock")
     if now > certificate.not_after_s:
-        raise _refused("a device certificate has expired: enrol this device again")
+        raise not_admitted("a device certificate has expired: enrol this device again")
     return certificate
 
 
@@ -267,12 +188,6 @@ def _join_certificate(certificate: bytes, signature: bytes) -> bytes:
     ).SerializeToString(deterministic=True)
 
 
-def _join_proof(certificate: bytes, signature: bytes) -> bytes:
-    return pairwise_pb2.AdmissionProof(
-        certificate=certificate, signature=signature
-    ).SerializeToString(deterministic=True)
-
-
 def _malformed(what: str) -> ShoalError:
     return ShoalError(
         Kind.INVALID,
@@ -280,7 +195,8 @@ def _malformed(what: str) -> ShoalError:
     )
 
 
-def _refused(message: str) -> ShoalError:
+def not_admitted(message: str) -> ShoalError:
+    """UNAUTHENTICATED."""
     return ShoalError(Kind.UNAUTHENTICATED, message)
 
 

@@ -25,7 +25,8 @@ from typing import Any
 
 from shoal.arrays import NDArray, np
 from shoal.crypto import hpke
-from shoal.crypto.admission.enrolment import DeviceIdentity, prove, verify_proof, verify_proof_over
+from shoal.crypto.admission.enrolled import prove, verify_proof, verify_proof_over
+from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.secagg import pads, words
 from shoal.crypto.secagg.device import SESSION_SIZE, RoundLedger

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from shoal import codec
 from shoal.clocks.clock import Moment, SureClock
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.envelope import HEADER_SIZE, HopContent, frame_header, open_frame, receipt_mac
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
@@ -23,7 +24,7 @@ from shoal.rpc.backlog import Backlog
 from shoal.rpc.server import Call, Method, Service
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.reports.opening import Content, Enrolment, Opener, key_id_of
+from shoal.shuffler.reports.opening import AdmissionChecks, Content, Opener, key_id_of
 from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.stores.store import Store, Submission
 from shoal.shuffler.tasks import TaskBook
@@ -110,8 +111,8 @@ class Ingress:
         )
 
     async def submit(self, request: bytes, call: Call) -> bytes:
-        """SubmitRequest -> SubmitReply. Raises every kind that ``core.admit``, ``core.identify``
-        and the store know.
+        """SubmitRequest -> SubmitReply. Raises every kind that ``core.admit``, the task's
+        verifier and the store know.
         """
         try:
             frame = codec.parse(submit_pb2.SubmitRequest, request, "submission").frame
@@ -120,10 +121,11 @@ class Ingress:
             moment = Moment.of(self._clock)
             with moment.refusing():
                 window = self._admit(content, key_id, moment.now)
+                verifier = self._book.verifiers.get(content.task_id.raw, OPEN)
                 # Last, because it costs most: two signatures. On the event loop like the opening,
                 # which costs as much.
-                device = core.identify(
-                    self._book.roots.get(content.task_id.raw, b""), content, moment.now
+                device = verifier.verify(
+                    content.admission, content.task_id, content.window, content.sealed, moment.now
                 )
             core.check_size(self._book.served[content.task_id].task, len(frame))
             (kind,) = await self._writer.submit([Submission(window, content.sealed, device)])
@@ -179,8 +181,8 @@ class Ingress:
                     header, self._refusal_of(frame)
                 )
         moment = Moment.of(self._clock)
-        enrolment = Enrolment(dict(self._book.roots), moment.now)
-        opened = await self._opener.open_many(known, [frames[index] for index in held], enrolment)
+        checks = AdmissionChecks(dict(self._book.verifiers), moment.now)
+        opened = await self._opener.open_many(known, [frames[index] for index in held], checks)
         ack_keys: dict[int, bytes] = {}
         submissions: dict[int, Submission] = {}
         # what admission looks at is the same for most frames of a call
@@ -202,7 +204,7 @@ class Ingress:
             )
             verdict = judged.get(facts)
             if verdict is None:
-                verdict = judged[facts] = self._judge(one, frames[index], enrolment)
+                verdict = judged[facts] = self._judge(one, frames[index], checks)
             if isinstance(verdict, Kind):
                 statuses[index] = verdict
             elif isinstance(who, bytes):
@@ -224,14 +226,14 @@ class Ingress:
             for index, kind in enumerate(statuses)
         ]
 
-    def _judge(self, opened: Content, frame: bytes, enrolment: Enrolment) -> WindowId | Kind:
+    def _judge(self, opened: Content, frame: bytes, checks: AdmissionChecks) -> WindowId | Kind:
         task, window, ack_key, analyzer_key, who, sealed = opened
         try:
             content = HopContent(TaskId(task), window, ack_key, KeyId(analyzer_key), b"", sealed)
-            admitted = self._admit(content, KeyId(key_id_of(frame)), enrolment.now)
+            admitted = self._admit(content, KeyId(key_id_of(frame)), checks.now)
         except ShoalError as error:
             return error.kind
-        if task in self._book.roots and task not in enrolment.roots:
+        if task in self._book.verifiers and task not in checks.verifiers:
             return Kind.UNAVAILABLE  # served since the frame was opened: nobody looked at its proof
         if isinstance(who, Kind):
             return who

@@ -4,7 +4,7 @@ them.
 HPKE and Ed25519 hold the interpreter lock, so parallelism means processes. Workers are handed
 frames only (as one bytes object per chunk) and the folder of key files, from which they load what
 they need; a private key never travels through a pipe. Who sent a frame is proven inside it, so it
-is verified where it was opened, with the public keys of the tasks that want it.
+is verified where it was opened, by the verifiers of the tasks that want it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.crypto.admission.admission import Verifier
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.envelope import HEADER_SIZE, open_frame
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import load_hpke_key
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId
 from shoal.services.workers import WorkerPool
-from shoal.shuffler.core import identify
 
-# What a frame held: task id, window, ack key, analyzer key id, who sent it (``core.identify``: a
-# device's public key, nothing, or why it is not admitted), sealed messages. A plain tuple of plain
+# What a frame held: task id, window, ack key, analyzer key id, who sent it (the tag of the
+# task's ``Verifier``, or why it is not admitted), sealed messages. A plain tuple of plain
 # values costs a third of a HopContent on its way between processes.
 Content = tuple[bytes, int, bytes, bytes, bytes | Kind, tuple[bytes, ...]]
 Opened = Content | Kind  # or why it could not be opened
@@ -39,23 +40,26 @@ def key_id_of(frame: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Enrolment:
-    """``roots``: enrolment keys by raw task id, of the tasks that admit enrolled devices alone;
-    ``now``: when certificates must hold.
+class AdmissionChecks:
+    """``verifiers``: by raw task id, of the tasks that do not admit everybody; ``now``: the Unix
+    time at which proofs must hold.
     """
 
-    roots: Mapping[bytes, bytes]
+    verifiers: Mapping[bytes, Verifier]
     now: float
 
 
-ANYBODY = Enrolment({}, 0.0)
+ANYBODY = AdmissionChecks({}, 0.0)
 
 
-def _open(key: HpkePrivateKey, frame: bytes, enrolment: Enrolment) -> Content:
+def _open(key: HpkePrivateKey, frame: bytes, checks: AdmissionChecks) -> Content:
     content = open_frame(key, frame)
+    verifier = checks.verifiers.get(content.task_id.raw, OPEN)
     who: bytes | Kind
     try:
-        who = identify(enrolment.roots.get(content.task_id.raw, b""), content, enrolment.now)
+        who = verifier.verify(
+            content.admission, content.task_id, content.window, content.sealed, checks.now
+        )
     except ShoalError as error:
         who = error.kind
     return (
@@ -74,7 +78,7 @@ def _prepare(folder: str) -> None:
     _worker_folder = Path(folder)
 
 
-def _open_chunk(frames: bytes, sizes: Sequence[int], enrolment: Enrolment) -> list[Opened]:
+def _open_chunk(frames: bytes, sizes: Sequence[int], checks: AdmissionChecks) -> list[Opened]:
     """In a worker: frames back to back with their sizes. The parent has checked that it holds each
     frame's key.
     """
@@ -88,7 +92,7 @@ def _open_chunk(frames: bytes, sizes: Sequence[int], enrolment: Enrolment) -> li
             key = _worker_keys.get(raw)
             if key is None:
                 key = _worker_keys[raw] = load_hpke_key(_worker_folder / f"{raw.hex()}.key")
-            opened.append(_open(key, frame, enrolment))
+            opened.append(_open(key, frame, checks))
         except ShoalError as error:
             # A key file that went away between the parent's look and ours belongs to windows that
             # are over.
@@ -115,7 +119,7 @@ class Opener:
         self,
         keys: Mapping[bytes, HpkePrivateKey],
         frames: Sequence[bytes],
-        enrolment: Enrolment = ANYBODY,
+        checks: AdmissionChecks = ANYBODY,
     ) -> list[Opened]:
         """Frames that name one of ``keys`` in their headers. Raises UNAVAILABLE if a worker
         dies.
@@ -123,14 +127,14 @@ class Opener:
         pool = self._pool
         if pool is not None and len(frames) > 1:
             return await pool.run(
-                _open_chunk, b"".join(frames), [len(frame) for frame in frames], enrolment
+                _open_chunk, b"".join(frames), [len(frame) for frame in frames], checks
             )
         opened: list[Opened] = []
         for index, frame in enumerate(frames):
             if index % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
             try:
-                opened.append(_open(keys[key_id_of(frame)], frame, enrolment))
+                opened.append(_open(keys[key_id_of(frame)], frame, checks))
             except ShoalError as error:
                 opened.append(error.kind)
             except KeyError:  # retired while others had their turn

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from shoal import failpoints
-from shoal.crypto.admission.enrolment import DeviceIdentity, prove
+from shoal.crypto.admission.enrolled import prove
+from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.envelope import receipt_mac, seal_frame, verify_receipt
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.protos import submit_pb2
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.reports.opening import Enrolment
+from shoal.shuffler.reports.opening import AdmissionChecks
 from shoal.shuffler.service import Shuffler
 from tests.integration.test_shuffler_refusals import Bench
 from tests.worlds.shuffler import CA, GRACE, LENGTH, START, AnalyzerEnd, submit, submit_batch
@@ -121,7 +122,7 @@ REFUSED: list[tuple[str, Callable[[Enrolled], bytes]]] = [
 
 async def test_strangers_are_refused_and_nothing_is_stored(bench: Enrolled) -> None:
     """Alone and in a batch, where an authentic receipt says the same. Planted: each check of
-    ``verify_proof`` removed -> its case is listed. Planted: ``identify`` left out of Submit, or of
+    ``verify_proof`` removed -> its case is listed. Planted: the verifier left out of Submit, or of
     the opening of batches -> all are.
     """
     frames, wrong = list[bytes](), list[str]()
@@ -242,13 +243,13 @@ async def test_who_finds_no_room_is_not_admitted(bench: Enrolled) -> None:
 async def test_a_task_that_is_served_while_a_batch_is_opened(
     bench: Enrolled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its frames were opened without its enrolment key: nobody is admitted unproven, and nobody is
+    """Its frames were opened without its verifier: nobody is admitted unproven, and nobody is
     refused for good.
 
-    Planted: no second look at the enrolment keys -> the bare frame is stored, fails.
+    Planted: no second look at the verifiers -> the bare frame is stored, fails.
     """
     monkeypatch.setattr(
-        "shoal.shuffler.reports.ingress.Enrolment", lambda _, now: Enrolment({}, now)
+        "shoal.shuffler.reports.ingress.AdmissionChecks", lambda _, now: AdmissionChecks({}, now)
     )
     frames = [bench.enrolled.frame(), bench.enrolled.proven_frame(bench.one)]
     assert [receipt.status for receipt in await bench.send_all(frames)] == [

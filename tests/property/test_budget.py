@@ -38,6 +38,7 @@ from shoal.clients.memory.commitments_sqlite import SqliteBook
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import Event, LedgerEntry
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Numeric
 from shoal.entropy import Entropy, SeededEntropy, uniform_below
@@ -254,7 +255,7 @@ class Life:
     ) -> Prepared:
         if fault == "before":
             raise ShoalError(Kind.OVERLOADED, "before")
-        request = AnswerRequest(assignment, window, value, None, Terms(self.limit), 1.0)
+        request = AnswerRequest(assignment, window, value, OPEN, Terms(self.limit), 1.0)
         prepared = answer(request, agent.book, self.entropy)
         if fault == "after":
             raise ShoalError(Kind.OVERLOADED, "after")

@@ -26,6 +26,7 @@ from shoal.clients import answering
 from shoal.clients.answering import AnswerRequest, Terms, answer
 from shoal.clients.core import Assignment, assign
 from shoal.clients.memory.commitments import MemoryBook
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import YesNo
 from shoal.entropy import Entropy, SeededEntropy
@@ -86,7 +87,7 @@ def agent(assignment: Assignment, seed: str, windows: int = WINDOWS) -> Sent:
         book = MemoryBook(entropy)
         frames = [
             answer(
-                AnswerRequest(assignment, window, bool(cell), None, terms, START), book, entropy
+                AnswerRequest(assignment, window, bool(cell), OPEN, terms, START), book, entropy
             ).frame
             for window in range(windows)
         ]

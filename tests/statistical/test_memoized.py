@@ -33,6 +33,7 @@ from shoal.clients.memory.commitments import Book, MemoryBook, nano_up
 from shoal.clients.memory.commitments_sqlite import SqliteBook
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Domain, Numeric, Value, YesNo
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy
@@ -74,7 +75,7 @@ def sent(assignment: Assignment, value: Value, book: Book, entropy: Entropy) -> 
     """uint8[windows]: what one device sends, the value being the same in every window."""
     terms = Terms(None)
     frames = [
-        answer(AnswerRequest(assignment, window, value, None, terms, START), book, entropy).frame
+        answer(AnswerRequest(assignment, window, value, OPEN, terms, START), book, entropy).frame
         for window in range(WINDOWS)
     ]
     return np.frombuffer(b"".join(frames), dtype=np.uint8)
@@ -135,7 +136,7 @@ def test_the_report_outlives_restarts() -> None:
             for window in range(first, min(first + 20, WINDOWS)):
                 make = partial(
                     answer,
-                    AnswerRequest(assignment, window, 3.5, None, Terms(None), START),
+                    AnswerRequest(assignment, window, 3.5, OPEN, Terms(None), START),
                     book,
                     SYSTEM,
                 )

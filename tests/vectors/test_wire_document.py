@@ -15,11 +15,8 @@ from shoal.clients.core import ACTION_OF
 from shoal.clients.rounds import exchange as sending
 from shoal.clients.rounds import participation as rounds
 from shoal.clients.rounds.exchange import FINAL_OF_CALL
-from shoal.crypto.admission.enrolment import (
-    ADMISSION_SIZE,
-    CERTIFICATE_SIZE,
-    SIGNED_CERTIFICATE_SIZE,
-)
+from shoal.crypto.admission.enrolled import ADMISSION_SIZE
+from shoal.crypto.admission.enrolment import CERTIFICATE_SIZE, SIGNED_CERTIFICATE_SIZE
 from shoal.crypto.brokered import REPLY_SIZE, make_reply
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info, sealed_size
 from shoal.crypto.keyfiles import HPKE_LABEL

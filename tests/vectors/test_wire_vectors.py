@@ -22,14 +22,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal import codec
+from shoal.crypto.admission.enrolled import ADMISSION_SIZE, prove, verify_proof
 from shoal.crypto.admission.enrolment import (
-    ADMISSION_SIZE,
-    Certificate,
+    DeviceCertificate,
     DeviceIdentity,
     issue,
-    prove,
     verify_certificate,
-    verify_proof,
 )
 from shoal.crypto.brokered import read_reply, reply_name
 from shoal.crypto.envelope import (
@@ -188,7 +186,7 @@ def test_admissions(entry: dict[str, Any]) -> None:
         for name in ("enrolment_private_key", "device_private_key")
     )
     assert (root.public, key.public) == (raw(entry, "enrolment_key"), raw(entry, "device_key"))
-    certificate = Certificate(key.public, entry["not_before_s"], entry["not_after_s"])
+    certificate = DeviceCertificate(key.public, entry["not_before_s"], entry["not_after_s"])
     assert certificate.encode() == raw(entry, "certificate")
     signed = issue(root, key.public, entry["not_before_s"], entry["not_after_s"])
     assert signed == raw(entry, "signed_certificate")

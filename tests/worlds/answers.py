@@ -10,6 +10,7 @@ import pytest
 from shoal.clients.answering import AnswerRequest, Terms, answer
 from shoal.clients.core import Assignment, Prepared, assign
 from shoal.clients.memory.commitments import Book
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Numeric, Value
 from shoal.entropy import SYSTEM, Entropy
@@ -43,7 +44,7 @@ def given(
     entropy: Entropy = SYSTEM,
     now: float = START,
 ) -> Prepared:
-    return answer(AnswerRequest(assignment, window, value, None, terms, now), book, entropy)
+    return answer(AnswerRequest(assignment, window, value, OPEN, terms, now), book, entropy)
 
 
 def told(book: Book) -> dict[str, object]:

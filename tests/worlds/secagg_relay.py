@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from shoal.clients.memory import rounds_ledger
-from shoal.crypto.admission.enrolment import Certificate, DeviceIdentity, issue
+from shoal.crypto.admission.enrolment import DeviceCertificate, DeviceIdentity, issue
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import pads, words
 from shoal.crypto.secagg.device import DeviceRound, DeviceState
@@ -377,7 +377,7 @@ def neighbour(join: pairwise_pb2.Join) -> pairwise_pb2.Neighbour:
 
 
 def device_key(join: pairwise_pb2.Join) -> bytes:
-    return Certificate.decode(
+    return DeviceCertificate.decode(
         pairwise_pb2.SignedCertificate.FromString(join.certificate).certificate
     ).device_key
 

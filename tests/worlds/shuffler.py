@@ -17,7 +17,8 @@ from typing import Any
 from shoal import codec
 from shoal.codec import Signed
 from shoal.crypto import keyfiles
-from shoal.crypto.admission.enrolment import DeviceIdentity, prove
+from shoal.crypto.admission.enrolled import prove
+from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.admission.enrolment import issue as certify
 from shoal.crypto.envelope import HopContent, seal_frame
 from shoal.crypto.hpke import HpkePrivateKey, generate

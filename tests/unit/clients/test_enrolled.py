@@ -12,13 +12,15 @@ import pytest
 
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig, EnrolmentFiles
-from shoal.clients.core import State, identity_for, prepare
+from shoal.clients.core import State, prepare, prover_for
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.share import ACKED, Share, SimulatedTask
 from shoal.clients.fleet.simulated import Simulation
 from shoal.clients.owner.policy import Policy
 from shoal.clocks.clock import FakeClock
-from shoal.crypto.admission.enrolment import ADMISSION_SIZE, DeviceIdentity, enrol, verify_proof
+from shoal.crypto.admission.enrolled import ADMISSION_SIZE, EnrolledProver, verify_proof
+from shoal.crypto.admission.enrolment import DeviceIdentity, enrol
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.envelope import HopContent, open_frame
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
@@ -60,7 +62,7 @@ def test_a_frame_carries_the_proof_and_no_length_changes() -> None:
     """
     world, me = enrolled_world(), identity()
     frames = [
-        prepare(assignment_of(world), window, value, identity=me).frame
+        prepare(assignment_of(world), window, value, prover=EnrolledProver(me)).frame
         for window, value in ((0, 3), (1, None), (2, "junk"))
     ]
     assert {len(frame) for frame in frames} == {512}
@@ -70,14 +72,14 @@ def test_a_frame_carries_the_proof_and_no_length_changes() -> None:
     assert len({content.admission for content in contents}) == 3
 
 
-def test_who_a_device_is_to_a_task() -> None:
-    """Nobody to a task for anybody, whoever it is. Planted: the identity sent to every task ->
+def test_what_a_device_shows_for_a_task() -> None:
+    """Nothing to a task for anybody, whoever it is. Planted: the identity shown to every task ->
     fails; dates not looked at -> fails.
     """
     task, me = enrolled_world().task, identity()
-    assert identity_for(make_world().task, me, START) is None
-    assert identity_for(make_world().task, None, START) is None
-    assert identity_for(task, me, START) is me
+    assert prover_for(make_world().task, me, START) is OPEN
+    assert prover_for(make_world().task, None, START) is OPEN
+    assert prover_for(task, me, START) == EnrolledProver(me)
     for one, now, words in (
         (None, START, "[enrolment]"),
         (me, START - 101, "does not hold yet"),
@@ -85,7 +87,7 @@ def test_who_a_device_is_to_a_task() -> None:
         (identity(root=SigningKey.generate()), START, "enrolment key"),
     ):
         with pytest.raises(ShoalError) as refused:
-            identity_for(task, one, now)
+            prover_for(task, one, now)
         assert refused.value.kind is Kind.CONFIG
         assert "task visits admits enrolled devices alone" in refused.value.message
         assert words in refused.value.message
@@ -137,7 +139,7 @@ async def test_a_device_without_an_identity_sends_nothing_and_says_why(tmp_path:
     """And draws nothing: the window is still unanswered when the device has been enrolled. Other
     tasks are answered as ever.
 
-    Planted: the identity asked for inside ``claim`` alone, or not at all -> a frame without a proof
+    Planted: the prover asked for inside the claim alone, or not at all -> a frame without a proof
     is sent, fails.
     """
     device, me = Device(tmp_path), identity()

@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from shoal.crypto.admission.admission import Verifier
+from shoal.crypto.admission.enrolled import EnrolledVerifier
+from shoal.crypto.admission.open import OPEN
+from shoal.crypto.envelope import HopContent
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
 from shoal.domain import Norm, Vector
@@ -230,33 +234,36 @@ def test_a_task_that_is_summed_in_rounds_takes_no_frames(
 
 
 def test_who_a_frame_is_of(world: World, published: Published) -> None:
-    """A task without an enrolment key wants no proof. With one: the device's key, or
-    UNAUTHENTICATED in one line.
+    """A task for anybody wants no proof. Another one: the tag of the device, or UNAUTHENTICATED in
+    one line.
 
-    What a proof is bound to, and every way to get it wrong:
-    tests/unit/crypto/admission/test_enrolment.py and the vectors. Planted: ``identify`` without
-    ``verify_proof`` -> fails. Planted: a proof for anybody's task ignored -> fails.
+    What a proof is bound to, and every way to get it wrong: tests/conformance/admission,
+    tests/unit/crypto/admission and the vectors. Planted: ``OPEN`` for every task -> fails.
     """
     device = world.device()
     proven, bare = published.proven(device), published.content()
-    assert core.identify(b"", bare, START) == b""
-    assert core.identify(world.root.public, proven, START) == device.key.public
-    for root, content, now, kind in (
-        (b"", proven, START, Kind.INVALID),
-        (world.root.public, bare, START, Kind.UNAUTHENTICATED),
-        (world.root.public, replace(proven, window=1), START, Kind.UNAUTHENTICATED),
-        (
-            world.root.public,
-            replace(proven, task_id=TaskId(bytes(32))),
-            START,
-            Kind.UNAUTHENTICATED,
-        ),
-        (world.root.public, replace(proven, sealed=bare.sealed), START, Kind.UNAUTHENTICATED),
-        (world.root.public, proven, START + 86_401, Kind.UNAUTHENTICATED),
-        (world.authority.public, proven, START, Kind.UNAUTHENTICATED),
-    ):
+    enrolled = EnrolledVerifier(world.root.public)
+
+    def tag(verifier: Verifier, content: HopContent, now: float = START) -> bytes:
+        return verifier.verify(
+            content.admission, content.task_id, content.window, content.sealed, now
+        )
+
+    assert tag(OPEN, bare) == b""
+    assert tag(enrolled, proven) == device.key.public
+    stranger = EnrolledVerifier(world.authority.public)
+    cases: list[tuple[Verifier, HopContent, float, Kind]] = [
+        (OPEN, proven, START, Kind.INVALID),
+        (enrolled, bare, START, Kind.UNAUTHENTICATED),
+        (enrolled, replace(proven, window=1), START, Kind.UNAUTHENTICATED),
+        (enrolled, replace(proven, task_id=TaskId(bytes(32))), START, Kind.UNAUTHENTICATED),
+        (enrolled, replace(proven, sealed=bare.sealed), START, Kind.UNAUTHENTICATED),
+        (enrolled, proven, START + 86_401, Kind.UNAUTHENTICATED),
+        (stranger, proven, START, Kind.UNAUTHENTICATED),
+    ]
+    for verifier, content, now, kind in cases:
         with pytest.raises(ShoalError) as refused:
-            core.identify(root, content, now)
+            tag(verifier, content, now)
         assert refused.value.kind is kind
         assert "\n" not in refused.value.message
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shoal.clients.transports.transport import Receipt
+from shoal.crypto.admission.members import verifier_of
 from shoal.crypto.envelope import HopContent, frame_header, open_frame, receipt_mac
 from shoal.crypto.trust import serve_task
 from shoal.errors import Kind, ShoalError
@@ -60,7 +61,9 @@ class Judge:
                 world.hop.config.key_id,
                 now,
             )
-            device = core.identify(world.task.enrolment_key, content, now)
+            device = verifier_of(world.task).verify(
+                content.admission, content.task_id, content.window, content.sealed, now
+            )
             if device and self.devices.setdefault(device, content.sealed) != content.sealed:
                 raise ShoalError(Kind.CONFLICT, "a second report")
         except ShoalError as error:

@@ -25,7 +25,9 @@ from shoal.clients.fleet.misbehaviour import (
     mute,
     over_window,
 )
+from shoal.crypto.admission.enrolled import EnrolledProver
 from shoal.crypto.admission.enrolment import enrol
+from shoal.crypto.admission.open import OPEN
 from shoal.crypto.envelope import (
     HopContent,
     frame_header,
@@ -65,13 +67,11 @@ def assignment_of(world: World) -> Assignment:
 def made(conduct: Conduct, world: World, seed: int = 1) -> tuple[bytes, bytes]:
     """(frame, ack key)."""
     assignment, entropy = assignment_of(world), SeededEntropy(f"{conduct.name} {seed}")
-    identity = (
-        enrol(ROOT, int(time.time()) - 60, int(time.time()) + 60)
-        if world.task.admission is Admission.ENROLLED
-        else None
-    )
+    enrolled = world.task.admission is Admission.ENROLLED
+    identity = enrol(ROOT, int(time.time()) - 60, int(time.time()) + 60)
+    prover = EnrolledProver(identity) if enrolled else OPEN
     crafted = craft(
-        conduct, assignment, WINDOW, draw(assignment, 2, entropy), identity, LATE, entropy
+        conduct, assignment, WINDOW, draw(assignment, 2, entropy), prover, LATE, entropy
     )
     return crafted.frame, crafted.ack_key
 

@@ -23,7 +23,8 @@ from shoal.clients.fleet.pool import (
     prepare_pool,
     seal_frames,
 )
-from shoal.crypto.admission.enrolment import DeviceIdentity, enrol, verify_proof
+from shoal.crypto.admission.enrolled import EnrolledProver, verify_proof
+from shoal.crypto.admission.enrolment import enrol
 from shoal.crypto.envelope import ACK_KEY_SIZE, open_frame
 from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningKey
@@ -196,7 +197,7 @@ def test_a_pool_serves_one_task_window_and_schedule(assignment: Assignment) -> N
     refused(
         Kind.INVALID, lambda: seal_frames(assignment, 0, np.zeros((1, 2, 1), dtype=np.uint8), pool)
     )
-    refused(Kind.INVALID, lambda: make_frames(assignment, 0, [1, 1], pool, identities=[]))
+    refused(Kind.INVALID, lambda: make_frames(assignment, 0, [1, 1], pool, provers=[]))
     inner, hop = prepare_pool(assignment, 0, 1).layers()
     refused(Kind.INVALID, lambda: Pool(assignment.task_id, 1, 1, inner, hop))
     refused(Kind.INVALID, lambda: Pool(TaskId(bytes(32)), 0, 1, inner, hop))
@@ -210,11 +211,10 @@ def test_enrolled_devices_prove_themselves(world: World, assignment: Assignment)
     proof in every row -> this fails.
     """
     root = SigningKey.generate()
-    identities: list[DeviceIdentity] = [enrol(root, START, START + WEEK) for _ in range(3)]
-    frames = make_frames(
-        assignment, 0, [1, 2, 3], prepare_pool(assignment, 0, 3), identities=identities
-    )
-    alone = prepare(assignment, 0, 1, identity=identities[0])
+    identities = [enrol(root, START, START + WEEK) for _ in range(3)]
+    provers = [EnrolledProver(identity) for identity in identities]
+    frames = make_frames(assignment, 0, [1, 2, 3], prepare_pool(assignment, 0, 3), provers=provers)
+    alone = prepare(assignment, 0, 1, prover=provers[0])
     assert frames.size == len(alone.frame)
     for index, identity in enumerate(identities):
         content = open_frame(world.hop, frames.frame(index))

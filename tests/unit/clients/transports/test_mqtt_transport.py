@@ -18,6 +18,7 @@ from shoal.clients.memory.outbox import MemoryOutbox
 from shoal.clients.transports import mqtt_transport as module
 from shoal.clients.transports.mqtt_transport import MqttTransport
 from shoal.clients.transports.transport import Transport
+from shoal.crypto.admission.enrolled import EnrolledProver
 from shoal.crypto.brokered import make_reply
 from shoal.crypto.envelope import verify_receipt
 from shoal.crypto.hpke import HpkePrivateKey
@@ -514,11 +515,9 @@ async def test_the_traffic_names_no_task_no_window_and_no_device(kind: str, worl
     this fails.
     """
     shuffler_key, device, enrolled = new_key(), identity(), enrolled_world("visits-of-the-clinic")
-    assignment, plain = (
-        assignment_of(enrolled),
-        assignment_of(make_world(name="another", hop=world.hop)),
-    )
-    sent = [prepare(assignment, number % 4, number, identity=device) for number in range(50)]
+    assignment = assignment_of(enrolled)
+    plain, prover = assignment_of(make_world(name="another", hop=world.hop)), EnrolledProver(device)
+    sent = [prepare(assignment, number % 4, number, prover=prover) for number in range(50)]
     up, down, everything = await _captured(kind, shuffler_key, sent, enrolled.hop)
     five = kind == "mosquitto"
 

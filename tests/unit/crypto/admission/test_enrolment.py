@@ -10,15 +10,13 @@ from collections.abc import Callable
 import pytest
 
 from shoal.crypto.admission import enrolment
+from shoal.crypto.admission.enrolled import ADMISSION_SIZE, prove, verify_proof
 from shoal.crypto.admission.enrolment import (
-    ADMISSION_SIZE,
     SIGNED_CERTIFICATE_SIZE,
-    Certificate,
+    DeviceCertificate,
     DeviceIdentity,
     issue,
-    prove,
     verify_certificate,
-    verify_proof,
 )
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.errors import Kind, ShoalError
@@ -46,7 +44,7 @@ def test_a_certificate_holds_from_its_first_second_to_its_last() -> None:
     """Also when it was seen before: the memory knows of signatures, never of times. Planted: the
     whole answer remembered -> the last line is accepted, fails.
     """
-    certificate = Certificate(DEVICE.public, FROM, TO)
+    certificate = DeviceCertificate(DEVICE.public, FROM, TO)
     for _ in range(2):
         for now in (FROM, TO):
             assert verify_certificate(SIGNED, ROOT.public, now, remember=True) == certificate

@@ -25,7 +25,7 @@ class Keyless:
     """A task book without a key; those of one key's windows are over."""
 
     def __init__(self) -> None:
-        self.keys, self.keys_by_raw_id, self.roots = (
+        self.keys, self.keys_by_raw_id, self.verifiers = (
             dict[Any, Any](),
             dict[Any, Any](),
             dict[Any, Any](),

@@ -204,7 +204,7 @@ async def test_bytes_behind_the_last_commit_are_overwritten(world: World) -> Non
 async def test_an_unusable_row_leaves_its_pad_out(world: World) -> None:
     """A hostile device costs itself its vote, not the window its sum."""
     hostile, identity = device(7)
-    from shoal.crypto.admission.enrolment import prove
+    from shoal.crypto.admission.enrolled import prove
 
     garbage = bytes(len(hostile.sealed))
     single = pairwise_pb2.Single(proof=prove(identity, TERMS.task_id, 0, [garbage]), seed=bytes(32))
