@@ -20,7 +20,7 @@ from tests.cases import for_each
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = {
     name: (ROOT / "docs" / f"{name}.md").read_text()
-    for name in ("AGENT", "ARCHITECTURE", "DATA_MODEL", "LOAD", "THREAT_MODEL")
+    for name in ("AGENT", "ROOMS", "DATA_MODEL", "LOAD", "THREAT_MODEL")
 }
 
 
@@ -92,8 +92,8 @@ def test_the_right_answers_of_a_load(conduct: Conduct) -> None:
 
 
 def test_every_package_has_its_row() -> None:
-    """Planted: a new folder with code that docs/ARCHITECTURE.md does not name -> this fails."""
-    listed = {name.rstrip("/") for name in names("ARCHITECTURE", "folder")}
+    """Planted: a new folder with code that docs/ROOMS.md does not name -> this fails."""
+    listed = {name.rstrip("/") for name in names("ROOMS", "folder")}
     packages = {
         str(path.parent.relative_to(ROOT))
         for top in ("common", "clients", "crypto", "mechanisms")
