@@ -5,7 +5,6 @@ install.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -104,18 +103,6 @@ def make(
     )
 
 
-def test_help_is_the_default_and_complete() -> None:
-    """Every target that somebody may type is explained. Planted: a .PHONY target without ``##`` ->
-    this fails.
-    """
-    text = (ROOT / "Makefile").read_text()
-    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
-    assert phony is not None
-    shown = make()
-    assert shown.returncode == 0
-    assert set(re.findall(r"^  make (\S+)", shown.stdout, re.MULTILINE)) == set(phony[1].split())
-
-
 @for_each("target", ["demo", "test", "test-full", "lint"])
 def test_every_target_installs_against_the_constraints(target: str) -> None:
     """Also where a user adds nothing: no version is left to the day. Dry run in a tree without
@@ -146,15 +133,3 @@ def test_make_says_what_to_install(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "sudo apt-get install python3.13-venv" in done.stderr
     assert not (tmp_path / ".venv").exists()
-
-
-def test_ci_runs_what_a_user_runs() -> None:
-    """.ci/run is strict, and is made of make's targets and the built wheel."""
-    text = (ROOT / ".ci" / "run").read_text()
-    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
-    assert "set -euo pipefail" in text
-    assert all(
-        step in text
-        for step in ("make lint", "make test", "make wheel", 'shoal" demo --devices 2000')
-    )
-    assert subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")], check=False).returncode == 0
