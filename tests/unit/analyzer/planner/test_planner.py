@@ -8,7 +8,6 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 
-import mpmath
 import numpy as np
 import pytest
 
@@ -18,42 +17,23 @@ from shoal.analyzer.planner import (
     Candidate,
     Frequencies,
     Mean,
-    Plan,
     Request,
     Standing,
     plan,
-    simulate,
 )
 from shoal.analyzer.planner.candidates import candidates
 from shoal.analyzer.planner.numbers import at_value, places
 from shoal.analyzer.planner.predict import predict
 from shoal.analyzer.planner.question import Quantiles, Question, Sum, devices
 from shoal.analyzer.planner.search import guess, largest, smallest
-from shoal.analyzer.planner.simulate import simulate_counts, zipf
-from shoal.domain import Categories, Numeric, YesNo
-from shoal.entropy import SeededEntropy
+from shoal.analyzer.planner.simulate import zipf
+from shoal.domain import Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create
 from shoal.privacy import LocalPrivacy, epsilon0_upper
 from tests.cases import for_each
 from tests.sizes import size
-
-DELTA = 1e-6
-
-
-def cells(k: int) -> Categories:
-    return Categories(tuple(f"c{i}" for i in range(k - 1)))
-
-
-def counting(k: int, n: int, **more: object) -> Request:
-    domain = YesNo() if k == 2 else cells(k)
-    return replace(Request(Frequencies(domain), n, DELTA, epsilon=1.0), **more)  # type: ignore[arg-type]
-
-
-def error_of(option_plan: Plan) -> float:
-    assert option_plan.choice.errors is not None
-    return option_plan.choice.errors.ranked
-
+from tests.unit.analyzer.planner.questions import DELTA, cells, counting, error_of
 
 # --- the figures ----------------------------------------------------------------------------------
 
@@ -334,130 +314,6 @@ def test_fresh_answers_compose_and_memoized_ones_do_not() -> None:
     assert kept is not None
     assert (kept.lifetime_epsilon0, kept.central_epsilon) == (kept.first_epsilon0, None)
     assert plan(replace(asked, windows=1)).repeated is None
-
-
-# --- predicted against observed -------------------------------------------------------------------
-
-RUNS = size(1_000, 4_000)
-FEW = ("binary_rr", "krr")  # what is chosen anyway, see above
-TEN: tuple[Request, ...] = (
-    counting(2, 500, mechanisms=FEW),
-    counting(2, 3_000, question=Frequencies(YesNo(), (0.9, 0.1)), epsilon=0.3, mechanisms=FEW),
-    counting(4, 800, mechanisms=FEW),
-    counting(16, 500, epsilon=2.0, mechanisms=FEW),
-    counting(16, 500, question=Frequencies(cells(16), zipf(16)), mechanisms=FEW),
-    counting(6, 500, mechanisms=("unary",)),
-    counting(6, 500, mechanisms=("local_hash",)),
-    counting(3, 500, question=Frequencies(cells(3), (0.0, 0.98, 0.02)), mechanisms=("unary",)),
-    Request(
-        Mean(0.0, 1.0, levels=(4,), value=0.5), 3_000, DELTA, epsilon=1.0, mechanisms=("kmean",)
-    ),
-    Request(
-        Mean(-10.0, 40.0, levels=(4, 6, 8), value=3.3),
-        1_000,
-        DELTA,
-        epsilon=0.5,
-        mechanisms=("kmean",),
-    ),
-)
-
-
-def test_a_thousand_runs_let_a_correct_planner_pass_ten_times() -> None:
-    """The squared errors of R runs add up to sigma^2 times a chi-squared variable of R degrees of
-    freedom or more (of k - 1 times R, where k cells err apart; fewest where all of them err alike),
-    so the probability of leaving the band below is at most that of the former.
-    """
-
-    def at_most(ratio: float) -> float:
-        return float(mpmath.gammainc(RUNS / 2, 0, RUNS * ratio**2 / 2, regularized=True))
-
-    # |predicted / observed - 1| <= 10 %  <=>  observed / predicted in [1 / 1.1, 1 / 0.9]
-    leaves = at_most(1 / 1.1) + 1.0 - at_most(1 / 0.9)
-    assert len(TEN) * leaves < 1e-3
-
-
-@for_each("request_", TEN)
-def test_predicted_errors_are_observed(request_: Request) -> None:
-    """Within 10 %, at the fixed seed. False alarm over all ten: below 1e-3, see above. Planted:
-    predictions 15 % too large, or a mean's rounding left out -> this fails.
-    """
-    made = plan(request_)
-    candidate = made.choice.candidate
-    found = simulate(
-        request_.question,
-        candidate.build(made.choice.epsilon0),
-        candidate.domain,
-        request_.n,
-        RUNS,
-        entropy=SeededEntropy("ten questions"),
-    )
-    assert abs(found.predicted / found.observed - 1.0) <= 0.1
-    assert found.low < found.observed < found.high
-    if isinstance(request_.question, Frequencies):
-        assert found.predicted == pytest.approx(error_of(made), rel=1e-6)
-
-
-@for_each("name", sorted(REGISTRY))
-def test_every_registered_family_is_predicted_right(name: str) -> None:
-    """Whatever is registered: a plan restricted to it, 300 runs, within 20 %. False alarm per
-    family below 1e-6.
-    """
-    for question in (Frequencies(cells(5)), Frequencies(YesNo()), Mean(0.0, 1.0, levels=(5,))):
-        try:
-            made = plan(Request(question, 600, DELTA, epsilon=1.5, mechanisms=(name,)))
-        except ShoalError as error:
-            assert "nothing can be planned" in str(error) or "answers this question" in str(error)  # noqa: PT017
-            continue
-        law = made.choice.candidate.build(made.choice.epsilon0)
-        found = simulate(
-            question, law, made.choice.candidate.domain, 600, 300, entropy=SeededEntropy(name)
-        )
-        assert abs(found.predicted / found.observed - 1.0) <= 0.2
-        return
-    raise AssertionError(f"{name} answers none of the planner's questions")
-
-
-def test_the_interval_of_a_simulation_covers() -> None:
-    """95 % intervals around the predicted error, 200 times: 175 or more hold it with probability 1
-    - 2e-5 (binomial).
-    """
-    law = Candidate("krr", "", "", cells(4)).build(2.0)
-    counts = devices((0.25,) * 4, 400)
-    inside = sum(
-        simulate_counts(law, counts, 100, SeededEntropy(seed)).agrees
-        for seed in range(size(60, 200))
-    )
-    assert inside >= size(49, 175)
-
-
-@for_each("value", [0.0, 0.13, 0.5, 0.999, 1.0])
-def test_a_simulated_device_rounds_as_a_real_one(value: float) -> None:
-    """The share of devices on the upper level is that of ``Numeric.encode``, device for device."""
-    domain = Numeric(0.0, 1.0, 4)
-    seen: list[np.ndarray] = []
-
-    class Spy:
-        messages, report_size = 1, 1
-
-        def randomize(self, values: np.ndarray, _: object) -> np.ndarray:
-            seen.append(values)
-            raise StopIteration
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(Candidate("kmean", "", "", domain).build(2.0), name)
-
-    with pytest.raises(StopIteration):
-        simulate(Mean(0.0, 1.0), Spy(), domain, 50, 2, value=value, entropy=SeededEntropy(7))  # type: ignore[arg-type]
-    words = SeededEntropy(7).words(50)
-
-    class Tape:
-        def __init__(self, word: int) -> None:
-            self.word = word
-
-        def bytes(self, count: int) -> bytes:
-            return int(self.word).to_bytes(count, "little")
-
-    assert seen[0].tolist() == [domain.encode(value, Tape(int(word))) for word in words]  # type: ignore[arg-type]
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from shoal.ids import Digest
 from shoal.secagg import Mode
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_report_page import EVIL, ONE, Page
-from tests.unit.analyzer.rounds.test_sum_release import ANALYZER, rounds, serve, shown
+from tests.unit.analyzer.rounds.windows_of_sums import ANALYZER, rounds, serve, shown
 from tests.worlds.tasks import PLAN, pairwise
 
 Capture = pytest.CaptureFixture[str]

@@ -8,7 +8,8 @@ from shoal.crypto.admission import enrolment
 from shoal.crypto.admission.enrolment import issue
 from shoal.crypto.secagg.coordinator import Coordinator
 from shoal.errors import Kind
-from tests.unit.crypto.secagg.test_coordinator import a_join, kind_of, resigned, session
+from tests.unit.crypto.secagg.coordinators import kind_of, session
+from tests.unit.crypto.secagg.test_coordinator import a_join, resigned
 from tests.worlds.secagg import DAY, ENROLMENT, NOW, Play, World, identity
 
 WORLD = World(5)
