@@ -18,7 +18,7 @@ from shoal.clients.memory.marks import Damage
 from shoal.ids import TaskId
 
 if TYPE_CHECKING:
-    from shoal.clients.memory.database import SqliteFile
+    from shoal.clients.memory.sqlite_file import SqliteFile
 
 _NEW = "SELECT coalesce(max(number), 0), count(*), total(nano) FROM charge WHERE number > ?"
 

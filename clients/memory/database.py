@@ -1,12 +1,6 @@
-"""The SQLite files of a device: mode 0600, WAL with synchronous=FULL, deleted bytes overwritten,
-one writer at a time.
+"""The one file of an agent: reports that wait, charges, memoized reports, consents, the ledger.
 
-Several processes may share a file (a command beside a running agent), and several threads one
-object. A transaction is exclusive from its first statement on, and whatever is written inside it on
-the same thread joins it: what belongs together commits together.
-
-``AgentStore`` is the one file of an agent: reports that wait, charges, memoized reports, consents,
-the ledger. Beside it stands FILE.head, the ledger's last head, written anew after a commit that
+Beside it stands FILE.head, the ledger's last head, written anew after a commit that
 made the ledger longer, once a second at most: it shows that entries were cut off, which no chain
 shows by itself. Two synced writes for each report would cost a device more than the report. What
 was not noted is noted at the next commit, ``settle``, closing or start: until then the head lags
@@ -22,211 +16,26 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import stat
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from shoal.clients.memory.charge_sums import Sums
 from shoal.clients.memory.commitments import check_charge
 from shoal.clients.memory.database_thread import StoreThread
 from shoal.clients.memory.ledger import EMPTY, Head, Noted
-from shoal.clients.memory.marks import OUTBOX, Damage, Marked, Table, damaged, row_mark
+from shoal.clients.memory.marks import OUTBOX, Damage, damaged
+from shoal.clients.memory.sqlite_file import SqliteFile
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.storage import sqlite
-from shoal.storage.disks import disk_error, told_apart
+from shoal.storage.disks import disk_error
 
 HEAD_SUFFIX = ".head"
-_BUSY_S = 10.0
 _HEAD_BYTES = 200  # more than any head has
 _AHEAD = 8  # charges that are noted before they are made, where a new sum has to be noted at all
 HEAD_PAUSE_S = 1.0  # between two notes of a head
-# Of these the disk, the machine or another process is the cause: later it may work.
-_DISK = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
-_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_NOMEM")
-_MIGRATIONS = Path(__file__).parent / "migrations"
-_PRAGMAS = (
-    *sqlite.DURABLE,
-    "secure_delete = ON",
-    "trusted_schema = OFF",
-    "wal_autocheckpoint = 256",  # pages of 4 KiB: a device's disk may be small
-    "journal_size_limit = 262144",  # bytes
-)
-_ROW = tuple[Any, ...]
-
-
-class SqliteFile:
-    """Opens or makes the file. Raises CONFIG (no such folder, no database, written by a newer
-    version, readable by others), OVERLOADED.
-
-    ``what``: its name in messages. ``migrations``: the NAME of this package's
-    ``migrations/NAME_001.sql`` and so on. ``unusable``: what to do with a file that is none.
-    ``point``: passes the failpoint of a commit. ``tables``: those whose rows have marks.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        what: str,
-        migrations: str,
-        unusable: str,
-        point: Callable[[], None],
-        tables: Mapping[str, Table],
-    ) -> None:
-        self.path, self._what, self._unusable, self._point = path, what, unusable, point
-        self.marked = Marked(self, tables)
-        # held through a transaction: other threads of this object wait, and see all of it or
-        # nothing
-        self._lock = threading.RLock()
-        self._depth = 0
-        self._broken = False
-        private_file(path, what)
-        try:
-            self._db = sqlite.connect(
-                path, _PRAGMAS, functions={"row_mark": row_mark}, text_factory=_text, busy_s=_BUSY_S
-            )
-        except sqlite.Error as error:
-            raise self._failure(error) from None
-        try:
-            sqlite.migrate(self._db, self._name, _MIGRATIONS, migrations)
-        except BaseException as error:
-            self._db.close()
-            if isinstance(error, sqlite.Error):
-                raise self._failure(error) from None
-            if isinstance(error, OSError):
-                raise disk_error(self._name, error, path.parent) from None
-            raise
-
-    @property
-    def _name(self) -> str:
-        return f"{self._what} {self.path.name}"
-
-    @contextmanager
-    def write(self) -> Iterator[sqlite.Connection]:
-        """One exclusive transaction: committed whole, or nothing of it if an exception leaves it.
-
-        Inside another one of this thread: a part of that, undone alone if an exception leaves it;
-        the outer one commits. Raises OVERLOADED when the disk is full, failing or busy: nothing was
-        written then.
-        """
-        with self._lock:
-            try:
-                with self._part() if self._depth else self._whole():
-                    yield self._db
-            except sqlite.Error as error:
-                raise self._failure(error) from None
-            except OSError as error:
-                raise disk_error(self._name, error, self.path.parent) from None
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        self._depth, self._broken = 1, False
-        try:
-            yield
-            self._check_whole()
-            self._point()
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
-        finally:
-            self._depth = 0
-
-    @contextmanager
-    def _part(self) -> Iterator[None]:
-        """A savepoint. Where SQLite itself gave the whole transaction up (a full disk), nothing
-        after it may be written.
-        """
-        self._check_whole()
-        name = f"part_{self._depth}"
-        self._db.execute(f"SAVEPOINT {name}")
-        self._depth += 1
-        try:
-            yield
-            self._check_whole()
-            self._db.execute(f"RELEASE {name}")
-        except BaseException:
-            with contextlib.suppress(sqlite.Error):
-                self._db.execute(f"ROLLBACK TO {name}")
-                self._db.execute(f"RELEASE {name}")
-            self._broken = self._broken or not self._db.in_transaction
-            raise
-        finally:
-            self._depth -= 1
-
-    def _check_whole(self) -> None:
-        """Outside a transaction every statement would commit by itself."""
-        if self._broken or not self._db.in_transaction:
-            self._broken = True
-            raise ShoalError(
-                Kind.OVERLOADED, f"{self._name}: the disk is full or failing: make room, then again"
-            )
-
-    def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite.Error):  # SQLite may have done it already
-            self._db.execute("ROLLBACK")
-
-    @property
-    def writing(self) -> bool:
-        """Whether a transaction is under way that may be undone yet. Under the lock of the file."""
-        return bool(self._depth)
-
-    def read(self, query: str, values: _ROW = ()) -> list[_ROW]:
-        """Committed rows, and those of this thread's own transaction."""
-        with self._lock:
-            try:
-                return self._db.execute(query, values).fetchall()
-            except sqlite.Error as error:
-                raise self._failure(error) from None
-
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Several reads of the same state, whatever other processes write meanwhile."""
-        with self._lock:
-            if self._db.in_transaction:
-                yield
-                return
-            try:
-                self._db.execute("BEGIN")
-            except sqlite.Error as error:
-                raise self._failure(error) from None
-            try:
-                yield
-            finally:
-                self._roll_back()
-
-    def each(self, query: str) -> Iterator[_ROW]:
-        """The same, one row after the other: for tables that need not fit into memory. Others wait
-        until it ends.
-        """
-        with self._lock:
-            try:
-                yield from self._db.execute(query)
-            except sqlite.Error as error:
-                raise self._failure(error) from None
-
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
-
-    def _failure(self, error: sqlite.Error) -> ShoalError:
-        name = getattr(error, "sqlite_errorname", "") or ""
-        if name.startswith(_DISK):
-            return disk_error(self._name, error, self.path.parent)
-        if name.startswith(_BUSY):
-            return ShoalError(
-                Kind.OVERLOADED,
-                f"{self._name}: another program keeps it busy, or memory is short: end what does, "
-                "then again",
-            )
-        if isinstance(error, sqlite.ProgrammingError):
-            return ShoalError(Kind.UNAVAILABLE, f"{self._name}: it is closed: open it again")
-        return ShoalError(Kind.CONFIG, f"{self._name}: {self._unusable}")
 
 
 class AgentStore(SqliteFile):
@@ -451,11 +260,6 @@ class AgentStore(SqliteFile):
         self.thread.close()
 
 
-def _text(raw: bytes) -> str:
-    """A text that a disk changed is read all the same: its mark tells."""
-    return raw.decode("utf-8", "replace")
-
-
 def _replace(path: Path, data: bytes) -> None:
     """The new bytes or the old ones, whatever happens: written beside, made durable, renamed. Mode
     0600.
@@ -477,37 +281,3 @@ def _replace(path: Path, data: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def private_file(path: Path, what: str) -> None:
-    """Make the file with mode 0600 before SQLite does (its -wal and -shm take over the mode), or
-    check it.
-
-    An existing file is never opened here: closing any descriptor of it would drop the locks that
-    SQLite holds (POSIX).
-    """
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        try:
-            mode = path.stat().st_mode
-        except OSError as error:
-            raise ShoalError(
-                Kind.CONFIG,
-                f"{what} {path}: {error.strerror or 'a link'}: name a file in a folder of this "
-                "user",
-            ) from None
-        if not stat.S_ISREG(mode):
-            raise ShoalError(Kind.CONFIG, f"{what} {path}: not a file: name another") from None
-        if mode & 0o077:
-            raise ShoalError(
-                Kind.CONFIG, f"{what} {path}: others may read it: chmod 600 {path}"
-            ) from None
-    except OSError as error:
-        if told_apart(error):
-            raise disk_error(f"{what} {path}", error, path.parent) from None
-        raise ShoalError(
-            Kind.CONFIG,
-            f"{what} {path}: {error.strerror or 'cannot be made'}: name a file in a folder of this "
-            "user",
-        ) from None

@@ -25,7 +25,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
 if TYPE_CHECKING:
-    from shoal.clients.memory.database import SqliteFile
+    from shoal.clients.memory.sqlite_file import SqliteFile
     from shoal.storage import sqlite
 
 _ROW = tuple[Any, ...]

@@ -14,8 +14,8 @@ from enum import Enum, unique
 from pathlib import Path
 from typing import Any
 
-from shoal.clients.memory.database import SqliteFile
 from shoal.clients.memory.marks import ROUNDS
+from shoal.clients.memory.sqlite_file import SqliteFile
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId

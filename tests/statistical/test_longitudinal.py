@@ -25,7 +25,7 @@ from shoal.accounting.audit.audit import AuditResult, audit
 from shoal.clients import answering
 from shoal.clients.answering import AnswerRequest, Terms, answer
 from shoal.clients.core import Assignment, assign
-from shoal.clients.memory.commitments import MemoryBook
+from shoal.clients.memory.commitments_memory import MemoryBook
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import YesNo

@@ -29,7 +29,8 @@ from shoal.accounting.audit.audit import AuditResult, audit
 from shoal.clients import answering
 from shoal.clients.answering import AnswerRequest, Terms, answer
 from shoal.clients.core import Assignment, Prepared, assign
-from shoal.clients.memory.commitments import Book, MemoryBook, nano_up
+from shoal.clients.memory.commitments import Book, nano_up
+from shoal.clients.memory.commitments_memory import MemoryBook
 from shoal.clients.memory.commitments_sqlite import SqliteBook
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox

@@ -11,17 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.memory import commitments as book_module
+from shoal.clients.memory import commitments_memory as book_module
 from shoal.clients.memory import commitments_sqlite as book_sqlite
-from shoal.clients.memory.commitments import (
-    MOST_NANO,
-    Book,
-    Charge,
-    Loss,
-    MemoryBook,
-    SeenTask,
-    Tally,
-)
+from shoal.clients.memory.commitments import MOST_NANO, Book, Charge, Loss, SeenTask, Tally
+from shoal.clients.memory.commitments_memory import MemoryBook
 from shoal.clients.memory.commitments_sqlite import SqliteBook
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import EMPTY, Event, LedgerEntry

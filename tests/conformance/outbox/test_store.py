@@ -463,7 +463,7 @@ def test_an_outbox_closes_only_what_it_opened(path: Path) -> None:
 
 
 def test_a_file_in_use_for_too_long_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.clients.memory.database._BUSY_S", 0.05)
+    monkeypatch.setattr("shoal.clients.memory.sqlite_file._BUSY_S", 0.05)
     device = Device(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

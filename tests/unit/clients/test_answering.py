@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.answering import Terms
-from shoal.clients.memory.commitments import NANO, MemoryBook, Tally, nano_down
+from shoal.clients.memory.commitments import NANO, Tally, nano_down
+from shoal.clients.memory.commitments_memory import MemoryBook
 from shoal.clients.memory.commitments_sqlite import SqliteBook
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import Event

@@ -14,7 +14,8 @@ import pytest
 
 from shoal.clients.answering import SamePoint, Terms, charge_sum
 from shoal.clients.core import Assignment, draw
-from shoal.clients.memory.commitments import NANO, MemoryBook, nano_down
+from shoal.clients.memory.commitments import NANO, nano_down
+from shoal.clients.memory.commitments_memory import MemoryBook
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import Event
 from shoal.clients.owner.policy import Policy, check

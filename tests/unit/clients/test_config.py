@@ -11,7 +11,7 @@ import pytest
 
 from shoal.clients.config import AgentConfig, EnrolmentFiles
 from shoal.clients.config_mqtt import FeedsConfig, ShufflerFeed
-from shoal.clients.memory.database import private_file
+from shoal.clients.memory.sqlite_file import private_file
 from shoal.clients.owner.fleet_policy import FleetPolicy
 from shoal.clients.owner.policy import Policy
 from shoal.clients.owner.rules import _NUMBERS, Rule

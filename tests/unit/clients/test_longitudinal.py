@@ -13,7 +13,8 @@ import pytest
 from shoal.clients import answering
 from shoal.clients.answering import KEPT, Terms
 from shoal.clients.core import Assignment, draw
-from shoal.clients.memory.commitments import Book, MemoryBook, nano_up
+from shoal.clients.memory.commitments import Book, nano_up
+from shoal.clients.memory.commitments_memory import MemoryBook
 from shoal.clients.memory.commitments_sqlite import SqliteBook
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.owner.policy import Policy, check

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.clients.memory.commitments import MemoryBook
+from shoal.clients.memory.commitments_memory import MemoryBook
 from shoal.domain import Numeric
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms import create

@@ -13,8 +13,8 @@ import pytest
 
 from shoal.clients.agent import Agent
 from shoal.clients.core import State
-from shoal.clients.memory.database import SqliteFile
 from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.sqlite_file import SqliteFile
 from shoal.clients.service import runner as runner_module
 from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
