@@ -14,7 +14,7 @@ from shoal.analyzer.core import BatchState, retention_over
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.rounds.sums import SumStore
 from shoal.analyzer.store import Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import Clock
 from shoal.crypto.trust import ServedTask
 from shoal.errors import ShoalError
@@ -30,7 +30,7 @@ class MissingKeys:
     tell.
     """
 
-    def __init__(self, store: Store, tasks: TaskFolder, keys: KeyFolder, clock: Clock) -> None:
+    def __init__(self, store: Store, tasks: AnalyzerTasks, keys: KeyFolder, clock: Clock) -> None:
         self._store, self._tasks, self._keys, self._clock = store, tasks, keys, clock
         self._lock = threading.Lock()
         # key files that were read and are the key's, as long as they are the same

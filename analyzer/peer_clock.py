@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock
 from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.signing import SigningKey
@@ -14,7 +14,7 @@ from shoal.rpc.server import Call, Method
 
 
 class PeerClock:
-    def __init__(self, tasks: TaskFolder, key: SigningKey, clock: SureClock) -> None:
+    def __init__(self, tasks: AnalyzerTasks, key: SigningKey, clock: SureClock) -> None:
         self._tasks, self._key, self._clock = tasks, key, clock
 
     def method(self) -> Method:

@@ -22,7 +22,7 @@ from shoal.analyzer.peer_clock import PeerClock
 from shoal.analyzer.rounds.collection import Rounds
 from shoal.analyzer.rounds.sum_release import conclude_sums
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock
 from shoal.clocks.readings import Readings
 from shoal.clocks.timekeeper import Timekeeper
@@ -75,7 +75,7 @@ class AnalyzerService:
         store.releases()  # each is verified once, so that what is damaged is told from the start
         self._keys = KeyFolder(config.keys_dir)
         self._clock = clock or Timekeeper(data_folder, "shoal analyzer clock", readings)
-        self._tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public)
+        self._tasks = AnalyzerTasks(config.tasks_dir, config.authority_keys, signing_key.public)
         self._missing = MissingKeys(store, self._tasks, self._keys, self._clock)
         self._missing.look()
         self._own_pool = pool is None

@@ -7,7 +7,6 @@ trusted; then parse; then what the two documents must say of each other.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +17,10 @@ from shoal.crypto.signing import SigningContext, verify
 from shoal.crypto.suites import PublicKeyConfig, parse_config
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
-from shoal.limits import LIMITS
 from shoal.task import KeySchedule, Task
 
 TASK_SUFFIX = ".task"
 SCHEDULE_SUFFIX = ".keys"
-_LARGEST = LIMITS.schedule_bytes + LIMITS.task_bytes - 1  # bytes of a file that a service reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,87 +126,6 @@ def serve_task(
     return ServedTask(
         trusted.task, trusted.task_id, keys, codec.Bundle(signed_task, signed_schedule)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A ``NAME.task`` that is not served. ``served``: the task, if its files verify and something
-    else is wrong with it.
-    """
-
-    name: str
-    error: ShoalError
-    served: ServedTask | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFiles:
-    """What a folder of tasks holds. ``names``: the file of each served task."""
-
-    served: dict[TaskId, ServedTask]
-    names: dict[TaskId, str]
-    refused: tuple[Refused, ...]
-
-
-def load_task_folder(folder: Path, authorities: Collection[bytes]) -> TaskFiles:
-    """Every ``NAME.task`` of a folder with its ``NAME.keys``. What is wrong with one of them is
-    told in ``refused``, and stops no other.
-
-    A copy of a task is refused; two files that give one task different schedules are both: nobody
-    can tell which is meant. Raises CONFIG if there is no such folder, or it can't be listed.
-    """
-    if not folder.is_dir():
-        raise ShoalError(
-            Kind.CONFIG,
-            f"tasks folder {folder} does not exist: make it and put signed tasks (*.task, *.keys) "
-            "there",
-        )
-    found: dict[TaskId, list[tuple[str, ServedTask]]] = {}
-    refused: list[Refused] = []
-    try:
-        listed = sorted(entry for entry in os.listdir(folder) if entry.endswith(TASK_SUFFIX))
-    except OSError as error:
-        raise ShoalError(
-            Kind.CONFIG, f"tasks folder {folder} can't be read: {error.strerror or 'unreadable'}"
-        ) from None
-    for name in listed:
-        path = folder / name
-        # whatever a file does to its reader, the others are read
-        try:
-            one = serve_task(
-                read_file(path, _LARGEST),
-                read_file(path.with_suffix(SCHEDULE_SUFFIX), _LARGEST),
-                authorities,
-            )
-        except ShoalError as error:
-            refused.append(Refused(name, ShoalError(error.kind, f"{name}: {error}")))
-        except Exception as error:  # noqa: BLE001
-            refused.append(
-                Refused(
-                    name,
-                    ShoalError(Kind.INVALID, f"{name}: it can't be read ({type(error).__name__})"),
-                )
-            )
-        else:
-            found.setdefault(one.task_id, []).append((name, one))
-    served: dict[TaskId, ServedTask] = {}
-    names: dict[TaskId, str] = {}
-    for task_id, files in found.items():
-        agree = len({one.keys.digest for _, one in files}) == 1
-        if agree:
-            names[task_id], served[task_id] = files[0]
-        for name, one in files[agree:]:
-            what = (
-                "the same task is in the folder twice"
-                if agree
-                else "two files give this task different key schedules"
-            )
-            refused.append(
-                Refused(
-                    name, ShoalError(Kind.CONFLICT, f"{name}: {what}: remove one of the two"), one
-                )
-            )
-    return TaskFiles(served, names, tuple(refused))
 
 
 def read_file(path: Path, most: int) -> bytes:

@@ -23,7 +23,7 @@ from shoal.protos import delivery_pb2
 from shoal.rpc.channel import call
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 _EVERY_S = 30.0  # between two questions while all is well ...
@@ -56,7 +56,7 @@ class Serving:
     """
 
     def __init__(
-        self, book: TaskBook, ask: Ask, monotonic: Callable[[], float] = time.monotonic
+        self, book: ShufflerTasks, ask: Ask, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._book, self._ask, self._monotonic = book, ask, monotonic
         self.paused: dict[TaskId, frozenset[int]] = {}

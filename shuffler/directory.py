@@ -21,7 +21,7 @@ from shoal.limits import KIB, LIMITS
 from shoal.log import get_log
 from shoal.protos import directory_pb2
 from shoal.rpc.server import Call, Method, Service
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 SERVICE = "shoal.v1.Directory"
@@ -38,7 +38,7 @@ class Directory:
 
     def __init__(
         self,
-        book: TaskBook,
+        book: ShufflerTasks,
         clock: SureClock,
         paused: Callable[[], Mapping[TaskId, frozenset[int]]] = dict,
     ) -> None:

@@ -51,7 +51,7 @@ from shoal.shuffler.status import StatusPage
 from shoal.shuffler.stores.sqlite.admissions import Admissions
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 
@@ -95,7 +95,7 @@ class Shuffler:
         self.conditions = Conditions()
         self.port = 0
         self.admin_port = 0
-        self.book: TaskBook
+        self.book: ShufflerTasks
         self.lifecycle: Lifecycle
         self.rounds: RoundDriver
         self.store: SqliteStore
@@ -131,7 +131,7 @@ class Shuffler:
         )
         self.store = SqliteStore(folder)
         self._stack.callback(self.store.close)
-        self.book = TaskBook(
+        self.book = ShufflerTasks(
             self.store,
             self._clock,
             config.tasks_dir,
@@ -291,7 +291,7 @@ async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:
     async with Shuffler(config) as shuffler:
 
         async def reload() -> None:  # here, not in a thread: the book is the event loop's
-            shuffler.book.reload()
+            shuffler.book.refresh()
 
         await reloading.run(reload, stop)
         log.info("stopping: no new reports are taken, what was taken is on disk")

@@ -20,7 +20,7 @@ from shoal.shuffler.reports.mqtt_bridge import MqttBridge
 from shoal.shuffler.rounds.driver import RoundDriver
 from shoal.shuffler.rounds.ingress import Rounds
 from shoal.shuffler.stores.store import Store, WindowRecord
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 
 _WINDOWS_SHOWN = 200  # per task, the latest
 _STUBBORN = 5  # failures in a row after which the service says that it isn't ready
@@ -34,7 +34,7 @@ class StatusPage:
 
     def __init__(
         self,
-        book: TaskBook,
+        book: ShufflerTasks,
         store: Store,
         lifecycle: Lifecycle,
         ingress: Ingress,

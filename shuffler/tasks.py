@@ -19,7 +19,8 @@ from shoal.crypto.admission.members import verifier_of
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import delete_key_file, load_hpke_key
-from shoal.crypto.trust import Refused, ServedTask, load_task_folder
+from shoal.crypto.task_folder import TaskFolder
+from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.log import get_log
@@ -31,7 +32,7 @@ log = get_log("shuffler")
 KEY_SUFFIX = ".key"
 
 
-class TaskBook:
+class ShufflerTasks(TaskFolder):
     """``served``: by id; ``keys``: the hop keys in use. Raises CONFIG on construction if there is
     no folder.
     """
@@ -51,13 +52,7 @@ class TaskBook:
         """
         self._delay = delivery_delay_max_s
         self._store, self._clock = store, clock
-        self._tasks_dir, self._keys_dir, self._authorities, self._signer = (
-            tasks_dir,
-            keys_dir,
-            authorities,
-            signer,
-        )
-        self.served: dict[TaskId, ServedTask] = {}
+        self._keys_dir, self._signer = keys_dir, signer
         self.keys: dict[KeyId, HpkePrivateKey] = {}
         self.keys_by_raw_id: dict[bytes, HpkePrivateKey] = {}  # the same, for look-ups per frame
         # of admissions, by raw task id, of tasks that do not admit everybody
@@ -66,90 +61,14 @@ class TaskBook:
         self._undecided: dict[TaskId, dict[int, None]] = {}
         self._uses: Counter[KeyId] = Counter()  # undecided windows per hop key
         self._retired: set[KeyId] = set()
-        self._seen: frozenset[tuple[str, int, int, int]] = frozenset()
-        self._refused: dict[str, Refused] = {}  # by file
-        self._unread = ""  # why the folder as a whole can't be read
-        self.load()
+        super().__init__(tasks_dir, authorities, "shuffler", "hop key")
         self.retire()
 
-    def load(self) -> int:
-        """Read the folder, and serve what can be served; returns how many tasks are new. Raises
-        CONFIG if it can't be read.
-        """
-        seen = self._listing()
-        files = load_task_folder(self._tasks_dir, self._authorities)
-        before, served = self._refused, len(self.served)
-        self._refused = {one.name: one for one in files.refused}
-        for task_id, one in files.served.items():
-            self._try(files.names[task_id], one)
-        for name, bad in self._refused.items():
-            if name not in before or str(before[name].error) != str(bad.error):
-                log.error("a task is not served", error=bad.error)
-        self._seen, self._unread = seen, ""
-        return len(self.served) - served
-
-    def _try(self, name: str, one: ServedTask) -> None:
-        """Serve a task that verifies, or note why not."""
-        known = self.served.get(one.task_id)
-        try:
-            if known is None:
-                self._add(one)
-            elif known.keys.digest != one.keys.digest:
-                raise ShoalError(
-                    Kind.CONFLICT,
-                    f"task {one.task.name}: a second key schedule: a task has one, put the first "
-                    "one back",
-                )
-        except ShoalError as error:
-            self._refused[name] = Refused(name, ShoalError(error.kind, f"{name}: {error}"), one)
-        else:
-            self._refused.pop(name, None)
-
-    def reload(self) -> bool:
-        """Take up what is new, if the folder changed, and what was refused, if it can be served by
-        now. Never fails.
-
-        Whether every hop key that a file in the folder names is known now.
-        """
-        # whatever a folder does to its reader, the service goes on
-        try:
-            passing = any(
-                one.served is None and one.error.kind is Kind.CONFIG
-                for one in self._refused.values()
-            )
-            if self._unread or passing or self._listing() != self._seen:
-                count = self.load()
-                log.info("tasks folder read again", tasks=count)
-            for name, one in list(self._refused.items()):
-                if one.served is not None and one.error.kind is not Kind.CONFLICT:
-                    self._try(name, one.served)  # for its key, which lies in another folder
-        except Exception as error:  # noqa: BLE001
-            self._seen = frozenset()
-            what = (
-                str(error)
-                if isinstance(error, ShoalError)
-                else f"the tasks folder can't be read ({type(error).__name__})"
-            )
-            if what != self._unread:  # ``retire`` asks every second
-                log.error(
-                    "the tasks folder was not taken up: mend it (no hop key is deleted before)",
-                    error=error,
-                )
-            self._unread = what
-            return False
-        return all(one.served is not None for one in self._refused.values())
-
     def conditions(self) -> Iterator[Condition]:
-        """What is not served, and why, for ``Conditions.watch``."""
-        if self._unread:
-            yield Condition(
-                "task",
-                "",
-                f"{self._unread}: the tasks served before stay, and no hop key is deleted",
-            )
-        for one in self._refused.values():
-            code = "key" if one.error.kind is Kind.KEY_FILE else "task"
-            yield Condition(code, one.name, f"{one.error}; not served")
+        """What is not served, and why, for ``Conditions.watch``; also reports that are held of a
+        task that is not served.
+        """
+        yield from super().conditions()
         orphans = {
             window.task_id
             for window, record in self._store.records().items()
@@ -164,18 +83,10 @@ class TaskBook:
                 " until then they are neither delivered nor deleted",
             )
 
-    def _listing(self) -> frozenset[tuple[str, int, int, int]]:
-        """Raises OSError if the folder can't be read, or is gone; nothing of it then, where that is
-        said by who reads it next.
+    def take_up(self, served: ServedTask) -> None:
+        """See ``TaskFolder.take_up``: the task's windows and hop keys. Raises CONFIG, KEY_FILE, and
+        what the store raises.
         """
-        if not self._tasks_dir.is_dir():
-            return frozenset()
-        found = ((path.name, path.stat()) for path in self._tasks_dir.iterdir())
-        return frozenset(
-            (name, status.st_mtime_ns, status.st_ctime_ns, status.st_size) for name, status in found
-        )
-
-    def _add(self, served: ServedTask) -> None:
         task, task_id = served.task, served.task_id
         if self._signer not in task.hops:
             raise ShoalError(
@@ -215,7 +126,6 @@ class TaskBook:
         verifier = verifier_of(task)
         if verifier is not OPEN:
             self.verifiers[task_id.raw] = verifier
-        self.served[task_id] = served
         log.info("task served", task=task_id, name=task.name, windows=len(undecided))
         if task.max_batch and self._delay == 0:
             log.warning(
@@ -284,7 +194,7 @@ class TaskBook:
         before all of them are taken up: a mistake in the folder, or a folder that is not mounted,
         keeps the keys until it is mended.
         """
-        if not self._unused() or not self.reload():
+        if not self._unused() or not self.refresh():
             return False
         retired = False
         for key_id in self._unused():
@@ -309,13 +219,10 @@ class TaskBook:
         """Hop keys of tasks that are refused and may be mended: of windows that still might take
         reports.
         """
-        now, refused = (
-            self._clock.decide(),
-            [one.served for one in self._refused.values() if one.served is not None],
-        )
+        now = self._clock.decide()
         return frozenset(
             key.key_id
-            for one in refused
+            for one in self.refused()
             for window, key in enumerate(one.keys.hop_keys)
             if one.task_id not in self.served
             and (now is None or now < one.task.windows.deadline_of(window))

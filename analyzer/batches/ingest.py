@@ -23,7 +23,7 @@ from shoal.analyzer.core import (
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.missing_keys import MissingKeys
 from shoal.analyzer.store import Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock
 from shoal.crypto.signing import SigningContext, verify
 from shoal.crypto.trust import ServedTask
@@ -56,7 +56,7 @@ class Ingest:
         self,
         *,
         store: Store,
-        tasks: TaskFolder,
+        tasks: AnalyzerTasks,
         keys: KeyFolder,
         spools: Spools,
         clock: SureClock,

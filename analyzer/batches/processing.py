@@ -25,7 +25,7 @@ from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.results.release import Prepared, conclude, prepare, prepare_expired
 from shoal.analyzer.store import Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.backoff import Backoff
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
@@ -49,7 +49,7 @@ class Processor:
         self,
         *,
         store: Store,
-        tasks: TaskFolder,
+        tasks: AnalyzerTasks,
         keys: KeyFolder,
         spools: Spools,
         executor: Executor,

@@ -13,7 +13,7 @@ from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.core import Batch, BatchState, retention_over
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.store import Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock
 from shoal.failpoints import hit
 from shoal.ids import Digest, KeyId, TaskId
@@ -29,7 +29,13 @@ class Shredder:
     """
 
     def __init__(
-        self, *, store: Store, tasks: TaskFolder, keys: KeyFolder, spools: Spools, clock: SureClock
+        self,
+        *,
+        store: Store,
+        tasks: AnalyzerTasks,
+        keys: KeyFolder,
+        spools: Spools,
+        clock: SureClock,
     ) -> None:
         self._store, self._tasks, self._keys, self._spools, self._clock = (
             store,

@@ -22,7 +22,7 @@ from shoal.analyzer.rounds.singles import Singles
 from shoal.analyzer.rounds.sums import Conclude as SumsConclude
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.store import Outcome, Spending, Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import UNKNOWN_TIME, Moment, SureClock
 from shoal.crypto.secagg.collector import Collector
 from shoal.crypto.secagg.records import NONCE_SIZE, Reason
@@ -104,7 +104,7 @@ class Rounds:
         self,
         *,
         store: Store,
-        tasks: TaskFolder,
+        tasks: AnalyzerTasks,
         keys: KeyFolder,
         signing_key: SigningKey,
         conclude: Conclude,

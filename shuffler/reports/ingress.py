@@ -27,7 +27,7 @@ from shoal.shuffler.core import WindowId
 from shoal.shuffler.reports.opening import AdmissionChecks, Content, Opener, key_id_of
 from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.stores.store import Store, Submission
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 
 SERVICE = "shoal.v1.Ingress"
 _ACCEPTED = 0
@@ -79,7 +79,7 @@ class Ingress:
 
     def __init__(
         self,
-        book: TaskBook,
+        book: ShufflerTasks,
         store: Store,
         writer: Writer,
         opener: Opener,

@@ -25,7 +25,7 @@ from shoal.shuffler.core import Event, WindowId, WindowState
 from shoal.shuffler.reports.egress import make_manifest
 from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 TICK_S = 1.0
@@ -62,7 +62,7 @@ class Lifecycle:
 
     def __init__(
         self,
-        book: TaskBook,
+        book: ShufflerTasks,
         store: Store,
         writer: Writer,
         delivery: Delivery,

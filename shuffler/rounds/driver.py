@@ -24,7 +24,7 @@ from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.rounds.window import WindowRounds
 from shoal.shuffler.stores.sqlite.admissions import Admissions
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 # between two attempts to finish a window
@@ -38,7 +38,7 @@ class RoundDriver:
 
     def __init__(
         self,
-        book: TaskBook,
+        book: ShufflerTasks,
         parts: RoundParts,
         admissions: Admissions,
         singles: Singles,

@@ -31,7 +31,7 @@ from shoal.shuffler.rounds.driver import RoundDriver
 from shoal.shuffler.rounds.live_round import LiveRound
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.rounds.window import WindowRounds
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 SERVICE = "shoal.v1.Rounds"
@@ -45,7 +45,7 @@ class Rounds:
 
     def __init__(
         self,
-        book: TaskBook,
+        book: ShufflerTasks,
         driver: RoundDriver,
         singles: Singles,
         clock: SureClock,

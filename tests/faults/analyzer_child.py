@@ -23,7 +23,7 @@ from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.service import SPOOL_FOLDER, serve
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.keyfiles import load_signing_key
@@ -74,7 +74,7 @@ async def life(folder: Path) -> None:
             KeyFolder(config.keys_dir),
             load_signing_key(config.signing_key),
         )
-        tasks = TaskFolder(config.tasks_dir, config.authority_keys, signing_key.public)
+        tasks = AnalyzerTasks(config.tasks_dir, config.authority_keys, signing_key.public)
         clock = FakeClock(plan["now"])
         spools = Spools(spool)
         shredder = Shredder(store=store, tasks=tasks, keys=keys, spools=spools, clock=clock)

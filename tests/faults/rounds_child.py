@@ -34,7 +34,7 @@ from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundT
 from shoal.crypto import keyfiles
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.terms import RoundTerms
-from shoal.crypto.trust import load_task_folder
+from shoal.crypto.task_folder import load_task_folder
 from shoal.errors import ShoalError
 from shoal.secagg import Mode
 from shoal.services.process import DataFolder, run_service

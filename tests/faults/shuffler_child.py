@@ -34,7 +34,7 @@ from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.service import serve
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission, WindowRecord
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 
 GROUP = 4  # reports per commit in "life"
 # Pauses of up to 30 s are meant for a broker that flaps for hours; here one is killed every second,
@@ -77,7 +77,7 @@ async def life(folder: Path) -> None:
     acked = os.open(folder / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with DataFolder(config.data_dir) as data:
         store = SqliteStore(data)
-        book = TaskBook(
+        book = ShufflerTasks(
             store,
             clock,
             config.tasks_dir,

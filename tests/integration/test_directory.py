@@ -58,7 +58,7 @@ async def test_a_device_learns_tasks_as_they_come_and_go(tmp_path: Path) -> None
         assert await reader.look() == sorted(first)
         assert await reader.look() == []
         later = world.publish(count=3).task_id
-        shuffler.book.reload()
+        shuffler.book.refresh()
         assert await reader.look() == sorted([*first, later])
         clock.time = START + LENGTH + GRACE
         assert await reader.look() == sorted({*first, later} - {first[1]})

@@ -19,7 +19,7 @@ from shoal.analyzer.batches.spool import Spools, spool_path
 from shoal.analyzer.core import Batch
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
@@ -68,7 +68,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     folder = tmp_path_factory.mktemp("desk")
     WORLD.write(folder)
     store = Store(folder / FILE_NAME)
-    tasks = TaskFolder(folder / "tasks", {WORLD.authority.public}, WORLD.analyzer.public)
+    tasks = AnalyzerTasks(folder / "tasks", {WORLD.authority.public}, WORLD.analyzer.public)
     ingest = Ingest(
         store=store,
         tasks=tasks,

@@ -36,7 +36,7 @@ from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission, WindowRecord
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 from tests.sizes import FULL, size
 from tests.worlds.shuffler import GRACE, LENGTH, START, World
 
@@ -97,7 +97,7 @@ class Machine(RuleBasedStateMachine):
         self.store = SqliteStore(world.data_dir)
         self.abandoned.append(self.store)
         authorities = frozenset({world.authority.public})
-        self.book = TaskBook(
+        self.book = ShufflerTasks(
             self.store,
             self.clock,
             world.tasks_dir,

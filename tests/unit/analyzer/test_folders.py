@@ -13,7 +13,7 @@ import pytest
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.missing_keys import MissingKeys
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
 from shoal.crypto import keyfiles
 from shoal.crypto.hpke import generate
@@ -33,8 +33,8 @@ def second() -> World:
     return World(make_task(name="second"), authority=WORLD.authority, analyzer=WORLD.analyzer)
 
 
-def tasks_of(folder: Path) -> TaskFolder:
-    return TaskFolder(folder / "tasks", {WORLD.authority.public}, WORLD.analyzer.public)
+def tasks_of(folder: Path) -> AnalyzerTasks:
+    return AnalyzerTasks(folder / "tasks", {WORLD.authority.public}, WORLD.analyzer.public)
 
 
 class Heard:
@@ -108,7 +108,7 @@ def test_a_folder_that_stays_broken_is_told_once(
         def unreadable(*_: object) -> dict[TaskId, ServedTask]:
             raise OSError(5, "of the disk")
 
-        monkeypatch.setattr("shoal.analyzer.tasks.load_task_folder", unreadable)
+        monkeypatch.setattr("shoal.crypto.task_folder.load_task_folder", unreadable)
         bad.write_bytes(b"no task")
         assert not any(tasks.refresh() for _ in range(5))
     assert len([text for text in heard.texts if "bad.task" in text]) == 2

@@ -15,7 +15,7 @@ from shoal.cli.main import main
 from shoal.cli.task.file import sample
 from shoal.clients.config import EnrolmentFiles
 from shoal.crypto.admission.enrolment import verify_certificate
-from shoal.crypto.trust import load_task_folder
+from shoal.crypto.task_folder import load_task_folder
 from shoal.protos import keys_pb2
 from shoal.toml import read_toml
 from tests.cases import for_each

@@ -19,7 +19,7 @@ from shoal.protos import directory_pb2
 from shoal.rpc.server import Call
 from shoal.shuffler import directory
 from shoal.shuffler.directory import PAGE_BYTES, Directory
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 from tests.cases import for_each
 from tests.worlds.shuffler import GRACE, LENGTH, START, World
 
@@ -44,7 +44,7 @@ def world(tmp_path: Any) -> World:
 
 
 def over(book: Book, clock: FakeClock | None = None) -> Directory:
-    return Directory(cast(TaskBook, book), clock or FakeClock(START))
+    return Directory(cast(ShufflerTasks, book), clock or FakeClock(START))
 
 
 async def page(one: Directory, digest: bytes = b"", offset: int = 0) -> directory_pb2.PageReply:

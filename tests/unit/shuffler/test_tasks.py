@@ -19,7 +19,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 from tests.cases import for_each
 from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World, digest_of
 
@@ -33,10 +33,10 @@ class Desk:
         self.store = SqliteStore(self.world.data_dir)
         self.delay = 0.0  # delivery_delay_max_s
 
-    def book(self) -> TaskBook:
+    def book(self) -> ShufflerTasks:
         world = self.world
         authorities = frozenset({world.authority.public})
-        return TaskBook(
+        return ShufflerTasks(
             self.store,
             self.clock,
             world.tasks_dir,
@@ -46,12 +46,12 @@ class Desk:
             self.delay,
         )
 
-    def restart(self) -> TaskBook:
+    def restart(self) -> ShufflerTasks:
         self.store.close()
         self.store = SqliteStore(self.world.data_dir)
         return self.book()
 
-    def close_window(self, book: TaskBook, published: Published, window: int) -> None:
+    def close_window(self, book: ShufflerTasks, published: Published, window: int) -> None:
         one = WindowId(published.task_id, window)
         self.store.append([Submission(one, (published.sealed(),))])
         self.store.close_intake(one)
@@ -66,7 +66,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def key_path(desk: Desk, published: Published) -> Path:
-    return TaskBook.key_path(desk.world.keys_dir, published.hop.config.key_id)
+    return ShufflerTasks.key_path(desk.world.keys_dir, published.hop.config.key_id)
 
 
 def spoil(path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_key_that_is_put_back_serves_its_task(desk: Desk) -> None:
     book = desk.book()
     assert [one.code for one in book.conditions()] == ["key"]
     away.rename(key_path(desk, published))
-    assert book.reload()
+    assert book.refresh()
     assert published.task_id in book.served
     assert not list(book.conditions())
 
@@ -232,7 +232,7 @@ def test_a_second_schedule_is_a_conflict_at_start_and_is_not_taken_up_later(desk
     path.write_bytes(
         desk.world.schedule(published.task_id, published.analyzer_keys[::-1], published.hop)
     )
-    assert book.reload()
+    assert book.refresh()
     assert book.served[published.task_id].keys.digest == published.served.keys.digest
     assert ["second key schedule" in one.message for one in book.conditions()] == [True]
     again = desk.restart()
@@ -246,7 +246,7 @@ def test_new_tasks_are_taken_up_and_vanished_ones_stay_until_the_next_start(desk
     second = desk.world.publish(name="second")
     for path in desk.world.tasks_dir.glob("first.*"):
         path.unlink()
-    book.reload()
+    book.refresh()
     assert book.served.keys() == {first.task_id, second.task_id}
     assert book.keys.keys() == {first.hop.config.key_id, second.hop.config.key_id}
     assert desk.restart().served.keys() == {second.task_id}
@@ -270,7 +270,7 @@ def test_a_task_with_reports_that_vanishes_is_named_until_it_is_back(desk: Desk)
     ]
     for path in away:
         path.rename(desk.world.tasks_dir / path.name)
-    assert book.reload()
+    assert book.refresh()
     assert not list(book.conditions())
     assert [window.window for _, window in book.running(START)] == [0, 0]
 

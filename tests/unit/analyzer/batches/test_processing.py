@@ -20,7 +20,7 @@ from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.results import release
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from tests.worlds import analyzer as analyzer_world
@@ -59,7 +59,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     world = make_world()
     world.write(tmp_path)
     store = Store(tmp_path / FILE_NAME)
-    tasks = TaskFolder(tmp_path / "tasks", {world.authority.public}, world.analyzer.public)
+    tasks = AnalyzerTasks(tmp_path / "tasks", {world.authority.public}, world.analyzer.public)
     keys = KeyFolder(tmp_path / "keys")
     spools = Spools(tmp_path)
     clock = FakeClock(world.after)

@@ -11,7 +11,7 @@ from shoal.analyzer.batches.spool import Spools, spool_path
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from tests.worlds.analyzer import World, make_task, make_world
@@ -23,7 +23,9 @@ class Bench:
         self.world, self.folder = world, folder
         self.store = Store(folder / FILE_NAME)
         self.clock = FakeClock(world.after)
-        self.tasks = TaskFolder(folder / "tasks", {world.authority.public}, world.analyzer.public)
+        self.tasks = AnalyzerTasks(
+            folder / "tasks", {world.authority.public}, world.analyzer.public
+        )
         self.spools = Spools(folder)
         self.shredder = self.restarted()
 

@@ -44,7 +44,7 @@ from shoal.analyzer.results.release import (
 )
 from shoal.analyzer.results.report_page import render_report
 from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
-from shoal.analyzer.tasks import TaskFolder
+from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.approximate import GaussianLaw
 from shoal.cli.main import main
 from shoal.entropy import SeededEntropy
@@ -322,7 +322,7 @@ def test_the_analyzer_refuses_a_task_that_cannot_be_memoized(
     """Planted: the check left out of the tasks folder -> served, and this fails."""
     WORLD.write(tmp_path)
     authorities = {WORLD.authority.public}
-    assert len(TaskFolder(tmp_path / "tasks", authorities, WORLD.analyzer.public).all()) == 1
+    assert len(AnalyzerTasks(tmp_path / "tasks", authorities, WORLD.analyzer.public).all()) == 1
 
     class Unbounded:
         name, messages, report_size = "unbounded", 1, WORLD.task.report_size
@@ -331,7 +331,7 @@ def test_the_analyzer_refuses_a_task_that_cannot_be_memoized(
             return GaussianLaw(1.0, 1.0)
 
     monkeypatch.setattr(servable, "create", lambda *_: Unbounded())
-    tasks = TaskFolder(tmp_path / "tasks", authorities, WORLD.analyzer.public)
+    tasks = AnalyzerTasks(tmp_path / "tasks", authorities, WORLD.analyzer.public)
     assert not tasks.all()
     assert ["no finite epsilon0" in one.message for one in tasks.conditions()] == [True]
 

@@ -19,7 +19,7 @@ from shoal.codec import Bundle
 from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
-from shoal.crypto.trust import load_task_folder
+from shoal.crypto.task_folder import load_task_folder
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from tests.worlds.clients import START, WEEK, World, make_world

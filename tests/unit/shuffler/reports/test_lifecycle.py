@@ -23,7 +23,7 @@ from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission, WindowRecord
-from shoal.shuffler.tasks import TaskBook
+from shoal.shuffler.tasks import ShufflerTasks
 from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World
 
 S = WindowState
@@ -87,7 +87,7 @@ class Line:
         self.store = SqliteStore(world.data_dir)
         self.sink = Sink(self.store)
         self.sink.clock, self.sink.answers = self.clock, self.answers
-        self.book = TaskBook(
+        self.book = ShufflerTasks(
             self.store,
             self.clock,
             world.tasks_dir,

@@ -43,7 +43,7 @@ async def test_a_window_without_its_task_waits_and_the_others_go_on(line: Line) 
     assert line.state(other, 1) is S.SHREDDED
     for path in away:
         path.rename(line.world.tasks_dir / path.name)
-    assert line.book.reload()
+    assert line.book.refresh()
     await line.tick(DEADLINE + 3_700, times=3)
     assert line.state(lost) is S.SHREDDED
     assert len(line.sink.batches) == 2
