@@ -9,7 +9,7 @@ value.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from shoal.arrays import NDArray, np
@@ -66,23 +66,32 @@ class SeededEntropy:
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
 
-def word_blocks(entropy: Entropy, count: int, size: int) -> Iterator[NDArray[np.uint64]]:
-    """``count`` words in arrays of ``size``, the last one shorter; each is good only until the next
-    is asked for.
+def streamed(entropy: Entropy) -> Entropy:
+    """The same source, for many large draws one after the other; what ``words`` returns is good
+    only until they are asked for again.
 
-    The system's words come from one stream, in one buffer: a cipher and a buffer for every array
-    take half as long again. Any other source gives each array by one ``words``.
+    The system's come from one stream, and its words in one buffer: a cipher and a buffer for every
+    array take half as long again. Any other source is returned as it is.
     """
-    if count <= size or not isinstance(entropy, SystemEntropy):
-        for first in range(0, count, size):
-            yield entropy.words(min(size, count - first))
-        return
-    stream, zeros = _ctr(os.urandom(32), os.urandom(16)), memoryview(bytes(8 * size))
-    buffer = bytearray(8 * size + 16)  # the cipher wants room for one block more
-    for first in range(0, count, size):
-        drawn = min(size, count - first)
-        stream.update_into(zeros[: 8 * drawn], buffer)
-        yield np.frombuffer(buffer, dtype="<u8", count=drawn).astype(np.uint64, copy=False)
+    return _SystemStream() if isinstance(entropy, SystemEntropy) else entropy
+
+
+class _SystemStream:
+    """One AES-256-CTR stream with a fresh key."""
+
+    def __init__(self) -> None:
+        self._stream = _ctr(os.urandom(32), os.urandom(16))
+        self._zeros, self._buffer = memoryview(b""), bytearray()
+
+    def bytes(self, count: int) -> bytes:
+        return self._stream.update(bytes(count))
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        if 8 * count > len(self._zeros):
+            self._zeros = memoryview(bytes(8 * count))
+            self._buffer = bytearray(8 * count + 16)  # the cipher wants room for one block more
+        self._stream.update_into(self._zeros[: 8 * count], self._buffer)
+        return np.frombuffer(self._buffer, "<u8", count).astype(np.uint64, copy=False)
 
 
 def _ctr_stream(key: bytes, start: bytes, count: int) -> bytes:

@@ -180,9 +180,8 @@ class Response(Protocol):
 
         Asks ``entropy`` for what ``randomize`` asks for at n = 1, and so makes the same report from
         the same random words: ``randomize_one(v)`` is ``randomize([v])[0]``, byte for byte. Loads
-        no numpy; a mechanism whose draw wants arrays returns ``scalar.one_by_array(self, value,
-        entropy)``, which does. Raises INVALID for any other cell, in the words of ``randomize``,
-        and for what is no int (a bool, a number of numpy).
+        no numpy. A draw is written once for both (``parts.draws``). Raises INVALID for any other
+        cell, in the words of ``randomize``, and for what is no int (a bool, a number of numpy).
         """
         ...
 

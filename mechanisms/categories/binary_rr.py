@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain, YesNo
-from shoal.entropy import Entropy, word_blocks
-from shoal.entropy import bernoulli as bernoulli_one
+from shoal.entropy import Entropy
 from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
-from shoal.mechanisms.parts import cells, scalar
-from shoal.mechanisms.parts.sampling import blocks
+from shoal.mechanisms.parts import cells
+from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.task import MechanismSpec
@@ -68,36 +67,15 @@ class BinaryResponse:
     def messages(self) -> int:
         return 1
 
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """One word against the threshold of the answer."""
+        return draws.number(draws.coin_if(value, self.yes_if_no, self.yes_if_yes), 1)
+
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        threshold = (self.yes_if_no, self.yes_if_yes)[scalar.check_value(value, 2)]
-        return scalar.to_report(int(bernoulli_one(threshold, entropy)), 2)
+        return one_report(self.draw, value, 2, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, 1]: one 64-bit word per device against the threshold of its answer.
-
-        Both thresholds are compared with every word: a word below the smaller one says yes whatever
-        the answer is, and one below the larger after a yes. That is the same decision, in half the
-        time of looking each device's threshold up.
-        """
-        if values.ndim != 1 or not values.size:
-            # here for the shape: cells are looked at block by block, while they are in cache
-            cells.check_values(values, 2)
-        count = values.size
-        reports, room = (
-            np.empty(count, dtype=np.bool_),
-            np.empty(min(_BLOCK, count), dtype=np.bool_),
-        )
-        no, yes = np.uint64(self.yes_if_no), np.uint64(self.yes_if_yes)
-        drawn = word_blocks(entropy, count, _BLOCK)
-        for part in blocks(count, _BLOCK):
-            answers, below = reports[part], room[: part.stop - part.start]
-            np.not_equal(cells.check_values(values[part], 2), 0, out=answers)
-            words = next(drawn)
-            np.less(words, yes, out=below)
-            np.logical_and(answers, below, out=answers)
-            np.less(words, no, out=below)
-            np.logical_or(answers, below, out=answers)
-        return cells.to_reports(reports.view(np.uint8))
+        return many_reports(self.draw, values, 2, entropy, self.report_size, _BLOCK)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         return cells.valid(reports, 2)

@@ -43,7 +43,6 @@ than the law that is stated.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -53,8 +52,9 @@ from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
-from shoal.mechanisms.parts import bitmaps, cells, laws, scalar
-from shoal.mechanisms.parts.sampling import blocks, uniform_below
+from shoal.mechanisms.parts import bitmaps, cells, laws
+from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.sketches import (
     MOST_FUNCTIONS,
     Noise,
@@ -111,7 +111,7 @@ class CountSketch:
 
     @property
     def _index_size(self) -> int:
-        return scalar.report_size(self.sketch.h)
+        return cells.report_size(self.sketch.h)
 
     @property
     def _noise(self) -> Noise:
@@ -121,34 +121,25 @@ class CountSketch:
         variance = self.flip * (WORDS - self.flip) / (WORDS - 2 * self.flip) ** 2
         return Noise(variance, variance, self.sketch.m * variance + 1.0)
 
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """A function, and m words, whatever the cell is."""
+        index = draws.below(self.sketch.h)
+        bits = draws.coins(self.sketch.m, self.flip)
+        bits = draws.flipped(bits, draws.hashed(self.sketch, index, value))
+        return draws.joined(draws.number(index, self._index_size), draws.bitmap(bits))
+
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        """A function, and the words of all m bits at once, as by ``randomize``."""
-        m, cell = self.sketch.m, scalar.check_value(value, self.sketch.size)
-        index = scalar.uniform_below(self.sketch.h, entropy)
-        bits = [word < self.flip for word in struct.unpack(f"<{m}Q", entropy.bytes(8 * m))]
-        place = self.sketch.hashed(index, cell)
-        bits[place] = not bits[place]
-        (bitmap,) = bitmaps.to_report(bits, m)
-        return (index.to_bytes(self._index_size, "big") + bitmap,)
+        return one_report(self.draw, value, self.sketch.size, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]: m words for every device, whatever its cell is."""
-        checked, m, width = (
-            cells.check_values(values, self.sketch.size),
-            self.sketch.m,
-            self._index_size,
+        return many_reports(
+            self.draw,
+            values,
+            self.sketch.size,
+            entropy,
+            self.report_size,
+            _WORDS_AT_ONCE // self.sketch.m,
         )
-        reports = np.empty((values.shape[0], 1, self.report_size), dtype=np.uint8)
-        for part in blocks(values.shape[0], max(1, _WORDS_AT_ONCE // m)):
-            size = part.stop - part.start
-            index = uniform_below(self.sketch.h, size, entropy)
-            bits = entropy.words(size * m).reshape(size, m) < np.uint64(self.flip)
-            bits[np.arange(size), self.sketch.hash_many(index, checked[part])] ^= True
-            reports[part, 0, :width] = (
-                index.astype(f">u{width}").view(np.uint8).reshape(size, width)
-            )
-            reports[part, 0, width:] = np.packbits(bits, axis=1)
-        return reports
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: the function is one of h, and no padding bit is set."""

@@ -24,13 +24,12 @@ from fractions import Fraction
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
-from shoal.entropy import bernoulli as bernoulli_one
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
 from shoal.mechanisms.categories.krr import check_k
-from shoal.mechanisms.parts import cells, laws, numbered, scalar
+from shoal.mechanisms.parts import cells, laws, numbered
+from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
 from shoal.mechanisms.parts.hadamard_transform import order, walsh_hadamard
-from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
@@ -92,28 +91,17 @@ class HadamardBit:
         """
         return (WORDS - self.flip) / WORDS, 0.5, (WORDS - 2 * self.flip) / (2 * WORDS)
 
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """A coin against the threshold, and an index."""
+        flipped = draws.coin(self.flip)
+        index = draws.below(1 << self.order)
+        return draws.number(2 * index + (draws.odd(index & value) ^ flipped), self.report_size)
+
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        cell = scalar.check_value(value, self.k)
-        flipped = bernoulli_one(self.flip, entropy)
-        index = scalar.uniform_below(1 << self.order, entropy)
-        bit = (index & cell).bit_count() % 2 ^ flipped
-        return ((2 * index + bit).to_bytes(self.report_size, "big"),)
+        return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]: one 64-bit word against the threshold and one index per
-        device.
-        """
-        check = cells.check_values(values, self.k)
-        reports = np.empty((values.shape[0], 1, self.report_size), dtype=np.uint8)
-        threshold = np.array([self.flip], dtype=np.uint64)
-        for part in blocks(values.shape[0]):
-            size = part.stop - part.start
-            flipped = bernoulli(np.broadcast_to(threshold, size), entropy)
-            index = uniform_below(1 << self.order, size, entropy)
-            parity = np.bitwise_count(index & check[part].astype(np.uint32)) & np.uint8(1)
-            numbers = (index << np.uint32(1)) | (parity ^ flipped)
-            reports[part, 0] = numbered.to_reports(numbers, self.room)
-        return reports
+        return many_reports(self.draw, values, self.k, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: nothing is set above the m + 1 bits."""

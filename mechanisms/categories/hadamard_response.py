@@ -57,14 +57,13 @@ from functools import partial
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
-from shoal.entropy import bernoulli as bernoulli_one
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.krr import check_k
-from shoal.mechanisms.parts import cells, laws, scalar
+from shoal.mechanisms.parts import cells, laws
+from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
 from shoal.mechanisms.parts.hadamard_transform import walsh_hadamard
 from shoal.mechanisms.parts.intervals import score
-from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import FiniteLaw, PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
@@ -131,54 +130,35 @@ class HadamardResponse:
 
     @property
     def report_size(self) -> int:
-        return scalar.report_size(self.outputs)
+        return cells.report_size(self.outputs)
 
     @property
     def messages(self) -> int:
         return 1
 
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        """The three draws of ``randomize``."""
-        row, block = divmod(scalar.check_value(value, self.k), self.blocks)
-        row, own = row + 1, 2 * block
-        inside = bernoulli_one(self.include, entropy)
-        other = scalar.uniform_below(2 * self.blocks - 1, entropy)
-        place = scalar.uniform_below(self.order // 2, entropy)
-        half = own if inside else other + (other >= own)
-        pivot = row & -row
-        low = place & (pivot - 1)
-        output = ((place ^ low) << 1) | low
-        if ((output & row).bit_count() ^ half) & 1:
-            output |= pivot
-        return scalar.to_report((half >> 1) * self.order + output, self.outputs)
-
-    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]: for every device a coin, one of the other halves, and a place
-        within a half.
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """A coin, one of the other halves, and a place within a half.
 
         The place becomes an output of the half by one bit, that of the row's lowest one: it is put
         in between the place's bits, and set where the number of ones in row & output is odd and
         should be even, or the other way around.
         """
-        check, reports = (
-            cells.check_values(values, self.k),
-            cells.empty_cells(values.shape[0], self.outputs),
-        )
-        threshold = np.array([self.include], dtype=np.uint64)
-        for part in blocks(values.shape[0]):
-            size = part.stop - part.start
-            row, block = np.divmod(check[part], self.blocks)
-            row, own = row + 1, 2 * block
-            inside = bernoulli(np.broadcast_to(threshold, size), entropy)
-            other = uniform_below(2 * self.blocks - 1, size, entropy).astype(np.int64)
-            place = uniform_below(self.order // 2, size, entropy).astype(np.int64)
-            half = np.where(inside, own, other + (other >= own))
-            pivot = row & -row
-            low = place & (pivot - 1)
-            output = ((place ^ low) << 1) | low
-            output += pivot * ((np.bitwise_count(output & row) ^ half) & 1)
-            reports[part] = (half >> 1) * self.order + output
-        return cells.to_reports(reports)
+        row, own = value // self.blocks + 1, 2 * (value % self.blocks)
+        inside = draws.coin(self.include)
+        other = draws.below(2 * self.blocks - 1)
+        place = draws.below(self.order // 2)
+        half = draws.where(inside, own, other + (other >= own))
+        pivot = row & -row
+        low = place & (pivot - 1)
+        output = ((place ^ low) << 1) | low
+        output = output + pivot * (draws.odd(output & row) ^ (half & 1))
+        return draws.number((half >> 1) * self.order + output, self.report_size)
+
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        return one_report(self.draw, value, self.k, entropy)
+
+    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        return many_reports(self.draw, values, self.k, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         return cells.valid(reports, self.outputs)

@@ -33,12 +33,11 @@ from functools import partial
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
-from shoal.entropy import bernoulli as bernoulli_one
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.hadamard import least_flip, ratio
-from shoal.mechanisms.parts import cells, laws, numbered, scalar
+from shoal.mechanisms.parts import cells, laws, numbered
+from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
 from shoal.mechanisms.parts.hadamard_transform import walsh_hadamard
-from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
 from shoal.mechanisms.parts.sketches import (
     MOST_FUNCTIONS,
     Noise,
@@ -106,32 +105,19 @@ class HadamardSketch:
             self.sketch.m * (WORDS**2 / gap**2),
         )
 
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """A coin, a function and a column, whatever the cell is."""
+        flipped = draws.coin(self.flip)
+        index = draws.below(self.sketch.h)
+        column = draws.below(self.sketch.m)
+        bit = draws.odd(column & draws.hashed(self.sketch, index, value)) ^ flipped
+        return draws.number(2 * (index * self.sketch.m + column) + bit, self.report_size)
+
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        cell = scalar.check_value(value, self.sketch.size)
-        flipped = bernoulli_one(self.flip, entropy)
-        index = scalar.uniform_below(self.sketch.h, entropy)
-        column = scalar.uniform_below(self.sketch.m, entropy)
-        bit = (column & self.sketch.hashed(index, cell)).bit_count() % 2 ^ flipped
-        return ((2 * (index * self.sketch.m + column) + bit).to_bytes(self.report_size, "big"),)
+        return one_report(self.draw, value, self.sketch.size, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]: a coin, a function and a column for every device."""
-        checked = cells.check_values(values, self.sketch.size)
-        reports = np.empty((values.shape[0], 1, self.report_size), dtype=np.uint8)
-        threshold = np.array([self.flip], dtype=np.uint64)
-        for part in blocks(values.shape[0]):
-            size = part.stop - part.start
-            flipped = bernoulli(np.broadcast_to(threshold, size), entropy)
-            index = uniform_below(self.sketch.h, size, entropy)
-            column = uniform_below(self.sketch.m, size, entropy)
-            parity = np.bitwise_count(
-                column & self.sketch.hash_many(index, checked[part]).astype(np.uint32)
-            ) & np.uint8(1)
-            numbers = ((index * np.uint32(self.sketch.m) + column) << np.uint32(1)) | (
-                parity ^ flipped
-            )
-            reports[part, 0] = numbered.to_reports(numbers, self.room)
-        return reports
+        return many_reports(self.draw, values, self.sketch.size, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: nothing is set above the bits of a report."""

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
-from shoal.entropy import bernoulli as bernoulli_one
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
-from shoal.mechanisms.parts import cells, scalar
-from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
+from shoal.mechanisms.parts import cells
+from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
@@ -66,7 +65,7 @@ class KaryResponse:
 
     @property
     def report_size(self) -> int:
-        return scalar.report_size(self.k)
+        return cells.report_size(self.k)
 
     @property
     def messages(self) -> int:
@@ -82,26 +81,16 @@ class KaryResponse:
         """P(report v | v) - P(report v | not v) = 1 - blanket, without cancellation."""
         return (WORDS - self.uniform) / WORDS
 
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """Both draws are made for every device: time and entropy used don't tell which counted."""
+        uniform = draws.coin(self.uniform)
+        return draws.number(draws.where(uniform, draws.below(self.k), value), self.report_size)
+
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        """Both draws are made, as by ``randomize``."""
-        truth = scalar.check_value(value, self.k)
-        coin = bernoulli_one(self.uniform, entropy)
-        return scalar.to_report((truth, scalar.uniform_below(self.k, entropy))[coin], self.k)
+        return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]. Both draws are made for every device: time and entropy used
-        don't tell which one counted.
-        """
-        check, reports = (
-            cells.check_values(values, self.k),
-            cells.empty_cells(values.shape[0], self.k),
-        )
-        threshold = np.array([self.uniform], dtype=np.uint64)
-        for part in blocks(values.shape[0]):
-            size = part.stop - part.start
-            coin = bernoulli(np.broadcast_to(threshold, size), entropy)
-            reports[part] = np.where(coin, uniform_below(self.k, size, entropy), check[part])
-        return cells.to_reports(reports)
+        return many_reports(self.draw, values, self.k, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         return cells.valid(reports, self.k)

@@ -63,12 +63,12 @@ from math import exp
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
-from shoal.entropy import bernoulli as bernoulli_one
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.krr import check_k, least_uniform
-from shoal.mechanisms.parts import cells, laws, scalar
-from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
+from shoal.mechanisms.parts import cells, laws
+from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import SymmetricLaw
 from shoal.task import MechanismSpec
@@ -138,7 +138,7 @@ class LocalHash:
 
     @property
     def report_size(self) -> int:
-        return _SEED + scalar.report_size(self.g)
+        return _SEED + cells.report_size(self.g)
 
     @property
     def messages(self) -> int:
@@ -153,36 +153,19 @@ class LocalHash:
         gap = keep * (1.0 - q)
         return gap + q, q, gap
 
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """A seed, a coin and a cell of g, whatever the value is."""
+        seed = draws.seed(_SEED)
+        truth = hashed(draws.read(seed, 0), draws.read(seed, 1), value, self.log2_g)
+        uniform = draws.coin(self.uniform)
+        cell = draws.where(uniform, draws.below(self.g), truth)
+        return draws.joined(seed, draws.number(cell, self.report_size - _SEED))
+
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        """A seed, a coin and a cell of g, drawn in this order whatever the value is, as by
-        ``randomize``.
-        """
-        x = scalar.check_value(value, self.k)
-        seed = entropy.bytes(_SEED)
-        truth = hashed(
-            int.from_bytes(seed[:4], "big"), int.from_bytes(seed[4:], "big"), x, self.log2_g
-        )
-        coin = bernoulli_one(self.uniform, entropy)
-        (cell,) = scalar.to_report((truth, scalar.uniform_below(self.g, entropy))[coin], self.g)
-        return (seed + cell,)
+        return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]. All draws are made for every device: time and entropy used
-        don't tell which one counted.
-        """
-        checked = cells.check_values(values, self.k)
-        reports = np.empty(values.shape[0], dtype=self._layout())
-        threshold = np.array([self.uniform], dtype=np.uint64)
-        for part in blocks(values.shape[0]):
-            size = part.stop - part.start
-            seeds = np.frombuffer(entropy.bytes(_SEED * size), dtype=">u4").reshape(size, 2)
-            reports["a"][part], reports["b"][part] = seeds[:, 0], seeds[:, 1]
-            a, b = seeds[:, 0].astype(np.uint32), seeds[:, 1].astype(np.uint32)
-            # modulo 2^32 as uint32 is
-            truth = (a * checked[part].astype(np.uint32) + b) >> np.uint32(WIDTH - self.log2_g)
-            coin = bernoulli(np.broadcast_to(threshold, size), entropy)
-            reports["cell"][part] = np.where(coin, uniform_below(self.g, size, entropy), truth)
-        return reports.view(np.uint8).reshape(values.shape[0], 1, self.report_size)
+        return many_reports(self.draw, values, self.k, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: any seed may be drawn; the cell must be below g."""

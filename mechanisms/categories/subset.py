@@ -28,12 +28,12 @@ from functools import partial
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
-from shoal.entropy import bernoulli as bernoulli_one
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.krr import check_k
-from shoal.mechanisms.parts import bitmaps, cells, laws, scalar
-from shoal.mechanisms.parts.sampling import BLOCK, bernoulli, blocks, uniform_below
+from shoal.mechanisms.parts import bitmaps, cells, laws
+from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.sampling import BLOCK, blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
@@ -100,22 +100,8 @@ class SubsetSelection:
             (self.k * self.include - self.d * WORDS) / scale,
         )
 
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        """The draws of ``randomize``: a coin, and d cells by the same algorithm."""
-        mine = scalar.check_value(value, self.k)
-        included, chosen = bernoulli_one(self.include, entropy), set[int]()
-        for step, last in enumerate(self._steps()):
-            pick = scalar.uniform_below(last + 1, entropy)
-            if step or not included:
-                chosen.add(last if pick in chosen else pick)
-        marked = {cell + (cell >= mine) for cell in chosen}
-        return bitmaps.to_report(
-            [included if cell == mine else cell in marked for cell in range(self.k)], self.k
-        )
-
-    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]: a coin and d cells are drawn for every device, whatever its
-        value and its coin.
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """A coin and d cells, whatever the value and the coin are.
 
         The others are numbered 0 to k - 2 without the true cell. d of them by Floyd's algorithm
         (Bentley, Floyd, "A sample of brilliance", CACM 1987): for last = k - 1 - d, ..., k - 2 draw
@@ -124,26 +110,24 @@ class SubsetSelection:
         in the set, the *first* draw is made and not taken. (Leaving out the last instead would
         never choose cell k - 2.)
         """
-        check = cells.check_values(values, self.k)
-        reports = np.empty((values.shape[0], 1, self.report_size), dtype=np.uint8)
-        threshold = np.array([self.include], dtype=np.uint64)
-        for part in blocks(values.shape[0], max(1, min(BLOCK, _MARKS // self.k))):
-            mine, size = check[part], part.stop - part.start
-            marks = np.zeros((size, self.k), dtype=np.bool_)
-            flat, rows = marks.reshape(-1), np.arange(size, dtype=np.int64) * self.k
-            included = bernoulli(np.broadcast_to(threshold, size), entropy)
-            flat[rows + mine] = included
-            for step, last in enumerate(self._steps()):
-                pick = uniform_below(last + 1, size, entropy).astype(np.int64)
-                pick += pick >= mine
-                pick += rows
-                if step:
-                    pick = np.where(flat[pick], rows + (last + (mine <= last)), pick)
-                    flat[pick] = True
-                else:
-                    flat[pick] = ~included
-            reports[part, 0] = np.packbits(marks, axis=1)
-        return reports
+        included, chosen = draws.coin(self.include), draws.marked(self.k)
+        chosen.put(value, included)
+        for step, last in enumerate(self._steps()):
+            pick = draws.below(last + 1)
+            pick = pick + (pick >= value)
+            if step:
+                chosen.put(draws.where(chosen.has(pick), last + (value <= last), pick), True)
+            else:
+                chosen.put(pick, included ^ True)
+        return draws.bitmap(chosen.bits())
+
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        return one_report(self.draw, value, self.k, entropy)
+
+    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        return many_reports(
+            self.draw, values, self.k, entropy, self.report_size, min(BLOCK, _MARKS // self.k)
+        )
 
     def _steps(self) -> Iterator[int]:
         return iter(range(self.k - 1 - self.d, self.k - 1))

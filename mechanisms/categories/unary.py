@@ -20,7 +20,6 @@ in the cells' order.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -31,9 +30,9 @@ from shoal.entropy import Entropy
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.krr import check_k
-from shoal.mechanisms.parts import bitmaps, cells, laws, scalar
+from shoal.mechanisms.parts import bitmaps, cells, laws
+from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
 from shoal.mechanisms.parts.intervals import of_counts
-from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
@@ -98,41 +97,17 @@ class UnaryEncoding:
         """
         return (self.one_if_one - self.one_if_zero) / WORDS
 
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """The same word decides the true cell's bit, whichever cell that is."""
+        return draws.bitmap(draws.coins_but_one(self.k, self.one_if_zero, value, self.one_if_one))
+
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        """The words of all k cells at once, as by ``randomize``; each is compared once, with its
-        own cell's threshold.
-        """
-        truth = scalar.check_value(value, self.k)
-        thresholds = [self.one_if_zero] * self.k
-        thresholds[truth] = self.one_if_one
-        words = struct.unpack(f"<{self.k}Q", entropy.bytes(8 * self.k))
-        return bitmaps.to_report(
-            [word < threshold for word, threshold in zip(words, thresholds, strict=True)], self.k
-        )
+        return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]. The same word decides the true cell's bit, whichever cell that
-        is: k words for every device.
-        """
-        check, count = cells.check_values(values, self.k), values.shape[0]
-        reports = np.empty((count, 1, self.report_size), dtype=np.uint8)
-        most = max(1, _WORDS_AT_ONCE // self.k)
-        room, rows = (
-            np.empty((min(most, count), self.k), dtype=np.bool_),
-            np.arange(min(most, count)),
+        return many_reports(
+            self.draw, values, self.k, entropy, self.report_size, _WORDS_AT_ONCE // self.k
         )
-        zero, one = np.uint64(self.one_if_zero), np.uint64(self.one_if_one)
-        for part in blocks(count, most):
-            size = part.stop - part.start
-            words, bits, mine = (
-                entropy.words(size * self.k).reshape(size, self.k),
-                room[:size],
-                (rows[:size], check[part]),
-            )
-            np.less(words, zero, out=bits)
-            bits[mine] = words[mine] < one
-            reports[part, 0] = np.packbits(bits, axis=1)
-        return reports
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Any bits of the cells may be set, but no padding bit."""

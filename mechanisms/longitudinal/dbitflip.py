@@ -32,7 +32,6 @@ report. With m of n reports that chose bucket j, c of them with its bit at 1, an
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -45,9 +44,18 @@ from shoal.entropy import Entropy
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, Z, invalid
 from shoal.mechanisms.categories.krr import check_k
-from shoal.mechanisms.parts import bitmaps, cells, laws, scalar
+from shoal.mechanisms.parts import bitmaps, cells, laws
+from shoal.mechanisms.parts.draws import (
+    Bits,
+    Draws,
+    Field,
+    Lane,
+    OneDevice,
+    many_reports,
+    one_report,
+)
 from shoal.mechanisms.parts.intervals import shift
-from shoal.mechanisms.parts.sampling import blocks, uniform_below
+from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
@@ -98,7 +106,7 @@ class DBitFlip:
     @property
     def _width(self) -> int:
         """Bytes of one bucket's number."""
-        return scalar.report_size(self.k)
+        return cells.report_size(self.k)
 
     @property
     def report_size(self) -> int:
@@ -116,37 +124,25 @@ class DBitFlip:
         return min(self.d + 1, self.k)
 
     def choose_one(self, entropy: Entropy) -> bytes:
-        """d buckets in rising order, by Floyd's algorithm (Bentley, Floyd, "A sample of
-        brilliance", CACM 1987): d uniform draws.
-        """
-        chosen = set[int]()
-        for last in range(self.k - self.d, self.k):
-            pick = scalar.uniform_below(last + 1, entropy)
-            chosen.add(last if pick in chosen else pick)
-        return b"".join([bucket.to_bytes(self._width, "big") for bucket in sorted(chosen)])
+        """d buckets in rising order."""
+        draws = OneDevice(entropy)
+        return draws.numbers(self._choice(draws), self._width)
 
     def key_of(self, choice: bytes, value: int) -> int:
         """The place of the value's bucket in the choice; d if it is not there."""
-        cell, chosen = scalar.check_value(value, self.k), self._chosen(choice)
+        cell, chosen = cells.check_value(value, self.k), self._chosen(choice)
         return chosen.index(cell) if cell in chosen else self.d
 
     def remember_one(self, choice: bytes, key: int, entropy: Entropy) -> bytes:
         """The d bits, as a bitmap."""
         self._chosen(choice)
-        thresholds = [self.flip] * self.d
-        if scalar.check_value(key, self.keys) < self.d:
-            thresholds[key] = WORDS - self.flip
-        words = struct.unpack(f"<{self.d}Q", entropy.bytes(8 * self.d))
-        return bitmaps.to_report(
-            [word < threshold for word, threshold in zip(words, thresholds, strict=True)], self.d
-        )[0]
+        draws = OneDevice(entropy)
+        return draws.bitmap(self._permanent(cells.check_value(key, self.keys), draws))
 
     def report_one(self, choice: bytes, remembered: bytes, entropy: Entropy) -> tuple[bytes, ...]:
         """Choice and permanent bits as they are: nothing is drawn."""
         self._chosen(choice)
-        if len(remembered) != bitmaps.report_size(self.d) or remembered[-1] & (
-            (1 << (-self.d % 8)) - 1
-        ):
+        if bitmaps.unpack(remembered, self.d) is None:
             raise invalid(
                 f"{NAME}: the permanent answer is no bitmap of {self.d} bits: forget the task, and "
                 "begin anew"
@@ -176,38 +172,30 @@ class DBitFlip:
 
     # --- a report of a device without one ---------------------------------------------------------
 
+    def _choice(self, draws: Draws) -> Lane:
+        """d buckets, rising, by Floyd's algorithm (Bentley, Floyd, "A sample of brilliance", CACM
+        1987): d uniform draws.
+        """
+        chosen = draws.marked(self.k)
+        for last in range(self.k - self.d, self.k):
+            pick = draws.below(last + 1)
+            chosen.put(draws.where(chosen.has(pick), last, pick), True)
+        return chosen.members()
+
+    def _permanent(self, key: Lane, draws: Draws) -> Bits:
+        return draws.coins_but_one(self.d, self.flip, key, WORDS - self.flip)
+
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """d uniform draws and then d words, whatever the value is."""
+        chosen = self._choice(draws)
+        bits = self._permanent(draws.place_in(chosen, value), draws)
+        return draws.joined(draws.numbers(chosen, self._width), draws.bitmap(bits))
+
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        scalar.check_value(value, self.k)  # before anything is drawn
-        choice = self.choose_one(entropy)
-        return self.report_one(
-            choice, self.remember_one(choice, self.key_of(choice, value), entropy), entropy
-        )
+        return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]: d uniform draws and then d words for every device, whatever its
-        value.
-        """
-        check = cells.check_values(values, self.k)
-        reports = np.empty((values.shape[0], 1, self.report_size), dtype=np.uint8)
-        for part in blocks(values.shape[0], max(1, _MARKS // self.k)):
-            mine, size = check[part], part.stop - part.start
-            marks, rows = np.zeros((size, self.k), dtype=np.bool_), np.arange(size)
-            for last in range(self.k - self.d, self.k):
-                pick = uniform_below(last + 1, size, entropy).astype(np.int64)
-                marks[rows, np.where(marks[rows, pick], last, pick)] = True
-            chosen = np.nonzero(marks)[1].reshape(size, self.d)  # row by row, rising
-            words = entropy.words(size * self.d).reshape(size, self.d)
-            bits = words < np.where(
-                chosen == mine[:, None], np.uint64(WORDS - self.flip), np.uint64(self.flip)
-            )
-            split = self.d * self._width
-            reports[part, 0, :split] = (
-                np.ascontiguousarray(chosen.astype(f">u{self._width}"))
-                .view(np.uint8)
-                .reshape(size, split)
-            )
-            reports[part, 0, split:] = np.packbits(bits, axis=1)
-        return reports
+        return many_reports(self.draw, values, self.k, entropy, self.report_size, _MARKS // self.k)
 
     # --- the analyzer's side ----------------------------------------------------------------------
 
@@ -357,7 +345,7 @@ class DBitFlip:
 
 def report_size(k: int, d: int) -> int:
     """Bytes of a report of d of k buckets."""
-    return d * scalar.report_size(k) + bitmaps.report_size(d)
+    return d * cells.report_size(k) + bitmaps.report_size(d)
 
 
 def check_size(k: int, d: int) -> None:

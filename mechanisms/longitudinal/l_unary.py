@@ -31,7 +31,6 @@ report.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -44,9 +43,17 @@ from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories import unary
 from shoal.mechanisms.categories.krr import check_k
-from shoal.mechanisms.parts import bitmaps, cells, laws, scalar
+from shoal.mechanisms.parts import bitmaps, cells, laws
+from shoal.mechanisms.parts.draws import (
+    Bits,
+    Draws,
+    Field,
+    Lane,
+    OneDevice,
+    many_reports,
+    one_report,
+)
 from shoal.mechanisms.parts.intervals import of_counts
-from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
@@ -148,78 +155,50 @@ class ChainedUnary:
     def key_of(self, choice: bytes, value: int) -> int:
         """The cell itself."""
         _no_choice(choice)
-        return scalar.check_value(value, self.k)
+        return cells.check_value(value, self.k)
 
     def remember_one(self, choice: bytes, key: int, entropy: Entropy) -> bytes:
         """The permanent bits of a cell, as a bitmap of ``report_size`` bytes."""
         _no_choice(choice)
-        thresholds = [self.permanent_if_zero] * self.k
-        thresholds[scalar.check_value(key, self.k)] = self.permanent_if_one
-        return self._drawn(thresholds, entropy)
+        draws = OneDevice(entropy)
+        return draws.bitmap(self._permanent(cells.check_value(key, self.k), draws))
 
     def report_one(self, choice: bytes, remembered: bytes, entropy: Entropy) -> tuple[bytes, ...]:
         """Fresh noise on every permanent bit. Raises INVALID for another length and for padding
         bits.
         """
         _no_choice(choice)
-        padding = 8 * self.report_size - self.k
-        number = int.from_bytes(remembered, "big")
-        if len(remembered) != self.report_size or number & ((1 << padding) - 1):
+        bits = bitmaps.unpack(remembered, self.k)
+        if bits is None:
             raise invalid(
                 f"{NAME}: the permanent answer is no bitmap of {self.k} cells: forget the task, "
                 "and begin anew"
             )
-        bits = f"{number >> padding:0{self.k}b}"
-        return (
-            self._drawn(
-                [self.report_if_one if bit == "1" else self.report_if_zero for bit in bits], entropy
-            ),
-        )
+        return (self._report(bits, OneDevice(entropy)),)
 
     def permanent(self) -> SymmetricLaw:
         """The law of the permanent bits: unary encoding with P1 and Q1."""
         return unary.law(self.k, self.permanent_if_one, self.permanent_if_zero)
 
-    def _drawn(self, thresholds: list[int], entropy: Entropy) -> bytes:
-        """Bit i is 1 with probability thresholds[i] / 2^64: one word each, compared once."""
-        words = struct.unpack(f"<{self.k}Q", entropy.bytes(8 * self.k))
-        return bitmaps.to_report(
-            [word < threshold for word, threshold in zip(words, thresholds, strict=True)], self.k
-        )[0]
+    def _permanent(self, value: Lane, draws: Draws) -> Bits:
+        return draws.coins_but_one(self.k, self.permanent_if_zero, value, self.permanent_if_one)
+
+    def _report(self, permanent: Bits, draws: Draws) -> Field:
+        return draws.bitmap(draws.coins_if(permanent, self.report_if_zero, self.report_if_one))
 
     # --- a report of a device without one ---------------------------------------------------------
 
+    def draw(self, value: Lane, draws: Draws) -> Field:
+        """2 k words, whatever the value: the permanent bits' before the report's."""
+        return self._report(self._permanent(value, draws), draws)
+
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        return self.report_one(b"", self.remember_one(b"", value, entropy), entropy)
+        return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]: 2 k words for every device, whatever its value: for each, the
-        permanent bits' before the report's.
-        """
-        check, count = cells.check_values(values, self.k), values.shape[0]
-        reports = np.empty((count, 1, self.report_size), dtype=np.uint8)
-        rows = np.arange(min(max(1, _WORDS_AT_ONCE // self.k), count))
-        one, zero, again, anew = map(
-            np.uint64,
-            (
-                self.permanent_if_one,
-                self.permanent_if_zero,
-                self.report_if_one,
-                self.report_if_zero,
-            ),
+        return many_reports(
+            self.draw, values, self.k, entropy, self.report_size, _WORDS_AT_ONCE // self.k
         )
-        for part in blocks(count, max(1, _WORDS_AT_ONCE // self.k)):
-            size = part.stop - part.start
-            words, mine = (
-                entropy.words(size * self.k).reshape(size, self.k),
-                (rows[:size], check[part]),
-            )
-            bits = np.less(words, zero)
-            bits[mine] = words[mine] < one
-            words = entropy.words(size * self.k).reshape(size, self.k)
-            # anew < again
-            reports[part, 0] = np.packbits((words < anew) | (bits & (words < again)), axis=1)
-        return reports
 
     # --- the analyzer's side: unary encoding with the chain's P and Q -----------------------------
 

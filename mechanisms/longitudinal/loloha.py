@@ -46,13 +46,19 @@ from functools import partial
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
-from shoal.entropy import bernoulli as bernoulli_one
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.krr import check_k, least_uniform
 from shoal.mechanisms.categories.local_hash import LocalHash, best_g, hashed
-from shoal.mechanisms.parts import cells, laws, scalar
-from shoal.mechanisms.parts.sampling import bernoulli, blocks, uniform_below
+from shoal.mechanisms.parts import cells, laws
+from shoal.mechanisms.parts.draws import (
+    Draws,
+    Field,
+    Lane,
+    OneDevice,
+    many_reports,
+    one_report,
+)
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
@@ -114,7 +120,7 @@ class LongitudinalLocalHash:
 
     @property
     def report_size(self) -> int:
-        return _SEED + scalar.report_size(self.g)
+        return _SEED + cells.report_size(self.g)
 
     @property
     def messages(self) -> int:
@@ -147,11 +153,8 @@ class LongitudinalLocalHash:
         """The hash of a cell. Raises INVALID for a choice that is no seed, or a value that is no
         cell.
         """
-        x = scalar.check_value(value, self.k)
-        if not isinstance(choice, bytes) or len(choice) != _SEED:
-            raise invalid(
-                f"{NAME}: a choice is the {_SEED} bytes of a seed, as choose_one() makes them"
-            )
+        x = cells.check_value(value, self.k)
+        self._check_choice(choice)
         return hashed(
             int.from_bytes(choice[:4], "big"),
             int.from_bytes(choice[4:], "big"),
@@ -166,7 +169,9 @@ class LongitudinalLocalHash:
         self._check_choice(choice)
         if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < self.g:
             raise invalid(f"{NAME}: a key is a value of the hash function, 0 to {self.g - 1}")
-        return self._respond(key, self.permanent_uniform, entropy)
+        draws = OneDevice(entropy)
+        answer = self._respond(key, self.permanent_uniform, draws)
+        return draws.number(answer, self.report_size - _SEED)
 
     def report_one(self, choice: bytes, remembered: bytes, entropy: Entropy) -> tuple[bytes, ...]:
         """The seed, and the permanent answer under fresh noise: a coin and a uniform value,
@@ -183,20 +188,27 @@ class LongitudinalLocalHash:
             raise invalid(
                 f"{NAME}: a permanent answer is a value of the hash function, 0 to {self.g - 1}"
             )
-        return (choice + self._respond(answer, self.instant_uniform, entropy),)
+        return (self._report(choice, answer, OneDevice(entropy)),)
 
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+    def draw(self, value: Lane, draws: Draws) -> Field:
         """The first report of a device: a seed, two draws of the permanent response and two of the
         instantaneous one, in this order.
         """
-        scalar.check_value(value, self.k)
-        choice = self.choose_one(entropy)
-        remembered = self.remember_one(choice, self.key_of(choice, value), entropy)
-        return self.report_one(choice, remembered, entropy)
+        seed = draws.seed(_SEED)
+        low, high = draws.read(seed, 0), draws.read(seed, 1)
+        truth = hashed(low, high, value, self.g.bit_length() - 1)
+        return self._report(seed, self._respond(truth, self.permanent_uniform, draws), draws)
 
-    def _respond(self, value: int, uniform: int, entropy: Entropy) -> bytes:
-        coin = bernoulli_one(uniform, entropy)
-        return scalar.to_report((value, scalar.uniform_below(self.g, entropy))[coin], self.g)[0]
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        return one_report(self.draw, value, self.k, entropy)
+
+    def _respond(self, value: Lane, uniform: int, draws: Draws) -> Lane:
+        coin = draws.coin(uniform)
+        return draws.where(coin, draws.below(self.g), value)
+
+    def _report(self, seed: Field, permanent: Lane, draws: Draws) -> Field:
+        answer = self._respond(permanent, self.instant_uniform, draws)
+        return draws.joined(seed, draws.number(answer, self.report_size - _SEED))
 
     def _check_choice(self, choice: bytes) -> None:
         if not isinstance(choice, bytes) or len(choice) != _SEED:
@@ -207,27 +219,7 @@ class LongitudinalLocalHash:
     # --- the analyzer -----------------------------------------------------------------------------
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]: devices in their first window. All draws are made for every
-        device.
-        """
-        checked = cells.check_values(values, self.k)
-        reports = np.empty((checked.shape[0], 1, self.report_size), dtype=np.uint8)
-        shift = np.uint32(32 - (self.g.bit_length() - 1))
-        for part in blocks(checked.shape[0]):
-            size = part.stop - part.start
-            drawn = entropy.bytes(_SEED * size)
-            seeds = np.frombuffer(drawn, dtype=">u4").reshape(size, 2).astype(np.uint32)
-            answer = (seeds[:, 0] * checked[part].astype(np.uint32) + seeds[:, 1]) >> shift
-            for uniform in (self.permanent_uniform, self.instant_uniform):
-                coin = bernoulli(
-                    np.broadcast_to(np.array([uniform], dtype=np.uint64), size), entropy
-                )
-                answer = np.where(coin, uniform_below(self.g, size, entropy), answer)
-            reports[part, 0, :_SEED] = np.frombuffer(drawn, dtype=np.uint8).reshape(size, _SEED)
-            reports[part, 0, _SEED:] = (
-                answer.astype(f">u{self.report_size - _SEED}").view(np.uint8).reshape(size, -1)
-            )
-        return reports
+        return many_reports(self.draw, values, self.k, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Every seed is one, and so is every value below g."""

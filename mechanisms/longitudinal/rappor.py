@@ -66,7 +66,6 @@ epsilon0 / h.
 from __future__ import annotations
 
 import math
-import struct
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
@@ -77,7 +76,16 @@ from shoal.domain import Categories, Domain, Words
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.longitudinal.bloom import MOST_LABELS, Decoder, Filters, check_number, decoder
-from shoal.mechanisms.parts import bitmaps, cells, scalar
+from shoal.mechanisms.parts import bitmaps, cells
+from shoal.mechanisms.parts.draws import (
+    Bits,
+    Draws,
+    Field,
+    Lane,
+    OneDevice,
+    many_reports,
+    one_report,
+)
 from shoal.mechanisms.parts.laws import pair_of
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
@@ -248,36 +256,30 @@ class Rappor:
 
     @property
     def _cohort_size(self) -> int:
-        return scalar.report_size(self.filters.cohorts)
+        return cells.report_size(self.filters.cohorts)
 
     # --- a device ---------------------------------------------------------------------------------
 
     def choose_one(self, entropy: Entropy) -> bytes:
-        """The cohort: the upper bits of one 16-bit word, as bytes of a report."""
-        word = int.from_bytes(entropy.bytes(2), "little")
-        return scalar.to_report(word * self.filters.cohorts >> 16, self.filters.cohorts)[0]
+        """The cohort, as bytes of a report."""
+        draws = OneDevice(entropy)
+        return draws.number(draws.below_power(self.filters.cohorts), self._cohort_size)
 
     def key_of(self, choice: bytes, value: int) -> int:
         """The cell itself: every word has a permanent answer of its own. Raises INVALID for what is
         no cell, or no cohort.
         """
         self._cohort(choice)
-        return scalar.check_value(value, self.size)
+        return cells.check_value(value, self.size)
 
     def remember_one(self, choice: bytes, key: int, entropy: Entropy) -> bytes:
-        """The permanent bits of a cell, as bytes of a report: one word per bit, whatever the filter
-        is.
-        """
-        cohort, bits = self._cohort(choice), self.filters.bits
-        places = set(self.filters.places(cohort, scalar.check_value(key, self.size)))
-        words = struct.unpack(f"<{bits}Q", entropy.bytes(8 * bits))
-        return bitmaps.to_report(
-            [(word < self.half_f) != (at in places) for at, word in enumerate(words)], bits
-        )[0]
+        """The permanent bits of a cell, as bytes of a report."""
+        cohort, draws = self._cohort(choice), OneDevice(entropy)
+        return draws.bitmap(self._permanent(cohort, cells.check_value(key, self.size), draws))
 
     def report_one(self, choice: bytes, remembered: bytes, entropy: Entropy) -> tuple[bytes, ...]:
-        """The cohort, and the permanent bits under fresh noise: one word per bit, whatever was
-        remembered.
+        """The cohort, and the permanent bits under fresh noise. Raises INVALID for what
+        ``choose_one`` and ``remember_one`` do not make.
         """
         self._cohort(choice)
         bits, size = self.filters.bits, bitmaps.report_size(self.filters.bits)
@@ -285,28 +287,30 @@ class Rappor:
             raise invalid(
                 f"{NAME}: a permanent answer is the {size} bytes that remember_one() makes"
             )
-        padding = 8 * size - bits
-        number = int.from_bytes(remembered, "big")
-        if number & ((1 << padding) - 1):
+        permanent = bitmaps.unpack(remembered, bits)
+        if permanent is None:
             raise invalid(f"{NAME}: a permanent answer has bits beyond the filter's")
-        kept = f"{number >> padding:0{bits}b}"
-        thresholds = {"0": self.p, "1": self.q}
-        words = struct.unpack(f"<{bits}Q", entropy.bytes(8 * bits))
-        return (
-            choice
-            + bitmaps.to_report(
-                [word < thresholds[bit] for word, bit in zip(words, kept, strict=True)], bits
-            )[0],
-        )
+        return (self._report(choice, permanent, OneDevice(entropy)),)
 
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+    def _permanent(self, cohort: Lane, cell: Lane, draws: Draws) -> Bits:
+        """One word per bit, whatever the filter is."""
+        opposite = draws.coins(self.filters.bits, self.half_f)
+        return draws.off_filter(opposite, self.filters, cohort, cell)
+
+    def _report(self, cohort: Field, permanent: Bits, draws: Draws) -> Field:
+        """One word per bit, whatever was remembered."""
+        return draws.joined(cohort, draws.bitmap(draws.coins_if(permanent, self.p, self.q)))
+
+    def draw(self, value: Lane, draws: Draws) -> Field:
         """The first report of a device: a cohort, the words of the permanent bits, and those of the
         report's, in this order.
         """
-        scalar.check_value(value, self.size)
-        choice = self.choose_one(entropy)
-        remembered = self.remember_one(choice, self.key_of(choice, value), entropy)
-        return self.report_one(choice, remembered, entropy)
+        cohort = draws.below_power(self.filters.cohorts)
+        permanent = self._permanent(cohort, value, draws)
+        return self._report(draws.number(cohort, self._cohort_size), permanent, draws)
+
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        return one_report(self.draw, value, self.size, entropy)
 
     def _cohort(self, choice: bytes) -> int:
         if (
@@ -323,29 +327,14 @@ class Rappor:
     # --- the analyzer -----------------------------------------------------------------------------
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
-        """uint8[n, 1, report_size]: devices in their first window. The same words are drawn for
-        every device.
-        """
-        checked, bits, head = (
-            cells.check_values(values, self.size),
-            self.filters.bits,
-            self._cohort_size,
+        return many_reports(
+            self.draw,
+            values,
+            self.size,
+            entropy,
+            self.report_size,
+            _WORDS_AT_ONCE // self.filters.bits,
         )
-        reports = np.empty((checked.shape[0], 1, self.report_size), dtype=np.uint8)
-        flip, low, high = np.uint64(self.half_f), np.uint64(self.p), np.uint64(self.q)
-        for part in blocks(checked.shape[0], max(1, _WORDS_AT_ONCE // bits)):
-            size = part.stop - part.start
-            cohorts = (
-                np.frombuffer(entropy.bytes(2 * size), dtype="<u2").astype(np.int64)
-                * self.filters.cohorts
-                >> 16
-            )
-            permanent = self.filters.filters(cohorts, checked[part])
-            permanent ^= entropy.words(size * bits).reshape(size, bits) < flip
-            report = entropy.words(size * bits).reshape(size, bits) < np.where(permanent, high, low)
-            reports[part, 0, :head] = cohorts.astype(f">u{head}").view(np.uint8).reshape(size, head)
-            reports[part, 0, head:] = np.packbits(report, axis=1)
-        return reports
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Cohorts that there are, any bits, and no padding bits."""

@@ -2,11 +2,12 @@
 
 Shared by every single-message mechanism whose report is a set of cells. A report is ceil(k / 8)
 bytes: cell i is bit 7 - i % 8 of byte i // 8 (the order of numpy's packbits, and of the bits of one
-big-endian number), and the padding bits after cell k - 1 are 0. The functions on one report load no
-numpy.
+big-endian number), and the padding bits after cell k - 1 are 0.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from shoal.arrays import NDArray, np
 from shoal.limits import LIMITS
@@ -33,11 +34,24 @@ def report_size(k: int) -> int:
     return -(-k // 8)
 
 
-def to_report(bits: list[bool], k: int) -> tuple[bytes]:
-    """The one message of a report whose bits are these, ``bits``[i] for cell i of k."""
-    size = report_size(k)
+def pack(bits: Sequence[bool]) -> bytes:
+    """The bitmap of one report, ``bits``[i] for cell i. Without numpy."""
+    size, k = report_size(len(bits)), len(bits)
     number = int("".join(["01"[bit] for bit in bits]), 2)
-    return ((number << (8 * size - k)).to_bytes(size, "big"),)
+    return (number << (8 * size - k)).to_bytes(size, "big")
+
+
+def unpack(bitmap: bytes, k: int) -> list[bool] | None:
+    """The bits that ``pack`` made a bitmap of; None for what is no bitmap of k cells. Without
+    numpy.
+    """
+    size = report_size(k)
+    if not isinstance(bitmap, bytes) or len(bitmap) != size:
+        return None
+    number = int.from_bytes(bitmap, "big")
+    if number & ((1 << (8 * size - k)) - 1):
+        return None
+    return [bit == "1" for bit in f"{number >> (8 * size - k):0{k}b}"]
 
 
 def check_shape(reports: NDArray[np.uint8], k: int) -> NDArray[np.uint8]:

@@ -1,7 +1,7 @@
 """Reports that name one cell of k: their bytes, and the unbiased counts behind them.
 
 Shared by every single-message mechanism whose report is a cell. A report is the cell's index,
-unsigned big-endian, in 1, 2 or 4 bytes. Here for whole batches; one report is made in ``scalar``.
+unsigned big-endian, in 1, 2 or 4 bytes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,24 @@ from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import Estimate, Tally, invalid, outside
 from shoal.mechanisms.parts.intervals import of_counts
 from shoal.mechanisms.parts.sampling import blocks
-from shoal.mechanisms.parts.scalar import report_size
 
 _TALLY_BLOCK = 65_536  # rows: bincount widens them to 512 KiB
+
+
+def report_size(k: int) -> int:
+    """Bytes of a report that names one of k cells: 1 for k <= 256, 2 for k <= 65,536, else 4."""
+    return 1 if k <= 1 << 8 else 2 if k <= 1 << 16 else 4
+
+
+def check_value(value: int, k: int) -> int:
+    """The same value, an int and no bool, 0 <= value < k. Raises INVALID otherwise, without naming
+    it.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise invalid("a value to randomize is one int, a cell: encode it with the task's domain")
+    if not 0 <= value < k:
+        raise outside(k)
+    return value
 
 
 def empty_cells(count: int, k: int) -> NDArray[np.unsignedinteger]:
@@ -25,15 +40,21 @@ def to_reports(cells: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
     return cells.view(np.uint8).reshape(cells.shape[0], 1, cells.dtype.itemsize)
 
 
-def check_values(values: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """The same values, int64[n] with 0 <= value < k. Raises INVALID otherwise, without naming a
-    value.
-    """
+def check_shape(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same values, int64[n]. Raises INVALID for anything else."""
     if values.ndim != 1 or values.dtype != np.int64:
         raise invalid(
             "values to randomize are a one-dimensional array of int64 cells: encode them with the "
             "task's domain"
         )
+    return values
+
+
+def check_values(values: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """The same values, int64[n] with 0 <= value < k. Raises INVALID otherwise, without naming a
+    value.
+    """
+    check_shape(values)
     # As unsigned words negative cells are huge: one pass finds both kinds.
     if values.size and int(values.view(np.uint64).max()) >= k:
         raise outside(k)

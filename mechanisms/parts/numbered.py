@@ -17,11 +17,6 @@ def report_size(room: int) -> int:
     return -(-(room - 1).bit_length() // 8)
 
 
-def to_reports(numbers: NDArray[np.uint32], room: int) -> NDArray[np.uint8]:
-    """uint8[n, report_size] from uint32[n] below ``room``."""
-    return numbers.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 4 - report_size(room) :]
-
-
 def decode(reports: NDArray[np.uint8], room: int) -> NDArray[np.uint32]:
     """The numbers of uint8[rows, report_size], unchecked. Raises INVALID for another shape."""
     size = report_size(room)

@@ -34,8 +34,8 @@ def bernoulli(thresholds: NDArray[np.uint64], entropy: Entropy) -> NDArray[np.bo
     return result
 
 
-def uniform_below(bound: int, count: int, entropy: Entropy) -> NDArray[np.uint32]:
-    """uint32[count], each exactly uniform on [0, bound), 1 <= bound <= 2^32. Raises INVALID for
+def uniform_below(bound: int, count: int, entropy: Entropy) -> NDArray[np.int64]:
+    """int64[count], each exactly uniform on [0, bound), 1 <= bound <= 2^32. Raises INVALID for
     another bound.
 
     Multiply and shift with rejection (Lemire, "Fast random integer generation in an interval",
@@ -46,13 +46,13 @@ def uniform_below(bound: int, count: int, entropy: Entropy) -> NDArray[np.uint32
         raise invalid(f"a uniform draw wants a bound from 1 to 2^32, got {bound}")
     if count <= BLOCK:
         return _uniform_block(bound, count, entropy)
-    result = np.empty(count, dtype=np.uint32)
+    result = np.empty(count, dtype=np.int64)
     for part in blocks(count):
         result[part] = _uniform_block(bound, part.stop - part.start, entropy)
     return result
 
 
-def _uniform_block(bound: int, count: int, entropy: Entropy) -> NDArray[np.uint32]:
+def _uniform_block(bound: int, count: int, entropy: Entropy) -> NDArray[np.int64]:
     result, accepted = multiply_shift(_words32(count, entropy), bound)
     while not accepted.all():
         again = np.flatnonzero(~accepted)
@@ -62,11 +62,11 @@ def _uniform_block(bound: int, count: int, entropy: Entropy) -> NDArray[np.uint3
 
 def multiply_shift(
     words: NDArray[np.uint32], bound: int
-) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """(floor(words * bound / 2^32), which words are accepted). Pure: tests enumerate it."""
     product = words.astype(np.uint64) * np.uint64(bound)
     low = product.astype(np.uint32)  # the product modulo 2^32
-    return (product >> np.uint64(32)).astype(np.uint32), low >= np.uint32(_MOST % bound)
+    return (product >> np.uint64(32)).view(np.int64), low >= np.uint32(_MOST % bound)
 
 
 def _words32(count: int, entropy: Entropy) -> NDArray[np.uint32]:

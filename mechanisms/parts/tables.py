@@ -23,7 +23,7 @@ from itertools import accumulate
 from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import Tally, invalid
-from shoal.mechanisms.parts import cells, scalar
+from shoal.mechanisms.parts import cells
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import FiniteLaw
@@ -134,7 +134,7 @@ def draw_one(table: Table, value: int, entropy: Entropy) -> int:
     """An output, from one word of 8 bytes. Raises INVALID for a value that is no cell of the
     table.
     """
-    ends = table.thresholds(scalar.check_value(value, table.cells))
+    ends = table.thresholds(cells.check_value(value, table.cells))
     return bisect_right(ends, int.from_bytes(entropy.bytes(8), "little"))
 
 
@@ -184,14 +184,15 @@ class TableResponse:
 
     @property
     def report_size(self) -> int:
-        return scalar.report_size(self.table.outputs)
+        return cells.report_size(self.table.outputs)
 
     @property
     def messages(self) -> int:
         return 1
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        return scalar.to_report(draw_one(self.table, value, entropy), self.table.outputs)
+        output = draw_one(self.table, value, entropy)
+        return (output.to_bytes(self.report_size, "big"),)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
         """uint8[n, 1, report_size]."""

@@ -132,7 +132,7 @@ def test_noise_on_the_true_value_fails_the_same_audit(monkeypatch: pytest.Monkey
     """
 
     def truth(self: ChainedUnary, choice: bytes, key: int, entropy: Entropy) -> bytes:
-        return bitmaps.to_report([cell == key for cell in range(self.k)], self.k)[0]
+        return bitmaps.pack([cell == key for cell in range(self.k)])
 
     monkeypatch.setattr(ChainedUnary, "remember_one", truth)
     assert attacked(agent(task(), "true value", 10)).refuted

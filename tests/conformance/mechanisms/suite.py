@@ -266,7 +266,7 @@ class MechanismSuite(StatisticsSuite):
     def test_one_report_is_that_of_an_array_of_one(self, case: Case) -> None:
         """Every cell, many seeds: the same bytes, and the same stream afterwards.
 
-        Planted: the scalar draw's uniform cell from 64-bit words, or by remainder; its words read
+        Planted: ``OneDevice``'s uniform cell from 64-bit words, or by remainder; its words read
         big-endian; its report in the other byte order (two bytes and more); the coin drawn after
         the cell -> each fails.
         """
@@ -283,7 +283,8 @@ class MechanismSuite(StatisticsSuite):
         """Under the first and the last word of every interval: the same report, refusal and
         requests.
 
-        Planted: <= for < at a threshold or at the rejection's limit of the scalar draw -> fails.
+        Planted: <= for < at a threshold or at the rejection's limit of ``OneDevice``
+        -> fails.
         """
         for cell, chunks in itertools.product(case.cells[:8], self._corner_scripts(case)):
             ours, theirs = Tape(*chunks), Tape(*chunks)
@@ -294,8 +295,8 @@ class MechanismSuite(StatisticsSuite):
 
     @every_case
     def test_one_value_outside_the_domain_is_refused(self, case: Case) -> None:
-        """In the words of ``randomize``, before anything is drawn. Planted: no check in the scalar
-        draw; <= for < -> fails.
+        """In the words of ``randomize``, before anything is drawn. Planted: no check in
+        ``one_report``; <= for < -> fails.
         """
         for bad in (-1, case.domain.size, 2**63 - 1, -(2**63)):
             refusals = []

@@ -59,7 +59,7 @@ def order_of(case: Case) -> int:
 
 class TestHadamardResponse(MechanismSuite):
     """Planted: the half's parity left out; the own half not left out of the others; rows numbered
-    from 0 -> the law fails (and the scalar draw's bytes differ). Columns 0 to b - 2 of the
+    from 0 -> the law fails. Columns 0 to b - 2 of the
     transform for 1 to b - 1 -> the estimates fail. 2 B for 2 B - 1 in the ratio -> the law fails.
     """
 

@@ -12,8 +12,8 @@ from shoal.entropy import (
     SeededEntropy,
     SystemEntropy,
     bernoulli,
+    streamed,
     uniform_below,
-    word_blocks,
 )
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
@@ -66,7 +66,8 @@ def test_blocks_of_system_words_are_one_stream(monkeypatch: pytest.MonkeyPatch) 
     """
     draws = iter([bytes(range(32)), bytes(16)])
     monkeypatch.setattr("os.urandom", lambda count: next(draws)[:count])
-    found = [block.copy() for block in word_blocks(SYSTEM, 2_500, 1_000)]
+    source = streamed(SYSTEM)
+    found = [source.words(count).copy() for count in (1_000, 1_000, 500)]
     assert [block.size for block in found] == [1_000, 1_000, 500]
     stream = (
         Cipher(algorithms.AES(bytes(range(32))), modes.CTR(bytes(16)))
@@ -77,22 +78,26 @@ def test_blocks_of_system_words_are_one_stream(monkeypatch: pytest.MonkeyPatch) 
     assert next(draws, None) is None
 
 
-def test_blocks_of_another_source_are_its_words() -> None:
-    found = [block.copy() for block in word_blocks(SeededEntropy("x"), 2_500, 1_000)]
-    same = SeededEntropy("x")
-    assert all(np.array_equal(block, same.words(block.size)) for block in found)
-    assert list(word_blocks(SYSTEM, 0, 10)) == []
-    assert [block.size for block in word_blocks(SYSTEM, 10, 10)] == [10]
+def test_words_and_bytes_are_of_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where more words are wanted than before. Planted: a longer buffer with a new cipher ->
+    fails.
+    """
+    monkeypatch.setattr("os.urandom", bytes)
+    source = streamed(SYSTEM)
+    found = source.words(2).tobytes() + source.bytes(5) + source.words(40).tobytes()
+    stream = Cipher(algorithms.AES(bytes(32)), modes.CTR(bytes(16))).encryptor()
+    assert found == stream.update(bytes(16 + 5 + 320))
 
 
-def test_two_calls_for_blocks_are_not_alike() -> None:
+def test_another_source_is_not_streamed() -> None:
+    seeded = SeededEntropy("x")
+    assert streamed(seeded) is seeded
+
+
+def test_two_streams_are_not_alike() -> None:
     """60,000 words: a chance collision below 2^-33. Planted: a constant key -> fails."""
-    words = [
-        word
-        for _ in range(20)
-        for block in word_blocks(SYSTEM, 3_000, 1_000)
-        for word in block.tolist()
-    ]
+    sources = [streamed(SYSTEM) for _ in range(20)]
+    words = [word for source in sources for word in source.words(3_000).tolist()]
     assert len(set(words)) == len(words)
 
 

@@ -110,9 +110,17 @@ def test_one_report_is_packed_as_arrays_are(k: int) -> None:
     """Planted: no shift past the padding, or the cells from the last to the first -> this fails."""
     bits, reports = drawn(3, k)
     for row, report in zip(bits.tolist(), reports, strict=True):
-        assert bitmaps.to_report(row, k) == (report.tobytes(),)
-    first = bitmaps.to_report([True] + [False] * (k - 1), k)
-    assert first[0] == b"\x80" + bytes(bitmaps.report_size(k) - 1)
+        assert bitmaps.pack(row) == report.tobytes()
+        assert bitmaps.unpack(report.tobytes(), k) == row
+    first = bitmaps.pack([True] + [False] * (k - 1))
+    assert first == b"\x80" + bytes(bitmaps.report_size(k) - 1)
+
+
+def test_what_is_no_bitmap_is_not_unpacked() -> None:
+    """Planted: no look at the padding; or at the length -> fails."""
+    assert bitmaps.unpack(b"\xff\xf0", 12) == [True] * 12
+    for bitmap in (b"\xff\xf1", b"\xff\xf8", b"\xff", b"\xff\xf0\x00", b""):
+        assert bitmaps.unpack(bitmap, 12) is None
 
 
 def test_more_cells_than_a_report_has_bits_are_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts import cells
-from shoal.mechanisms.parts.scalar import report_size
+from shoal.mechanisms.parts.cells import report_size
 from tests.cases import for_each
 
 
