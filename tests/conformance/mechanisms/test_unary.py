@@ -28,9 +28,9 @@ class TestUnaryEncoding(MechanismSuite):
     """Planted: a padding bit set at random -> shape, law and hostile rows fail; the true cell's bit
     not set apart (compared with q) -> the law fails; decided by the first device's word for all ->
     the estimates fail (by the neighbour's, which no law shows: tests/unit); <= for < at either
-    threshold of ``OneDevice``, its words read big-endian -> the byte-identity fails; bits in the order of
-    ``packbits(bitorder="little")`` -> the law fails; e^epsilon0 taken as P / Q alone (one bit's,
-    not the report's) -> the designs fail.
+    threshold of ``OneDevice``, its words read big-endian -> the byte-identity fails; bits in the
+    order of ``packbits(bitorder="little")`` -> the law fails; e^epsilon0 taken as P / Q alone (one
+    bit's, not the report's) -> the designs fail.
     """
 
     NAME = "unary"
