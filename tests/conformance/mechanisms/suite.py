@@ -283,8 +283,7 @@ class MechanismSuite(StatisticsSuite):
         """Under the first and the last word of every interval: the same report, refusal and
         requests.
 
-        Planted: <= for < at a threshold or at the rejection's limit of ``OneDevice``
-        -> fails.
+        Planted: <= for < at a threshold or at the limit of rejection of ``OneDevice`` -> fails.
         """
         for cell, chunks in itertools.product(case.cells[:8], self._corner_scripts(case)):
             ours, theirs = Tape(*chunks), Tape(*chunks)
