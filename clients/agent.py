@@ -456,7 +456,7 @@ class Agent:
 
     async def explain(self, name: str) -> list[str]:
         """A task in plain words, a line each. Raises UNKNOWN_TASK."""
-        from shoal.clients.explain import explain
+        from shoal.clients.owner.explain import explain
 
         assignment = self.tasks.find(name)
 

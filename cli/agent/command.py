@@ -163,7 +163,7 @@ def _rules(config: AgentConfig, task: Task) -> list[str]:
 
 
 def _paid(config: AgentConfig, book: Book | None, assignment: Assignment) -> bool:
-    from shoal.clients.explain import pays
+    from shoal.clients.owner.explain_cost import pays
 
     if book is None:
         return pays(assignment, config.effective_policy, 0, kept=False)

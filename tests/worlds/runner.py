@@ -75,7 +75,7 @@ def quicken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read, "_read", _counted_read)  # a thread or a process of its own
     monkeypatch.setattr("shoal.clients.service.measuring._NAP_S", 900.0)
     monkeypatch.setattr("shoal.clients.service.runner.LOOK_S", 900.0)
-    monkeypatch.setattr("shoal.clients.explain.guaranteed_epsilon", lambda _: 0.25)
+    monkeypatch.setattr("shoal.clients.owner.explain_cost.guaranteed_epsilon", lambda _: 0.25)
     monkeypatch.setattr("shoal.clients.owner.guarantees.Guarantees.epsilon", lambda *_: 0.25)
 
 

@@ -40,7 +40,7 @@ PURPOSE = "to plan clinics"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The certificate of each task takes a third of a second, and is shown elsewhere."""
-    monkeypatch.setattr("shoal.clients.explain.guaranteed_epsilon", lambda _: 0.25)
+    monkeypatch.setattr("shoal.clients.owner.explain_cost.guaranteed_epsilon", lambda _: 0.25)
     monkeypatch.setattr("shoal.clients.owner.guarantees.Guarantees.epsilon", lambda *_: 0.25)
 
 

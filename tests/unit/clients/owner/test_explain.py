@@ -5,56 +5,27 @@ configuration's or the book's.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from shoal.accounting.composition.basic import compose_basic
 from shoal.accounting.composition.memoized import ALONE, PROMISE
-from shoal.accounting.meaning import bound_text, percent_text, sentences
+from shoal.accounting.meaning import bound_text, sentences
 from shoal.accounting.of_task import guaranteed
 from shoal.accounting.sums.sum_task import check_sum, design_sum
-from shoal.clients.config import AgentConfig
-from shoal.clients.core import Assignment, assign
-from shoal.clients.explain import _ANY, explain, guaranteed_epsilon
+from shoal.clients.owner.explain import explain
+from shoal.clients.owner.explain_cost import guaranteed_epsilon
 from shoal.clients.owner.fleet_policy import FleetPolicy
-from shoal.clients.owner.policy import Policy
 from shoal.clients.owner.rules import Rule
 from shoal.clients.sources.spec import SourceSpec
-from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories, Domain, Norm, Numeric, YesNo
-from shoal.mechanisms import REGISTRY, create, serves
-from shoal.privacy import KaryLaw
+from shoal.mechanisms import create
 from shoal.secagg import Mode
 from shoal.task import Admission, Aggregator
 from tests.cases import for_each
 from tests.worlds.clients import VISITS, World, make_world
-
-
-def small_world(**changes: Any) -> World:
-    """One whose certificate takes milliseconds."""
-    return make_world(min_batch=100, **changes)
-
-
-def assignment_of(world: World) -> Assignment:
-    trusted = trust_task(world.signed_task, world.authorities)
-    return assign(trusted, trust_schedule(world.signed_schedule, trusted))
-
-
-def config_of(world: World, **changes: Any) -> AgentConfig:
-    policy = changes.pop("policy", None) or Policy(
-        world.authorities, 4.0, 100, {world.task.purpose: "allowed"}, lifetime_epsilon=10.0
-    )
-    return AgentConfig(Path("/t"), Path("/o"), policy, **changes)
-
-
-def text_of(lines: list[str]) -> str:
-    assert all(line and "\n" not in line for line in lines)
-    return "\n".join(lines)
+from tests.worlds.explained import assignment_of, config_of, small_world, text_of
 
 
 def test_all_facts_of_a_plain_task() -> None:
@@ -267,104 +238,6 @@ def test_many_windows_fall_back_to_what_the_reports_promise_by_themselves() -> N
     )
 
 
-@pytest.mark.parametrize(
-    ("memoized", "spent", "words"),
-    [
-        (
-            False,
-            0,
-            "The whole budget pays for 2 of 52 windows of this task; what is left, for 2 more.",
-        ),
-        (False, 1_500_000_000, "pays for 2 of 52 windows of this task; what is left, for 1 more."),
-        (
-            True,
-            0,
-            "pays for 2 distinct values of this task, over all of its 52 windows; what is left, "
-            "for 2 more.",
-        ),
-    ],
-)
-def test_how_far_a_budget_goes(memoized: bool, spent: int, words: str) -> None:
-    """A budget of 3 at 1.3 a window. Planted: no such line; windows rounded up -> fails."""
-    world = small_world(count=52, epsilon0=1.3)
-    world.task = replace(world.task, memoized=memoized)
-    world.sign()
-    policy = Policy(
-        world.authorities, 4.0, 100, {world.task.purpose: "allowed"}, lifetime_epsilon=3.0
-    )
-    assert words in text_of(
-        explain(assignment_of(world), config_of(world, policy=policy), spent=spent)
-    )
-
-
-def test_a_budget_that_pays_for_all_and_one_for_nothing() -> None:
-    """Never more windows than there are. Planted: no ``min`` -> 66 of 4."""
-    world = small_world(epsilon0=1.5)
-    for limit, words in (
-        (100.0, "pays for 4 of 4 windows"),
-        (0.1, "pays for 0 of 4 windows"),
-        (math.inf, ""),
-    ):
-        policy = Policy(world.authorities, 4.0, 100, {}, lifetime_epsilon=limit)
-        text = text_of(explain(assignment_of(world), config_of(world, policy=policy)))
-        assert words in text
-        assert bool(words) == ("pays for" in text)
-
-
-def test_without_a_budget_what_was_spent_is_told() -> None:
-    world = small_world()
-    policy = Policy(world.authorities, 4.0, 100, {"to plan clinics": "allowed"})
-    text = text_of(
-        explain(assignment_of(world), config_of(world, policy=policy), spent=1_234_567_890)
-    )
-    assert "none is set (lifetime_epsilon); all tasks together cost epsilon 1.235 so far" in text
-    assert "was answered" not in text
-
-
-@for_each(
-    "memoized, kept, left, answers",
-    [
-        (False, False, 3.0, True),
-        (False, True, 2.999999999, False),
-        (True, False, 2.9, False),
-        (True, True, 2.9, True),
-    ],
-)
-def test_a_budget_that_is_used_up_is_in_the_verdict(
-    memoized: bool, kept: bool, left: float, answers: bool
-) -> None:
-    """A memoized answer that is remembered costs nothing; windows that were answered before it was
-    forgotten are none of it.
-
-    Planted: the verdict of the policy alone -> a task that would be refused "would be answered".
-    The number of answered windows in the place of what is remembered -> the same, after consent was
-    taken back and given again.
-    """
-    world = small_world()
-    world.task = replace(world.task, memoized=memoized)
-    world.sign()
-    one = assignment_of(world)
-    assert 2.9 < one.epsilon0 <= 3.0
-    lines = explain(one, config_of(world), spent=round((10.0 - left) * 1e9), answered=1, kept=kept)
-    what = "answer it." if answers else "send nothing: its budget does not pay for another window."
-    assert lines[-1] == f"As things are, this device would {what}"
-
-
-def test_an_accepted_epsilon_is_charged_what_the_certificate_guarantees() -> None:
-    """Planted: the acceptance not passed on -> "above your limit"."""
-    world = small_world()
-    config = config_of(world)
-    config = replace(config, policy=replace(config.policy, max_epsilon0=2.0))
-    one = assignment_of(world)
-    lines = explain(one, config, accepted=one.epsilon0)
-    assert (
-        f"each window costs epsilon {bound_text(guaranteed_epsilon(one))} (what the certificate "
-        "guarantees" in text_of(lines)
-    )
-    assert lines[-1] == "As things are, this device would answer it."
-    assert "which is above your limit" in text_of(explain(one, config))
-
-
 def sum_world(mode: Mode) -> World:
     """A task that is summed in rounds, with noise made for epsilon 3."""
     made = design_sum(
@@ -426,87 +299,3 @@ def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
         f"all 4 windows together: epsilon <= {bound_text(together.epsilon_upper)} at delta = 4e-08"
         in text
     )
-
-
-@for_each("name", sorted(REGISTRY))
-def test_every_mechanism_is_told_in_words_of_its_own(name: str) -> None:
-    """What is drawn, and how much likelier it is under one answer than under another, rounded up.
-
-    Planted: a mechanism registered without its words; e^epsilon0 rounded down; "nearly as likely"
-    for a factor of 12 -> fails.
-    """
-    domain = next(domain for domain in (VISITS, YesNo(), Numeric(0, 4, 5)) if serves(name, domain))
-    one = assignment_of(small_world(domain=domain, mechanism=name, epsilon0=2.5))
-    lines = explain(one, config_of(small_world()))
-    (line,) = [line for line in lines if line.startswith("On this device it is randomized")]
-    assert f"({name})" in line
-    assert _ANY not in line
-    assert one.mechanism is not None
-    if isinstance(law := one.mechanism.privacy(), KaryLaw):
-        assert percent_text(law.same / law.total) in line
-        return
-    (told,) = re.findall(r"at most ([0-9.]+) times as likely", line)
-    assert law.max_ratio <= Fraction(told) <= law.max_ratio * Fraction(102, 100)
-
-
-def test_an_unknown_draw_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.clients.explain._DRAWN", {})
-    assert _ANY in text_of(
-        explain(assignment_of(small_world(mechanism="unary")), config_of(small_world()))
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "linked"), [("local_hash", True), ("unary", True), ("krr", False)]
-)
-def test_memoized_reports_that_may_be_unique_are_told(name: str, linked: bool) -> None:
-    """Planted: silence -> fails for a permanent report with a seed of its own, which names its
-    device.
-    """
-    one = assignment_of(small_world(mechanism=name))
-    plain, memoized = (
-        text_of(explain(_memoized(one, flag), config_of(small_world()))) for flag in (False, True)
-    )
-    assert "can't be linked" not in plain
-    assert ("can't be linked" in memoized) is linked
-
-
-def test_a_mechanism_with_a_memory_is_told_with_both_epsilons() -> None:
-    """Planted: the lifetime epsilon alone, or the epsilon of one report alone; "the report is the
-    same"; the lifetime epsilon as "what one report promises by itself" -> fails.
-    """
-    world = small_world(mechanism="l_unary", epsilon0=1.0)
-    world.task = replace(world.task, memoized=True)
-    world.sign()
-    one = assignment_of(world)
-    assert one.first is not None
-    text = text_of(explain(one, config_of(world)))
-    assert (
-        f"(lifetime epsilon = {bound_text(one.epsilon0)}; one report by itself: "
-        f"{bound_text(one.first)})" in text
-    )
-    assert f"each permanent answer that is drawn costs epsilon {bound_text(one.epsilon0)}" in text
-    assert "What the reports are drawn from is the same in every window" in text
-    assert "can't be linked" in text
-    assert "The report is the same" not in text
-    together = text[text.index("that shuffler and analyzer do not work together") :]
-    assert f"of one report by itself epsilon0 = {bound_text(one.first)} is left" in together
-    assert f"an unchanged value the lifetime epsilon = {bound_text(one.epsilon0)}" in together
-
-
-def test_a_memory_without_noise_of_its_own_in_reports_has_one_epsilon() -> None:
-    """Planted: no word on what the lifetime epsilon is, of which the promise speaks -> fails."""
-    world = small_world(mechanism="dbitflip", epsilon0=1.0)
-    world.task = replace(world.task, memoized=True)
-    world.sign()
-    one = assignment_of(world)
-    assert one.first is None
-    text = text_of(explain(one, config_of(world)))
-    assert f"(lifetime epsilon, and that of one report, = {bound_text(one.epsilon0)})" in text
-    assert (
-        f"what one report promises by itself is left: epsilon0 = {bound_text(one.epsilon0)}" in text
-    )
-
-
-def _memoized(one: Assignment, flag: bool) -> Assignment:
-    return replace(one, trusted=replace(one.trusted, task=replace(one.task, memoized=flag)))

@@ -2,20 +2,20 @@
 is promised, what is not, what it costs.
 
 Loads the accountant, which nothing else on a device's way needs: it is imported with the first
-explanation.
+explanation. What a randomizer does is in ``explain_draws``, what a task costs in ``explain_cost``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from shoal.clients.memory.commitments import NANO, nano_up
 from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED
+from shoal.clients.owner.explain_cost import cost_lines, pays, up
+from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.guarantees import certificate_of
 from shoal.clients.owner.policy import check
 from shoal.clients.owner.rules import describe
@@ -69,11 +69,11 @@ def explain(
         "device trusts.",
         f'What for, in its own words: "{task.purpose}". {agreed}',
         *_value(task, config),
-        _randomized(assignment),
+        randomized_line(assignment),
         *_batch(task),
         *_promise(assignment),
         *_no_promise(assignment),
-        *_cost(assignment, config, accepted, spent, charged, answered),
+        *cost_lines(assignment, config, accepted, spent, charged, answered),
         _verdict(assignment, policy, consents, accepted, spent, kept),
     ]
 
@@ -106,34 +106,6 @@ def _verdict(
             "window."
         )
     return "As things are, this device would answer it."
-
-
-def pays(assignment: Assignment, policy: Policy, spent: int, *, kept: bool) -> bool:
-    """Whether the budget, ``spent`` nano-epsilon of it gone, pays for one more window of a task
-    whose reports are within the owner's limit.
-
-    ``kept``: the device remembers an answer of this memoized task, which costs nothing to send
-    again. Windows that it answered before it forgot (consent taken back, and given again) don't
-    count. True where the charge is not known before: sums, and reports accepted explicitly.
-    """
-    epsilon0, limit = assignment.epsilon0, policy.limit_nano
-    repeats = assignment.task.memoized and kept
-    counted = assignment.apart is None and epsilon0 <= policy.max_epsilon0 and not repeats
-    return limit is None or not counted or spent + nano_up(epsilon0) <= limit
-
-
-def guaranteed_epsilon(assignment: Assignment) -> float:
-    """What the task's certificate guarantees behind the shuffler, of one window: at floor(honest
-    fraction x min_batch) reports.
-
-    Of a sum: what is guaranteed of every round. Direction: upper bound. Raises ShoalError if there
-    is none.
-    """
-    return (
-        assignment.apart
-        if assignment.apart is not None
-        else certificate_of(assignment.task, assignment.mechanism).epsilon_upper
-    )
 
 
 # --- the value ------------------------------------------------------------------------------------
@@ -224,89 +196,6 @@ def _listed(names: Sequence[str]) -> str:
     )
 
 
-def _randomized(assignment: Assignment) -> str:
-    from shoal.accounting.meaning import bound_text, percent_text
-    from shoal.privacy import KaryLaw, epsilon0_upper
-
-    if assignment.mechanism is None:
-        return (
-            "On this device noise is added to it, and a mask that only cancels in the sum over all "
-            "devices of a round: nobody sees your "
-            "vector, only that sum."
-        )
-    name, law = assignment.task.mechanism.name, assignment.mechanism.privacy()
-    if isinstance(law, KaryLaw):
-        true, other = law.same / law.total, law.other / law.total
-        others = "the other" if law.k == 2 else f"each of the {law.k - 1:,} others"
-        how = (
-            f"the true answer is sent in {percent_text(true)} of all draws, {others} in "
-            f"{percent_text(other, up=False)}"
-        )
-    else:
-        most = math.exp(min(epsilon0_upper(law), 700.0)) * (1.0 + 1e-12)
-        how = (
-            f"{_DRAWN.get(name, _ANY)}. Every report is possible under every answer, and at most "
-            f"{bound_text(most, digits=3)} times as "
-            "likely under one as under another"
-        )
-    return (
-        f"On this device it is randomized ({name}): {how}. The draw is sealed twice; the true "
-        "value never leaves the device."
-    )
-
-
-# What is drawn, where it is not simply one of the answers.
-_ANY = "a report is drawn by chance, from a law that the true answer shifts a little"
-_DRAWN = {
-    "binary_rr": "yes or no is drawn by chance, the true answer with the larger probability",
-    "l_unary": "for each possible answer a mark is set or left out by chance, and the true answer's mark is set more often than another's; "
-    "for every report each mark is then changed by chance once more",
-    "dbitflip": "the device picks some of the possible answers by chance, without looking at yours, and says of each whether it is "
-    "yours, or, by chance, the contrary",
-    "loloha": "the device throws all possible answers into groups by chance, once, and names one group: more often than not that of the "
-    "true answer, which it shares with others",
-    "rappor": "a public table, picked by chance, has a few marks for each possible answer; every mark of the table is set or left out by "
-    "chance, your answer's marks are set more often than others; for every report each mark is "
-    "then changed by chance once more",
-    "count_sketch": "a public table, picked by chance, throws all possible answers into groups; for each group a mark is set or left "
-    "out by chance, and the mark of your answer's group is set more often than another's",
-    "hadamard_sketch": "a public table, picked by chance, throws all possible answers into groups; the device then picks by chance one of "
-    "many ways to split the groups in two halves, and names one half: that of your answer's group "
-    "more often than the other",
-    "unary": (
-        "for each possible answer a mark is set or left out by chance, and the true answer's mark "
-        "is set more often than another's"
-    ),
-    "piecewise": (
-        "one of a row of numbers is drawn by chance, more often one near the true number than "
-        "another"
-    ),
-    "hybrid": "by chance one of two ways is taken: one of a row of numbers is drawn, more often one near the true number, or one bit, more "
-    "often 1 the larger the true number is",
-    "laplace": "a step up or down is drawn by chance and added to the true number, small ones more often; what leaves the scale is put at "
-    "its end",
-    "gaussian": "a step up or down is drawn by chance and added to the true number, small ones more often; what leaves a wider scale is "
-    "put at its end",
-    "exponential": (
-        "one of the possible answers is drawn by chance, the true one most often, and another the "
-        "less, the further it is away"
-    ),
-    "square_wave": "one of a row of numbers is drawn by chance, more often one near the true number than another; that there is no answer "
-    "is said by chance as well, more often where it is true",
-    "one_bit_mean": "one bit is drawn by chance, and is more often 1 the larger the true number is",
-    "subset": (
-        "some of the possible answers are drawn by chance, the true one more often than another "
-        "among them"
-    ),
-    "local_hash": "the device throws all possible answers into groups by chance, and names one group: more often than not that of the true "
-    "answer, which it shares with others",
-    "hadamard": "the device picks by chance one of many ways to split all possible answers in two halves, and names one half: the true "
-    "answer's more often than the other",
-    "hadamard_response": "one of many codes is drawn by chance, more often one of those that stand for the true answer, each of which "
-    "stands for others too",
-}
-
-
 # --- the crowd ------------------------------------------------------------------------------------
 
 
@@ -369,11 +258,11 @@ def _promise(assignment: Assignment) -> list[str]:
                 if assignment.remembers is None
                 else "lifetime epsilon, and that of one report,"
             )
-            figures = f"{what} = {_up(assignment.epsilon0)}"
+            figures = f"{what} = {up(assignment.epsilon0)}"
         else:
             figures = (
-                f"lifetime epsilon = {_up(assignment.epsilon0)}; one report by itself: "
-                f"{_up(assignment.first)}"
+                f"lifetime epsilon = {up(assignment.epsilon0)}; one report by itself: "
+                f"{up(assignment.first)}"
             )
         return [
             *lines,
@@ -400,12 +289,12 @@ def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> l
     words = f"Promised of all {count:,} windows together: epsilon <= "
     if count * delta >= 1.0 or local <= central:
         return (
-            [f"{words}{_up(local)}."]
+            [f"{words}{up(local)}."]
             if math.isfinite(local)
             else ["Of all windows together nothing is promised."]
         )
     return [
-        f"{words}{_up(central)} at delta = {_up(math.nextafter(count * delta, 1.0))}, by adding up."
+        f"{words}{up(central)} at delta = {up(math.nextafter(count * delta, 1.0))}, by adding up."
     ]
 
 
@@ -421,12 +310,12 @@ def _no_promise(assignment: Assignment) -> list[str]:
         "very result, with or without your answer.",
     ]
     if assignment.mechanism is not None:
-        left = f"what one report promises by itself is left: epsilon0 = {_up(assignment.epsilon0)}"
+        left = f"what one report promises by itself is left: epsilon0 = {up(assignment.epsilon0)}"
         if assignment.first is not None:
             left = (
-                f"of one report by itself epsilon0 = {_up(assignment.first)} is left, and of all "
+                f"of one report by itself epsilon0 = {up(assignment.first)} is left, and of all "
                 "reports of an unchanged value the "
-                f"lifetime epsilon = {_up(assignment.epsilon0)}"
+                f"lifetime epsilon = {up(assignment.epsilon0)}"
             )
         lines.append(
             f"Not promised: that shuffler and analyzer do not work together. If they do, {left}."
@@ -461,99 +350,3 @@ def _no_promise(assignment: Assignment) -> list[str]:
             "more answers, may show it too."
         )
     return lines
-
-
-# --- cost -----------------------------------------------------------------------------------------
-
-
-def _cost(
-    assignment: Assignment,
-    config: AgentConfig,
-    accepted: float | None,
-    spent: int,
-    charged: int,
-    answered: int,
-) -> list[str]:
-    policy, task = config.effective_policy, assignment.task
-    epsilon0 = assignment.epsilon0
-    one = (
-        min(assignment.apart, epsilon0)
-        if assignment.apart is not None and policy.sums_if_apart
-        else epsilon0
-    )
-    what = ""
-    if not one <= policy.max_epsilon0:
-        explicit = accepted is not None and one <= accepted
-        if explicit and assignment.apart is None and not task.memoized:
-            with contextlib.suppress(ShoalError):
-                one = min(one, guaranteed_epsilon(assignment))
-                what = " (what the certificate guarantees, since you accepted more than your limit)"
-        elif not explicit:
-            what = ", which is above your limit"
-    # With a memory of the mechanism's own, values may share an answer: those of one hash, or of one
-    # bucket.
-    kept = (
-        "each permanent answer that is drawn"
-        if assignment.remembers is not None
-        else "each further distinct value"
-    )
-    each = kept if task.memoized else "each window"
-    lines = [
-        f"What it costs: {each} costs epsilon {_up(one)}{what}, whether or not the window is ever "
-        "published, and is never given back."
-    ]
-    if answered:
-        windows = "1 window was" if answered == 1 else f"{answered:,} windows were"
-        lines.append(f"So far {windows} answered, which cost epsilon {_up(charged / NANO)}.")
-    limit = policy.limit_nano
-    if limit is None:
-        lines.append(
-            "Budget: none is set (lifetime_epsilon); all tasks together cost epsilon "
-            f"{_up(spent / NANO)} so far."
-        )
-    else:
-        lines.append(
-            f"Budget: all tasks together cost epsilon {_up(spent / NANO)} of "
-            f"{policy.lifetime_epsilon:g}; "
-            f"{_down(max(0, limit - spent) / NANO)} are left."
-        )
-        lines.append(
-            _paid_windows(
-                task, nano_up(one) if math.isfinite(one) else None, limit, max(0, limit - spent)
-            )
-        )
-    return lines
-
-
-def _paid_windows(task: Task, nano: int | None, limit: int, left: int) -> str:
-    """How far a budget goes: of ``nano``-epsilon a window or value, None: infinite. ``left`` of
-    ``limit``: what is not spent yet.
-    """
-    count = task.windows.count
-    windows = "1 window" if count == 1 else f"{count:,} windows"
-    if nano is None:
-        return f"It pays for none of this task's {windows}: what one costs is infinite."
-    whole, now = (count, count) if nano == 0 else (limit // nano, left // nano)
-    if task.memoized:
-        what = "distinct value" if whole == 1 else "distinct values"
-        return (
-            f"The whole budget pays for {whole:,} {what} of this task, over all of its {windows}; "
-            f"what is left, for {now:,} more. "
-            "After that the last answer is repeated."
-        )
-    return (
-        f"The whole budget pays for {min(whole, count):,} of {windows} of this task; what is left, "
-        f"for {min(now, count):,} more."
-    )
-
-
-def _up(epsilon: float) -> str:
-    from shoal.accounting.meaning import bound_text
-
-    return bound_text(epsilon)
-
-
-def _down(epsilon: float) -> str:
-    from shoal.accounting.meaning import bound_text
-
-    return bound_text(epsilon, up=False)

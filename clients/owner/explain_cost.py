@@ -1,0 +1,140 @@
+"""What a task costs its owner's budget, in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING
+
+from shoal.clients.memory.commitments import NANO, nano_up
+from shoal.clients.owner.guarantees import certificate_of
+from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    from shoal.clients.config import AgentConfig
+    from shoal.clients.core import Assignment
+    from shoal.clients.owner.policy import Policy
+    from shoal.task import Task
+
+
+def pays(assignment: Assignment, policy: Policy, spent: int, *, kept: bool) -> bool:
+    """Whether the budget, ``spent`` nano-epsilon of it gone, pays for one more window of a task
+    whose reports are within the owner's limit.
+
+    ``kept``: the device remembers an answer of this memoized task, which costs nothing to send
+    again. Windows that it answered before it forgot (consent taken back, and given again) don't
+    count. True where the charge is not known before: sums, and reports accepted explicitly.
+    """
+    epsilon0, limit = assignment.epsilon0, policy.limit_nano
+    repeats = assignment.task.memoized and kept
+    counted = assignment.apart is None and epsilon0 <= policy.max_epsilon0 and not repeats
+    return limit is None or not counted or spent + nano_up(epsilon0) <= limit
+
+
+def guaranteed_epsilon(assignment: Assignment) -> float:
+    """What the task's certificate guarantees behind the shuffler, of one window: at floor(honest
+    fraction x min_batch) reports.
+
+    Of a sum: what is guaranteed of every round. Direction: upper bound. Raises ShoalError if there
+    is none.
+    """
+    return (
+        assignment.apart
+        if assignment.apart is not None
+        else certificate_of(assignment.task, assignment.mechanism).epsilon_upper
+    )
+
+
+def cost_lines(
+    assignment: Assignment,
+    config: AgentConfig,
+    accepted: float | None,
+    spent: int,
+    charged: int,
+    answered: int,
+) -> list[str]:
+    policy, task = config.effective_policy, assignment.task
+    epsilon0 = assignment.epsilon0
+    one = (
+        min(assignment.apart, epsilon0)
+        if assignment.apart is not None and policy.sums_if_apart
+        else epsilon0
+    )
+    what = ""
+    if not one <= policy.max_epsilon0:
+        explicit = accepted is not None and one <= accepted
+        if explicit and assignment.apart is None and not task.memoized:
+            with contextlib.suppress(ShoalError):
+                one = min(one, guaranteed_epsilon(assignment))
+                what = " (what the certificate guarantees, since you accepted more than your limit)"
+        elif not explicit:
+            what = ", which is above your limit"
+    # With a memory of the mechanism's own, values may share an answer: those of one hash, or of one
+    # bucket.
+    kept = (
+        "each permanent answer that is drawn"
+        if assignment.remembers is not None
+        else "each further distinct value"
+    )
+    each = kept if task.memoized else "each window"
+    lines = [
+        f"What it costs: {each} costs epsilon {up(one)}{what}, whether or not the window is ever "
+        "published, and is never given back."
+    ]
+    if answered:
+        windows = "1 window was" if answered == 1 else f"{answered:,} windows were"
+        lines.append(f"So far {windows} answered, which cost epsilon {up(charged / NANO)}.")
+    limit = policy.limit_nano
+    if limit is None:
+        lines.append(
+            "Budget: none is set (lifetime_epsilon); all tasks together cost epsilon "
+            f"{up(spent / NANO)} so far."
+        )
+    else:
+        lines.append(
+            f"Budget: all tasks together cost epsilon {up(spent / NANO)} of "
+            f"{policy.lifetime_epsilon:g}; "
+            f"{down(max(0, limit - spent) / NANO)} are left."
+        )
+        lines.append(
+            _paid_windows(
+                task, nano_up(one) if math.isfinite(one) else None, limit, max(0, limit - spent)
+            )
+        )
+    return lines
+
+
+def _paid_windows(task: Task, nano: int | None, limit: int, left: int) -> str:
+    """How far a budget goes: of ``nano``-epsilon a window or value, None: infinite. ``left`` of
+    ``limit``: what is not spent yet.
+    """
+    count = task.windows.count
+    windows = "1 window" if count == 1 else f"{count:,} windows"
+    if nano is None:
+        return f"It pays for none of this task's {windows}: what one costs is infinite."
+    whole, now = (count, count) if nano == 0 else (limit // nano, left // nano)
+    if task.memoized:
+        what = "distinct value" if whole == 1 else "distinct values"
+        return (
+            f"The whole budget pays for {whole:,} {what} of this task, over all of its {windows}; "
+            f"what is left, for {now:,} more. "
+            "After that the last answer is repeated."
+        )
+    return (
+        f"The whole budget pays for {min(whole, count):,} of {windows} of this task; what is left, "
+        f"for {min(now, count):,} more."
+    )
+
+
+def up(epsilon: float) -> str:
+    """For people, rounded up."""
+    from shoal.accounting.meaning import bound_text
+
+    return bound_text(epsilon)
+
+
+def down(epsilon: float) -> str:
+    """For people, rounded down."""
+    from shoal.accounting.meaning import bound_text
+
+    return bound_text(epsilon, up=False)

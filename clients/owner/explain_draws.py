@@ -1,0 +1,121 @@
+"""What a randomizer does with a value, in plain words."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.clients.core import Assignment
+
+
+def randomized_line(assignment: Assignment) -> str:
+    from shoal.accounting.meaning import bound_text, percent_text
+    from shoal.privacy import KaryLaw, epsilon0_upper
+
+    if assignment.mechanism is None:
+        return (
+            "On this device noise is added to it, and a mask that only cancels in the sum over all "
+            "devices of a round: nobody sees your "
+            "vector, only that sum."
+        )
+    name, law = assignment.task.mechanism.name, assignment.mechanism.privacy()
+    if isinstance(law, KaryLaw):
+        true, other = law.same / law.total, law.other / law.total
+        others = "the other" if law.k == 2 else f"each of the {law.k - 1:,} others"
+        how = (
+            f"the true answer is sent in {percent_text(true)} of all draws, {others} in "
+            f"{percent_text(other, up=False)}"
+        )
+    else:
+        most = math.exp(min(epsilon0_upper(law), 700.0)) * (1.0 + 1e-12)
+        how = (
+            f"{_DRAWN.get(name, _ANY)}. Every report is possible under every answer, and at most "
+            f"{bound_text(most, digits=3)} times as "
+            "likely under one as under another"
+        )
+    return (
+        f"On this device it is randomized ({name}): {how}. The draw is sealed twice; the true "
+        "value never leaves the device."
+    )
+
+
+# What is drawn, where it is not simply one of the answers.
+_ANY = "a report is drawn by chance, from a law that the true answer shifts a little"
+_DRAWN = {
+    "binary_rr": "yes or no is drawn by chance, the true answer with the larger probability",
+    "l_unary": (
+        "for each possible answer a mark is set or left out by chance, and the true answer's "
+        "mark is set more often than another's; for every report each mark is then changed by "
+        "chance once more"
+    ),
+    "dbitflip": (
+        "the device picks some of the possible answers by chance, without looking at yours, and "
+        "says of each whether it is yours, or, by chance, the contrary"
+    ),
+    "loloha": (
+        "the device throws all possible answers into groups by chance, once, and names one "
+        "group: more often than not that of the true answer, which it shares with others"
+    ),
+    "rappor": (
+        "a public table, picked by chance, has a few marks for each possible answer; every mark "
+        "of the table is set or left out by chance, your answer's marks are set more often than "
+        "others; for every report each mark is then changed by chance once more"
+    ),
+    "count_sketch": (
+        "a public table, picked by chance, throws all possible answers into groups; for each "
+        "group a mark is set or left out by chance, and the mark of your answer's group is set "
+        "more often than another's"
+    ),
+    "hadamard_sketch": (
+        "a public table, picked by chance, throws all possible answers into groups; the device "
+        "then picks by chance one of many ways to split the groups in two halves, and names one "
+        "half: that of your answer's group more often than the other"
+    ),
+    "unary": (
+        "for each possible answer a mark is set or left out by chance, and the true answer's "
+        "mark is set more often than another's"
+    ),
+    "piecewise": (
+        "one of a row of numbers is drawn by chance, more often one near the true number than "
+        "another"
+    ),
+    "hybrid": (
+        "by chance one of two ways is taken: one of a row of numbers is drawn, more often one "
+        "near the true number, or one bit, more often 1 the larger the true number is"
+    ),
+    "laplace": (
+        "a step up or down is drawn by chance and added to the true number, small ones more "
+        "often; what leaves the scale is put at its end"
+    ),
+    "gaussian": (
+        "a step up or down is drawn by chance and added to the true number, small ones more "
+        "often; what leaves a wider scale is put at its end"
+    ),
+    "exponential": (
+        "one of the possible answers is drawn by chance, the true one most often, and another "
+        "the less, the further it is away"
+    ),
+    "square_wave": (
+        "one of a row of numbers is drawn by chance, more often one near the true number than "
+        "another; that there is no answer is said by chance as well, more often where it is "
+        "true"
+    ),
+    "one_bit_mean": "one bit is drawn by chance, and is more often 1 the larger the true number is",
+    "subset": (
+        "some of the possible answers are drawn by chance, the true one more often than another "
+        "among them"
+    ),
+    "local_hash": (
+        "the device throws all possible answers into groups by chance, and names one group: "
+        "more often than not that of the true answer, which it shares with others"
+    ),
+    "hadamard": (
+        "the device picks by chance one of many ways to split all possible answers in two "
+        "halves, and names one half: the true answer's more often than the other"
+    ),
+    "hadamard_response": (
+        "one of many codes is drawn by chance, more often one of those that stand for the true "
+        "answer, each of which stands for others too"
+    ),
+}
