@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -40,7 +39,6 @@ from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.reports.mqtt_bridge import MqttBridge, broker_link
 from shoal.shuffler.reports.next_hop import AnalyzerHop
 from shoal.shuffler.reports.opening import Opener
-from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.rounds.collection import GrpcCollection
 from shoal.shuffler.rounds.driver import RoundDriver
 from shoal.shuffler.rounds.ingress import Rounds
@@ -48,9 +46,8 @@ from shoal.shuffler.rounds.live_round import TICK_S
 from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.status import StatusPage
-from shoal.shuffler.stores.sqlite.admissions import Admissions
-from shoal.shuffler.stores.sqlite.single_store import SingleStore
-from shoal.shuffler.stores.sqlite.store import SqliteStore
+from shoal.shuffler.stores.configured import ShufflerStorage, open_store
+from shoal.shuffler.stores.store import Store
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
@@ -98,7 +95,7 @@ class Shuffler:
         self.book: ShufflerTasks
         self.lifecycle: Lifecycle
         self.rounds: RoundDriver
-        self.store: SqliteStore
+        self.store: Store
         self.registry: CollectorRegistry
 
     async def __aenter__(self) -> Shuffler:
@@ -124,13 +121,14 @@ class Shuffler:
         to_analyzer = TlsIdentity.load(config.analyzer.certificate, config.analyzer.key)
         analyzer_ca = read_pem(config.analyzer.ca)
         broker = config.mqtt.settings() if config.mqtt is not None and config.mqtt.enabled else None
-        # What is entered last is left first: server, lifecycle, writer, store, folder.
+        # What is entered last is left first: server, lifecycle, store, folder.
         folder = self._stack.enter_context(DataFolder(config.data_dir))
         self._clock = self._given_clock or Timekeeper(
             folder, "shoal shuffler clock", self._readings
         )
-        self.store = SqliteStore(folder)
-        self._stack.callback(self.store.close)
+        storage = await open_store(config, self._entropy)
+        self._stack.push_async_callback(storage.close)
+        self.store = storage.reports
         self.book = ShufflerTasks(
             self.store,
             self._clock,
@@ -145,15 +143,12 @@ class Shuffler:
             default_workers() if config.open_workers is None else config.open_workers,
         )
         self._stack.callback(opener.close)
-        writer = Writer(self.store, commit_ms=config.commit_ms)
-        self._stack.push_async_callback(writer.stop)
         channel = build_channel(config.analyzer.address, analyzer_ca, client=to_analyzer)
         self._stack.push_async_callback(channel.close)
         egress = Egress(AnalyzerHop(channel), signing_key, self.store)
         self.lifecycle = Lifecycle(
             self.book,
             self.store,
-            writer,
             egress,
             self._clock,
             self._entropy,
@@ -162,8 +157,8 @@ class Shuffler:
         )
         self._keep_time(channel, signing_key)
         self.serving = Serving(self.book, asking(channel))
-        ingress = Ingress(self.book, self.store, writer, opener, self._clock, self.serving.refuses)
-        rounds = self._make_rounds(folder, writer, GrpcCollection(channel), signing_key)
+        ingress = Ingress(self.book, self.store, opener, self._clock, self.serving.refuses)
+        rounds = self._make_rounds(storage, GrpcCollection(channel), signing_key)
         bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
         page = StatusPage(
             self.book,
@@ -184,7 +179,7 @@ class Shuffler:
             self.book.conditions,
             self.serving.conditions,
             page.conditions,
-            self.store.damage,
+            storage.damage,
         ):
             self.conditions.watch(source)
         admin = Admin(
@@ -226,26 +221,19 @@ class Shuffler:
         self._stack.push_async_callback(_cancel, asyncio.create_task(peer.run(end)))
 
     def _make_rounds(
-        self, folder: Path, writer: Writer, collection: GrpcCollection, signing_key: SigningKey
+        self, storage: ShufflerStorage, collection: GrpcCollection, signing_key: SigningKey
     ) -> Rounds:
         """Everything of secure aggregation, behind the service that devices call."""
-        admissions = Admissions(folder, self._entropy)
-        self._stack.callback(admissions.close)
-        self.conditions.watch(admissions.damage)
-        single_store = SingleStore(folder, self._entropy)
-        self._stack.callback(single_store.close)
-        self.conditions.watch(single_store.damage)
-        singles = Singles(single_store, self._entropy)
-        self._stack.push_async_callback(singles.close)
+        singles = Singles(storage.vectors, self._entropy)
 
         async def decide(window: WindowId) -> None:
-            await writer.run(lambda: self.store.lapse([window]))
+            await self.store.lapse([window])
             self.book.decided(window)
 
         parts = RoundParts(
-            collection, signing_key, folder, self._clock, self._entropy, self._tick_s
+            collection, signing_key, storage.scratch, self._clock, self._entropy, self._tick_s
         )
-        self.rounds = RoundDriver(self.book, parts, admissions, singles, decide)
+        self.rounds = RoundDriver(self.book, parts, storage.answered, singles, decide)
         return Rounds(
             self.book, self.rounds, singles, self._clock, self._entropy, self.serving.refuses
         )

@@ -4,8 +4,6 @@ take its signed acknowledgement. Everything may be repeated; the hop's signature
 
 from __future__ import annotations
 
-import asyncio
-
 from shoal import codec, failpoints
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.crypto.trust import ServedTask
@@ -73,7 +71,7 @@ class Egress:
         step = max(1, LIMITS.chunk_bytes // record.row_size)
         for at in range(first, min(record.rows, first + _CHUNKS_PER_CALL * step), step):
             failpoints.hit("egress.chunk")
-            yield at, await asyncio.to_thread(self._store.read_rows, window, at, step)
+            yield at, await self._store.read_rows(window, at, step)
 
 
 def _check(answer: OfferAnswer, key: bytes, digest: Digest) -> None:

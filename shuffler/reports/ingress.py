@@ -25,7 +25,6 @@ from shoal.rpc.server import Call, Method, Service
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.reports.opening import AdmissionChecks, Content, Opener, key_id_of
-from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.stores.store import Store, Submission
 from shoal.shuffler.tasks import ShufflerTasks
 
@@ -81,19 +80,12 @@ class Ingress:
         self,
         book: ShufflerTasks,
         store: Store,
-        writer: Writer,
         opener: Opener,
         clock: SureClock,
         paused: Callable[[WindowId], bool] = _nothing,
     ) -> None:
         self._paused = paused
-        self._book, self._store, self._writer, self._opener, self._clock = (
-            book,
-            store,
-            writer,
-            opener,
-            clock,
-        )
+        self._book, self._store, self._opener, self._clock = book, store, opener, clock
         self.refused: Counter[Kind] = Counter()
         self.backlog = Backlog()  # of batches
         self._turns = asyncio.Semaphore(max(_LEAST_TURNS, _TURNS * opener.workers))
@@ -128,7 +120,7 @@ class Ingress:
                     content.admission, content.task_id, content.window, content.sealed, moment.now
                 )
             core.check_size(self._book.served[content.task_id].task, len(frame))
-            (kind,) = await self._writer.submit([Submission(window, content.sealed, device)])
+            (kind,) = await self._store.append([Submission(window, content.sealed, device)])
             if kind is not None:
                 raise ShoalError(kind, _TEXTS[kind])
         except ShoalError as error:
@@ -211,7 +203,7 @@ class Ingress:
                 submissions[index] = Submission(verdict, sealed, who)
         # also when nothing of them is to be stored: refusals queue up behind the same commits
         if frames:
-            outcomes = await self._writer.submit(list(submissions.values()))
+            outcomes = await self._store.append(list(submissions.values()))
             for index, outcome in zip(submissions, outcomes, strict=True):
                 statuses[index] = outcome
         if not moment.sure:

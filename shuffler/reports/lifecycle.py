@@ -23,12 +23,14 @@ from shoal.log import get_log
 from shoal.shuffler import core
 from shoal.shuffler.core import Event, WindowId, WindowState
 from shoal.shuffler.reports.egress import make_manifest
-from shoal.shuffler.reports.writer import Writer
+from shoal.shuffler.stores.claims import Claim, OwnerId, StaleClaimError
 from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 TICK_S = 1.0
+CLAIM_S = 15.0  # a window of a shuffler that died is taken over after so long
+RENEW_S = 4.0  # between two renewals of what is claimed: several may fail before a claim runs out
 _POLL_S = LIMITS.deliver_poll_s  # while the analyzer works on a batch
 # between attempts: an analyzer that comes back is found within five minutes
 _RETRY = Backoff(2.0 * LIMITS.retry_first_s, LIMITS.deliver_retry_most_s)
@@ -58,20 +60,25 @@ async def _nothing() -> None:
 
 
 class Lifecycle:
-    """``forget_keys`` is awaited after hop keys were deleted: worker processes may hold copies."""
+    """``forget_keys`` is awaited after hop keys were deleted: worker processes may hold copies.
+    ``owner``: whose claims on windows these are; another one for every start.
+    """
 
     def __init__(
         self,
         book: ShufflerTasks,
         store: Store,
-        writer: Writer,
         delivery: Delivery,
         clock: SureClock,
         entropy: Entropy,
         delivery_delay_max_s: float,
         forget_keys: Callable[[], Awaitable[None]] = _nothing,
+        owner: OwnerId | None = None,
     ) -> None:
-        self._book, self._store, self._writer, self._delivery = book, store, writer, delivery
+        self._book, self._store, self._delivery = book, store, delivery
+        self._owner = owner or OwnerId.draw()
+        self._claims: dict[WindowId, Claim] = {}  # windows that this shuffler works on
+        self._renew_at = 0.0
         self._clock, self._entropy, self._delay, self._forget_keys = (
             clock,
             entropy,
@@ -106,12 +113,17 @@ class Lifecycle:
         await self.stop()
 
     async def stop(self) -> None:
-        """Cancel deliveries (the next start resumes them) and wait for what writes."""
+        """Cancel deliveries (the next start resumes them), wait for what writes, and leave the
+        windows to others.
+        """
         for window, task in self._working.items():
             record = self._store.record(window)
             if record is not None and record.state is WindowState.DELIVERING:
                 task.cancel()
         await self.settle()
+        for claim in self._claims.values():
+            await self._store.release(claim)
+        self._claims.clear()
 
     async def settle(self) -> None:
         """Wait for the work that the last tick began."""
@@ -140,6 +152,7 @@ class Lifecycle:
             await self._tick()
 
     async def _tick(self) -> None:
+        await self._renew(self._clock.steady())
         await self._close_due(self._clock.decide())
         now = self._clock.steady()
         try:
@@ -162,6 +175,38 @@ class Lifecycle:
                     self._guard(window, pending, self._work(window, pending))
                 )
                 self._working[window] = task
+
+    async def _renew(self, now: float) -> None:
+        """Keep the claims of all windows that are worked on. One that was taken over is left at
+        once, whatever its work is at.
+        """
+        if now < self._renew_at:
+            return
+        self._renew_at = now + RENEW_S
+        for window, claim in list(self._claims.items()):
+            try:
+                await self._store.renew(claim, CLAIM_S)
+            except StaleClaimError:
+                log.warning("a window was taken over", task=window.task_id, window=window.window)
+                self._claims.pop(window, None)
+                if window in self._working:
+                    self._working[window].cancel()
+            except ShoalError as error:  # it holds until it is taken over: the next time may do
+                log.error(
+                    "a claim could not be renewed: will be tried again",
+                    task=window.task_id,
+                    window=window.window,
+                    error=error,
+                )
+
+    async def _claimed(self, window: WindowId) -> Claim | None:
+        """This shuffler's claim of the window, made if there is none; None: another one has it."""
+        claim = self._claims.get(window)
+        if claim is None:
+            claim = await self._store.claim(window, self._owner, CLAIM_S)
+            if claim is not None:
+                self._claims[window] = claim
+        return claim
 
     async def _close_due(self, now: float | None) -> None:
         """``now`` None: the clock is disputed. Only what is full closes then, whenever it began by
@@ -209,20 +254,25 @@ class Lifecycle:
         ]
 
     async def _lapse(self, empty: list[WindowId]) -> None:
-        # In the writer's thread, so that no report opens a window between the look and the record.
-        await self._writer.run(lambda: self._store.lapse(empty))
+        await self._store.lapse(empty)
         for window in empty:
             record = self._store.record(window)
             if record is not None and record.state is not WindowState.OPEN:
                 self._book.decided(window)
 
     async def _close(self, served: ServedTask, window: WindowId) -> None:
+        claim = await self._claimed(window)
+        if claim is None:
+            return
         try:
-            await self._writer.run(lambda: self._store.close_intake(window))
+            await self._store.close_intake(claim)
+        except StaleClaimError:
+            self._claims.pop(window, None)
+            raise
         except ShoalError:
             if self._over(served, window):  # not even this fits on the disk: see _expire
                 held = self._store.distinct(window)
-                await self._writer.run(lambda: self._store.shred(window))
+                await self._store.shred(claim)
                 log.error(
                     "retention ended: the reports of a window that can't be closed are deleted",
                     task=window.task_id,
@@ -242,6 +292,8 @@ class Lifecycle:
             await work
             pending.failures, pending.last = 0, None
         except (ShoalError, OSError) as error:
+            if isinstance(error, StaleClaimError):
+                self._claims.pop(window, None)
             pending.failures += 1
             pending.last = error.kind if isinstance(error, ShoalError) else Kind.INTERNAL
             asked = error.retry_after_s if isinstance(error, ShoalError) else 0.0
@@ -280,21 +332,25 @@ class Lifecycle:
         for.
         """
         served = self._book.served[window.task_id]
+        claim = await self._claimed(window)
+        if claim is None:  # its owner may die
+            pending.at = self._clock.steady() + CLAIM_S
+            return
         while True:
             record = self._store.record(window)
             assert record is not None  # noqa: S101 - a record is never removed
             if self._ended(window, record):
-                await self._expire(served, window, record)
+                await self._expire(served, claim, record)
                 continue
             match record.state:
                 case WindowState.CLOSING:
-                    await self._seal(served, window)
+                    await self._seal(served, claim)
                 case WindowState.SEALED | WindowState.DELIVERING:
-                    if not await self._deliver(served, window, pending, record):
+                    if not await self._deliver(served, claim, pending, record):
                         return
                 case WindowState.ACKNOWLEDGED | WindowState.WITHHELD | WindowState.EXPIRED:
-                    await asyncio.to_thread(self._store.shred, window)
-                    await self._advance(window, Event.SHREDDED)
+                    await self._store.shred(claim)
+                    await self._advance(claim, Event.SHREDDED)
                     log.info(
                         "window shredded",
                         task=window.task_id,
@@ -303,17 +359,20 @@ class Lifecycle:
                     )
                 case _:
                     self._pending.pop(window, None)
+                    self._claims.pop(window, None)
+                    await self._store.release(claim)
                     return
 
-    async def _expire(self, served: ServedTask, window: WindowId, record: WindowRecord) -> None:
+    async def _expire(self, served: ServedTask, claim: Claim, record: WindowRecord) -> None:
         """The promise to the devices' owners goes before the reports: whatever kept them from being
         delivered, they are deleted.
         """
+        window = claim.window
         reports: int | None = record.reports
         if record.state is WindowState.CLOSING:
             try:
                 reports = core.distinct_reports(
-                    await asyncio.to_thread(self._store.held, window), served.task.messages
+                    await self._store.held(window), served.task.messages
                 )
             except ShoalError:
                 reports = None  # what can't be counted is deleted all the same
@@ -325,37 +384,36 @@ class Lifecycle:
             n=reports,
         )
         try:
-            await self._advance(window, Event.EXPIRED, reports=reports or 0)
+            await self._advance(claim, Event.EXPIRED, reports=reports or 0)
         except ShoalError:
             # The disk has no room even for this word. Before sealing it may come after the deed: an
             # inbox that is gone is an empty one. A batch that is gone would look like a loss to the
             # next start, and has to wait for the word.
             if record.state is WindowState.CLOSING:
-                await asyncio.to_thread(self._store.shred, window)
+                await self._store.shred(claim)
             raise
 
     async def _advance(
         self,
-        window: WindowId,
+        claim: Claim,
         event: Event,
         sealed: SealedRows | None = None,
         reports: int = 0,
         manifest: bytes = b"",
     ) -> None:
-        record = self._store.record(window)
+        record = self._store.record(claim.window)
         assert record is not None  # noqa: S101 - a record is never removed
         after, _ = core.step(record.state, event)
-        await asyncio.to_thread(
-            self._store.advance, window, record.state, after, sealed, reports, manifest
-        )
+        await self._store.advance(claim, record.state, after, sealed, reports, manifest)
 
-    async def _seal(self, served: ServedTask, window: WindowId) -> None:
+    async def _seal(self, served: ServedTask, claim: Claim) -> None:
+        window = claim.window
         async with self._sealing:
-            sealed = await asyncio.to_thread(self._store.seal, window)
+            sealed = await self._store.seal(claim)
         reports = core.distinct_reports(sealed.rows, served.task.messages)
         event = core.verdict(reports, served.task.min_batch)
         manifest = make_manifest(served, window, sealed) if event is Event.ENOUGH else b""
-        await self._advance(window, event, sealed, reports, manifest)
+        await self._advance(claim, event, sealed, reports, manifest)
         log.info(
             "window sealed" if manifest else "window withheld",
             task=window.task_id,
@@ -363,30 +421,29 @@ class Lifecycle:
             n=reports,
         )
 
-    async def _mend(self, served: ServedTask, window: WindowId, record: WindowRecord) -> bool:
+    async def _mend(self, served: ServedTask, claim: Claim, record: WindowRecord) -> bool:
         """Whether the batch was damaged: then it is now what is left of it, with a manifest that
         says so, or withheld.
         """
-        sealed = await asyncio.to_thread(self._store.mend, window)
+        sealed = await self._store.mend(claim)
         if sealed is None:
             return False
         reports = core.distinct_reports(sealed.rows, served.task.messages)
         if core.verdict(reports, served.task.min_batch) is Event.TOO_FEW:
-            await self._advance(window, Event.TOO_FEW, sealed, reports)
+            await self._advance(claim, Event.TOO_FEW, sealed, reports)
         else:
-            manifest = make_manifest(served, window, sealed)
-            await asyncio.to_thread(
-                self._store.advance, window, record.state, record.state, sealed, reports, manifest
-            )
+            manifest = make_manifest(served, claim.window, sealed)
+            await self._store.advance(claim, record.state, record.state, sealed, reports, manifest)
         return True
 
     async def _deliver(
-        self, served: ServedTask, window: WindowId, pending: _Pending, record: WindowRecord
+        self, served: ServedTask, claim: Claim, pending: _Pending, record: WindowRecord
     ) -> bool:
         """True: look at the window's state again, it is ACKNOWLEDGED or mended, or its retention
         has ended; False: come back at ``pending.at``.
         """
-        await asyncio.to_thread(self._store.destroy_inbox, window)
+        window = claim.window
+        await self._store.destroy_inbox(claim)
         now = self._clock.steady()
         # when a batch arrives says nothing about when its last report did
         if pending.deliver_at is None:
@@ -394,10 +451,10 @@ class Lifecycle:
         if now < pending.deliver_at:
             pending.at = pending.deliver_at
             return False
-        if await self._mend(served, window, record):
+        if await self._mend(served, claim, record):
             return True
         if record.state is WindowState.SEALED:
-            await self._advance(window, Event.OFFERED)
+            await self._advance(claim, Event.OFFERED)
         bound = asyncio.timeout(None)
         try:
             async with bound:
@@ -416,6 +473,6 @@ class Lifecycle:
         if not acknowledged:
             pending.at = now + _POLL_S
             return False
-        await self._advance(window, Event.ACKNOWLEDGED)
+        await self._advance(claim, Event.ACKNOWLEDGED)
         log.info("batch acknowledged", task=window.task_id, window=window.window, rows=record.rows)
         return True

@@ -23,7 +23,7 @@ from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.rounds.window import WindowRounds
-from shoal.shuffler.stores.sqlite.admissions import Admissions
+from shoal.shuffler.stores.rounds import AnsweredDevices
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
@@ -40,7 +40,7 @@ class RoundDriver:
         self,
         book: ShufflerTasks,
         parts: RoundParts,
-        admissions: Admissions,
+        admissions: AnsweredDevices,
         singles: Singles,
         decide: Callable[[WindowId], Awaitable[None]],
     ) -> None:
@@ -144,8 +144,8 @@ class RoundDriver:
         await self._until_done(
             served, window, lambda: self._parts.collection.finish(window, damaged, summed)
         )
-        await asyncio.to_thread(self._admissions.forget, window)
-        await asyncio.to_thread(self._singles.forget, window)
+        await self._admissions.forget(window)
+        await self._singles.forget(window)
         await self._decide(window)
         log.info("window of rounds finished", task=window.task_id, window=window.window)
 

@@ -238,9 +238,7 @@ class Rounds:
         )
         digest = live.spool.complete(session)
         if held == upload.total and digest is not None:
-            await asyncio.to_thread(
-                rounds.admissions.remember, rounds.window, live.devices[session]
-            )
+            await rounds.admissions.remember(rounds.window, live.devices[session])
             live.coordinator.uploaded(session, digest, live.now())
 
 

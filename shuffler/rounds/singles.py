@@ -5,7 +5,7 @@ No round, no neighbours, no second visit. Nothing of an upload is kept before it
 with the first chunk, that it is admitted; a device has one upload at a time in a window. A
 submission is acknowledged once it is on disk, and may be repeated. The order in which the analyzer
 gets the vectors is drawn anew for every delivery; the set is closed before the first one, and fixed
-once (``single_store``).
+once (``stores.rounds``).
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.stores.sqlite.single_store import Arrival, Row, SingleStore
+from shoal.shuffler.stores.rounds import SingleVectors, StoredVector, VerifiedVector
 
 log = get_log("shuffler")
 # what an upload costs beside its bytes: else many of one byte each would fill the memory
 _SESSION_BYTES = 1024
 _PAUSE_S = 5.0  # that a device is asked to wait while there is no room for its vector
-_COMMIT_S = 0.006  # submissions of so many seconds share a commit
 _TEXTS = {
     Kind.CONFLICT: "this device has another vector in this window: a vector is sealed once",
     Kind.WINDOW_CLOSED: "the window is over: drop the vector",
@@ -57,16 +56,14 @@ class _Upload:
 
 
 class Singles:
-    """For the event loop that made it. ``store`` blocks and is called in threads."""
+    """For one event loop."""
 
-    def __init__(self, store: SingleStore, entropy: Entropy = SYSTEM) -> None:
+    def __init__(self, store: SingleVectors, entropy: Entropy = SYSTEM) -> None:
         self._store, self._entropy = store, entropy
         self._uploads: dict[bytes, _Upload] = {}
         self._sessions: dict[tuple[WindowId, bytes], bytes] = {}  # of a device's upload
         self._summed: dict[WindowId, int] = {}  # vectors of windows whose sum the analyzer has
         self._staged = 0
-        self._waiting: list[tuple[Arrival, asyncio.Future[Kind | None]]] = []
-        self._flush: asyncio.Task[None] | None = None
 
     async def step(
         self, terms: RoundTerms, step: pairwise_pb2.Step, now: float, *, open_: bool
@@ -193,8 +190,8 @@ class Singles:
         upload = self._uploads.get(session)
         sealed = bytes(upload.data) if upload and upload.window == window else b""
         device = await asyncio.to_thread(check_single, terms, single, sealed, now)
-        kind = await self._stored(
-            Arrival(window, terms.plan.cohort_max, device, sealed, single.seed)
+        kind = await self._store.add(
+            VerifiedVector(window, terms.plan.cohort_max, device, sealed, single.seed)
         )
         if kind is not None:
             if kind is Kind.WINDOW_CLOSED:
@@ -204,48 +201,10 @@ class Singles:
         # the store knows the vector's digest.
         self._forget(session)
 
-    async def _stored(self, arrival: Arrival) -> Kind | None:
-        """One commit for what came within ``_COMMIT_S``. A caller who goes away undoes nothing."""
-        future: asyncio.Future[Kind | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((arrival, future))
-        if self._flush is None or self._flush.done():
-            self._flush = asyncio.create_task(self._flush_all())
-        return await asyncio.shield(future)
-
-    async def _flush_all(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(_COMMIT_S)
-            batch, self._waiting = (
-                self._waiting[: LIMITS.commit_rows],
-                self._waiting[LIMITS.commit_rows :],
-            )
-            try:
-                outcomes: list[Kind | None] = await asyncio.to_thread(
-                    self._store.add, [arrival for arrival, _ in batch]
-                )
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-                if not isinstance(error, ShoalError):
-                    log.error("the store of vectors failed", error=error)
-                    error = ShoalError(
-                        Kind.INTERNAL, "the vector could not be stored: try again later"
-                    )
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (_, future), outcome in zip(batch, outcomes, strict=True):
-                if not future.done():
-                    future.set_result(outcome)
-
-    def forget(self, window: WindowId) -> None:
-        """The window is over and released: destroy what is kept of it. Blocks; may be repeated."""
-        self._store.forget(window)
+    async def forget(self, window: WindowId) -> None:
+        """The window is over and released: destroy what is kept of it. May be repeated."""
+        await self._store.forget(window)
         self._summed.pop(window, None)
-
-    async def close(self) -> None:
-        """Commit what waits. The store is closed by whoever opened it."""
-        if self._flush is not None:
-            await self._flush
 
     # --- the end of a window ----------------------------------------------------------------------
 
@@ -257,19 +216,16 @@ class Singles:
         when it is away, or contradicts itself.
         """
         window = WindowId(terms.task_id, terms.window)
-        await self.close()
         for session in [
             session for session, upload in self._uploads.items() if upload.window == window
         ]:
             self._forget(session)
         # Before anything is shown: the clock that ended the window may step back, and a vector may
         # be on its way still.
-        await asyncio.to_thread(self._store.take_no_more, window)
-        if not await asyncio.to_thread(self._store.is_fixed, window):
-            await asyncio.to_thread(
-                self._store.leave_out_damaged, window, terms.sealed_vector_bytes
-            )
-        rows = await asyncio.to_thread(self._store.rows, window)
+        await self._store.take_no_more(window)
+        if not await self._store.is_fixed(window):
+            await self._store.leave_out_damaged(window, terms.sealed_vector_bytes)
+        rows = await self._store.rows(window)
         if len(rows) < terms.plan.survivors_min:
             return "too few vectors came" if rows else ""
         order = shuffled(rows, self._entropy)
@@ -282,7 +238,7 @@ class Singles:
         if not unusable <= set(range(len(order))):
             raise ShoalError(Kind.MISMATCH, "the analyzer names rows that it was not given")
         used = [row for index, row in enumerate(order) if index not in unusable]
-        if await asyncio.to_thread(self._store.is_fixed, window):
+        if await self._store.is_fixed(window):
             if unusable:
                 raise ShoalError(
                     Kind.CONFLICT,
@@ -293,9 +249,7 @@ class Singles:
         elif len(used) < terms.survivors(len(rows)):
             return "too few vectors came"
         else:
-            await asyncio.to_thread(
-                self._store.fix, window, rows, [order[index].place for index in sorted(unusable)]
-            )
+            await self._store.fix(window, rows, [order[index].place for index in sorted(unusable)])
         pads = await asyncio.to_thread(sum_pads, terms, [row.seed for row in used])
         done = codec.parse(
             pairwise_pb2.UnmaskRoundReply,
@@ -310,10 +264,10 @@ class Singles:
         """After ``conclude``: acknowledged vectors that this disk lost or changed, and how many are
         in the analyzer's sum.
         """
-        return await asyncio.to_thread(self._store.missing, window), self._summed.get(window, 0)
+        return await self._store.missing(window), self._summed.get(window, 0)
 
     async def _vectors(
-        self, terms: RoundTerms, window: WindowId, rows: list[Row]
+        self, terms: RoundTerms, window: WindowId, rows: list[StoredVector]
     ) -> AsyncIterator[bytes]:
         pending, offset, size = bytearray(), 0, terms.sealed_vector_bytes
 
@@ -328,7 +282,7 @@ class Singles:
             return message.SerializeToString()
 
         for row in rows:
-            sealed = await asyncio.to_thread(self._store.read, window, row.place, size)
+            sealed = await self._store.read(window, row.place, size)
             # damaged since the set of rows was decided: no other one is summed
             if Digest.of(sealed).raw != row.digest:
                 raise ShoalError(

@@ -26,7 +26,7 @@ from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.live_round import GaveUpError, LiveRound, ask
 from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.seats import Seats
-from shoal.shuffler.stores.sqlite.admissions import Admissions
+from shoal.shuffler.stores.rounds import AnsweredDevices
 
 log = get_log("shuffler")
 MOST_ROUNDS = 16  # of one window under way at once: each may hold cohort_max vectors on disk
@@ -67,7 +67,7 @@ class WindowRounds:
     """The rounds of one window."""
 
     def __init__(
-        self, served: ServedTask, window: WindowId, parts: RoundParts, admissions: Admissions
+        self, served: ServedTask, window: WindowId, parts: RoundParts, admissions: AnsweredDevices
     ) -> None:
         self.served, self.window, self.admissions = served, window, admissions
         self.terms = RoundTerms.served(served, window.window)
@@ -146,7 +146,7 @@ class WindowRounds:
                 Kind.NOT_FOUND, "this round is not open any more: ask for the next one"
             )
         device_key = live.coordinator.identify(join, live.now())
-        if await asyncio.to_thread(self.admissions.answered, self.window, device_key):
+        if await self.admissions.answered(self.window, device_key):
             raise ShoalError(
                 Kind.CONFLICT,
                 "this device has answered the window before: a window is answered once",

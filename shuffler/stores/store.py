@@ -6,11 +6,15 @@ is released (``core`` does) and nothing about keys that open a report, senders o
 that changes something returns only after the change would survive a power cut, and may be repeated
 after a crash.
 
+What may wait for a disk or a network is awaited. What is asked for every report (``record``,
+``distinct``) is answered from memory: what this process knows by now.
+
+A window is changed by whoever claimed it (``shoal.shuffler.stores.claims``): every method that
+takes a claim raises StaleClaimError, and changes nothing, if it is not the window's last one.
+Reports are taken from everybody: they need no claim.
+
 Nothing stored is trusted when it is read: what a disk lost or changed is found, counted
 (``damaged``) and told (``damage``), and concerns its window alone.
-
-Threads: ``append`` and ``close_intake`` are called by one thread (the writer's), the others by any,
-one call per window at a time.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from shoal.errors import Kind
 from shoal.ids import Digest, TaskId
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.claims import Claim, OwnerId
 
 
 class Submission(NamedTuple):
@@ -84,10 +89,18 @@ class WindowRecord:
 
 
 class Store(Protocol):
+    """Windows and reports of all tasks that are served here."""
+
+    # --- what this process knows
+
     def adopt(
         self, task_id: TaskId, schedule_hash: Digest, capacity: Capacity, row_size: int
     ) -> None:
-        """Serve this task. Raises CONFLICT if it was ever served with another key schedule."""
+        """Serve this task. Raises CONFLICT if it was ever served with another key schedule.
+
+        Not awaited, because tasks are taken up between two steps of everything else: a member
+        behind a network knows the schedules of all tasks from its opening on.
+        """
         ...
 
     def records(self) -> dict[WindowId, WindowRecord]:
@@ -102,40 +115,60 @@ class Store(Protocol):
         """Distinct reports of an open window."""
         ...
 
-    def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
-        """Store one commit group. Per submission None = on disk (it counts exactly once), or why it
-        isn't.
+    def damage(self) -> Iterable[Condition]:
+        """What was found damaged, by window or file, until the window is over: for
+        ``Conditions.watch``.
+        """
+        ...
+
+    # --- reports come in
+
+    async def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
+        """Store reports, with those of other calls in one commit. Per submission None = on disk (it
+        counts exactly once), or why it isn't.
 
         WINDOW_FULL (also where it was decided because of that), WINDOW_CLOSED (decided), OVERLOADED
         (no space), INTERNAL; CONFLICT: its device has another report in this window. A submission
         that is refused may still be found on disk after a crash; one that got None is never lost. A
         device is remembered in the same commit as its report, as a hash under a secret of the
-        window, and forgotten with it.
+        window, and forgotten with it. A caller that goes away undoes nothing. Raises OVERLOADED
+        (too many wait), UNAVAILABLE (closing).
         """
         ...
 
-    def confirm(self) -> None:
-        """Make durable, outside of where the reports are, how many of every window are there; only
-        then may what ``append`` took be acknowledged. One call counts everything that was appended
-        before it. Raises OVERLOADED or INTERNAL: acknowledge nothing.
+    async def lapse(self, windows: Iterable[WindowId]) -> None:
+        """Record windows that ended without a single report as SHREDDED; one that got a report in
+        the meantime stays as it is.
         """
         ...
 
-    def close_intake(self, window: WindowId) -> None:
+    # --- who works on a window
+
+    async def claim(self, window: WindowId, owner: OwnerId, seconds: float) -> Claim | None:
+        """Take the window over, for so long. None: another owner has it. Waits for a step that the
+        owner before has begun.
+        """
+        ...
+
+    async def renew(self, claim: Claim, seconds: float) -> None:
+        """Begin the claim's time anew; also one that has run out, if nobody took the window
+        over.
+        """
+        ...
+
+    async def release(self, claim: Claim) -> None:
+        """Another owner may take the window over at once. Nothing happens if the claim is stale."""
+        ...
+
+    # --- a window's end: each step shows the claim
+
+    async def close_intake(self, claim: Claim) -> None:
         """OPEN -> CLOSING: no later ``append`` adds to it. Its ``distinct`` reports are recorded:
         they say whether it was full.
         """
         ...
 
-    def lapse(self, windows: Iterable[WindowId]) -> None:
-        """Record windows that ended without a single report as SHREDDED."""
-        ...
-
-    def held(self, window: WindowId) -> int:
-        """CLOSING: rows in the inbox, for the record of a deletion."""
-        ...
-
-    def seal(self, window: WindowId) -> SealedRows:
+    async def seal(self, claim: Claim) -> SealedRows:
         """CLOSING: write the distinct messages of the inbox in storage key order. The inbox stays.
         May be repeated.
 
@@ -143,9 +176,9 @@ class Store(Protocol):
         """
         ...
 
-    def advance(
+    async def advance(
         self,
-        window: WindowId,
+        claim: Claim,
         before: WindowState,
         after: WindowState,
         sealed: SealedRows | None = None,
@@ -159,17 +192,11 @@ class Store(Protocol):
         """
         ...
 
-    def destroy_inbox(self, window: WindowId) -> None:
+    async def destroy_inbox(self, claim: Claim) -> None:
         """SEALED or later: unlink the inbox with the secret of its storage keys."""
         ...
 
-    def read_rows(self, window: WindowId, first: int, count: int) -> bytes:
-        """Rows [first, first + count) of a sealed batch; fewer at its end. Raises MISMATCH if they
-        are damaged: see ``mend``.
-        """
-        ...
-
-    def mend(self, window: WindowId) -> SealedRows | None:
+    async def mend(self, claim: Claim) -> SealedRows | None:
         """A batch that isn't what was sealed: what is left of it, to be advanced to, or None if
         nothing is missing.
 
@@ -178,18 +205,24 @@ class Store(Protocol):
         """
         ...
 
-    def damage(self) -> Iterable[Condition]:
-        """What was found damaged, by window or file, until the window is over: for
-        ``Conditions.watch``.
+    async def shred(self, claim: Claim) -> None:
+        """Unlink whatever is left of the window's reports."""
+        ...
+
+    # --- reading
+
+    async def held(self, window: WindowId) -> int:
+        """CLOSING: rows in the inbox, for the record of a deletion."""
+        ...
+
+    async def read_rows(self, window: WindowId, first: int, count: int) -> bytes:
+        """Rows [first, first + count) of a sealed batch; fewer at its end. Raises MISMATCH if they
+        are damaged: see ``mend``.
         """
         ...
 
-    def shred(self, window: WindowId) -> None:
-        """Unlink whatever is left of the window's reports. An OPEN window: in the writer's
-        thread.
+    async def close(self) -> None:
+        """Commit what waits, refuse what comes, release files. Nothing that was acknowledged is
+        lost without it.
         """
-        ...
-
-    def close(self) -> None:
-        """Release files. Nothing is lost without it."""
         ...

@@ -30,10 +30,10 @@ from shoal.services.settings import load_settings
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
-from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.service import serve
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission, WindowRecord
+from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
 
 GROUP = 4  # reports per commit in "life"
@@ -48,12 +48,12 @@ class FileSink:
     batch never changes.
     """
 
-    def __init__(self, folder: Path, store: SqliteStore) -> None:
+    def __init__(self, folder: Path, store: ThreadedStore) -> None:
         self._folder, self._store = folder, store
 
     async def attempt(self, served: ServedTask, window: WindowId, record: WindowRecord) -> bool:
         failpoints.hit("sink.attempt")
-        data = self._store.read_rows(window, 0, record.rows)
+        data = await self._store.read_rows(window, 0, record.rows)
         path = self._folder / f"delivered-{window.window}"
         if path.exists():
             assert path.read_bytes() == data
@@ -76,7 +76,7 @@ async def life(folder: Path) -> None:
     task_id, clock = TaskId.parse(plan["task"]), FakeClock(plan["start"])
     acked = os.open(folder / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with DataFolder(config.data_dir) as data:
-        store = SqliteStore(data)
+        store = ThreadedStore(SqliteStore(data), commit_ms=0)
         book = ShufflerTasks(
             store,
             clock,
@@ -85,15 +85,14 @@ async def life(folder: Path) -> None:
             config.authority_keys,
             bytes.fromhex(plan["signer"]),
         )
-        writer = Writer(store, commit_ms=0)
-        lifecycle = Lifecycle(book, store, writer, FileSink(folder, store), clock, SYSTEM, 0.0)
+        lifecycle = Lifecycle(book, store, FileSink(folder, store), clock, SYSTEM, 0.0)
         for window, reports in enumerate(plan["windows"]):
             for at in range(0, len(reports), GROUP):
                 group = [
                     Submission(WindowId(task_id, window), (raw(one),), raw(plan["devices"][one]))
                     for one in reports[at : at + GROUP]
                 ]
-                await _submit(writer, group, acked)
+                await _submit(store, group, acked)
         clock.time = plan["deadline"]
         for _ in range(40):
             try:
@@ -105,18 +104,17 @@ async def life(folder: Path) -> None:
                 clock.advance(60)
             if all(record.state is WindowState.SHREDDED for record in store.records().values()):
                 break
-        await writer.stop()
-        store.close()
+        await store.close()
 
 
 raw = bytes.fromhex
 
 
-async def _submit(writer: Writer, reports: list[Submission], acked: int) -> None:
+async def _submit(store: ThreadedStore, reports: list[Submission], acked: int) -> None:
     """As a device does: the same bytes again until they are accepted or refused for good."""
     for _ in range(5):
         try:
-            outcomes = await writer.submit(reports)
+            outcomes = await store.append(reports)
         except ShoalError as error:
             assert error.kind in _RETRY  # noqa: PT017 - no test function
             continue

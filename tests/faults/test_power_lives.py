@@ -38,9 +38,10 @@ from shoal.errors import ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.services.process import make_folder
 from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.rounds import VerifiedVector
 from shoal.shuffler.stores.sqlite import single_store
 from shoal.shuffler.stores.sqlite.admissions import Admissions
-from shoal.shuffler.stores.sqlite.single_store import Arrival, SingleStore
+from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission
 from tests.faults.conftest import memory
@@ -191,7 +192,9 @@ def singles(folder: Path, promised: Promises, rng: random.Random) -> None:
     for window in (WINDOW, NEXT, LAST):
         for _ in range(GROUPS):
             arrivals = [
-                Arrival(window, 1_000, rng.randbytes(32), rng.randbytes(500), rng.randbytes(32))
+                VerifiedVector(
+                    window, 1_000, rng.randbytes(32), rng.randbytes(500), rng.randbytes(32)
+                )
                 for _ in range(2)
             ]
             assert store.add(arrivals) == [None, None]
@@ -218,14 +221,16 @@ def singles(folder: Path, promised: Promises, rng: random.Random) -> None:
     store.close()
 
 
-def _singles(store: SingleStore, window: WindowId) -> list[Arrival]:
+def _singles(store: SingleStore, window: WindowId) -> list[VerifiedVector]:
     """What can be delivered of a window, also what is left out of its sum."""
     db = store._db
     rows = db.execute(
         "SELECT place, seed FROM single WHERE task_id = ? AND window = ?",
         (window.task_id.raw, window.window),
     ).fetchall()
-    return [Arrival(window, 0, b"", store.read(window, place, 500), seed) for place, seed in rows]
+    return [
+        VerifiedVector(window, 0, b"", store.read(window, place, 500), seed) for place, seed in rows
+    ]
 
 
 def singles_found(folder: Path) -> set[bytes]:

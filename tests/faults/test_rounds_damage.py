@@ -19,9 +19,10 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.stores.rounds import VerifiedVector
 from shoal.shuffler.stores.sqlite import admissions, single_store
 from shoal.shuffler.stores.sqlite.admissions import Admissions
-from shoal.shuffler.stores.sqlite.single_store import Arrival, SingleStore
+from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from tests.faults import corrupt
 from tests.sizes import size
 
@@ -39,7 +40,7 @@ def singles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     live.mkdir()
     with closing(SingleStore(live)) as store:
         arrivals = [
-            Arrival(WINDOW, 1_000, device, *pair)
+            VerifiedVector(WINDOW, 1_000, device, *pair)
             for device, pair in zip(DEVICES, SENT.items(), strict=True)
         ]
         for at in range(0, COUNT, 6):

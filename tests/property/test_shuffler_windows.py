@@ -33,9 +33,9 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
-from shoal.shuffler.reports.writer import Writer
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission, WindowRecord
+from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
 from tests.sizes import FULL, size
 from tests.worlds.shuffler import GRACE, LENGTH, START, World
@@ -94,8 +94,9 @@ class Machine(RuleBasedStateMachine):
 
     def start(self) -> None:
         world = self.world
-        self.store = SqliteStore(world.data_dir)
-        self.abandoned.append(self.store)
+        files = SqliteStore(world.data_dir)
+        self.abandoned.append(files)
+        self.store = ThreadedStore(files, commit_ms=0)
         authorities = frozenset({world.authority.public})
         self.book = ShufflerTasks(
             self.store,
@@ -108,9 +109,8 @@ class Machine(RuleBasedStateMachine):
         self.loop.run_until_complete(self._start())
 
     async def _start(self) -> None:
-        self.writer = Writer(self.store, commit_ms=0)
         self.lifecycle = Lifecycle(
-            self.book, self.store, self.writer, self, self.clock, SeededEntropy("windows"), 2.0
+            self.book, self.store, self, self.clock, SeededEntropy("windows"), 2.0
         )
 
     async def attempt(self, served: Any, window: WindowId, record: WindowRecord) -> bool:
@@ -118,7 +118,7 @@ class Machine(RuleBasedStateMachine):
         answer = self.answers.pop(0) if self.answers else True
         if answer is None:
             raise ShoalError(Kind.UNAVAILABLE, "away")
-        data = self.store.read_rows(window, 0, record.rows)
+        data = await self.store.read_rows(window, 0, record.rows)
         rows = [data[at : at + record.row_size] for at in range(0, len(data), record.row_size)]
         if answer:
             assert self.delivered.setdefault(window.window, rows) == rows
@@ -146,7 +146,7 @@ class Machine(RuleBasedStateMachine):
         one = WindowId(self.published.task_id, window)
         try:
             group = [Submission(one, (report,), self.owner[report]) for report in reports]
-            outcomes = self.loop.run_until_complete(self.writer.submit(group))
+            outcomes = self.loop.run_until_complete(self.store.append(group))
         except ShoalError:
             outcomes = [Kind.INTERNAL] * len(reports)
         for report, outcome in zip(reports, outcomes, strict=True):
@@ -197,7 +197,7 @@ class Machine(RuleBasedStateMachine):
     def crash(self) -> None:
         """The process is gone between two steps; everything is opened again from the disk."""
         failpoints.arm("")
-        self.loop.run_until_complete(self.writer.stop())
+        self.loop.run_until_complete(self.store.close())
         self.start()
 
     # --- what must hold ---------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(40):
             self.tick()
             self.clock.advance(300)
-        self.loop.run_until_complete(self.writer.stop())
+        self.loop.run_until_complete(self.store.close())
         self.no_batch_is_too_small_and_none_has_a_repeat()
         for window in range(WINDOWS):
             record = self.store.record(WindowId(self.published.task_id, window))

@@ -19,7 +19,6 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal import failpoints
@@ -30,6 +29,7 @@ from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.services.process import fsync_folder
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.stores.rounds import StoredVector, VerifiedVector
 from shoal.shuffler.stores.sqlite import disk
 from shoal.shuffler.stores.sqlite.counts import Counts
 from shoal.shuffler.stores.sqlite.mended import open_mended
@@ -80,26 +80,6 @@ _DAMAGED_WINDOW = (
     "without what it held"
 )
 log = get_log("shuffler")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A stored vector: where it lies, and the seed of its pad, which does not print."""
-
-    place: int
-    seed: bytes = field(repr=False)
-    digest: bytes = field(default=b"", repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A verified submission that waits for the disk. ``most``: vectors that the window takes."""
-
-    window: WindowId
-    most: int
-    device_key: bytes
-    sealed: bytes = field(repr=False)
-    seed: bytes = field(repr=False)
 
 
 class SingleStore:
@@ -211,8 +191,8 @@ class SingleStore:
         """Of a method that has something to keep, or knows that something is kept."""
         return self._open()
 
-    def add(self, arrivals: Sequence[Arrival]) -> list[Kind | None]:
-        """Store them in one commit; per arrival None = on disk, now or before, or why not.
+    def add(self, vectors: Sequence[VerifiedVector]) -> list[Kind | None]:
+        """Store them in one commit; per vector None = on disk, now or before, or why not.
 
         CONFLICT: the device has another vector in this window. WINDOW_CLOSED: it takes no more.
         WINDOW_FULL: it has as many as its words are made for. Raises OVERLOADED or INTERNAL for all
@@ -220,12 +200,12 @@ class SingleStore:
         """
         with self._lock, self._typed():
             self._db.execute("BEGIN IMMEDIATE")
-            outcomes = [self._add(one) for one in arrivals]
-            for window in {one.window for one in arrivals}:
+            outcomes = [self._add(one) for one in vectors]
+            for window in {one.window for one in vectors}:
                 self._sync(window)
             failpoints.hit("singles.commit")
             self._db.execute("COMMIT")
-            keys = [_key(window) for window in {one.window for one in arrivals}]
+            keys = [_key(window) for window in {one.window for one in vectors}]
             counts = {
                 key: row[0]
                 for key in keys
@@ -235,7 +215,7 @@ class SingleStore:
             failpoints.hit("singles.commit.done")
             return outcomes
 
-    def _add(self, one: Arrival) -> Kind | None:
+    def _add(self, one: VerifiedVector) -> Kind | None:
         if one.window in self._over:
             return Kind.WINDOW_CLOSED
         key = _key(one.window)
@@ -318,7 +298,7 @@ class SingleStore:
             ).fetchone()
             return int(count)
 
-    def rows(self, window: WindowId) -> list[Row]:
+    def rows(self, window: WindowId) -> list[StoredVector]:
         """Those that are (to be) in the sum, in order of the devices' hashes.
 
         Raises MISMATCH if the set is decided and one of its rows is lost or damaged: no other set
@@ -336,9 +316,9 @@ class SingleStore:
                 )
             return found
 
-    def _whole(self, window: WindowId) -> list[Row]:
+    def _whole(self, window: WindowId) -> list[StoredVector]:
         held = self._db.execute(_SINGLES, _key(window)).fetchall()
-        return [Row(row[3], row[5], row[4]) for row in held if fits(row) and not row[6]]
+        return [StoredVector(row[3], row[5], row[4]) for row in held if fits(row) and not row[6]]
 
     def leave_out_damaged(self, window: WindowId, size: int) -> None:
         """Before the set of rows is decided: delete those that are not what came, and count them.
@@ -356,7 +336,7 @@ class SingleStore:
         if gone:
             self._tell_window(window, max(self.missing(window), before))
 
-    def _intact(self, window: WindowId, row: Row, size: int) -> bool:
+    def _intact(self, window: WindowId, row: StoredVector, size: int) -> bool:
         try:
             return Digest.of(self.read(window, row.place, size)).raw == row.digest
         except ShoalError:  # cut short, or gone
@@ -375,7 +355,7 @@ class SingleStore:
                 )
             return row is not None and row[3] == 1
 
-    def fix(self, window: WindowId, shown: Sequence[Row], left_out: Sequence[int]) -> None:
+    def fix(self, window: WindowId, shown: Sequence[StoredVector], left_out: Sequence[int]) -> None:
         """Decide the set of rows, once: those that the analyzer was shown but for these places.
         Durable on return.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import permutations
 from pathlib import Path
 
@@ -15,12 +15,16 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.claims import Claim, OwnerId, StaleClaimError
 from shoal.shuffler.stores.store import SealedRows, Store, Submission
 from tests.sizes import size
 
+Step = tuple[str, Callable[[Store, Claim], Awaitable[object]]]  # its name, and what it does
 ROW = 60
 TASK = TaskId(bytes(range(32)))
 HASH = Digest(bytes(32))
+HOUR = 3600.0
+ME, OTHER = OwnerId(b"m" * 16), OwnerId(b"o" * 16)
 OPEN_ENDED = Capacity(messages=1, distinct=0, rows=1_000_000)
 
 
@@ -41,26 +45,40 @@ def of(device: bytes, sealed: bytes, window: int = 0) -> Submission:
     return Submission(WindowId(TASK, window), (sealed,), device)
 
 
-def seal(store: Store, window: int = 0) -> tuple[SealedRows, list[bytes]]:
+async def mine(store: Store, window: WindowId, owner: OwnerId = ME) -> Claim:
+    """The owner's claim of the window, made anew."""
+    claim = await store.claim(window, owner, HOUR)
+    assert claim is not None
+    return claim
+
+
+async def seal(store: Store, window: int = 0) -> tuple[SealedRows, list[bytes]]:
     """Close and seal a window; its rows in delivered order."""
     one = WindowId(TASK, window)
-    store.close_intake(one)
-    sealed = store.seal(one)
-    store.advance(one, WindowState.CLOSING, WindowState.SEALED, sealed, sealed.rows, b"manifest")
-    store.destroy_inbox(one)
-    data = b"".join(store.read_rows(one, first, 7) for first in range(0, sealed.rows, 7))
+    await store.close_intake(await mine(store, one))
+    sealed = await store.seal(await mine(store, one))
+    await store.advance(
+        await mine(store, one),
+        WindowState.CLOSING,
+        WindowState.SEALED,
+        sealed,
+        sealed.rows,
+        b"manifest",
+    )
+    await store.destroy_inbox(await mine(store, one))
+    data = b"".join([await store.read_rows(one, first, 7) for first in range(0, sealed.rows, 7)])
     assert Digest.of(data) == sealed.rows_hash
     return sealed, [data[at : at + ROW] for at in range(0, len(data), ROW)]
 
 
 class StoreSuite:
     @pytest.fixture(autouse=True)
-    def _tidy(self) -> Iterator[None]:
+    async def _tidy(self) -> AsyncIterator[None]:
         """Stores that a test abandoned, as a crash does, are closed when it is over."""
         self._opened: list[Store] = []
         yield
         for store in self._opened:
-            store.close()
+            await store.close()
 
     def make(self, folder: Path) -> Store:
         """The store in this folder, as a process finds it after a start (also after a crash:
@@ -88,70 +106,75 @@ class StoreSuite:
 
     # --- once -------------------------------------------------------------------------------------
 
-    def test_every_report_is_sealed_once_however_often_it_came(self, tmp_path: Path) -> None:
+    async def test_every_report_is_sealed_once_however_often_it_came(self, tmp_path: Path) -> None:
         """Planted: ``distinct_sorted`` yielding equal neighbours -> 110 rows, this fails."""
         store, sent = self.adopted(tmp_path), reports(50)
-        assert store.append(submissions([*sent, *sent[:5]])) == [None] * 55
-        assert store.append(submissions(sent[::-1])) == [None] * 50
-        sealed, rows = seal(store)
+        assert await store.append(submissions([*sent, *sent[:5]])) == [None] * 55
+        assert await store.append(submissions(sent[::-1])) == [None] * 50
+        sealed, rows = await seal(store)
         assert sealed.rows == 50
         assert sorted(rows) == sorted(sent)
 
-    def test_rows_of_another_size_are_never_cut_into_rows(self, tmp_path: Path) -> None:
+    async def test_rows_of_another_size_are_never_cut_into_rows(self, tmp_path: Path) -> None:
         """60 of 59 bytes have the length of 59 of 60. Planted: the length of all of them looked at
         alone -> sealed, fails.
         """
         store, window = self.adopted(tmp_path), WindowId(TASK, 0)
-        store.append([Submission(window, (secrets.token_bytes(ROW - 1),)) for _ in range(ROW)])
-        store.close_intake(window)
+        await store.append(
+            [Submission(window, (secrets.token_bytes(ROW - 1),)) for _ in range(ROW)]
+        )
+        await store.close_intake(await mine(store, window))
         with pytest.raises(ShoalError) as caught:
-            store.seal(window)
+            await store.seal(await mine(store, window))
         assert caught.value.kind is Kind.INTERNAL
 
-    def test_duplicates_merge_across_a_restart(self, tmp_path: Path) -> None:
+    async def test_duplicates_merge_across_a_restart(self, tmp_path: Path) -> None:
         """Planted: drawing a new secret when an inbox is opened again -> 40 rows, this fails."""
         sent = reports(20)
-        self.adopted(tmp_path).append(submissions(sent))
+        await self.adopted(tmp_path).append(submissions(sent))
         store = self.adopted(tmp_path)
-        store.append(submissions(sent))
-        assert seal(store)[0].rows == 20
+        await store.append(submissions(sent))
+        assert (await seal(store))[0].rows == 20
 
-    def test_windows_do_not_mix(self, tmp_path: Path) -> None:
+    async def test_windows_do_not_mix(self, tmp_path: Path) -> None:
         store, sent = self.adopted(tmp_path), reports(20)
-        assert store.append([*submissions(sent[:10], 0), *submissions(sent[10:], 1)]) == [None] * 20
-        assert sorted(seal(store, 1)[1]) == sorted(sent[10:])
-        assert sorted(seal(store, 0)[1]) == sorted(sent[:10])
+        assert (
+            await store.append([*submissions(sent[:10], 0), *submissions(sent[10:], 1)])
+            == [None] * 20
+        )
+        assert sorted((await seal(store, 1))[1]) == sorted(sent[10:])
+        assert sorted((await seal(store, 0))[1]) == sorted(sent[:10])
 
-    def test_several_messages_to_a_report_are_rows(self, tmp_path: Path) -> None:
+    async def test_several_messages_to_a_report_are_rows(self, tmp_path: Path) -> None:
         store = self.adopted(tmp_path, Capacity(messages=3, distinct=2, rows=100))
         sent = [tuple(reports(3)) for _ in range(3)]
         one = WindowId(TASK, 0)
-        assert store.append([Submission(one, report) for report in [*sent, sent[0]]]) == [
+        assert await store.append([Submission(one, report) for report in [*sent, sent[0]]]) == [
             None,
             None,
             Kind.WINDOW_FULL,
             None,
         ]
         assert store.distinct(one) == 2
-        assert sorted(seal(store)[1]) == sorted(
+        assert sorted((await seal(store))[1]) == sorted(
             message for report in sent[:2] for message in report
         )
 
     # --- durable ----------------------------------------------------------------------------------
 
-    def test_what_was_acknowledged_is_there_after_a_start_without_a_close(
+    async def test_what_was_acknowledged_is_there_after_a_start_without_a_close(
         self, tmp_path: Path
     ) -> None:
         sent = reports(30)
         for one in sent:
-            assert self.adopted(tmp_path).append(submissions([one])) == [None]
-        assert sorted(seal(self.adopted(tmp_path))[1]) == sorted(sent)
+            assert await self.adopted(tmp_path).append(submissions([one])) == [None]
+        assert sorted((await seal(self.adopted(tmp_path)))[1]) == sorted(sent)
 
-    def test_states_and_counts_survive(self, tmp_path: Path) -> None:
+    async def test_states_and_counts_survive(self, tmp_path: Path) -> None:
         store, one = self.adopted(tmp_path), WindowId(TASK, 0)
-        store.append(submissions(reports(4)))
-        store.lapse([WindowId(TASK, 5)])
-        seal(store)
+        await store.append(submissions(reports(4)))
+        await store.lapse([WindowId(TASK, 5)])
+        await seal(store)
         for before, after in (
             (WindowState.SEALED, WindowState.DELIVERING),
             (WindowState.DELIVERING, WindowState.ACKNOWLEDGED),
@@ -166,9 +189,9 @@ class StoreSuite:
                 record.row_size,
                 record.manifest,
             ) == (before, 4, 4, ROW, b"manifest")
-            store.advance(one, before, after)
-        store.shred(one)
-        store.advance(one, WindowState.ACKNOWLEDGED, WindowState.SHREDDED)
+            await store.advance(await mine(store, one), before, after)
+        await store.shred(await mine(store, one))
+        await store.advance(await mine(store, one), WindowState.ACKNOWLEDGED, WindowState.SHREDDED)
         records = self.adopted(tmp_path).records()
         assert {window.window: record.state for window, record in records.items()} == {
             0: WindowState.SHREDDED,
@@ -176,29 +199,30 @@ class StoreSuite:
         }
         assert (records[one].outcome, records[one].manifest) == (WindowState.ACKNOWLEDGED, b"")
 
-    def test_sealing_again_after_a_crash_gives_the_same_bytes(self, tmp_path: Path) -> None:
+    async def test_sealing_again_after_a_crash_gives_the_same_bytes(self, tmp_path: Path) -> None:
         store, one = self.adopted(tmp_path), WindowId(TASK, 0)
-        store.append(submissions(reports(30)))
-        store.close_intake(one)
-        assert (
-            store.seal(one) == self.adopted(tmp_path).seal(one) == self.adopted(tmp_path).seal(one)
-        )
+        await store.append(submissions(reports(30)))
+        await store.close_intake(await mine(store, one))
+        first = await store.seal(await mine(store, one))
+        for _ in range(2):
+            store = self.adopted(tmp_path)
+            assert await store.seal(await mine(store, one)) == first
 
     # --- closed is closed -------------------------------------------------------------------------
 
-    def test_a_closing_window_takes_nothing(self, tmp_path: Path) -> None:
+    async def test_a_closing_window_takes_nothing(self, tmp_path: Path) -> None:
         """Planted: ``append`` not looking at the state -> the late report is acknowledged and lost,
         this fails.
         """
         store, sent, one = self.adopted(tmp_path), reports(5), WindowId(TASK, 0)
-        store.append(submissions(sent))
-        store.close_intake(one)
-        assert store.append(submissions([*reports(2), sent[0]])) == [Kind.WINDOW_CLOSED] * 3
-        assert self.adopted(tmp_path).append(submissions(reports(1))) == [Kind.WINDOW_CLOSED]
-        assert store.seal(one).rows == 5
+        await store.append(submissions(sent))
+        await store.close_intake(await mine(store, one))
+        assert await store.append(submissions([*reports(2), sent[0]])) == [Kind.WINDOW_CLOSED] * 3
+        assert await self.adopted(tmp_path).append(submissions(reports(1))) == [Kind.WINDOW_CLOSED]
+        assert (await store.seal(await mine(store, one))).rows == 5
 
     @pytest.mark.parametrize(("count", "kind"), [(3, Kind.WINDOW_FULL), (2, Kind.WINDOW_CLOSED)])
-    def test_a_decided_window_says_whether_it_was_full(
+    async def test_a_decided_window_says_whether_it_was_full(
         self, tmp_path: Path, count: int, kind: Kind
     ) -> None:
         """From its closing on, and after a start. Planted: the count recorded at sealing alone ->
@@ -206,36 +230,38 @@ class StoreSuite:
         """
         capacity = Capacity(messages=1, distinct=3, rows=100)
         store, one = self.adopted(tmp_path, capacity), WindowId(TASK, 0)
-        store.append(submissions(reports(count)))
-        store.close_intake(one)
-        assert store.append(submissions(reports(1))) == [kind]
+        await store.append(submissions(reports(count)))
+        await store.close_intake(await mine(store, one))
+        assert await store.append(submissions(reports(1))) == [kind]
         store = self.adopted(tmp_path, capacity)
         record = store.record(one)
         assert record is not None
         assert (record.state, record.reports) == (WindowState.CLOSING, count)
-        assert store.append(submissions(reports(1))) == [kind]
+        assert await store.append(submissions(reports(1))) == [kind]
 
-    def test_states_change_only_from_the_expected_one(self, tmp_path: Path) -> None:
+    async def test_states_change_only_from_the_expected_one(self, tmp_path: Path) -> None:
         store, one = self.adopted(tmp_path), WindowId(TASK, 0)
-        store.append(submissions(reports(1)))
+        await store.append(submissions(reports(1)))
         for state in (WindowState.CLOSING, WindowState.SEALED, WindowState.ACKNOWLEDGED):
             with pytest.raises(ShoalError) as refused:
-                store.advance(one, state, WindowState.SHREDDED)
+                await store.advance(await mine(store, one), state, WindowState.SHREDDED)
             assert refused.value.kind is Kind.INTERNAL
         with pytest.raises(ShoalError):
-            store.advance(WindowId(TASK, 1), WindowState.OPEN, WindowState.CLOSING)
+            await store.advance(
+                await mine(store, WindowId(TASK, 1)), WindowState.OPEN, WindowState.CLOSING
+            )
         assert store.records().keys() == {one}
 
-    def test_a_lapsed_window_takes_nothing_and_an_open_one_cannot_lapse(
+    async def test_a_lapsed_window_takes_nothing_and_an_open_one_cannot_lapse(
         self, tmp_path: Path
     ) -> None:
         store = self.adopted(tmp_path)
-        store.append(submissions(reports(2), 1))
-        store.lapse([WindowId(TASK, 0), WindowId(TASK, 1)])
-        assert store.append(submissions(reports(1), 0)) == [Kind.WINDOW_CLOSED]
-        assert seal(store, 1)[0].rows == 2
+        await store.append(submissions(reports(2), 1))
+        await store.lapse([WindowId(TASK, 0), WindowId(TASK, 1)])
+        assert await store.append(submissions(reports(1), 0)) == [Kind.WINDOW_CLOSED]
+        assert (await seal(store, 1))[0].rows == 2
 
-    def test_a_second_schedule_is_a_conflict_also_after_a_start(self, tmp_path: Path) -> None:
+    async def test_a_second_schedule_is_a_conflict_also_after_a_start(self, tmp_path: Path) -> None:
         self.adopted(tmp_path)
         self.adopted(tmp_path)
         with pytest.raises(ShoalError) as refused:
@@ -245,7 +271,7 @@ class StoreSuite:
     # --- max_batch --------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("restart", [False, True])
-    def test_max_batch_counts_distinct_reports_and_takes_retries_of_accepted_ones(
+    async def test_max_batch_counts_distinct_reports_and_takes_retries_of_accepted_ones(
         self, tmp_path: Path, restart: bool
     ) -> None:
         """Boundary n-1, n, n+1, within one commit and across them. Planted: counting rows instead
@@ -253,25 +279,25 @@ class StoreSuite:
         """
         capacity = Capacity(messages=1, distinct=10, rows=40)
         store, sent, one = self.adopted(tmp_path, capacity), reports(12), WindowId(TASK, 0)
-        assert store.append(submissions([*sent[:8], *sent[:8]])) == [None] * 16
+        assert await store.append(submissions([*sent[:8], *sent[:8]])) == [None] * 16
         if restart:
             store = self.adopted(tmp_path, capacity)
         assert store.distinct(one) == 8
-        assert store.append(submissions([sent[8], sent[8]])) == [None, None]
+        assert await store.append(submissions([sent[8], sent[8]])) == [None, None]
         assert store.distinct(one) == 9
-        outcomes = store.append(submissions([sent[9], sent[10], sent[0], sent[9], sent[11]]))
+        outcomes = await store.append(submissions([sent[9], sent[10], sent[0], sent[9], sent[11]]))
         assert outcomes == [None, Kind.WINDOW_FULL, None, None, Kind.WINDOW_FULL]
         if restart:
             store = self.adopted(tmp_path, capacity)
         assert store.distinct(one) == 10
-        assert store.append(submissions([sent[10], sent[3]])) == [Kind.WINDOW_FULL, None]
-        sealed, rows = seal(store)
+        assert await store.append(submissions([sent[10], sent[3]])) == [Kind.WINDOW_FULL, None]
+        sealed, rows = await seal(store)
         assert sealed.rows == 10
         assert sorted(rows) == sorted(sent[:10])
 
     @pytest.mark.parametrize("distinct", [0, 5])
     @pytest.mark.parametrize("restart", [False, True])
-    def test_repeats_take_no_room_and_are_acknowledged_for_ever(
+    async def test_repeats_take_no_room_and_are_acknowledged_for_ever(
         self, tmp_path: Path, restart: bool, distinct: int
     ) -> None:
         """Within a commit, across commits, after a start. Planted: repeats written again -> 405
@@ -281,22 +307,22 @@ class StoreSuite:
         capacity = Capacity(messages=1, distinct=distinct, rows=5)
         store, sent, one = self.adopted(tmp_path, capacity), reports(6), WindowId(TASK, 0)
         for _ in range(100):
-            assert store.append(submissions(sent[:1] * 4)) == [None] * 4
+            assert await store.append(submissions(sent[:1] * 4)) == [None] * 4
         if restart:
             store = self.adopted(tmp_path, capacity)
         assert store.distinct(one) == 1
-        assert store.append(submissions(sent[:5] * 2)) == [None] * 10
+        assert await store.append(submissions(sent[:5] * 2)) == [None] * 10
         full = Kind.WINDOW_FULL if distinct else Kind.OVERLOADED
-        assert store.append(submissions(sent)) == [None] * 5 + [full]
+        assert await store.append(submissions(sent)) == [None] * 5 + [full]
         assert store.distinct(one) == 5
-        store.close_intake(one)
-        assert store.held(one) == 5
-        assert store.seal(one).rows == 5
+        await store.close_intake(await mine(store, one))
+        assert await store.held(one) == 5
+        assert (await store.seal(await mine(store, one))).rows == 5
 
     # --- admitted devices -------------------------------------------------------------------------
 
     @pytest.mark.parametrize("restart", [False, True])
-    def test_a_device_has_one_report_in_a_window(self, tmp_path: Path, restart: bool) -> None:
+    async def test_a_device_has_one_report_in_a_window(self, tmp_path: Path, restart: bool) -> None:
         """A retry gets the reply of the first, another report is a conflict; in one commit, across
         commits, after a crash.
 
@@ -305,37 +331,41 @@ class StoreSuite:
         kept in memory -> fails without a start.
         """
         store, (first, second, third), (one, other) = self.adopted(tmp_path), reports(3), devices(2)
-        assert store.append([of(one, first), of(one, second), of(one, first)]) == [
+        assert await store.append([of(one, first), of(one, second), of(one, first)]) == [
             None,
             Kind.CONFLICT,
             None,
         ]
         if restart:
             store = self.adopted(tmp_path)
-        assert store.append([of(one, second)]) == [Kind.CONFLICT]
-        assert store.append(
+        assert await store.append([of(one, second)]) == [Kind.CONFLICT]
+        assert await store.append(
             [of(one, first), of(other, third), of(one, third), of(other, second)]
         ) == [None, None, None, Kind.CONFLICT]
         if restart:
             store = self.adopted(tmp_path)
-        assert store.append([of(one, second), of(other, first), of(other, third)]) == [
+        assert await store.append([of(one, second), of(other, first), of(other, third)]) == [
             Kind.CONFLICT,
             None,
             None,
         ]
         assert store.distinct(WindowId(TASK, 0)) == 2
-        assert sorted(seal(store)[1]) == sorted([first, third])
+        assert sorted((await seal(store))[1]) == sorted([first, third])
 
-    def test_a_device_is_admitted_in_every_window_anew(self, tmp_path: Path) -> None:
+    async def test_a_device_is_admitted_in_every_window_anew(self, tmp_path: Path) -> None:
         store, sent, (one,) = self.adopted(tmp_path), reports(3), devices(1)
         assert (
-            store.append([of(one, report, window) for window, report in enumerate(sent)])
+            await store.append([of(one, report, window) for window, report in enumerate(sent)])
             == [None] * 3
         )
-        assert [seal(store, window)[1] for window in range(3)] == [[report] for report in sent]
+        assert [(await seal(store, window))[1] for window in range(3)] == [
+            [report] for report in sent
+        ]
 
     @pytest.mark.parametrize("restart", [False, True])
-    def test_a_report_that_finds_no_room_admits_nobody(self, tmp_path: Path, restart: bool) -> None:
+    async def test_a_report_that_finds_no_room_admits_nobody(
+        self, tmp_path: Path, restart: bool
+    ) -> None:
         """Room is there again in another process with a larger capacity: the same device, another
         report.
 
@@ -346,8 +376,8 @@ class StoreSuite:
             reports(3),
             devices(2),
         )
-        assert store.append([of(one, first), of(other, second)]) == [None, Kind.OVERLOADED]
-        assert store.append([of(other, second), of(one, second)]) == [
+        assert await store.append([of(one, first), of(other, second)]) == [None, Kind.OVERLOADED]
+        assert await store.append([of(other, second), of(one, second)]) == [
             Kind.OVERLOADED,
             Kind.CONFLICT,
         ]
@@ -355,27 +385,27 @@ class StoreSuite:
             store = self.adopted(tmp_path)
         else:
             store.adopt(TASK, HASH, OPEN_ENDED, ROW)
-        assert store.append([of(other, third), of(other, second)]) == [None, Kind.CONFLICT]
-        assert sorted(seal(store)[1]) == sorted([first, third])
+        assert await store.append([of(other, third), of(other, second)]) == [None, Kind.CONFLICT]
+        assert sorted((await seal(store))[1]) == sorted([first, third])
 
-    def test_several_messages_of_one_device_are_one_admission(self, tmp_path: Path) -> None:
+    async def test_several_messages_of_one_device_are_one_admission(self, tmp_path: Path) -> None:
         store, (one,) = (
             self.adopted(tmp_path, Capacity(messages=3, distinct=0, rows=100)),
             devices(1),
         )
         first, second = tuple(reports(3)), tuple(reports(2))
         window = WindowId(TASK, 0)
-        assert store.append([Submission(window, first, one)]) == [None]
-        assert store.append(
+        assert await store.append([Submission(window, first, one)]) == [None]
+        assert await store.append(
             [Submission(window, (*second, first[0]), one), Submission(window, first, one)]
         ) == [Kind.CONFLICT, None]
-        assert sorted(seal(store)[1]) == sorted(first)
+        assert sorted((await seal(store))[1]) == sorted(first)
 
-    def test_no_device_key_is_ever_on_disk(self, tmp_path: Path) -> None:
+    async def test_no_device_key_is_ever_on_disk(self, tmp_path: Path) -> None:
         """Planted: the tag table with the key beside the tag -> fails."""
         store, sent, who = self.adopted(tmp_path), reports(20), devices(20)
         assert (
-            store.append([of(one, report) for one, report in zip(who, sent, strict=True)])
+            await store.append([of(one, report) for one, report in zip(who, sent, strict=True)])
             == [None] * 20
         )
         remains = self.remains(tmp_path)
@@ -383,29 +413,31 @@ class StoreSuite:
 
     # --- order ------------------------------------------------------------------------------------
 
-    def orders_for_two_arrivals(self, folder: Path, count: int) -> tuple[list[bytes], list[bytes]]:
+    async def orders_for_two_arrivals(
+        self, folder: Path, count: int
+    ) -> tuple[list[bytes], list[bytes]]:
         """Delivered orders of the same reports under the same secret, which arrived in two orders
         and groupings.
         """
         first, second = folder / "first", folder / "second"
         first.mkdir(parents=True)
         sent = reports(count)
-        self.adopted(first).append(submissions(sent[:1]))
+        await self.adopted(first).append(submissions(sent[:1]))
         self.fork(first, second)
         one, other = self.adopted(first), self.adopted(second)
         for at in range(0, count, 10):
-            one.append(submissions(sent[at : at + 10]))
+            await one.append(submissions(sent[at : at + 10]))
         for report in sent[::-1]:
-            other.append(submissions([report]))
-        return seal(one)[1], seal(other)[1]
+            await other.append(submissions([report]))
+        return (await seal(one))[1], (await seal(other))[1]
 
-    def test_delivered_order_does_not_depend_on_arrival_order(self, tmp_path: Path) -> None:
+    async def test_delivered_order_does_not_depend_on_arrival_order(self, tmp_path: Path) -> None:
         """Planted (and kept as a test in test_sqlite): reading in insertion order -> fails."""
-        one, other = self.orders_for_two_arrivals(tmp_path, 60)
+        one, other = await self.orders_for_two_arrivals(tmp_path, 60)
         assert one == other
 
     @pytest.mark.timeout(1_800)
-    def test_every_order_is_equally_likely(self, tmp_path: Path) -> None:
+    async def test_every_order_is_equally_likely(self, tmp_path: Path) -> None:
         """Chi-square over the 4! orders of four reports, each window with its own secret; false
         alarm below 1e-5.
 
@@ -415,8 +447,8 @@ class StoreSuite:
         windows, sent = size(72, 4_800), reports(4)
         seen: Counter[tuple[int, ...]] = Counter()
         for window in range(windows):
-            store.append(submissions(sent, window))
-            seen[tuple(sent.index(row) for row in seal(store, window)[1])] += 1
+            await store.append(submissions(sent, window))
+            seen[tuple(sent.index(row) for row in (await seal(store, window))[1])] += 1
         expected = windows / 24
         chi_square = sum(
             (seen[order] - expected) ** 2 / expected for order in permutations(range(4))
@@ -424,20 +456,138 @@ class StoreSuite:
         # 23 degrees of freedom: P(>= 77) < 1e-7 in the limit of many windows
         assert chi_square < 77.0
 
+    # --- claims -----------------------------------------------------------------------------------
+
+    async def test_a_window_has_one_owner_at_a_time(self, tmp_path: Path) -> None:
+        """Of two that ask, and after each other. Planted: the owner not looked at -> both get it;
+        the fence not counted on -> equal, fails.
+        """
+        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        first = await store.claim(one, ME, HOUR)
+        assert first is not None
+        assert (first.window, first.owner) == (one, ME)
+        assert await store.claim(one, OTHER, HOUR) is None
+        assert await store.claim(WindowId(TASK, 1), OTHER, HOUR) is not None
+        await store.release(first)
+        second = await store.claim(one, OTHER, HOUR)
+        assert second is not None
+        assert second.fence > first.fence
+        await store.release(first)  # stale: nobody loses anything by it
+        assert await store.claim(one, ME, HOUR) is None
+
+    async def test_an_expired_claim_stands_until_somebody_takes_the_window(
+        self, tmp_path: Path
+    ) -> None:
+        """Time alone decides nothing. Planted: the time looked at in every step -> the first one
+        fails; not looked at when somebody claims -> None, fails.
+        """
+        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        await store.append(submissions(reports(3)))
+        late = await store.claim(one, ME, 0.0)
+        assert late is not None
+        await store.close_intake(late)
+        await store.renew(late, HOUR)  # also one that has run out
+        assert await store.claim(one, OTHER, HOUR) is None
+        await store.renew(late, 0.0)
+        taken = await store.claim(one, OTHER, HOUR)
+        assert taken is not None
+        with pytest.raises(StaleClaimError):
+            await store.renew(late, HOUR)
+        with pytest.raises(StaleClaimError):
+            await store.seal(late)
+        assert (await store.seal(taken)).rows == 3
+
+    async def test_an_owner_that_claims_again_has_the_last_claim_alone(
+        self, tmp_path: Path
+    ) -> None:
+        """A process may forget what it claimed; what it began before must not end after that.
+        Planted: the fence left out of the comparison -> fails.
+        """
+        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        await store.append(submissions(reports(3)))
+        before, after = await mine(store, one), await mine(store, one)
+        assert after.fence > before.fence
+        with pytest.raises(StaleClaimError):
+            await store.close_intake(before)
+        await store.close_intake(after)
+
+    async def test_a_stale_owner_changes_nothing_at_any_step(self, tmp_path: Path) -> None:
+        """Every step of the three lives of a window, tried first by an owner whose window was taken
+        over, then by the one that has it. Planted, for each method of ``ThreadedStore`` that takes
+        a claim: the check left out -> its step is carried out, and this fails with its name.
+        """
+        state = WindowState
+        found: list[SealedRows] = []
+
+        async def seal_now(store: Store, claim: Claim) -> None:
+            found[:] = [await store.seal(claim)]
+
+        def to(before: WindowState, after: WindowState) -> Step:
+            rows = found if before is state.CLOSING and after is not state.EXPIRED else [None]
+            return (
+                f"make it {after.name}",
+                lambda store, claim: store.advance(claim, before, after, rows[0], 3, b"manifest"),
+            )
+
+        close: Step = ("close", lambda store, claim: store.close_intake(claim))
+        seal_it: Step = ("seal", seal_now)
+
+        shred: Step = ("shred", lambda store, claim: store.shred(claim))
+        lives: list[list[Step]] = [
+            [
+                *(close, seal_it, to(state.CLOSING, state.SEALED)),
+                ("destroy the inbox", lambda store, claim: store.destroy_inbox(claim)),
+                ("mend", lambda store, claim: store.mend(claim)),
+                to(state.SEALED, state.DELIVERING),
+                to(state.DELIVERING, state.ACKNOWLEDGED),
+                *(shred, to(state.ACKNOWLEDGED, state.SHREDDED)),
+            ],
+            [
+                *(close, seal_it, to(state.CLOSING, state.WITHHELD)),
+                *(shred, to(state.WITHHELD, state.SHREDDED)),
+            ],
+            [
+                *(close, to(state.CLOSING, state.EXPIRED), shred),
+                to(state.EXPIRED, state.SHREDDED),
+            ],
+            [("shred an open window", lambda store, claim: store.shred(claim))],
+        ]
+        for number, life in enumerate(lives):
+            store, one = self.adopted(tmp_path), WindowId(TASK, number)
+            await store.append(submissions(reports(3), number))
+            for name, step in life:
+                stale = await store.claim(one, ME, 0.0)
+                fresh = await store.claim(one, OTHER, 0.0)
+                assert stale is not None
+                assert fresh is not None
+                before, remains = store.records(), self.remains(tmp_path)
+                kind = None
+                try:
+                    await step(store, stale)
+                except StaleClaimError as error:
+                    kind = error.kind
+                assert kind is Kind.CONFLICT, f"a stale owner could {name}"
+                assert store.records() == before, name
+                assert self.remains(tmp_path) == remains, name
+                await step(store, fresh)
+            await store.close()
+
     # --- what is left -----------------------------------------------------------------------------
 
-    def test_a_window_that_is_never_sealed_can_be_counted_and_destroyed(
+    async def test_a_window_that_is_never_sealed_can_be_counted_and_destroyed(
         self, tmp_path: Path
     ) -> None:
         """Planted: ``reports`` recorded only with ``sealed`` -> fails."""
         store, sent, one = self.adopted(tmp_path), reports(40), WindowId(TASK, 0)
-        store.append(submissions(sent))
-        store.close_intake(one)
-        assert store.held(one) == 40
-        assert store.held(WindowId(TASK, 1)) == 0
-        store.advance(one, WindowState.CLOSING, WindowState.EXPIRED, reports=40)
-        store.shred(one)
-        store.advance(one, WindowState.EXPIRED, WindowState.SHREDDED)
+        await store.append(submissions(sent))
+        await store.close_intake(await mine(store, one))
+        assert await store.held(one) == 40
+        assert await store.held(WindowId(TASK, 1)) == 0
+        await store.advance(
+            await mine(store, one), WindowState.CLOSING, WindowState.EXPIRED, reports=40
+        )
+        await store.shred(await mine(store, one))
+        await store.advance(await mine(store, one), WindowState.EXPIRED, WindowState.SHREDDED)
         record = self.adopted(tmp_path).record(one)
         assert record is not None
         assert (record.state, record.outcome, record.reports, record.rows) == (
@@ -449,16 +599,18 @@ class StoreSuite:
         remains = self.remains(tmp_path)
         assert not any(report[:16] in remains for report in sent)
 
-    def test_nothing_of_a_shredded_window_is_left(self, tmp_path: Path) -> None:
+    async def test_nothing_of_a_shredded_window_is_left(self, tmp_path: Path) -> None:
         """Planted: not unlinking the log -> fails."""
         store, sent, one = self.adopted(tmp_path), reports(40), WindowId(TASK, 0)
-        store.append(submissions(sent))
+        await store.append(submissions(sent))
         assert sent[0] in self.remains(tmp_path)
-        seal(store)
+        await seal(store)
         assert sent[0] in self.remains(tmp_path)
-        store.advance(one, WindowState.SEALED, WindowState.DELIVERING)
-        store.advance(one, WindowState.DELIVERING, WindowState.ACKNOWLEDGED)
-        store.shred(one)
-        store.advance(one, WindowState.ACKNOWLEDGED, WindowState.SHREDDED)
+        await store.advance(await mine(store, one), WindowState.SEALED, WindowState.DELIVERING)
+        await store.advance(
+            await mine(store, one), WindowState.DELIVERING, WindowState.ACKNOWLEDGED
+        )
+        await store.shred(await mine(store, one))
+        await store.advance(await mine(store, one), WindowState.ACKNOWLEDGED, WindowState.SHREDDED)
         remains = self.remains(tmp_path)
         assert not any(report[:16] in remains for report in sent)

@@ -16,17 +16,23 @@ from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.sqlite import inbox, sorting
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from tests.conformance.store.suite import TASK, StoreSuite, devices, of, reports, seal, submissions
+from shoal.shuffler.stores.store import Store
+from shoal.shuffler.stores.threaded import ThreadedStore
+from tests.conformance.store.suite import (
+    TASK,
+    StoreSuite,
+    devices,
+    mine,
+    of,
+    reports,
+    seal,
+    submissions,
+)
 
 
 class TestSqliteStore(StoreSuite):
-    def make(self, folder: Path) -> SqliteStore:
-        return SqliteStore(folder)
-
-    def sqlite(self, folder: Path) -> SqliteStore:
-        store = self.adopted(folder)
-        assert isinstance(store, SqliteStore)
-        return store
+    def make(self, folder: Path) -> Store:
+        return ThreadedStore(SqliteStore(folder), commit_ms=0)
 
     def fork(self, folder: Path, copy: Path) -> None:
         shutil.copytree(folder, copy)
@@ -34,7 +40,7 @@ class TestSqliteStore(StoreSuite):
     def remains(self, folder: Path) -> bytes:
         return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
 
-    def test_the_order_test_catches_a_store_that_is_read_in_insertion_order(
+    async def test_the_order_test_catches_a_store_that_is_read_in_insertion_order(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The planted defect of ``test_delivered_order_does_not_depend_on_arrival_order``, kept."""
@@ -52,74 +58,76 @@ class TestSqliteStore(StoreSuite):
             connection.close()
 
         monkeypatch.setattr(inbox, "distinct_sorted", by_insertion)
-        one, other = self.orders_for_two_arrivals(tmp_path, 60)
+        one, other = await self.orders_for_two_arrivals(tmp_path, 60)
         assert one != other
 
-    def test_no_file_of_a_sealed_window_shows_arrival(self, tmp_path: Path) -> None:
+    async def test_no_file_of_a_sealed_window_shows_arrival(self, tmp_path: Path) -> None:
         """After SEALED only state.db and the batch are left (no inbox, no log of it), without keys,
         secret or row numbers. Also where somebody else has the inbox open, so that SQLite leaves
         its log.
 
         Planted: leaving the -wal file, or writing keys into the batch -> fails.
         """
-        store = self.sqlite(tmp_path)
+        store = self.adopted(tmp_path)
         sent = reports(50)
         for report in sent:
-            store.append(submissions([report]))
-        box = store._inbox(WindowId(TASK, 0))
+            await store.append(submissions([report]))
+        box = inbox_of(store, 0)
         keys, secret = [box.key(report) for report in sent], box._secret
         # the scan finds what it looks for
         assert all(key in self.remains(tmp_path) for key in [*keys, secret])
         with closing(sqlite3.connect(tmp_path / f"inbox-{TASK.hex}-0.db")) as other:
             assert other.execute("SELECT count(*) FROM inbox").fetchone() == (50,)
-            seal(store)
+            await seal(store)
         remains = self.remains(tmp_path)
         assert not any(key in remains or key[:8] in remains for key in [*keys, secret])
         batch = f"batch-{TASK.hex}-0.rows"
-        assert {path.name for path in tmp_path.iterdir()} <= {
+        assert set(os.listdir(tmp_path)) <= {
             "acknowledged",
             "state.db",
             "state.db-wal",
             "state.db-shm",
             batch,
         }
-        data = store.read_rows(WindowId(TASK, 0), 0, 50)
+        data = await store.read_rows(WindowId(TASK, 0), 0, 50)
         assert (tmp_path / batch).read_bytes().startswith(data)
         assert [data[at : at + 60] for at in range(0, len(data), 60)] == sorted(
             sent, key=lambda report: keys[sent.index(report)]
         )
 
-    def test_the_log_goes_with_its_file_even_while_somebody_reads_it(self, tmp_path: Path) -> None:
+    async def test_the_log_goes_with_its_file_even_while_somebody_reads_it(
+        self, tmp_path: Path
+    ) -> None:
         """An open reader keeps SQLite from removing its log. Planted: unlinking the .db alone ->
         fails.
         """
-        store, sent = self.sqlite(tmp_path), reports(50)
-        store.append(submissions(sent))
+        store, sent = self.adopted(tmp_path), reports(50)
+        await store.append(submissions(sent))
         with closing(sqlite3.connect(tmp_path / f"inbox-{TASK.hex}-0.db")) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM inbox").fetchone()
             assert (tmp_path / f"inbox-{TASK.hex}-0.db-wal").exists()
-            seal(store)
-            assert not list(tmp_path.glob("inbox-*"))
+            await seal(store)
+            assert not [name for name in os.listdir(tmp_path) if name.startswith("inbox-")]
 
-    def test_rows_of_one_commit_are_sorted_by_key(self, tmp_path: Path) -> None:
+    async def test_rows_of_one_commit_are_sorted_by_key(self, tmp_path: Path) -> None:
         """Within a commit even an open window's file shows no order. Planted: no sort in
         ``Inbox.append`` -> fails.
         """
-        store, sent = self.sqlite(tmp_path), reports(30)
-        store.append(submissions(sent))
-        box = store._inbox(WindowId(TASK, 0))
+        store, sent = self.adopted(tmp_path), reports(30)
+        await store.append(submissions(sent))
+        box = inbox_of(store, 0)
         found = [key for (key,) in box._connection.execute("SELECT key FROM inbox ORDER BY rowid")]
         assert found == sorted(box.key(report) for report in sent)
 
-    def test_a_sort_that_does_not_fit_memory_spills_into_the_data_folder(
+    async def test_a_sort_that_does_not_fit_memory_spills_into_the_data_folder(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Planted: temporary files without the folder -> they are in /tmp, fails."""
-        store = self.sqlite(tmp_path)
+        store = self.adopted(tmp_path)
         monkeypatch.setattr(sorting, "RUN_BYTES", 1 << 18)
-        store.append(submissions(reports(20_000)))
-        store.close_intake(WindowId(TASK, 0))
+        await store.append(submissions(reports(20_000)))
+        await store.close_intake(await mine(store, WindowId(TASK, 0)))
         before = _opened()
         rows = inbox.distinct_sorted(tmp_path / f"inbox-{TASK.hex}-0.db", tmp_path, 60)
         next(rows)
@@ -132,19 +140,19 @@ class TestSqliteStore(StoreSuite):
 
     # --- admitted devices -------------------------------------------------------------------------
 
-    def test_tags_are_keyed_by_the_window_and_go_with_it(self, tmp_path: Path) -> None:
+    async def test_tags_are_keyed_by_the_window_and_go_with_it(self, tmp_path: Path) -> None:
         """A list of all devices finds nobody without the secret of the window; and after sealing
         neither is left.
 
         Planted: SHA-256 of the key as the tag, or an HMAC under a key of the program's -> fails.
         Planted: tags in state.db -> fails.
         """
-        store, who = self.sqlite(tmp_path), devices(3)
+        store, who = self.adopted(tmp_path), devices(3)
         for window in (0, 1):
-            store.append(
+            await store.append(
                 [of(one, report, window) for one, report in zip(who, reports(3), strict=True)]
             )
-        boxes = [store._inbox(WindowId(TASK, window)) for window in (0, 1)]
+        boxes = [inbox_of(store, window) for window in (0, 1)]
         tags = [[box.tag(one) for one in who] for box in boxes]
         assert not set(tags[0]) & set(tags[1])
         for box, expected in zip(boxes, tags, strict=True):
@@ -158,46 +166,46 @@ class TestSqliteStore(StoreSuite):
         secret = boxes[0]._secret
         # the scan finds what it looks for
         assert all(tag in self.remains(tmp_path) for tag in tags[0])
-        seal(store)
+        await seal(store)
         remains = self.remains(tmp_path)
         assert not any(tag in remains or tag[:8] in remains for tag in [*tags[0], secret])
         assert all(tag in remains for tag in tags[1])
 
-    def test_tags_are_kept_in_their_own_order(self, tmp_path: Path) -> None:
+    async def test_tags_are_kept_in_their_own_order(self, tmp_path: Path) -> None:
         """No row number of the table pairs a device with a row of the inbox. Planted: a table with
         row numbers -> fails.
         """
-        store, who = self.sqlite(tmp_path), devices(30)
+        store, who = self.adopted(tmp_path), devices(30)
         for one, report in zip(who, reports(30), strict=True):
-            store.append([of(one, report)])
-        connection = store._inbox(WindowId(TASK, 0))._connection
+            await store.append([of(one, report)])
+        connection = inbox_of(store, 0)._connection
         with pytest.raises(sqlite3.OperationalError, match="no such column: rowid"):
             connection.execute("SELECT rowid FROM admitted")
         found = [tag for (tag,) in connection.execute("SELECT tag FROM admitted")]
         assert found == sorted(found)
         assert len(found) == 30
 
-    def test_an_inbox_of_the_version_before_goes_on(self, tmp_path: Path) -> None:
+    async def test_an_inbox_of_the_version_before_goes_on(self, tmp_path: Path) -> None:
         """A window that was open when the program was replaced. Planted: the table made in
         inbox_001.sql -> fails.
         """
-        store, sent = self.sqlite(tmp_path), reports(3)
-        store.append(submissions(sent[:2]))
-        store.close()
+        store, sent = self.adopted(tmp_path), reports(3)
+        await store.append(submissions(sent[:2]))
+        await store.close()
         path = tmp_path / f"inbox-{TASK.hex}-0.db"
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("DROP TABLE admitted")
             connection.execute("ALTER TABLE secret DROP COLUMN digest")
             connection.execute("ALTER TABLE inbox DROP COLUMN crc")
             connection.execute("PRAGMA user_version = 1")
-        assert self.adopted(tmp_path).append(submissions(sent)) == [None] * 3
+        assert await self.adopted(tmp_path).append(submissions(sent)) == [None] * 3
         with closing(sqlite3.connect(path)) as connection:
             assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
     # --- folders that do not hold together --------------------------------------------------------
 
-    def test_a_state_file_of_a_newer_version_refuses_to_start(self, tmp_path: Path) -> None:
-        self.adopted(tmp_path).close()
+    async def test_a_state_file_of_a_newer_version_refuses_to_start(self, tmp_path: Path) -> None:
+        await self.adopted(tmp_path).close()
         connection = sqlite3.connect(tmp_path / "state.db")
         connection.execute("PRAGMA user_version = 99")
         connection.close()
@@ -205,9 +213,11 @@ class TestSqliteStore(StoreSuite):
             self.open(tmp_path)
         assert refused.value.kind is Kind.CONFIG
 
-    def test_leftovers_of_a_shredded_window_are_removed_at_the_start(self, tmp_path: Path) -> None:
+    async def test_leftovers_of_a_shredded_window_are_removed_at_the_start(
+        self, tmp_path: Path
+    ) -> None:
         store = self.adopted(tmp_path)
-        store.lapse([WindowId(TASK, 3)])
+        await store.lapse([WindowId(TASK, 3)])
         left = [tmp_path / f"inbox-{TASK.hex}-3.db-wal", tmp_path / f"batch-{TASK.hex}-3.rows.tmp"]
         for path in left:
             path.write_bytes(b"left")
@@ -216,71 +226,82 @@ class TestSqliteStore(StoreSuite):
 
     # --- a full disk ------------------------------------------------------------------------------
 
-    def test_a_full_disk_refuses_without_losing_and_recovers_by_itself(
+    async def test_a_full_disk_refuses_without_losing_and_recovers_by_itself(
         self, tmp_path: Path
     ) -> None:
         """SQLite's own "database or disk is full". Planted: acknowledging before the commit -> the
         refused are missing, fails. Planted: keys remembered before the commit -> the second try is
         acknowledged, fails.
         """
-        store = self.sqlite(tmp_path)
+        store = self.adopted(tmp_path)
         kept = reports(200)
-        assert store.append(submissions(kept)) == [None] * 200
-        connection = store._inbox(WindowId(TASK, 0))._connection
+        assert await store.append(submissions(kept)) == [None] * 200
+        connection = inbox_of(store, 0)._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 1}")
         refused = reports(1_000)
-        assert store.append(submissions(refused)) == [Kind.OVERLOADED] * 1_000
+        assert await store.append(submissions(refused)) == [Kind.OVERLOADED] * 1_000
         assert (
-            store.append(submissions([*refused, *kept[:3]]))
+            await store.append(submissions([*refused, *kept[:3]]))
             == [Kind.OVERLOADED] * 1_000 + [None] * 3
         )  # a repeat needs no room
         connection.execute("PRAGMA max_page_count = 1073741823")
-        assert store.append(submissions(refused)) == [None] * 1_000
-        assert sorted(seal(store)[1]) == sorted([*kept, *refused])
+        assert await store.append(submissions(refused)) == [None] * 1_000
+        assert sorted((await seal(store))[1]) == sorted([*kept, *refused])
 
-    def test_a_full_disk_admits_nobody(self, tmp_path: Path) -> None:
+    async def test_a_full_disk_admits_nobody(self, tmp_path: Path) -> None:
         """Who was refused for want of space may come with any report; and a second report in the
         refused commit is no conflict.
 
         Planted: the tags remembered before the commit -> CONFLICT at the end, fails. Planted:
         CONFLICT left as it is -> fails.
         """
-        store, sent, who = self.sqlite(tmp_path), reports(600), devices(300)
+        store, sent, who = self.adopted(tmp_path), reports(600), devices(300)
         one, first = devices(1)[0], reports(1)[0]
-        assert store.append([of(one, first)]) == [None]
-        connection = store._inbox(WindowId(TASK, 0))._connection
+        assert await store.append([of(one, first)]) == [None]
+        connection = inbox_of(store, 0)._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 1}")
         group = [of(device, report) for device, report in zip(who * 2, sent, strict=True)]
-        assert store.append([*group, of(one, first), of(one, sent[0]), of(one, reports(1)[0])]) == [
+        assert await store.append(
+            [*group, of(one, first), of(one, sent[0]), of(one, reports(1)[0])]
+        ) == [
             *[Kind.OVERLOADED] * 600,
             None,
             Kind.OVERLOADED,
             Kind.CONFLICT,
         ]
         connection.execute("PRAGMA max_page_count = 1073741823")
-        assert store.append(group[300:]) == [None] * 300
-        assert store.append(group[:300]) == [Kind.CONFLICT] * 300
-        assert sorted(seal(store)[1]) == sorted([first, *sent[300:]])
+        assert await store.append(group[300:]) == [None] * 300
+        assert await store.append(group[:300]) == [Kind.CONFLICT] * 300
+        assert sorted((await seal(store))[1]) == sorted([first, *sent[300:]])
 
-    def test_a_full_disk_in_one_window_does_not_touch_another(self, tmp_path: Path) -> None:
-        store = self.sqlite(tmp_path)
-        store.append([*submissions(reports(1), 0), *submissions(reports(1), 1)])
-        store._inbox(WindowId(TASK, 0))._connection.execute("PRAGMA max_page_count = 3")
-        outcomes = store.append([*submissions(reports(500), 0), *submissions(reports(500), 1)])
+    async def test_a_full_disk_in_one_window_does_not_touch_another(self, tmp_path: Path) -> None:
+        store = self.adopted(tmp_path)
+        await store.append([*submissions(reports(1), 0), *submissions(reports(1), 1)])
+        inbox_of(store, 0)._connection.execute("PRAGMA max_page_count = 3")
+        outcomes = await store.append(
+            [*submissions(reports(500), 0), *submissions(reports(500), 1)]
+        )
         assert outcomes == [Kind.OVERLOADED] * 500 + [None] * 500
 
-    def test_a_row_of_a_wrong_size_is_found_at_sealing(self, tmp_path: Path) -> None:
+    async def test_a_row_of_a_wrong_size_is_found_at_sealing(self, tmp_path: Path) -> None:
         store, one = self.adopted(tmp_path), WindowId(TASK, 0)
-        store.append([*submissions(reports(2)), *submissions([b"short"])])
-        store.close_intake(one)
+        await store.append([*submissions(reports(2)), *submissions([b"short"])])
+        await store.close_intake(await mine(store, one))
         with pytest.raises(ShoalError) as refused:
-            store.seal(one)
+            await store.seal(await mine(store, one))
         assert refused.value.kind is Kind.INTERNAL
         record = store.record(one)
         assert record is not None
         assert record.state is WindowState.CLOSING
+
+
+def inbox_of(store: Store, window: int) -> inbox.Inbox:
+    """The open file, below the store."""
+    assert isinstance(store, ThreadedStore)
+    assert isinstance(store._blocking, SqliteStore)
+    return store._blocking._inbox(WindowId(TASK, window))
 
 
 def _opened() -> set[str]:

@@ -19,6 +19,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
 from tests.cases import for_each
 from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World, digest_of
@@ -37,7 +38,7 @@ class Desk:
         world = self.world
         authorities = frozenset({world.authority.public})
         return ShufflerTasks(
-            self.store,
+            ThreadedStore(self.store),
             self.clock,
             world.tasks_dir,
             world.keys_dir,

@@ -22,6 +22,7 @@ from shoal.shuffler.reports.egress import Egress, make_manifest
 from shoal.shuffler.reports.next_hop import AnalyzerHop
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission, WindowRecord
+from shoal.shuffler.stores.threaded import ThreadedStore
 from tests.worlds.shuffler import CA, SHUFFLER_NAME, AnalyzerEnd, Published, World
 
 
@@ -62,7 +63,7 @@ class Link:
         own = TlsIdentity.load(self.world.folder / "caller.pem", self.world.folder / "caller.key")
         channel = build_channel(self.address, CA.cert_pem, client=caller or own, private_pool=True)
         self.channels.append(channel)
-        return Egress(AnalyzerHop(channel), key or self.world.shuffler, self.store)
+        return Egress(AnalyzerHop(channel), key or self.world.shuffler, ThreadedStore(self.store))
 
     async def attempt(self, sender: Egress) -> bool:
         return await sender.attempt(self.published.served, self.window, self.record)

@@ -1,4 +1,4 @@
-"""What takes many frames at once, without a store: everything refused, and a writer that only
+"""What takes many frames at once, without a store: everything refused, and a store that only
 notes.
 """
 
@@ -35,23 +35,21 @@ class Keyless:
         return key_id == OVER
 
 
-class NotingWriter:
+class NotingStore:
     def __init__(self) -> None:
         self.calls: list[int] = []
         self.failure: ShoalError | None = None
 
-    async def submit(self, reports: Sequence[Submission]) -> list[Kind | None]:
+    async def append(self, reports: Sequence[Submission]) -> list[Kind | None]:
         self.calls.append(len(reports))
         if self.failure is not None:
             raise self.failure
         return [None] * len(reports)
 
 
-def ingress(folder: Path) -> tuple[Ingress, NotingWriter]:
-    writer = NotingWriter()
-    return Ingress(
-        cast(Any, Keyless()), cast(Any, None), cast(Any, writer), Opener(folder, 0), FakeClock(0)
-    ), writer
+def ingress(folder: Path) -> tuple[Ingress, NotingStore]:
+    store = NotingStore()
+    return Ingress(cast(Any, Keyless()), cast(Any, store), Opener(folder, 0), FakeClock(0)), store
 
 
 def refused() -> list[tuple[bytes, Kind]]:
@@ -66,17 +64,17 @@ def refused() -> list[tuple[bytes, Kind]]:
 
 async def test_frames_that_are_refused_wait_behind_the_same_commits(tmp_path: Path) -> None:
     """Sooner, whoever sees both sides of the wire could tell them from others. Planted: no call of
-    the writer for them -> this fails.
+    the store for them -> this fails.
     """
-    one, writer = ingress(tmp_path)
+    one, store = ingress(tmp_path)
     cases = refused()
     assert await one.take([frame for frame, _ in cases]) == [
         Answer(kind, None) for _, kind in cases
     ]
-    assert writer.calls == [0]
+    assert store.calls == [0]
     assert one.refused == {Kind.INVALID: 2, Kind.UNKNOWN_KEY: 1, Kind.WINDOW_CLOSED: 1}
     assert await one.take([]) == []
-    assert writer.calls == [0]
+    assert store.calls == [0]
 
 
 async def test_what_is_no_frame_costs_next_to_nothing(
@@ -108,9 +106,9 @@ async def test_what_is_no_frame_costs_next_to_nothing(
     assert len(looked) == 1
 
 
-async def test_a_writer_that_stops_fails_all_alike_and_counts_nothing(tmp_path: Path) -> None:
-    one, writer = ingress(tmp_path)
-    writer.failure = ShoalError(Kind.UNAVAILABLE, "stopping")
+async def test_a_store_that_closes_fails_all_alike_and_counts_nothing(tmp_path: Path) -> None:
+    one, store = ingress(tmp_path)
+    store.failure = ShoalError(Kind.UNAVAILABLE, "stopping")
     with pytest.raises(ShoalError, match="stopping"):
         await one.take([frame for frame, _ in refused()])
     assert not one.refused

@@ -19,10 +19,10 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.reports.lifecycle import Lifecycle
-from shoal.shuffler.reports.writer import Writer
+from shoal.shuffler.reports.lifecycle import CLAIM_S, RENEW_S, Lifecycle
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission, WindowRecord
+from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
 from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World
 
@@ -41,7 +41,7 @@ class Sink:
     empty.
     """
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: ThreadedStore) -> None:
         self.store = store
         self.answers: list[bool | ShoalError] = []
         self.attempts: list[float] = []
@@ -60,7 +60,7 @@ class Sink:
         answer = self.answers.pop(0) if self.answers else True
         if isinstance(answer, ShoalError):
             raise answer
-        data = self.store.read_rows(window, 0, record.rows)
+        data = await self.store.read_rows(window, 0, record.rows)
         assert Digest.of(data) == manifest.rows_hash
         assert (manifest.task_id, manifest.window, manifest.rows) == (
             window.task_id,
@@ -73,7 +73,7 @@ class Sink:
 
 
 class Line:
-    """Store, book, writer and lifecycle over one world; ``start`` again after ``crash``."""
+    """Store, book and lifecycle over one world; ``start`` again after ``crash``."""
 
     def __init__(self, folder: Path) -> None:
         self.world, self.clock = World(folder), FakeClock(START)
@@ -84,7 +84,8 @@ class Line:
 
     def start(self) -> None:
         world = self.world
-        self.store = SqliteStore(world.data_dir)
+        self.files = SqliteStore(world.data_dir)
+        self.store = ThreadedStore(self.files, commit_ms=0)
         self.sink = Sink(self.store)
         self.sink.clock, self.sink.answers = self.clock, self.answers
         self.book = ShufflerTasks(
@@ -95,7 +96,6 @@ class Line:
             frozenset({world.authority.public}),
             world.shuffler.public,
         )
-        self.writer = Writer(self.store, commit_ms=0)
 
         async def forget() -> None:
             self.forgotten += 1
@@ -103,7 +103,6 @@ class Line:
         self.lifecycle = Lifecycle(
             self.book,
             self.store,
-            self.writer,
             self.sink,
             self.clock,
             SeededEntropy("lifecycle"),
@@ -113,11 +112,10 @@ class Line:
 
     async def stop(self) -> None:
         await self.lifecycle.stop()
-        await self.writer.stop()
-        self.store.close()
+        await self.store.close()
 
     async def submit(self, published: Published, count: int, window: int = 0) -> list[Kind | None]:
-        return await self.writer.submit(
+        return await self.store.append(
             [
                 Submission(WindowId(published.task_id, window), (published.sealed(),))
                 for _ in range(count)
@@ -163,7 +161,7 @@ async def test_a_window_closes_at_its_deadline_and_is_decided_by_its_distinct_re
     published = line.world.publish()
     line.start()
     sent = [Submission(WindowId(published.task_id, 0), (published.sealed(),)) for _ in range(count)]
-    await line.writer.submit([*sent, *sent])
+    await line.store.append([*sent, *sent])
     await line.tick(DEADLINE - 1)
     assert line.state(published) is (S.OPEN if count else None)
     await line.tick(DEADLINE, times=2)
@@ -183,7 +181,7 @@ async def test_max_batch_closes_before_the_deadline_and_duplicates_do_not(line: 
     published = line.world.publish(max_batch=5)
     line.start()
     sent = [Submission(WindowId(published.task_id, 0), (published.sealed(),)) for _ in range(4)]
-    assert await line.writer.submit([*sent, *sent, *sent]) == [None] * 12
+    assert await line.store.append([*sent, *sent, *sent]) == [None] * 12
     await line.tick(START + 5, times=2)
     assert line.state(published) is S.OPEN
     assert await line.submit(published, 2) == [None, Kind.WINDOW_FULL]
@@ -191,7 +189,7 @@ async def test_max_batch_closes_before_the_deadline_and_duplicates_do_not(line: 
     record = line.record(published)
     assert record is not None
     assert (record.state, record.reports) == (S.SHREDDED, 5)
-    assert await line.writer.submit(sent[:1]) == [Kind.WINDOW_FULL]
+    assert await line.store.append(sent[:1]) == [Kind.WINDOW_FULL]
 
 
 async def test_repeats_of_one_report_keep_nobody_out(line: Line) -> None:
@@ -202,9 +200,9 @@ async def test_repeats_of_one_report_keep_nobody_out(line: Line) -> None:
     line.start()
     one = Submission(WindowId(published.task_id, 0), (published.sealed(),))
     for _ in range(100):
-        assert await line.writer.submit([one] * 8) == [None] * 8
+        assert await line.store.append([one] * 8) == [None] * 8
     assert await line.submit(published, 100) == [None] * 99 + [Kind.WINDOW_FULL]
-    assert await line.writer.submit([one]) == [None]
+    assert await line.store.append([one]) == [None]
     await line.tick(times=2)
     record = line.record(published)
     assert record is not None
@@ -581,3 +579,47 @@ async def test_an_inbox_that_cannot_be_counted_is_deleted_all_the_same(
     await line.tick(START + 10_000)
     assert line.state(published) is S.SHREDDED
     assert not held_files(line)
+
+
+# --- two shufflers --------------------------------------------------------------------------------
+
+
+async def test_a_window_of_a_shuffler_that_is_gone_is_taken_over_once(line: Line) -> None:
+    """The second one waits for the claim of the first to run out and delivers; the first one, which
+    was only slow, finds that out and stops. Planted: a claim given to whoever asks -> the second
+    one delivers at once; the claims not renewed -> the first one never stops, fails.
+    """
+    seconds = 0.0
+    line.start()
+    published = line.world.publish(min_batch=3)
+    line.book.reload()
+    store = ThreadedStore(line.files, commit_ms=0, steady=lambda: seconds)
+    sinks = [Sink(store), Sink(store)]
+    first = Lifecycle(line.book, store, sinks[0], line.clock, SeededEntropy("one"), 0.0)
+    for sink in sinks:
+        sink.clock = line.clock
+    window = WindowId(published.task_id, 0)
+    await store.append([Submission(window, (published.sealed(),)) for _ in range(5)])
+    sinks[0].endless = True  # in the middle of a delivery, and slow for ever
+    line.clock.time = DEADLINE
+    await first.tick()
+    line.clock.advance(1)
+    await first.tick()
+    await sinks[0].began.wait()
+    second = Lifecycle(line.book, store, sinks[1], line.clock, SeededEntropy("two"), 0.0)
+    await second.tick()
+    await second.settle()
+    assert sinks[1].attempts == []  # another owner works on it, and is alive
+    seconds += CLAIM_S
+    line.clock.advance(CLAIM_S)
+    await second.tick()
+    await second.settle()
+    assert len(sinks[1].batches) == 1
+    record = store.record(window)
+    assert record is not None
+    assert (record.state, record.outcome) == (S.SHREDDED, S.ACKNOWLEDGED)
+    line.clock.advance(RENEW_S)
+    await first.tick()
+    await first.settle()  # would wait for ever
+    assert sinks[0].batches == {}
+    await store.close()

@@ -37,6 +37,7 @@ from shoal.secagg import Mode, PairwisePlan
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
+from shoal.shuffler.stores.threaded_rounds import ThreadedVectors
 
 NOW = 1_800_000_000.0
 ROOT = SigningKey.generate()
@@ -84,7 +85,12 @@ class World:
         store = SingleStore(folder, SeededEntropy("store"))
         sums = SumStore(Store(folder / "analyzer.db"))
         return cls(
-            folder, [], store, Singles(store, SeededEntropy("order")), sums, cls.collector(sums)
+            folder,
+            [],
+            store,
+            Singles(ThreadedVectors(store), SeededEntropy("order")),
+            sums,
+            cls.collector(sums),
         )
 
     @staticmethod
@@ -119,7 +125,7 @@ class World:
     def restart_shuffler(self) -> None:
         self.store.close()
         self.store = SingleStore(self.folder)
-        self.singles = Singles(self.store)
+        self.singles = Singles(ThreadedVectors(self.store))
 
 
 @pytest.fixture

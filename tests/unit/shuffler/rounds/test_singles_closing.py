@@ -18,8 +18,9 @@ from shoal.crypto.secagg.single import check_single
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
+from shoal.shuffler.stores.rounds import StoredVector, VerifiedVector
 from shoal.shuffler.stores.sqlite import single_store
-from shoal.shuffler.stores.sqlite.single_store import Arrival, SingleStore
+from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.storage.checksums import row_digest
 from tests.unit.shuffler.rounds.test_singles import TERMS, WINDOW, World, device
 
@@ -162,7 +163,7 @@ async def test_a_window_without_a_sum_takes_none_either(world: World, came: int)
     assert await refused(world.arrive(late[0])) is Kind.WINDOW_CLOSED
     world.restart_shuffler()
     assert await refused(world.arrive(late[1])) is Kind.WINDOW_CLOSED
-    await asyncio.to_thread(world.singles.forget, WINDOW)
+    await world.singles.forget(WINDOW)
     assert await refused(world.arrive(late[2])) is Kind.WINDOW_CLOSED
     assert world.singles._staged == 0
     assert (world.store.windows(), list(world.folder.glob("singles-*"))) == (set(), [])
@@ -190,8 +191,10 @@ async def test_what_the_disk_damages_between_two_attempts_gets_no_pad(world: Wor
     assert await world.singles.fate(WINDOW) == (1, 4)
 
 
-def arrival(number: int) -> Arrival:
-    return Arrival(WINDOW, 10, bytes([number]) * 32, bytes([number]) * 64, bytes([number]) * 32)
+def arrival(number: int) -> VerifiedVector:
+    return VerifiedVector(
+        WINDOW, 10, bytes([number]) * 32, bytes([number]) * 64, bytes([number]) * 32
+    )
 
 
 def test_only_what_was_shown_is_decided(tmp_path: Path) -> None:
@@ -210,8 +213,8 @@ def test_only_what_was_shown_is_decided(tmp_path: Path) -> None:
         store.take_no_more(WINDOW)
         store.take_no_more(WINDOW)
         assert store.add([arrival(9), arrival(2)]) == [Kind.WINDOW_CLOSED, None]
-        other = single_store.Row(shown[0].place, b"x" * 32, shown[0].digest)
-        for wrong in (shown[:3], [*shown, single_store.Row(4, bytes(32))], [other, *shown[1:]]):
+        other = StoredVector(shown[0].place, b"x" * 32, shown[0].digest)
+        for wrong in (shown[:3], [*shown, StoredVector(4, bytes(32))], [other, *shown[1:]]):
             with pytest.raises(ShoalError) as error:
                 store.fix(WINDOW, wrong, ())
             assert error.value.kind is Kind.MISMATCH

@@ -10,20 +10,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from shoal import failpoints
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.reports.writer import Writer
-from shoal.shuffler.stores.store import Store, Submission
+from shoal.shuffler.stores.group_commit import GroupCommit
+from shoal.shuffler.stores.store import Submission
 
 WINDOW = WindowId(TaskId(bytes(32)), 0)
 
 
 class Memory:
-    """A store's ``append`` and ``confirm`` in memory, which a test can hold up; the rest of the
-    protocol isn't used by the writer.
-    """
+    """A store's ``append`` and ``confirm`` in memory, which a test can hold up."""
 
     def __init__(self) -> None:
         self.groups: list[list[bytes]] = []
@@ -53,12 +50,18 @@ def memory() -> Memory:
 
 
 @pytest.fixture
-async def make(memory: Memory) -> AsyncIterator[Callable[..., Writer]]:
-    made: list[Writer] = []
+async def make(memory: Memory) -> AsyncIterator[Callable[..., GroupCommit[Submission]]]:
+    made: list[GroupCommit[Submission]] = []
 
-    def build(**limits: float) -> Writer:
-        store: Store = memory  # type: ignore[assignment]  # only append and confirm are used
-        made.append(Writer(store, **limits))  # type: ignore[arg-type]  # ints and a float
+    def build(**limits: float) -> GroupCommit[Submission]:
+        made.append(
+            GroupCommit(
+                lambda items: memory.append(items),  # noqa: PLW0108 - tests replace it
+                lambda: memory.confirm(),  # noqa: PLW0108 - likewise
+                what="report",
+                **limits,  # type: ignore[arg-type]  # ints and a float
+            )
+        )
         return made[-1]
 
     yield build
@@ -72,13 +75,13 @@ async def until(event: threading.Event) -> None:
 
 
 async def test_calls_are_committed_together_and_answered_each_with_its_own(
-    memory: Memory, make: Callable[..., Writer]
+    memory: Memory, make: Callable[..., GroupCommit[Submission]]
 ) -> None:
     """Planted: slicing the outcomes from 0 for every call -> fails."""
     memory.answer = lambda submission: (
         Kind.WINDOW_FULL if submission.sealed[0] in (b"b", b"d") else None
     )
-    writer = make(commit_ms=1_000, commit_rows=5)
+    writer = make(wait_s=1.0, group_items=5)
     answers = tuple(
         await asyncio.gather(
             writer.submit([report(b"a")]),
@@ -91,11 +94,11 @@ async def test_calls_are_committed_together_and_answered_each_with_its_own(
 
 
 async def test_nothing_is_answered_before_it_is_stored(
-    memory: Memory, make: Callable[..., Writer]
+    memory: Memory, make: Callable[..., GroupCommit[Submission]]
 ) -> None:
     """Planted: answering before ``append`` -> fails."""
     memory.gate.clear()
-    writer = make(commit_rows=1)
+    writer = make(group_items=1)
     waiting = asyncio.ensure_future(writer.submit([report(b"a")]))
     await until(memory.entered)
     for _ in range(20):
@@ -106,10 +109,10 @@ async def test_nothing_is_answered_before_it_is_stored(
 
 
 async def test_a_cancelled_caller_undoes_nothing(
-    memory: Memory, make: Callable[..., Writer]
+    memory: Memory, make: Callable[..., GroupCommit[Submission]]
 ) -> None:
     memory.gate.clear()
-    writer = make(commit_rows=2)
+    writer = make(group_items=2)
     gone, stays = (asyncio.ensure_future(writer.submit([report(text)])) for text in (b"a", b"b"))
     await until(memory.entered)
     gone.cancel()
@@ -121,10 +124,12 @@ async def test_a_cancelled_caller_undoes_nothing(
     assert await writer.submit([report(b"c"), report(b"d")]) == [None, None]
 
 
-async def test_the_queue_is_bounded_in_rows(memory: Memory, make: Callable[..., Writer]) -> None:
+async def test_the_queue_is_bounded_in_rows(
+    memory: Memory, make: Callable[..., GroupCommit[Submission]]
+) -> None:
     """Planted: no bound -> the fourth call waits, fails."""
     memory.gate.clear()
-    writer = make(commit_rows=1, queue_rows=3)
+    writer = make(group_items=1, queue_items=3)
     first = asyncio.ensure_future(writer.submit([report(b"a")]))
     await until(memory.entered)
     second = asyncio.ensure_future(writer.submit([report(b"b"), report(b"c")]))
@@ -139,18 +144,18 @@ async def test_the_queue_is_bounded_in_rows(memory: Memory, make: Callable[..., 
 
 
 async def test_a_call_larger_than_the_queue_is_taken_when_the_queue_is_empty(
-    make: Callable[..., Writer],
+    make: Callable[..., GroupCommit[Submission]],
 ) -> None:
-    assert await make(commit_rows=1, queue_rows=2).submit([report(b"x")] * 5) == [None] * 5
+    assert await make(group_items=1, queue_items=2).submit([report(b"x")] * 5) == [None] * 5
 
 
 async def test_work_runs_after_everything_submitted_before_it(
-    memory: Memory, make: Callable[..., Writer]
+    memory: Memory, make: Callable[..., GroupCommit[Submission]]
 ) -> None:
     """So that a window closes behind the last report that was let in. Planted: running work first
     -> fails.
     """
-    writer = make(commit_ms=1_000, commit_rows=100)
+    writer = make(wait_s=1.0, group_items=100)
     seen: list[int] = []
     before = asyncio.ensure_future(writer.submit([report(b"a")]))
     await asyncio.sleep(0)
@@ -165,13 +170,13 @@ async def test_work_runs_after_everything_submitted_before_it(
 
 
 async def test_failures_reach_their_callers_and_writing_goes_on(
-    memory: Memory, make: Callable[..., Writer]
+    memory: Memory, make: Callable[..., GroupCommit[Submission]]
 ) -> None:
     def broken(_: Submission) -> Kind | None:
         raise RuntimeError("a bug with a secret in its text")
 
     memory.answer = broken
-    writer = make(commit_rows=1)
+    writer = make(group_items=1)
     with pytest.raises(ShoalError, match="could not be stored") as refused:
         await writer.submit([report(b"a")])
     assert refused.value.kind is Kind.INTERNAL
@@ -179,19 +184,13 @@ async def test_failures_reach_their_callers_and_writing_goes_on(
         await writer.run(lambda: memory.answer(report(b"x")))
     assert refused.value.kind is Kind.INTERNAL
     memory.answer = lambda _: None
-    failpoints.arm("writer.append=enospc@1")
-    try:
-        with pytest.raises(ShoalError) as refused:
-            await writer.submit([report(b"b")])
-    finally:
-        failpoints.arm("")
     assert await writer.submit([report(b"c")]) == [None]
 
 
 async def test_stopping_commits_what_is_queued_and_refuses_the_rest(
-    memory: Memory, make: Callable[..., Writer]
+    memory: Memory, make: Callable[..., GroupCommit[Submission]]
 ) -> None:
-    writer = make(commit_ms=1_000, commit_rows=1_000)
+    writer = make(wait_s=1.0, group_items=1_000)
     queued = [
         asyncio.ensure_future(writer.submit([report(bytes([number]))])) for number in range(5)
     ]
@@ -204,7 +203,7 @@ async def test_stopping_commits_what_is_queued_and_refuses_the_rest(
 
 
 async def test_nothing_is_acknowledged_before_it_is_counted(
-    memory: Memory, make: Callable[..., Writer], monkeypatch: pytest.MonkeyPatch
+    memory: Memory, make: Callable[..., GroupCommit[Submission]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A count that can't be made durable refuses what was taken, and what was refused keeps its
     reason.
@@ -216,7 +215,7 @@ async def test_nothing_is_acknowledged_before_it_is_counted(
         raise ShoalError(Kind.OVERLOADED, "the disk is full: free some space")
 
     memory.answer = lambda submission: Kind.WINDOW_FULL if submission.sealed[0] == b"b" else None
-    writer = make(commit_ms=1.0)
+    writer = make(wait_s=0.001)
     with monkeypatch.context() as patch:
         patch.setattr(memory, "confirm", full)
         assert await writer.submit([report(b"a"), report(b"b")]) == [
@@ -229,7 +228,7 @@ async def test_nothing_is_acknowledged_before_it_is_counted(
 
 
 async def test_a_group_that_waits_is_committed_while_the_one_before_is_counted(
-    memory: Memory, make: Callable[..., Writer], monkeypatch: pytest.MonkeyPatch
+    memory: Memory, make: Callable[..., GroupCommit[Submission]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And neither is answered before that. Planted: one thread for both -> the second group waits
     for the first one's count, fails.
@@ -250,7 +249,7 @@ async def test_a_group_that_waits_is_committed_while_the_one_before_is_counted(
     monkeypatch.setattr(memory, "confirm", slow)
     monkeypatch.setattr(memory, "append", append)
     memory.gate.clear()
-    writer = make(commit_ms=0.0, commit_rows=1)
+    writer = make(wait_s=0.0, group_items=1)
     first = asyncio.ensure_future(writer.submit([report(b"a")]))
     await until(memory.entered)
     second = asyncio.ensure_future(writer.submit([report(b"b")]))

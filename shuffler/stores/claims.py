@@ -1,0 +1,104 @@
+"""Who may change a window now: a claim holds for a time, and has a number that only grows.
+
+Several shufflers may serve one task. A window is worked on by the one that claimed it; when that
+one dies, its claim runs out and another takes the window over, with a larger number (the *fence*,
+after Kleppmann, "How to do distributed locking", 2016). Every change of a window's state shows its
+claim, and a store refuses a claim that is no longer the last one: a shuffler that was only slow
+finds that out, and changes nothing.
+
+Time alone decides nothing: a claim that has run out stands until somebody takes the window over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.shuffler.core import WindowId
+
+_OWNER_SIZE = 16  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerId:
+    """A shuffler process, from its start to its end: 16 random bytes. Public."""
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != _OWNER_SIZE:
+            raise ShoalError(Kind.INVALID, f"an owner's id is {_OWNER_SIZE} bytes long")
+
+    @classmethod
+    def draw(cls, entropy: Entropy = SYSTEM) -> OwnerId:
+        return cls(entropy.bytes(_OWNER_SIZE))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """``fence``: 1 or more; of two claims of a window the larger one came later."""
+
+    window: WindowId
+    owner: OwnerId
+    fence: int
+
+    def __post_init__(self) -> None:
+        if self.fence < 1:
+            raise ShoalError(Kind.INVALID, "a fence is 1 or more")
+
+
+class StaleClaimError(ShoalError):
+    """A claim that is not, or no longer, the window's last one: nothing was changed."""
+
+    def __init__(self, kind: Kind = Kind.CONFLICT, message: str = "", **more: float) -> None:
+        text = message or (
+            "another shuffler has taken this window over: nothing was changed, leave it to that one"
+        )
+        super().__init__(kind, text, **more)
+
+
+class ClaimTable:
+    """The claims of a store that one process holds: in memory, because they end with the process,
+    and the lock of its folder keeps every other one out. For one event loop.
+
+    ``steady``: seconds that never step back.
+    """
+
+    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
+        self._steady, self._last = steady, 0
+        self._held: dict[WindowId, tuple[Claim, float]] = {}  # with the moment when it runs out
+
+    def claim(self, window: WindowId, owner: OwnerId, seconds: float) -> Claim | None:
+        """None: another owner has it, and its time is not over. An owner may claim again what it
+        has: its claim before is stale then.
+        """
+        now = self._steady()
+        held = self._held.get(window)
+        if held is not None and held[0].owner != owner and now < held[1]:
+            return None
+        self._last += 1
+        claim = Claim(window, owner, self._last)
+        self._held[window] = claim, now + seconds
+        return claim
+
+    def renew(self, claim: Claim, seconds: float) -> None:
+        """Begin the time anew. Raises StaleClaimError."""
+        self.check(claim)
+        self._held[claim.window] = claim, self._steady() + seconds
+
+    def release(self, claim: Claim) -> None:
+        """Whoever wants it may take the window over at once. Nothing happens if it is stale."""
+        if self.is_last(claim):
+            del self._held[claim.window]
+
+    def check(self, claim: Claim) -> None:
+        """Raises StaleClaimError unless this is the window's last claim."""
+        if not self.is_last(claim):
+            raise StaleClaimError
+
+    def is_last(self, claim: Claim) -> bool:
+        held = self._held.get(claim.window)
+        return held is not None and held[0] == claim

@@ -1,0 +1,68 @@
+"""``open_store``: the one place where the service gets what it keeps. A new kind of store has its
+line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.entropy import SYSTEM, Entropy
+from shoal.services.conditions import Condition
+from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.stores.rounds import AnsweredDevices, SingleVectors
+from shoal.shuffler.stores.sqlite.admissions import Admissions
+from shoal.shuffler.stores.sqlite.single_store import SingleStore
+from shoal.shuffler.stores.sqlite.store import SqliteStore
+from shoal.shuffler.stores.store import Store
+from shoal.shuffler.stores.threaded import ThreadedStore
+from shoal.shuffler.stores.threaded_rounds import ThreadedAnswers, ThreadedVectors
+
+
+@dataclass(frozen=True, slots=True)
+class ShufflerStorage:
+    """Everything that a shuffler keeps.
+
+    ``reports``: windows of reports. ``answered``: which devices answered a window of rounds.
+    ``vectors``: helper mode. ``scratch``: a folder of this machine for the uploads of rounds that
+    go on, in files without names, which end with the process.
+    """
+
+    reports: Store
+    answered: AnsweredDevices
+    vectors: SingleVectors
+    scratch: Path
+
+    def damage(self) -> Iterator[Condition]:
+        """All that was found damaged, for ``Conditions.watch``."""
+        for part in (self.reports, self.answered, self.vectors):
+            yield from part.damage()
+
+    async def close(self) -> None:
+        """Commit what waits, refuse what comes, release files."""
+        for part in (self.vectors, self.answered, self.reports):
+            await part.close()
+
+
+async def open_store(config: ShufflerConfig, entropy: Entropy = SYSTEM) -> ShufflerStorage:
+    """Open what is kept, and finish what a crash interrupted. The caller holds the lock of
+    ``data_dir`` (``shoal.services.process.DataFolder``), for as long as it is open.
+
+    Raises CONFIG if it can't be used or was written by a newer version.
+    """
+    folder = config.data_dir
+    with ExitStack() as opened:
+        reports = SqliteStore(folder)
+        opened.callback(reports.close)
+        admissions = Admissions(folder, entropy)
+        opened.callback(admissions.close)
+        storage = ShufflerStorage(
+            ThreadedStore(reports, commit_ms=config.commit_ms),
+            ThreadedAnswers(admissions),
+            ThreadedVectors(SingleStore(folder, entropy)),
+            folder,
+        )
+        opened.pop_all()  # now the storage's to close
+    return storage

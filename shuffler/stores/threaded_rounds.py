@@ -1,0 +1,86 @@
+"""The stores for sums on this machine's disk: the embedded ones, their steps run in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from shoal.errors import Kind
+from shoal.services.conditions import Condition
+from shoal.shuffler.core import WindowId
+from shoal.shuffler.stores.group_commit import GroupCommit
+from shoal.shuffler.stores.rounds import StoredVector, VerifiedVector
+from shoal.shuffler.stores.sqlite.admissions import Admissions
+from shoal.shuffler.stores.sqlite.single_store import SingleStore
+
+COMMIT_S = 0.006  # vectors of so many seconds share a commit
+
+
+class ThreadedAnswers:
+    """See ``AnsweredDevices``."""
+
+    def __init__(self, blocking: Admissions) -> None:
+        self._blocking = blocking
+
+    async def answered(self, window: WindowId, device_key: bytes) -> bool:
+        return await asyncio.to_thread(self._blocking.answered, window, device_key)
+
+    async def remember(self, window: WindowId, device_key: bytes) -> None:
+        await asyncio.to_thread(self._blocking.remember, window, device_key)
+
+    async def forget(self, window: WindowId) -> None:
+        await asyncio.to_thread(self._blocking.forget, window)
+
+    def damage(self) -> Iterable[Condition]:
+        return self._blocking.damage()
+
+    async def close(self) -> None:
+        self._blocking.close()
+
+
+class ThreadedVectors:
+    """See ``SingleVectors``. For one event loop."""
+
+    def __init__(self, blocking: SingleStore) -> None:
+        self._blocking = blocking
+        self._commits = GroupCommit(self._add, what="vector", wait_s=COMMIT_S)
+
+    async def add(self, vector: VerifiedVector) -> Kind | None:
+        (outcome,) = await self._commits.submit([vector])
+        return outcome
+
+    def _add(self, vectors: list[VerifiedVector]) -> list[Kind | None]:
+        return self._blocking.add(vectors)
+
+    async def take_no_more(self, window: WindowId) -> None:
+        await self._commits.run(lambda: self._blocking.take_no_more(window))
+
+    async def leave_out_damaged(self, window: WindowId, size: int) -> None:
+        await asyncio.to_thread(self._blocking.leave_out_damaged, window, size)
+
+    async def rows(self, window: WindowId) -> list[StoredVector]:
+        return await asyncio.to_thread(self._blocking.rows, window)
+
+    async def is_fixed(self, window: WindowId) -> bool:
+        return await asyncio.to_thread(self._blocking.is_fixed, window)
+
+    async def fix(
+        self, window: WindowId, shown: Sequence[StoredVector], left_out: Sequence[int]
+    ) -> None:
+        await asyncio.to_thread(self._blocking.fix, window, shown, left_out)
+
+    async def read(self, window: WindowId, place: int, size: int) -> bytes:
+        return await asyncio.to_thread(self._blocking.read, window, place, size)
+
+    async def missing(self, window: WindowId) -> int:
+        return await asyncio.to_thread(self._blocking.missing, window)
+
+    async def forget(self, window: WindowId) -> None:
+        await asyncio.to_thread(self._blocking.forget, window)
+
+    def damage(self) -> Iterable[Condition]:
+        return self._blocking.damage()
+
+    async def close(self) -> None:
+        await self._commits.stop()
+        self._blocking.close()
