@@ -18,16 +18,8 @@ from shoal.shuffler.stores.sqlite import inbox, sorting
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Store
 from shoal.shuffler.stores.threaded import ThreadedStore
-from tests.conformance.store.suite import (
-    TASK,
-    StoreSuite,
-    devices,
-    mine,
-    of,
-    reports,
-    seal,
-    submissions,
-)
+from tests.conformance.store.harness import TASK, devices, mine, of, reports, seal, submissions
+from tests.conformance.store.suite import StoreSuite
 
 
 class TestSqliteStore(StoreSuite):

@@ -6,146 +6,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 from shoal import failpoints
-from shoal.analyzer.keys import KeyFolder
-from shoal.analyzer.rounds.singles import Singles as AnalyzerSingles
-from shoal.analyzer.rounds.sums import SumStore
-from shoal.analyzer.store import Store
 from shoal.clients.memory.rounds_ledger import MemoryLedger
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
-from shoal.crypto.hpke import HpkePrivateKey, generate
 from shoal.crypto.secagg.single import Submission, submit, window_label
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
-from shoal.crypto.suites import SuiteId
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
-from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
-from shoal.rpc.server import Call
-from shoal.secagg import Mode, PairwisePlan
-from shoal.shuffler.core import WindowId
-from shoal.shuffler.rounds.singles import Singles
-from shoal.shuffler.stores.sqlite.single_store import SingleStore
-from shoal.shuffler.stores.threaded_rounds import ThreadedVectors
-
-NOW = 1_800_000_000.0
-ROOT = SigningKey.generate()
-KEY = generate(SuiteId.X25519_AES128)
-PLAN = PairwisePlan(Mode.HELPER, 4, 100, 3, 250_000, 32)
-DIMENSION = 70_000  # two chunks of an upload
-TERMS = RoundTerms(
-    TaskId(bytes(32)),
-    0,
-    PLAN,
-    900_000,
-    DIMENSION,
-    bytes([1]) * 32,
-    bytes([2]) * 32,
-    ROOT.public,
-    KEY.config,
-    Digest(bytes([3]) * 32),
-)
-WINDOW = WindowId(TERMS.task_id, 0)
-CALL = cast(Call, None)
-
-
-class OneKey:
-    """A key folder with one key."""
-
-    def load(self, key_id: KeyId) -> HpkePrivateKey:
-        return KEY
-
-
-@dataclass
-class World:
-    """Both services' parts, linked directly. ``calls``: methods that were called at the analyzer,
-    in order.
-    """
-
-    folder: Path
-    calls: list[str]
-    store: SingleStore
-    singles: Singles
-    sums: SumStore
-    analyzer: AnalyzerSingles
-
-    @classmethod
-    def make(cls, folder: Path) -> World:
-        store = SingleStore(folder, SeededEntropy("store"))
-        sums = SumStore(Store(folder / "analyzer.db"))
-        return cls(
-            folder,
-            [],
-            store,
-            Singles(ThreadedVectors(store), SeededEntropy("order")),
-            sums,
-            cls.collector(sums),
-        )
-
-    @staticmethod
-    def collector(sums: SumStore) -> AnalyzerSingles:
-        async def window(task_id: bytes, number: int) -> Any:
-            keys = SimpleNamespace(analyzer_keys=(KEY.config,), digest=TERMS.schedule_hash)
-            task = SimpleNamespace(pairwise=PLAN, name="t", domain=None)
-            return SimpleNamespace(task=task, task_id=TaskId(task_id), keys=keys), number
-
-        return AnalyzerSingles(sums, cast(KeyFolder, OneKey()), window)
-
-    async def send(self, method: str, messages: AsyncIterator[bytes]) -> bytes:
-        self.calls.append(method)
-        handler = {"DeliverSingles": self.analyzer.deliver, "SumSingles": self.analyzer.sum}[method]
-        return await handler(messages, CALL)
-
-    async def arrive(self, one: Submission, *, terms: RoundTerms = TERMS) -> pairwise_pb2.Answer:
-        """Upload in two chunks, then the seed."""
-        half = 256 * 1024
-        for offset in range(0, len(one.sealed), half):
-            upload = pairwise_pb2.Upload(
-                offset=offset, total=len(one.sealed), chunk=one.sealed[offset : offset + half]
-            )
-            if not offset:
-                upload.proof, upload.digest = one.single.proof, Digest.of(one.sealed).raw
-            await self.step(pairwise_pb2.Step(session=one.session, upload=upload), terms)
-        return await self.step(pairwise_pb2.Step(session=one.session, single=one.single), terms)
-
-    async def step(self, step: pairwise_pb2.Step, terms: RoundTerms = TERMS) -> pairwise_pb2.Answer:
-        return await self.singles.step(terms, step, NOW, open_=True)
-
-    def restart_shuffler(self) -> None:
-        self.store.close()
-        self.store = SingleStore(self.folder)
-        self.singles = Singles(ThreadedVectors(self.store))
+from tests.worlds.helper_mode import DIMENSION, NOW, PLAN, TERMS, WINDOW, World, device, shown
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(RoundTerms, "served", lambda *_: TERMS)  # the world's task is no real one
     return World.make(tmp_path)
-
-
-def device(number: int, vector: Any = None) -> tuple[Submission, DeviceIdentity]:
-    key = SigningKey.generate()
-    identity = DeviceIdentity(key, issue(ROOT, key.public, int(NOW) - 10, int(NOW) + 10_000_000))
-    value = np.full(DIMENSION, number, np.int64) if vector is None else vector
-    return submit(TERMS, identity, value, MemoryLedger(), SeededEntropy(number)), identity
-
-
-@cache
-def shown(number: int) -> dict[str, bytes]:
-    """What the first chunk of a device's vector proves it with."""
-    one, _ = device(number)
-    return {"proof": one.single.proof, "digest": Digest.of(one.sealed).raw}
 
 
 async def test_the_sum_of_a_window(world: World) -> None:

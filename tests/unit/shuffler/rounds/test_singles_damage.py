@@ -13,7 +13,7 @@ import pytest
 
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.errors import Kind, ShoalError
-from tests.unit.shuffler.rounds.test_singles import TERMS, WINDOW, World, device
+from tests.worlds.helper_mode import TERMS, WINDOW, World, device
 
 
 @pytest.fixture

@@ -1,0 +1,100 @@
+"""What the suites of stores share: stores in folders, reports, devices, claims."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from shoal.ids import Digest, TaskId
+from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.claims import Claim, OwnerId
+from shoal.shuffler.stores.store import SealedRows, Store, Submission
+
+ROW = 60
+TASK = TaskId(bytes(range(32)))
+HASH = Digest(bytes(32))
+HOUR = 3600.0
+ME, OTHER = OwnerId(b"m" * 16), OwnerId(b"o" * 16)
+OPEN_ENDED = Capacity(messages=1, distinct=0, rows=1_000_000)
+
+
+def reports(count: int) -> list[bytes]:
+    return [secrets.token_bytes(ROW) for _ in range(count)]
+
+
+def submissions(sealed: Sequence[bytes], window: int = 0) -> list[Submission]:
+    return [Submission(WindowId(TASK, window), (one,)) for one in sealed]
+
+
+def devices(count: int) -> list[bytes]:
+    """Public keys, as good as any: a store does not verify."""
+    return [secrets.token_bytes(32) for _ in range(count)]
+
+
+def of(device: bytes, sealed: bytes, window: int = 0) -> Submission:
+    return Submission(WindowId(TASK, window), (sealed,), device)
+
+
+async def mine(store: Store, window: WindowId, owner: OwnerId = ME) -> Claim:
+    """The owner's claim of the window, made anew."""
+    claim = await store.claim(window, owner, HOUR)
+    assert claim is not None
+    return claim
+
+
+async def seal(store: Store, window: int = 0) -> tuple[SealedRows, list[bytes]]:
+    """Close and seal a window; its rows in delivered order."""
+    one = WindowId(TASK, window)
+    await store.close_intake(await mine(store, one))
+    sealed = await store.seal(await mine(store, one))
+    await store.advance(
+        await mine(store, one),
+        WindowState.CLOSING,
+        WindowState.SEALED,
+        sealed,
+        sealed.rows,
+        b"manifest",
+    )
+    await store.destroy_inbox(await mine(store, one))
+    data = b"".join([await store.read_rows(one, first, 7) for first in range(0, sealed.rows, 7)])
+    assert Digest.of(data) == sealed.rows_hash
+    return sealed, [data[at : at + ROW] for at in range(0, len(data), ROW)]
+
+
+class StoreHarness:
+    """Opens stores for the suites and closes them."""
+
+    @pytest.fixture(autouse=True)
+    async def _tidy(self) -> AsyncIterator[None]:
+        """Stores that a test abandoned, as a crash does, are closed when it is over."""
+        self._opened: list[Store] = []
+        yield
+        for store in self._opened:
+            await store.close()
+
+    def make(self, folder: Path) -> Store:
+        """The store in this folder, as a process finds it after a start (also after a crash:
+        nothing was closed).
+        """
+        raise NotImplementedError
+
+    def fork(self, folder: Path, copy: Path) -> None:
+        """A second store with the same content, secrets of open windows included."""
+        raise NotImplementedError
+
+    def remains(self, folder: Path) -> bytes:
+        """Every byte that the store holds on disk."""
+        raise NotImplementedError
+
+    def open(self, folder: Path) -> Store:
+        store = self.make(folder)
+        self._opened.append(store)
+        return store
+
+    def adopted(self, folder: Path, capacity: Capacity = OPEN_ENDED) -> Store:
+        store = self.open(folder)
+        store.adopt(TASK, HASH, capacity, ROW)
+        return store
