@@ -31,12 +31,19 @@ async def _mqtt(port: str, ca: str) -> None:
     import asyncio
     import ssl
 
-    import aiomqtt
+    from paho.mqtt.client import Client
+    from paho.mqtt.enums import CallbackAPIVersion
 
-    context = await asyncio.to_thread(lambda: ssl.create_default_context(cafile=ca))
-    async with aiomqtt.Client("localhost", int(port), tls_context=context) as client:
-        await client.publish("benchmark", bytes(512), qos=1)
+    client = Client(CallbackAPIVersion.VERSION2)
+    client.tls_set_context(await asyncio.to_thread(lambda: ssl.create_default_context(cafile=ca)))
+    await asyncio.to_thread(client.connect, "localhost", int(port))
+    client.loop_start()
+    try:
+        await asyncio.to_thread(client.publish("benchmark", bytes(512), 1).wait_for_publish, 30.0)
         await _until_told()
+    finally:
+        client.disconnect()
+        client.loop_stop()
 
 
 async def _until_told() -> None:

@@ -20,7 +20,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "jinja2",
         "grpc_health",
     ),
-    "mqtt": ("aiomqtt",),
+    "mqtt": ("paho",),
 }
 
 

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import socket
 import ssl
-import struct
 from collections.abc import Callable
 
 from shoal.errors import Kind, ShoalError
@@ -19,77 +18,13 @@ from shoal.mqtt.settings import BrokerSettings, Untrusted
 
 # after what says that a port should speak TLS
 PLAIN = "; a broker on a loopback address may do without: insecure"
-_READ = 64 * 1024  # bytes asked of the system at once
-# bytes handed to the library before others on the event loop get their turn: about 8 frames, 1 ms
-_TURN = 4 * 1024
 # OpenSSL's x509_vfy.h: X509_V_ERR_...
 _EXPIRED = {9, 10}  # CERT_NOT_YET_VALID, CERT_HAS_EXPIRED
 _OTHER_NAME = {62, 64}  # HOSTNAME_MISMATCH, IP_ADDRESS_MISMATCH
 
 
-class BufferedSocket:
-    """What the MQTT library uses of a socket. It reads packets byte by byte: here a byte is a
-    slice, not a system call.
-
-    The library reads on for as long as anything comes: a peer that sends without a pause would stop
-    everything else on the event loop. So there are turns, and at the end of one there is nothing to
-    read, until the next begins.
-    """
-
-    def __init__(self, raw: socket.socket) -> None:
-        self._raw = raw
-        self._data = b""
-        self._at = 0
-        self._left = _TURN
-
-    def turn(self) -> None:
-        """Let about 4 KiB be read."""
-        self._left = _TURN
-
-    @property
-    def turn_over(self) -> bool:
-        return self._left <= 0
-
-    def recv(self, count: int) -> bytes:
-        """At most ``count`` bytes; b"" at the end. Raises what the socket raises, and
-        BlockingIOError at the end of a turn.
-        """
-        if self._left <= 0:
-            raise BlockingIOError
-        if self._at == len(self._data):
-            self._data, self._at = self._raw.recv(_READ), 0
-        piece = self._data[self._at : self._at + count]
-        self._at += len(piece)
-        self._left -= len(piece)
-        return piece
-
-    def pending(self) -> int:
-        """Bytes that are here already, so that no readiness will announce them."""
-        held = self._raw.pending() if isinstance(self._raw, ssl.SSLSocket) else 0
-        return len(self._data) - self._at + held
-
-    def send(self, data: bytes) -> int:
-        return self._raw.send(data)
-
-    def fileno(self) -> int:
-        return self._raw.fileno()
-
-    def setblocking(self, flag: bool) -> None:
-        self._raw.setblocking(flag)
-
-    def close(self) -> None:
-        self._raw.close()
-
-    def discard(self) -> None:
-        """From now on closing throws away what the system holds for the peer (a reset: SO_LINGER of
-        0 seconds).
-        """
-        with contextlib.suppress(OSError):
-            self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-async def dial(settings: BrokerSettings) -> BufferedSocket:
-    """Connected, and past TLS. Raises UNAVAILABLE with what to mend; never an address."""
+async def dial(settings: BrokerSettings) -> socket.socket:
+    """Connected, past TLS, not blocking. Raises UNAVAILABLE with what to mend; never an address."""
     try:
         raw = await _connect(settings)
     except socket.gaierror:
@@ -104,7 +39,7 @@ async def dial(settings: BrokerSettings) -> BufferedSocket:
     except OSError:
         raise _failed("the MQTT broker can't be reached: try again later") from None
     try:
-        return BufferedSocket(raw if settings.insecure else await _secure(raw, settings))
+        return raw if settings.insecure else await _secure(raw, settings)
     except BaseException:
         raw.close()
         raise

@@ -1,34 +1,38 @@
 """One connection to a broker, from its socket to its end. The only module that knows the MQTT
 library.
 
-The library (aiomqtt over paho) packs and parses packets, keeps the connection alive and subscribes.
-What it leaves open is done here: the socket comes connected (``dial``), a step under way ends when
-its connection does, and a payload that is too large is thrown away while it arrives. The library's
-own logger would write topics; it is silenced.
+The library (paho) packs and parses packets and keeps the connection alive. It is driven through
+what it offers for an event loop of somebody else's: it says when a socket is to be watched, and
+``loop_read``, ``loop_write`` and ``loop_misc`` are called in turn. What it leaves open is done
+here: the socket comes connected (``dial``) and bounded (``bounded_socket``), and whoever waits for
+an answer hears of the end of the connection. It logs nothing unless it is given a logger: it is
+given none, for it would write topics.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Sequence
+import socket
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.errors import Kind, ShoalError
 from shoal.limits import KIB, LIMITS
-from shoal.mqtt.dial import BufferedSocket
+from shoal.mqtt.bounded_socket import BoundedSocket
 from shoal.mqtt.settings import BrokerSettings, LoginRefused
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+    from paho.mqtt.reasoncodes import ReasonCode
+
 ENDED = "the connection to the MQTT broker ended: send again"
 
 _FAREWELL_S = 1.0  # seconds that saying goodbye may take
+_PULSE_S = 1.0  # between two looks at whether a ping is due, or its answer overdue
 _TOPIC_ROOM = 64 * KIB  # bytes of a packet that are not payload
 _REFUSED = 128  # reason codes from here on are refusals (MQTT 5 section 2.4)
 _BAD_PROTOCOL, _BAD_LOGIN, _NOT_AUTHORIZED = 132, 134, 135  # MQTT 5 section 3.2.2.2
-_silent = logging.Logger("shoal.mqtt.library")  # not in the tree of loggers: nobody configures it
-_silent.disabled = True
 
 
 class Message(Protocol):
@@ -37,7 +41,7 @@ class Message(Protocol):
     @property
     def topic(self) -> str: ...
     @property
-    def payload(self) -> bytes: ...
+    def payload(self) -> bytes | bytearray: ...
     @property
     def retain(self) -> bool: ...
 
@@ -53,63 +57,54 @@ class Session:
 
     def __init__(
         self,
-        plug: BufferedSocket,
+        raw: socket.socket,
         settings: BrokerSettings,
         client_id: str,
         received: Callable[[Message], None],
         most_bytes: int,
     ) -> None:
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._plug, self._settings, self._most = plug, settings, most_bytes + _TOPIC_ROOM
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self._let_in: asyncio.Future[None] = self._loop.create_future()
         self._refusal: int | None = None  # the broker's reason code, if it did not let us in
-        # packet id -> reason code of its acknowledgement
-        self._pending: dict[int, asyncio.Future[int]] = {}
+        # packet id -> reason code of what answers it; None: the connection ended before
+        self._answers: dict[int, asyncio.Future[int | None]] = {}
+        self._turn_due = False  # whatever the socket announces: one in each round of the loop
+        self._pulse: asyncio.TimerHandle | None = None
+        self._settings = settings
+        self._socket = BoundedSocket(raw, most_bytes + _TOPIC_ROOM)
         try:
-            self._client = library()(settings, client_id, plug)
+            self._paho = paho = library()(self._socket, settings, client_id)
         except BaseException:
-            plug.close()
+            raw.close()
             raise
-        self._paho = paho = self._client._client
-        paho.on_connect, paho.on_disconnect, paho.on_publish = (
-            self._on_connect,
-            self._on_disconnect,
-            self._on_publish,
-        )
+        paho.on_socket_open = self._on_socket_open
+        paho.on_socket_close = lambda _client, _data, _socket: self._end()
+        paho.on_socket_register_write = self._on_socket_register_write
+        paho.on_socket_unregister_write = self._on_socket_unregister_write
+        paho.on_connect = self._on_connect
+        paho.on_subscribe = self._on_subscribe
+        paho.on_publish = self._on_publish
         paho.on_message = lambda _client, _data, message: received(message)
-        self._client._disconnected.add_done_callback(self._on_broken)
-        self._bound_packets()
 
     async def start(self) -> None:
         """Returns when the broker has let us in. Raises UNAVAILABLE."""
-        from aiomqtt import MqttError
-
+        # opens nothing and does not wait: the socket is there, and the packet is queued
         self._paho.connect(self._settings.host, self._settings.port, LIMITS.mqtt_keepalive_s)
-        # before the loop runs, that is before the password is written
-        if self._paho.socket() is not self._plug:
-            raise ShoalError(
-                Kind.INTERNAL,
-                "this version of the MQTT library connects by itself: install one that "
-                "pyproject.toml names",
-            )
-        # it registers the socket in the next round of the loop: what follows may close it
-        await asyncio.sleep(0)
-        try:
-            await self._unless_lost(self._client.__aenter__())
-        except (MqttError, ShoalError):
-            raise _why_not(
-                self._refusal, self._settings.protocol, self._settings.insecure
-            ) from None
+        either: set[asyncio.Future[None]] = {self._let_in, self.lost}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self._let_in.done():
+            raise _why_not(self._refusal, self._settings.protocol, self._settings.insecure)
 
     async def subscribe(self, filters: Sequence[tuple[str, int]]) -> None:
         """Returns when the broker has granted all, each (filter, QoS). Raises UNAVAILABLE."""
-        from aiomqtt import MqttError
-
         for topic, qos in filters:
-            try:
-                granted = await self._unless_lost(self._client.subscribe(topic, qos))
-            except MqttError:
-                raise _unavailable(ENDED) from None
-            if any(_number(code) >= _REFUSED for code in granted):
+            if self.lost.done():
+                raise _unavailable(ENDED)
+            status, packet_id = self._paho.subscribe(topic, qos)
+            if status != 0 or packet_id is None:
+                raise _unavailable(ENDED)
+            if await self._answer(packet_id) >= _REFUSED:
                 raise _unavailable(
                     "the MQTT broker does not let this user subscribe: check its access list"
                 )
@@ -133,15 +128,12 @@ class Session:
             ) from None
         if sent.rc != 0:
             raise _unavailable(ENDED)
-        self._pending[sent.mid] = acknowledged = asyncio.get_running_loop().create_future()
         try:
-            code = await acknowledged
+            code = await self._answer(sent.mid)
         except asyncio.CancelledError:
             if recall:
                 self._cut()
             raise
-        finally:
-            self._pending.pop(sent.mid, None)
         if code >= _REFUSED:
             raise _unavailable(
                 "the MQTT broker refuses the message: check its access list, or try again later"
@@ -151,169 +143,169 @@ class Session:
         """Say goodbye if there is somebody to say it to, then close whatever is open.
         Idempotent.
         """
-        if self._paho.is_connected() and not self.lost.done():
-            self._paho.disconnect()
-            await asyncio.wait({self.lost}, timeout=_FAREWELL_S)
-        self._paho._sock_close()
-        self._plug.close()
-        self._end()
-        pulse: asyncio.Task[None] | None = self._client._misc_task
-        if pulse is not None:
-            pulse.cancel()
-            await asyncio.wait({pulse})
+        try:
+            if self._paho.is_connected() and not self.lost.done():
+                self._paho.disconnect()
+                await asyncio.wait({self.lost}, timeout=_FAREWELL_S)
+        finally:
+            self._end()
 
     def _cut(self) -> None:
         """End the connection at once. What the library and the system still hold of it is thrown
         away, not sent.
         """
-        self._plug.discard()
-        self._paho._sock_close()
+        self._socket.discard()
         self._end()
-
-    async def _unless_lost(self, step: Coroutine[Any, Any, T]) -> T:
-        """What the step returns or raises; UNAVAILABLE if the connection ends before."""
-        task = asyncio.ensure_future(step)
-        either: set[asyncio.Future[Any]] = {task, self.lost}
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise _unavailable(ENDED)
-            return task.result()
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
-            if not task.cancelled():
-                task.exception()  # seen: asyncio would complain of it
-
-    def _bound_packets(self) -> None:
-        """Keep no more of a packet than its topic and a payload that is just too large: a peer may
-        send 256 MiB (MQTT 5 section 2.1.4).
-        """
-        read = self._paho._packet_read
-
-        def bounded() -> Any:
-            code = read()
-            del self._paho._in_packet["packet"][self._most :]
-            return code
-
-        self._paho._packet_read = bounded
-
-    def _on_connect(self, paho: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
-        if _number(reason) >= _REFUSED:
-            self._refusal = _number(reason)
-        self._client._on_connect(paho, data, flags, reason, properties)
-        told = self._client._connected
-        if told.done() and not told.cancelled():
-            # seen: a broker that refuses and hangs up at once leaves nobody to look, and asyncio
-            # would complain
-            told.exception()
-
-    def _on_disconnect(
-        self, paho: Any, data: Any, flags: Any, reason: Any, properties: Any
-    ) -> None:
-        self._end()
-
-    def _on_broken(self, broken: asyncio.Future[None]) -> None:
-        """The library raised while it read or wrote."""
-        if not broken.cancelled():
-            broken.exception()
-        self._end()
-
-    def _on_publish(
-        self, paho: Any, data: Any, packet_id: int, reason: Any, properties: Any
-    ) -> None:
-        acknowledged = self._pending.get(packet_id)
-        if acknowledged is not None and not acknowledged.done():
-            acknowledged.set_result(_number(reason))
 
     def _end(self) -> None:
+        """Close the socket, for whatever reason, and tell whoever waits. Idempotent."""
+        if self.lost.done():
+            return
+        self.lost.set_result(None)
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        if self._pulse is not None:
+            self._pulse.cancel()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result(None)
+
+    async def _answer(self, packet_id: int) -> int:
+        """The reason code that answers this packet. Raises UNAVAILABLE if the connection ends."""
+        self._answers[packet_id] = answer = self._loop.create_future()
+        try:
+            code = await answer
+        finally:
+            self._answers.pop(packet_id, None)
+        if code is None:
+            raise _unavailable(ENDED)
+        return code
+
+    def _answered(self, packet_id: int, code: int) -> None:
+        answer = self._answers.get(packet_id)
+        if answer is not None and not answer.done():
+            answer.set_result(code)
+
+    # --- the library's turns on the event loop ----------------------------------------------------
+
+    def _advance(self, step: Callable[[], object]) -> bool:
+        """Let the library read, write or look at its clock. False: the connection has ended."""
+        try:
+            step()
+        except Exception:  # noqa: BLE001 - whatever a peer's bytes made it raise
+            self._end()
+        return not self.lost.done()
+
+    def _readable(self) -> None:
+        if not self._turn_due:
+            self._read()
+
+    def _read(self) -> None:
+        """One turn, and another in the next round of the loop if there is more: what is here
+        already is announced by nobody.
+        """
+        self._turn_due = False
+        if self.lost.done():
+            return
+        self._socket.turn()
+        while self._advance(self._paho.loop_read) and self._socket.pending():
+            if self._socket.turn_over:
+                self._turn_due = True
+                self._loop.call_soon(self._read)
+                return
+
+    def _write(self) -> None:
+        self._advance(self._paho.loop_write)
+
+    def _beat(self) -> None:
+        if self._advance(self._paho.loop_misc):
+            self._pulse = self._loop.call_later(_PULSE_S, self._beat)
+
+    # --- what the library calls -------------------------------------------------------------------
+
+    def _on_socket_open(self, _client: Client, _data: Any, opened: Any) -> None:
+        """Before anything is written. Raises INTERNAL if it is another socket than ours."""
+        if opened is not self._socket:
+            opened.close()
+            raise ShoalError(
+                Kind.INTERNAL,
+                "this version of the MQTT library connects by itself: install one that "
+                "pyproject.toml names",
+            )
+        self._loop.add_reader(self._socket.fileno(), self._readable)
+        self._pulse = self._loop.call_later(_PULSE_S, self._beat)
+
+    def _on_socket_register_write(self, _client: Client, _data: Any, _socket: Any) -> None:
         if not self.lost.done():
-            self.lost.set_result(None)
-        for acknowledged in self._pending.values():
-            if not acknowledged.done():
-                acknowledged.set_exception(_unavailable(ENDED))
+            self._loop.add_writer(self._socket.fileno(), self._write)
+
+    def _on_socket_unregister_write(self, _client: Client, _data: Any, _socket: Any) -> None:
+        if not self.lost.done():
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _on_connect(
+        self, _client: Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any
+    ) -> None:
+        if reason.value >= _REFUSED:
+            self._refusal = int(reason.value)  # the library ends the connection now
+        elif not self._let_in.done():
+            self._let_in.set_result(None)
+
+    def _on_subscribe(
+        self,
+        _client: Client,
+        _data: Any,
+        packet_id: int,
+        reasons: Sequence[ReasonCode],
+        _properties: Any,
+    ) -> None:
+        self._answered(packet_id, max((int(reason.value) for reason in reasons), default=0))
+
+    def _on_publish(
+        self, _client: Client, _data: Any, packet_id: int, reason: ReasonCode, _properties: Any
+    ) -> None:
+        self._answered(packet_id, int(reason.value))
 
 
 @cache
-def library() -> Callable[[BrokerSettings, str, BufferedSocket], Any]:
+def library() -> Callable[[BoundedSocket, BrokerSettings, str], Client]:
     """The library's client, over a socket that is connected already. Loads the library. Raises
     CONFIG if there is none.
     """
     try:
-        import aiomqtt
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
     except ImportError:
         raise ShoalError(
             Kind.CONFIG, 'mqtt: no MQTT library is installed: pip install "shoal[mqtt]"'
         ) from None
 
-    class Dialled(aiomqtt.Client):
-        def __init__(self, settings: BrokerSettings, client_id: str, plug: BufferedSocket) -> None:
+    class DialledClient(Client):
+        def __init__(
+            self, dialled: BoundedSocket, settings: BrokerSettings, client_id: str
+        ) -> None:
             five = settings.protocol == "5"
             super().__init__(
-                settings.host,
-                settings.port,
-                username=settings.username or None,
-                password=settings.password or None,
-                logger=_silent,
-                identifier=client_id,
-                protocol=aiomqtt.ProtocolVersion.V5 if five else aiomqtt.ProtocolVersion.V311,
-                clean_session=None
-                if five
-                else True,  # MQTT 5: the library's first connection begins a session that ends with it
-                timeout=LIMITS.mqtt_connect_s,
-                max_inflight_messages=LIMITS.mqtt_in_flight,
+                CallbackAPIVersion.VERSION2,
+                client_id,
+                # MQTT 5: the first connection, and there is one, begins a session that ends with it
+                clean_session=None if five else True,
+                protocol=MQTTProtocolVersion.MQTTv5 if five else MQTTProtocolVersion.MQTTv311,
+                reconnect_on_failure=False,
             )
-            self._client._create_socket = lambda: plug  # type: ignore[method-assign, assignment, return-value]
-            self._plug = plug
+            if settings.username:
+                self.username_pw_set(settings.username, settings.password or None)
+            self.max_inflight_messages = LIMITS.mqtt_in_flight
+            self._dialled = dialled
 
-        def _on_socket_open(self, client: Any, userdata: Any, sock: Any) -> None:
-            """As the base class does it, but turn by turn: that one reads for as long as anything
-            comes.
+        def _create_socket(self) -> BoundedSocket:
+            """The one private member of the library that is used: nothing public takes a socket
+            that is connected. ``Session`` refuses any other socket, and the version is pinned.
             """
-            # a turn is due, whatever the socket announces: one in each round of the loop
-            waiting = False
+            return self._dialled
 
-            def announced() -> None:
-                if not waiting:
-                    read()
-
-            def read() -> None:
-                nonlocal waiting
-                waiting = False
-                self._plug.turn()
-                # as the base class: whatever it was, the connection is broken
-                try:
-                    while True:
-                        client.loop_read()
-                        if client.socket() is None or not self._plug.pending():
-                            return
-                        if self._plug.turn_over:  # what is here already is announced by nobody
-                            break
-                except Exception as error:  # noqa: BLE001
-                    if not self._disconnected.done():
-                        self._disconnected.set_exception(error)
-                else:
-                    waiting = True
-                    self._loop.call_soon(read)
-
-            def pulse() -> None:
-                self._misc_task = self._loop.create_task(self._misc_loop())
-
-            self._loop.call_soon_threadsafe(self._loop.add_reader, sock.fileno(), announced)
-            self._loop.call_soon_threadsafe(pulse)
-
-        def _client_connect(self) -> None:
-            """The base class calls this in a thread, for it may block. Nothing is left to do:
-            ``Session.start`` has connected.
-            """
-
-    return Dialled
-
-
-def _number(code: Any) -> int:
-    """A reason code as a number, which the library sometimes wraps."""
-    return int(getattr(code, "value", code))
+    return DialledClient
 
 
 def _why_not(refusal: int | None, protocol: str, insecure: bool) -> ShoalError:

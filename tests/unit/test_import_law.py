@@ -54,8 +54,8 @@ LAZILY = {
     "common/rpc/health.py": {"grpc_health"},
     "common/services/process.py": {"uvloop"},
     "clients/fleet/simulator.py": {"uvloop"},
-    "common/mqtt/session.py": {"aiomqtt"},
     "common/pictures/templates.py": {"jinja2"},
+    "common/mqtt/session.py": {"paho"},
 }
 # in a base install, for commands; nothing on a device's path loads them
 COMMAND_LINE = frozenset({"rich", "typer"})

@@ -33,7 +33,7 @@ SERVICES = {
 }
 LATE = {"grpc"}  # loaded with the first report that is sent
 FILE = {"sqlite3"}  # loaded with the agent, which opens its file whatever it does
-MQTT = {"aiomqtt", "paho"}
+MQTT = {"paho"}
 # In an agent's process: neither arrays nor the accountant. What a task may be memoized for is a
 # rule without arithmetic.
 HEAVY = {
@@ -139,8 +139,8 @@ def test_a_device_loads_neither_service_libraries_nor_what_it_does_not_need_yet(
 
 
 def test_the_way_over_a_broker_loads_no_grpc_and_no_library_before_it_connects() -> None:
-    """Planted: `import shoal.rpc.channel` in common/mqtt/settings.py; `import aiomqtt` at the top
-    of common/mqtt/link.py -> fails.
+    """Planted: `import shoal.rpc.channel` in common/mqtt/settings.py; `import paho.mqtt.client` at
+    the top of common/mqtt/link.py -> fails.
     """
     names = loaded(
         "import shoal.mqtt.link, shoal.mqtt.settings, shoal.mqtt.topics, "

@@ -86,7 +86,7 @@ print(*sorted(name for name in sys.modules if "." not in name))
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted", "unwanted"), [("mqtt", "shoal", "grpc"), ("grpc", "grpc", "aiomqtt")]
+    ("kind", "wanted", "unwanted"), [("mqtt", "shoal", "grpc"), ("grpc", "grpc", "paho")]
 )
 def test_only_the_library_of_the_feed_is_loaded(kind: str, wanted: str, unwanted: str) -> None:
     """Planted: both feeds imported at the top of ``feed`` -> gRPC in a device that only speaks

@@ -343,7 +343,7 @@ async def test_a_call_that_waits_sends_again_in_the_next_connection(
         session = transport._uplink.link._session
         assert session is not None
         # the broker has acknowledged it: only the reply is missing
-        while session._pending:  # noqa: ASYNC110
+        while session._answers:  # noqa: ASYNC110
             await asyncio.sleep(0)
         tap.cut()
         await sending
@@ -567,7 +567,7 @@ def test_the_transport_loads_neither_grpc_nor_an_mqtt_library() -> None:
     """
     code = (
         "import sys, shoal.clients.transports.mqtt_transport; print([name for name in ('grpc', "
-        "'aiomqtt', 'paho') if name in sys.modules])"
+        "'paho') if name in sys.modules])"
     )
     assert (
         subprocess.run(

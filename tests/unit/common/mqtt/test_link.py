@@ -21,6 +21,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mqtt import link as link_module
+from shoal.mqtt.bounded_socket import BoundedSocket
 from shoal.mqtt.link import Link
 from shoal.mqtt.session import library
 from shoal.mqtt.settings import BrokerSettings, LoginRefused, Untrusted
@@ -179,30 +180,28 @@ async def test_a_payload_that_is_too_large_is_dropped_and_counted(broker: Broker
         assert (link.oversize, link.up) == (2, True)
 
 
-async def test_of_a_huge_packet_little_is_kept() -> None:
-    """A peer may announce 256 MiB. Planted: the library's own reading -> all of it is held in
-    memory.
+async def test_of_a_huge_packet_little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer may announce 256 MiB. Planted: the bound of ``Session`` not given to its socket -> all
+    of it is handed to the library, which keeps a packet until it is whole.
     """
+    inbox, handed, read = Inbox(), 0, BoundedSocket.recv
+
+    def watched(self: BoundedSocket, count: int) -> bytes:
+        nonlocal handed
+        data = read(self, count)
+        handed += len(data)
+        return data
+
     async with (
         Puppet() as puppet,
-        Link(puppet.settings, subscribe=[("a", 0)], most_bytes=1024) as link,
+        Link(puppet.settings, subscribe=[("a", 0)], on_message=inbox, most_bytes=1024) as link,
     ):
         await link.connected(PATIENCE_S)
-        session = link._session
-        assert session is not None
-        largest, read = 0, session._paho._packet_read
-
-        def watched() -> object:
-            nonlocal largest
-            code = read()
-            largest = max(largest, len(session._paho._in_packet["packet"]))
-            return code
-
-        session._paho._packet_read = watched
-        puppet.send(packet(PUBLISH, b"\x00\x01a" + bytes(40_000_000), claimed=200_000_000))
-        async with asyncio.timeout(PATIENCE_S):
-            await until(lambda: session._paho._in_packet["to_process"] == 160_000_000 - 3)
-        assert 0 < largest <= 1024 + 64 * 1024
+        monkeypatch.setattr(BoundedSocket, "recv", watched)
+        puppet.send(message(b"a", bytes(40_000_000)) + message(b"a", b"after"))
+        assert await inbox.until(1) == [("a", b"after")]
+        assert (link.oversize, link.up) == (1, True)
+        assert 1024 < handed <= 1024 + 64 * 1024 + 100
 
 
 # --- away and back --------------------------------------------------------------------------------
@@ -574,7 +573,7 @@ async def test_whatever_raises_the_link_tries_again(caplog: pytest.LogCaptureFix
 async def test_without_a_library_the_first_use_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "aiomqtt", None)
+    monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
     library.cache_clear()
     with pytest.raises(ShoalError) as caught:
         Link(BrokerSettings("127.0.0.1", 1, insecure=True)).open()
@@ -585,12 +584,12 @@ async def test_without_a_library_the_first_use_says_what_to_install(
 async def test_no_log_holds_an_address_a_topic_or_a_payload(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """At the lowest level of every logger. Planted: the library's own logger -> topics are in it;
+    """At the lowest level of every logger. Planted: ``enable_logger`` -> topics are in it;
     log.info(host=...) raises anyway.
     """
-    library()  # it sets its logger's level when it is loaded
+    library()
     caplog.set_level(logging.DEBUG)
-    for name in ("mqtt", "paho", "aiomqtt", "shoal", "shoal.mqtt", "shoal.mqtt.library"):
+    for name in ("mqtt", "paho", "shoal", "shoal.mqtt"):
         caplog.set_level(logging.DEBUG, logger=name)
     inbox = Inbox()
     async with Broker(username="user-word", password="pass-word") as broker:
