@@ -15,16 +15,12 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from shoal.errors import Kind, ShoalError
 from shoal.limits import KIB, LIMITS
 from shoal.mqtt.bounded_socket import BoundedSocket
 from shoal.mqtt.settings import BrokerSettings, LoginRefused
-
-if TYPE_CHECKING:
-    from paho.mqtt.client import Client
-    from paho.mqtt.reasoncodes import ReasonCode
 
 ENDED = "the connection to the MQTT broker ended: send again"
 
@@ -224,7 +220,7 @@ class Session:
 
     # --- what the library calls -------------------------------------------------------------------
 
-    def _on_socket_open(self, _client: Client, _data: Any, opened: Any) -> None:
+    def _on_socket_open(self, _client: Any, _data: Any, opened: Any) -> None:
         """Before anything is written. Raises INTERNAL if it is another socket than ours."""
         if opened is not self._socket:
             opened.close()
@@ -236,16 +232,16 @@ class Session:
         self._loop.add_reader(self._socket.fileno(), self._readable)
         self._pulse = self._loop.call_later(_PULSE_S, self._beat)
 
-    def _on_socket_register_write(self, _client: Client, _data: Any, _socket: Any) -> None:
+    def _on_socket_register_write(self, _client: Any, _data: Any, _socket: Any) -> None:
         if not self.lost.done():
             self._loop.add_writer(self._socket.fileno(), self._write)
 
-    def _on_socket_unregister_write(self, _client: Client, _data: Any, _socket: Any) -> None:
+    def _on_socket_unregister_write(self, _client: Any, _data: Any, _socket: Any) -> None:
         if not self.lost.done():
             self._loop.remove_writer(self._socket.fileno())
 
     def _on_connect(
-        self, _client: Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any
+        self, _client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any
     ) -> None:
         if reason.value >= _REFUSED:
             self._refusal = int(reason.value)  # the library ends the connection now
@@ -254,22 +250,22 @@ class Session:
 
     def _on_subscribe(
         self,
-        _client: Client,
+        _client: Any,
         _data: Any,
         packet_id: int,
-        reasons: Sequence[ReasonCode],
+        reasons: Sequence[Any],
         _properties: Any,
     ) -> None:
         self._answered(packet_id, max((int(reason.value) for reason in reasons), default=0))
 
     def _on_publish(
-        self, _client: Client, _data: Any, packet_id: int, reason: ReasonCode, _properties: Any
+        self, _client: Any, _data: Any, packet_id: int, reason: Any, _properties: Any
     ) -> None:
         self._answered(packet_id, int(reason.value))
 
 
 @cache
-def library() -> Callable[[BoundedSocket, BrokerSettings, str], Client]:
+def library() -> Callable[[BoundedSocket, BrokerSettings, str], Any]:
     """The library's client, over a socket that is connected already. Loads the library. Raises
     CONFIG if there is none.
     """

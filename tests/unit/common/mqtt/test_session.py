@@ -143,7 +143,6 @@ async def test_an_end_that_nobody_waits_for_makes_no_noise(
     await asyncio.wait({starting, sending})
     assert starting.cancelled()
     assert sending.cancelled()
-    del session, starting, sending
     gc.collect()
     await asyncio.sleep(0)
     assert noise == []
