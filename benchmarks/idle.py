@@ -21,9 +21,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 120.0
 _LOADED = (
     "benchmarks.bare, grpc, paho.mqtt.client, shoal.cli.agent.command, "
-    "shoal.clients.service.runner, shoal.clients.transports.grpc_transport, shoal.clients.transports.mqtt_transport, "
-    "shoal.clients.memory.outbox_sqlite, shoal.clients.sources.json_file, "
-    "shoal.mechanisms.registry, shoal.accounting.guarantee"
+    "shoal.clients.service.runner, shoal.clients.transports.grpc_transport, "
+    "shoal.clients.transports.mqtt_transport, shoal.clients.memory.outbox_sqlite, "
+    "shoal.clients.sources.json_file, shoal.mechanisms.registry, shoal.accounting.guarantee"
 )
 
 

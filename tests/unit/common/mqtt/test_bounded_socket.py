@@ -155,8 +155,7 @@ async def test_a_flood_through_a_broker_leaves_the_loop_to_others() -> None:
     handled, and all of them in the end.
 
     Planted: the library's own reading, for as long as anything comes -> hundreds in one turn, this
-    fails. Planted: no further turn where the socket announces nothing -> messages are missing, this
-    hangs.
+    fails.
     """
     count, came, most, last = 3_000, 0, 0, 0
     done = asyncio.Event()
