@@ -169,7 +169,8 @@ class Session:
 
     async def _answer(self, packet_id: int) -> int:
         """The reason code that answers this packet. Raises UNAVAILABLE if the connection ends."""
-        self._answers[packet_id] = answer = self._loop.create_future()
+        answer: asyncio.Future[int | None] = self._loop.create_future()
+        self._answers[packet_id] = answer
         try:
             code = await answer
         finally:
