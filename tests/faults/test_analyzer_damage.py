@@ -160,13 +160,25 @@ def change(path: Path, statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "seen"),
     [
-        ("UPDATE releases SET release = CAST(release || x'00' AS BLOB) WHERE window = 3", lambda s: len(s.releases()) == WINDOWS - 1),
+        (
+            "UPDATE releases SET release = CAST(release || x'00' AS BLOB) WHERE window = 3",
+            lambda s: len(s.releases()) == WINDOWS - 1,
+        ),
         ("UPDATE releases SET epsilon = 0 WHERE window = 3", lambda s: together(s) >= 3.9),
-        ("UPDATE releases SET signature = zeroblob(64) WHERE window = 3", lambda s: math.isinf(together(s))),
-        ("DELETE FROM releases WHERE window = 3", lambda s: s.lost == 1 and math.isinf(together(s))),
-        ("UPDATE batches SET state = 1 WHERE window = 3", lambda s: len(s.batches()) == WINDOWS - 1),
+        (
+            "UPDATE releases SET signature = zeroblob(64) WHERE window = 3",
+            lambda s: math.isinf(together(s)),
+        ),
+        (
+            "DELETE FROM releases WHERE window = 3",
+            lambda s: s.lost == 1 and math.isinf(together(s)),
+        ),
+        (
+            "UPDATE batches SET state = 1 WHERE window = 3",
+            lambda s: len(s.batches()) == WINDOWS - 1,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_changed_row_is_not_believed(
     folder: Path, tmp_path: Path, statement: str, seen: Callable[[Store], bool]
 ) -> None:
@@ -195,12 +207,24 @@ def refused(read: Callable[[], object]) -> bool:
 @pytest.mark.parametrize(
     ("statement", "seen"),
     [
-        ("UPDATE sums SET vector = zeroblob(24) WHERE window = 3", lambda s: SumStore(s).of(TASK, 3) == []),
-        ("UPDATE sums SET survivors = 8 WHERE window = 3", lambda s: SumStore(s).reasons(TASK, 3) == {DAMAGED: 1}),
-        ("UPDATE tallies SET tally = zeroblob(500) WHERE window = 3", lambda s: refused(lambda: s.tally(own(s), 3))),
-        ("UPDATE acks SET ack = zeroblob(30) WHERE window = 3", lambda s: refused(lambda: s.ack(s.batches()[3].manifest_hash))),
+        (
+            "UPDATE sums SET vector = zeroblob(24) WHERE window = 3",
+            lambda s: SumStore(s).of(TASK, 3) == [],
+        ),
+        (
+            "UPDATE sums SET survivors = 8 WHERE window = 3",
+            lambda s: SumStore(s).reasons(TASK, 3) == {DAMAGED: 1},
+        ),
+        (
+            "UPDATE tallies SET tally = zeroblob(500) WHERE window = 3",
+            lambda s: refused(lambda: s.tally(own(s), 3)),
+        ),
+        (
+            "UPDATE acks SET ack = zeroblob(30) WHERE window = 3",
+            lambda s: refused(lambda: s.ack(s.batches()[3].manifest_hash)),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_else_changed_is_told(
     folder: Path, tmp_path: Path, statement: str, seen: Callable[[Store], bool]
 ) -> None:

@@ -30,8 +30,15 @@ WORLD = make_world()
 GOOD = WORLD.batch(WORLD.seal_cells([i % 7 for i in range(30)]))
 CALL = cast(Call, None)  # these handlers don't look at it
 OFFER_KINDS = {
-    Kind.INVALID, Kind.UNKNOWN_TASK, Kind.BAD_SIGNATURE, Kind.MISMATCH, Kind.TOO_FEW, Kind.TOO_EARLY, Kind.CONFLICT, Kind.OVERSIZE
-}  # fmt: skip
+    Kind.INVALID,
+    Kind.UNKNOWN_TASK,
+    Kind.BAD_SIGNATURE,
+    Kind.MISMATCH,
+    Kind.TOO_FEW,
+    Kind.TOO_EARLY,
+    Kind.CONFLICT,
+    Kind.OVERSIZE,
+}
 CHUNK_KINDS = {Kind.INVALID, Kind.NOT_FOUND, Kind.OVERSIZE, Kind.MISMATCH}
 
 

@@ -106,9 +106,14 @@ class Puppet:
     """
 
     def __init__(
-        self, connack: int | None = 0, *, hangs_up: bool = False, suback: int = 1, puback: bool = True,
+        self,
+        connack: int | None = 0,
+        *,
+        hangs_up: bool = False,
+        suback: int = 1,
+        puback: bool = True,
         on_publish: Callable[[Packet], bytes] = lambda _one: b"",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.connack, self.hangs_up, self.suback, self.puback, self.on_publish = (
             connack,
             hangs_up,

@@ -18,7 +18,8 @@ _SERVED = """
 import sys
 from shoal.cli.main import main
 main(["shuffler", "serve", "--config", "/there/is/none.toml"])
-wrong = [name for name in sys.modules if name.startswith(("shoal.accounting", "shoal.mechanisms", "shoal.analyzer", "shoal.cli.demo"))]
+others = ("shoal.accounting", "shoal.mechanisms", "shoal.analyzer", "shoal.cli.demo")
+wrong = [name for name in sys.modules if name.startswith(others)]
 sys.exit(" ".join(wrong) or ("shoal.shuffler.service" not in sys.modules))
 """
 

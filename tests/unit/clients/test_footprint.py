@@ -75,7 +75,8 @@ async def main(config):
 def attempts(outbox):
     try:
         with sqlite3.connect(f"file:{outbox}?mode=ro", uri=True) as db:
-            return [row for row in db.execute("SELECT attempts, kind FROM report") if row[0] and row[1] is not None]
+            rows = db.execute("SELECT attempts, kind FROM report")
+            return [row for row in rows if row[0] and row[1] is not None]
     except sqlite3.Error:
         return []
 

@@ -344,10 +344,20 @@ def test_fields_of_a_newer_version_are_refused(name: str, more: bytes) -> None:
 
 @for_each(
     "field, value",
-    [("rows", 0), ("rows", LIMITS.batch_rows + 1), ("row_size", 0), ("row_size", LIMITS.report_bytes + 2049), ("window", LIMITS.windows),
-     ("task_id", bytes(31)), ("analyzer_key_id", b""), ("hop_key_id", bytes(9)), ("schedule_hash", bytes(16)), ("rows_hash", b""),
-     ("version", 2)],
-)  # fmt: skip
+    [
+        ("rows", 0),
+        ("rows", LIMITS.batch_rows + 1),
+        ("row_size", 0),
+        ("row_size", LIMITS.report_bytes + 2049),
+        ("window", LIMITS.windows),
+        ("task_id", bytes(31)),
+        ("analyzer_key_id", b""),
+        ("hop_key_id", bytes(9)),
+        ("schedule_hash", bytes(16)),
+        ("rows_hash", b""),
+        ("version", 2),
+    ],
+)
 def test_bad_manifests(field: str, value: object) -> None:
     message = delivery_pb2.Manifest()
     message.ParseFromString(codec.encode_manifest(MANIFEST))

@@ -48,7 +48,8 @@ def test_no_second_openssl_is_loaded() -> None:
 import sys
 from shoal.digests import hmac_sha256, is_hmac_sha256, sha256
 from shoal.ids import KeyId, TaskId
-assert is_hmac_sha256(b"k", sha256(b"x"), hmac_sha256(b"k", sha256(b"x"))) and TaskId.of(b"") and KeyId.of(b"")
+assert is_hmac_sha256(b"k", sha256(b"x"), hmac_sha256(b"k", sha256(b"x")))
+assert TaskId.of(b"") and KeyId.of(b"")
 assert not {"hashlib", "hmac", "_hashlib", "ssl", "_ssl"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -223,9 +223,32 @@ def test_addresses(address: str, parts: tuple[str, int]) -> None:
 
 @for_each(
     "address",
-    ["", ":", "host", "host:", ":1", "host:65536", "host:-1", "host:+1", "host: 1", "host:1 ", "ho st:1", "host:1\n", "host:٣", "host:1e3",
-     "::1:7443", "[::1]", "[::1:7443", "dns:///host:1", "unix:/run/x:1", "ipv4:10.0.0.1:1", "host/path:1", "a@b:1", "x" * 300 + ":1"],
-)  # fmt: skip
+    [
+        "",
+        ":",
+        "host",
+        "host:",
+        ":1",
+        "host:65536",
+        "host:-1",
+        "host:+1",
+        "host: 1",
+        "host:1 ",
+        "ho st:1",
+        "host:1\n",
+        "host:٣",
+        "host:1e3",
+        "::1:7443",
+        "[::1]",
+        "[::1:7443",
+        "dns:///host:1",
+        "unix:/run/x:1",
+        "ipv4:10.0.0.1:1",
+        "host/path:1",
+        "a@b:1",
+        "x" * 300 + ":1",
+    ],
+)
 def test_anything_else_is_no_address(address: str) -> None:
     """gRPC would take schemes, socket files and resolver plug-ins: a task must not choose those.
     Planted: no host check -> this fails.

@@ -228,7 +228,8 @@ def test_garbled_signing_key(tmp_path: Path, content: bytes) -> None:
 
 
 def _hpke_pem(body: bytes, label: str = HPKE_LABEL) -> bytes:
-    return f"-----BEGIN {label}-----\n{base64.b64encode(body).decode()}\n-----END {label}-----\n".encode()
+    text = base64.b64encode(body).decode()
+    return f"-----BEGIN {label}-----\n{text}\n-----END {label}-----\n".encode()
 
 
 GOOD_BODY = bytes.fromhex("01" + "002000010001") + bytes(range(32))

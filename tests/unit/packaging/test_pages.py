@@ -105,7 +105,10 @@ def test_every_package_has_its_row() -> None:
 
 def test_files_that_a_page_names_are_there() -> None:
     """Planted: ``clients/timetables.py`` on a page -> this fails."""
-    folders = "accounting|analyzer|benchmarks|cli|clients|common|crypto|deploy|docs|mechanisms|protos|shuffler|tests|tools"
+    folders = (
+        "accounting|analyzer|benchmarks|cli|clients|common|crypto|deploy|docs|mechanisms|protos|"
+        "shuffler|tests|tools"
+    )
     file = re.compile(
         rf"(?<![\w/.])(?:{folders})/[\w/]+\.(?:py|proto|md|toml|json|sql|conf|acl|service)\b"
     )

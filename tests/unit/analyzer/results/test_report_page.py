@@ -148,7 +148,8 @@ def test_processed_counts_stand_beside_the_estimates_with_a_word_about_them() ->
     uneven["processed"]["counts"] = [0, 993, 514, 493]
     text = render_report([uneven])
     rows = re.findall(
-        r'<tr><th scope="row">[^<]*</th><td><b>([^<]*)</b></td><td>[^<]*</td><td>[^<]*</td><td>([^<]*)</td></tr>',
+        r'<tr><th scope="row">[^<]*</th><td><b>([^<]*)</b></td>'
+        r"<td>[^<]*</td><td>[^<]*</td><td>([^<]*)</td></tr>",
         text,
     )
     made = uneven["processed"]

@@ -68,8 +68,8 @@ def test_a_mistake_in_the_configuration_is_one_line(owner: Owner, command: str) 
     code, out, err = owner.run(command, *(["visits"] if command == "explain" else []))
     assert (code, out) == (2, "")
     assert (
-        err
-        == "shoal: agent.toml: policy.lifetime_epsilon: a number above 0; leave it out for no budget\n"
+        err == "shoal: agent.toml: policy.lifetime_epsilon: a number above 0; "
+        "leave it out for no budget\n"
     )
 
 
@@ -380,7 +380,8 @@ def test_what_the_configuration_or_the_fleet_denies_no_command_allows(owner: Own
     assert code == 0
     assert (
         out
-        == 'purpose "to plan clinics": denied (denied in the configuration, allowed by command); tasks: visits\n'
+        == 'purpose "to plan clinics": denied (denied in the configuration, allowed by command); '
+        "tasks: visits\n"
     )
     (owner.folder / "fleet.toml").write_text(
         'purposes_allowed = []\n[purposes]\n"other" = "denied"\n'

@@ -26,7 +26,9 @@ import_asyncio()
 assert "asyncio" in sys.modules and not {"ssl", "_ssl", "_hashlib"} & set(sys.modules)
 
 async def main():
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "print(1)", stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "print(1)", stdout=asyncio.subprocess.PIPE
+    )
     out, _ = await process.communicate()
     assert out == b"1\\n"
     assert await asyncio.to_thread(lambda: 5) == 5

@@ -77,7 +77,11 @@ from shoal.mqtt.settings import BrokerSettings
 mqtt = sys.argv[1] == "mqtt"
 feeds = FeedsConfig(mqtt=True) if mqtt else FeedsConfig(shufflers=(ShufflerFeed("localhost:1"),))
 config = AgentConfig(
-    tasks=Path(), outbox=Path("x"), policy=Policy(frozenset({bytes(32)}), 4.0, 2), feeds=feeds, insecure=True,
+    tasks=Path(),
+    outbox=Path("x"),
+    policy=Policy(frozenset({bytes(32)}), 4.0, 2),
+    feeds=feeds,
+    insecure=True,
     mqtt=BrokerSettings("127.0.0.1", 1, insecure=True) if mqtt else None,
 )
 assert len(open_feeds(config, print)) == 1

@@ -195,8 +195,8 @@ async def test_nobody_there_is_unavailable() -> None:
             await call(channel, path(), b"", 30.0, peer="analyzer")
     assert caught.value.kind is Kind.UNAVAILABLE
     assert (
-        caught.value.message
-        == "the analyzer can't be reached: nobody listens at its address: check the port, and that it runs"
+        caught.value.message == "the analyzer can't be reached: nobody listens at its address: "
+        "check the port, and that it runs"
     )
 
 

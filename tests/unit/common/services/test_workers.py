@@ -173,7 +173,7 @@ import os
 if __name__ == "__main__":
     pool = WorkerPool(2)
     pool.warm()
-    print(*(p for p in open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()), flush=True)
+    print(*open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split(), flush=True)
     sys.stdin.read()
 """
 
@@ -211,7 +211,8 @@ def main():
         child = context.Process(target=signal.pause, daemon=True)
         child.start()
     blocked = next(line for line in open(f"/proc/{child.pid}/status") if line.startswith("SigBlk"))
-    print(bool(int(blocked.split()[1], 16) & 1 << signal.SIGINT - 1), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    print(bool(int(blocked.split()[1], 16) & 1 << signal.SIGINT - 1), signal.SIGINT in masked)
     child.kill()
 
 if __name__ == "__main__":

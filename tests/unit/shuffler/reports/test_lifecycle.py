@@ -474,7 +474,7 @@ async def test_retention_ends_even_while_sealing_fails(
 
 
 @pytest.mark.parametrize("late", [0, 365 * 86_400])
-async def test_a_window_that_was_open_when_the_service_went_down_is_not_delivered_after_its_retention(
+async def test_a_window_that_was_open_when_all_stopped_is_not_delivered_after_its_retention(
     line: Line, late: int
 ) -> None:
     """Closed and deleted by the first tick. Planted: no look at retention before sealing ->

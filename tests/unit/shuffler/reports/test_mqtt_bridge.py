@@ -139,9 +139,7 @@ async def running(**changes: Any) -> AsyncIterator[Bench]:
 # --- what is answered -----------------------------------------------------------------------------
 
 
-async def test_every_frame_is_answered_on_its_own_topic_and_its_sender_reads_what_became_of_it() -> (
-    None
-):
+async def test_every_frame_is_answered_on_its_own_topic_and_its_sender_reads_its_fate() -> None:
     """All kinds, and frames that do not open: one reply each, of one size. Planted: no reply to
     what did not open -> this fails.
     """
