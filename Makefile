@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full bench flower peers node lint format proto links constraints wheel clean distclean
+.PHONY: help demo test test-full campaigns bench flower peers node lint format proto links constraints wheel clean distclean
 
 PYTHON ?=
 # One more than two cores: many tests wait for other processes and for the clock.
@@ -32,9 +32,12 @@ test: $(DEV) ## run the tests at reduced counts (ARGS="tests/unit -k task" for s
 	@$(NODE)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
-test-full: $(DEV) ## run the tests at full counts; takes long
+test-full: $(DEV) ## run the tests at full counts; takes an hour
 	@$(NODE)
 	@PYTHONDONTWRITEBYTECODE= SHOAL_FULL=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -o timeout=3600 $(ARGS)
+
+campaigns: $(DEV) ## run audits, kills and coverage at counts that take hours
+	@PYTHONDONTWRITEBYTECODE= SHOAL_CAMPAIGN=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist load -m campaign -o timeout=21600 $(ARGS)
 
 bench: $(SERVER) ## measure against bare limits on this machine (ARGS="--quick", ARGS="unary batch --json out.json")
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -37,7 +37,7 @@ from tests.worlds.analyzer import make_world
 
 TASK, ROW = TaskId(bytes(range(32))), 200
 WINDOW, NEXT, LAST = (WindowId(TASK, number) for number in range(3))
-GROUPS, LIVES = size(4, 8), size(1, 10)
+GROUPS, LIVES = size(4, 6, 8), size(1, 3, 10)
 ANSWERING = [number.to_bytes(32, "big") for number in range(4 * GROUPS)]  # devices of two windows
 WORLD = make_world(windows=2)
 

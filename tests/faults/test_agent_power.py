@@ -16,7 +16,8 @@ from tests.conformance.outbox.device import TASK, Device
 from tests.faults.power import Disk, Image, restore, watched
 from tests.sizes import size
 
-WINDOWS, LIVES = size(4, 40), size(1, 12)
+pytestmark = pytest.mark.campaign
+WINDOWS, LIVES = size(4, 12, 40), size(1, 4, 12)
 
 
 def lived(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:

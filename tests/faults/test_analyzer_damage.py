@@ -32,9 +32,11 @@ from tests.faults import corrupt
 from tests.sizes import size
 from tests.worlds.analyzer import make_world
 
+pytestmark = pytest.mark.campaign
+
 KEY = SigningKey.generate()
 WINDOWS, EPSILON = 8, 0.5
-SEEDS = size(2, 100)
+SEEDS = size(2, 20, 100)
 TASK = TaskId(bytes(range(32)))
 
 

@@ -30,7 +30,8 @@ from tests.worlds.broker import Broker, free_port
 from tests.worlds.mqtt_devices import PATIENCE_S, Devices, table
 from tests.worlds.shuffler import AnalyzerEnd, Published, World
 
-KILLS = size(6, 200)
+pytestmark = pytest.mark.campaign
+KILLS = size(6, 30, 200)
 CLIENTS = 24
 AGAIN_S = 0.4  # after which a device sends again
 

@@ -6,8 +6,8 @@ says afterwards, of a folder that a power cut left, which of them are broken. Ea
 once per place in the code that syncs, with the syncs of that place left out: the model has to
 notice every one. See ``power`` for the model.
 
-``SHOAL_FULL=1 python -m tests.faults.test_power_lives`` prints how many images there are of each,
-and how many syncs left out are noticed.
+``SHOAL_CAMPAIGN=1 python -m tests.faults.test_power_lives`` prints how many images there are of
+each, and how many syncs left out are noticed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tests.faults.conftest import memory
 from tests.faults.power import Disk, Image, restore, watched
 from tests.faults.power_lives import ALL, DAMAGE, GROUPS, LIVES, Promises
 
+pytestmark = pytest.mark.campaign
 _UNSEEN = "process.fsync_folder < inbox.__init__, the folder"
 
 

@@ -26,9 +26,11 @@ from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from tests.faults import corrupt
 from tests.sizes import size
 
+pytestmark = pytest.mark.campaign
+
 WINDOW = WindowId(TaskId(bytes(range(32))), 0)
 SIZE, COUNT = 700, 24
-SEEDS = size(2, 60)
+SEEDS = size(2, 15, 60)
 RNG = random.Random("vectors")  # noqa: S311 - what a device sends is no secret here
 SENT = {RNG.randbytes(SIZE): RNG.randbytes(32) for _ in range(COUNT)}
 DEVICES = [RNG.randbytes(32) for _ in range(COUNT)]

@@ -26,7 +26,8 @@ from shoal.secagg import Mode
 from tests.faults.rounds_services import Part, Services, Smithy, serving
 from tests.sizes import size
 
-WINDOWS = size(3, 60)
+pytestmark = pytest.mark.campaign
+WINDOWS = size(3, 12, 60)
 DEVICES, SEATS = 24, 8  # the last SEATS of them are spared
 STEPS = 250  # between two kills, at most
 FIRST = 60  # before the first one of a window, at most: no 16 devices have answered after as few

@@ -30,10 +30,12 @@ from shoal.storage.checksums import row_digest
 from tests.faults import corrupt
 from tests.sizes import size
 
+pytestmark = pytest.mark.campaign
+
 TASK, ROW = TaskId(bytes(range(32))), 200
 WINDOW, OTHER = WindowId(TASK, 0), WindowId(TASK, 1)
 INBOX, BATCH, STATE = f"inbox-{TASK.hex}-0.db", f"batch-{TASK.hex}-0.rows", "state.db"
-REPORTS, SEEDS = 300, size(2, 40)
+REPORTS, SEEDS = 300, size(2, 10, 40)
 
 
 def adopted(folder: Path) -> SqliteStore:

@@ -31,11 +31,12 @@ from tests.faults.conftest import Forge
 from tests.sizes import size
 from tests.worlds.shuffler import CA, AnalyzerEnd, Published, World, submit, submit_batch
 
-KILLS = size(15, 1_000)
+pytestmark = pytest.mark.campaign
+KILLS = size(15, 100, 1_000)
 CLIENTS = 16
 MAX_BATCH = 120
 # enough that the clients never run out of them: a round takes about 75 acknowledgements
-WINDOWS = size(200, 1_200)
+WINDOWS = size(200, 400, 1_200)
 
 
 @dataclass

@@ -23,7 +23,8 @@ from tests.sizes import size
 
 TASK, ROW = TaskId(bytes(range(32))), 200
 WINDOW = WindowId(TASK, 0)
-GROUPS, LIVES = size(7, 60), size(2, 15)
+pytestmark = pytest.mark.campaign
+GROUPS, LIVES = size(7, 20, 60), size(2, 5, 15)
 
 
 def adopted(folder: Path) -> SqliteStore:

@@ -49,7 +49,8 @@ from tests.sizes import size
 from tests.worlds.clients import VISITS, make_world
 from tests.worlds.outbox import claim
 
-SCHEDULES = size(1_200, 100_000)
+pytestmark = pytest.mark.campaign
+SCHEDULES = size(1_200, 10_000, 100_000)
 PARTS = 6  # tests that share them
 LIFE = 10  # schedules of one file
 STEPS, WINDOWS = 10, 4

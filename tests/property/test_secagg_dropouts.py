@@ -27,6 +27,8 @@ from shoal.secagg import Mode
 from tests.sizes import FULL, size
 from tests.worlds.secagg import Play, Step, World, remembered_agreements, remembered_signatures
 
+pytestmark = pytest.mark.campaign
+
 ALL = {
     Mode.DEFAULT: (Step.JOIN, Step.SHARE, Step.CHECK, Step.MASK, Step.UNMASK, Step.NONE),
     Mode.STRICT: (
@@ -121,7 +123,7 @@ def test_a_sample_with_low_thresholds(mode: Mode, n: int) -> None:
         if mode is Mode.DEFAULT
         else small(n, mode)
     )
-    for _ in range(size(25, 800)):
+    for _ in range(size(25, 200, 800)):
         fates = _within(n, uniform_below(n, entropy), ALL[mode][1:-1], entropy)
         assert checked(world, fates) is None or not must_end_well(world, fates), fates
 
@@ -157,7 +159,7 @@ def test_random_rounds() -> None:
     Failure rate: see FAILURES_MOST.
     """
     entropy, aborted = SeededEntropy("random rounds"), 0
-    rounds = size(10, 10_000)
+    rounds = size(10, 300, 10_000)
     for number in range(rounds):
         n = _devices(entropy) if FULL or number % 8 else 51
         dropout = (100_000, 200_000, 300_000)[uniform_below(3, entropy)]
@@ -180,7 +182,7 @@ def test_random_rounds() -> None:
 def test_random_strict_rounds() -> None:
     """The same in strict mode, where endorsing is a step too."""
     entropy, aborted = SeededEntropy("random strict rounds"), 0
-    for number in range(size(2, 100)):
+    for number in range(size(2, 20, 100)):
         n = 50 + uniform_below(11, entropy)
         world = World(
             n,
@@ -197,7 +199,7 @@ def test_random_strict_rounds() -> None:
 def test_random_rounds_beyond_the_plan() -> None:
     """Up to everybody lost: a sum or an abort, and the sum is exact. Both happen."""
     entropy, seen = SeededEntropy("beyond"), Counter[bool]()
-    for number in range(size(6, 400)):
+    for number in range(size(6, 60, 400)):
         n = 20 + uniform_below(40, entropy)
         world = World(n, dimension=3, survivors_min=3, seed=f"beyond {number}")
         fates = _within(n, uniform_below(n + 1, entropy), ALL[Mode.DEFAULT][:-1], entropy)

@@ -14,7 +14,7 @@ chance to fail; at 95 % it is far less. Some 250 are asserted at full size: over
 of full runs fail without a cause, and far fewer since nearly all cover 95 %; the seeds are fixed.
 
 Reduced: three shapes, 250 runs, so that 86 % is refuted. Full: all shapes, 4,000 runs, 92.6 % is
-refuted. ``SHOAL_FULL=1 python -m tests.statistical.test_coverage`` prints the table.
+refuted. ``SHOAL_CAMPAIGN=1 python -m tests.statistical.test_coverage`` prints the table.
 
 Planted, each fails here: the mean's interval without rounding (0.61 of 4 levels at epsilon0 5.5);
 Wald's intervals at projected counts for ``exponential`` (0.82 for "no answer"), and score intervals
@@ -39,9 +39,10 @@ from shoal.entropy import SeededEntropy
 from shoal.mechanisms import Mechanism, Tally, create, design
 from shoal.mechanisms.numbers.quantiles import quantiles
 from shoal.privacy import FiniteLaw, KaryLaw
-from tests.sizes import FULL, size
+from tests.sizes import CAMPAIGN, size
 
-RUNS = size(250, 4_000)
+pytestmark = pytest.mark.campaign
+RUNS = size(250, 1_000, 4_000)
 FALSE_ALARM = 1e-4
 AIM = 0.94
 PARTS = 512  # of a step: places of values
@@ -168,14 +169,14 @@ def enough(hits: int, runs: int = RUNS) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "levels", "epsilon0", "n"), NUMBERS if FULL else [NUMBERS[at] for at in (2, 3, 5)]
+    ("name", "levels", "epsilon0", "n"), NUMBERS if CAMPAIGN else [NUMBERS[at] for at in (2, 3, 5)]
 )
 def test_intervals_of_means_cover_the_mean_of_the_values(
     name: str, levels: int, epsilon0: float, n: int
 ) -> None:
     found = {
         shape: covered(name, levels, epsilon0, n, shape)
-        for shape in (SHAPES if FULL else SHAPES[:3])
+        for shape in (SHAPES if CAMPAIGN else SHAPES[:3])
     }
     assert all(enough(hits) for hits in found.values()), found
 
@@ -199,18 +200,18 @@ def silent(setting: str, epsilon0: float, number: int, n: int = 2_000) -> NDArra
 
 
 @pytest.mark.parametrize("setting", ["line", "circle"])
-@pytest.mark.parametrize("epsilon0", [2.0, 4.0, 5.0, 6.0, 8.0] if FULL else [5.0])
+@pytest.mark.parametrize("epsilon0", [2.0, 4.0, 5.0, 6.0, 8.0] if CAMPAIGN else [5.0])
 def test_no_answer_of_the_exponential_mechanism(setting: str, epsilon0: float) -> None:
     """A cell that is far from all others is known to within a few devices, while the noise of the
     others is large: their projection to counts that can be took its devices away, and with them its
     variance: 77 to 88 % were covered. All cells are looked at.
     """
-    for number in SILENT if FULL else (50,):
+    for number in SILENT if CAMPAIGN else (50,):
         hits = silent(setting, epsilon0, number)
         assert all(map(enough, hits.tolist())), (number, hits / RUNS)
 
 
-@pytest.mark.parametrize("epsilon0", [4.0, 6.0, 8.0] if FULL else [6.0])
+@pytest.mark.parametrize("epsilon0", [4.0, 6.0, 8.0] if CAMPAIGN else [6.0])
 def test_empty_buckets_of_dbitflip(epsilon0: float) -> None:
     """Of 200 devices that speak of a bucket a few flip its bit."""
     domain = Categories(tuple(f"c{at}" for at in range(9)))
@@ -251,10 +252,10 @@ def of_quantiles(
     return hits
 
 
-@pytest.mark.parametrize("shape", SHAPES if FULL else ("heaps",))
+@pytest.mark.parametrize("shape", SHAPES if CAMPAIGN else ("heaps",))
 @pytest.mark.parametrize(
     ("name", "levels", "epsilon0"),
-    [("kmean", 16, 5.5), ("square_wave", 24, 3.0)] if FULL else [("kmean", 16, 5.5)],
+    [("kmean", 16, 5.5), ("square_wave", 24, 3.0)] if CAMPAIGN else [("kmean", 16, 5.5)],
 )
 def test_intervals_of_quantiles_cover_those_of_the_values(
     name: str, levels: int, epsilon0: float, shape: str
@@ -266,7 +267,7 @@ def test_intervals_of_quantiles_cover_those_of_the_values(
     assert all(enough(each, RUNS // 5) for each in hits.tolist()), hits
 
 
-@pytest.mark.parametrize("epsilon0", [4.0, 5.5, 8.0] if FULL else [8.0])
+@pytest.mark.parametrize("epsilon0", [4.0, 5.5, 8.0] if CAMPAIGN else [8.0])
 def test_intervals_of_quantiles_whose_end_is_the_truth(epsilon0: float) -> None:
     """A quarter of the devices at each of four numbers: each quartile is the least number that its
     levels allow, so that chance alone decides whether the interval holds it.

@@ -39,12 +39,13 @@ from shoal.mechanisms.categories.binary_rr import two_coin
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy
 from shoal.task import MechanismSpec
 from tests.conformance.mechanisms.statistics import of_coins
-from tests.sizes import FULL, size
+from tests.sizes import CAMPAIGN, size
 
 WORDS = 1 << 64
-RUNS = size(2_000, 20_000)
-COVERAGE = (0.94, 0.96) if FULL else (0.925, 0.975)
-VARIANCE = 0.05 if FULL else 0.16
+pytestmark = pytest.mark.campaign
+RUNS = size(2_000, 4_000, 20_000)
+COVERAGE = (0.94, 0.96) if CAMPAIGN else (0.925, 0.975)
+VARIANCE = 0.05 if CAMPAIGN else 0.16
 AT_ONCE = 50  # runs randomized by one call
 
 # How many of the survey's 20,190 gave each number of visits, 20 meaning 20 or more.

@@ -38,12 +38,12 @@ from tests.sizes import size
 from tests.statistical.test_memoized import unsealed
 from tests.worlds.clients import START, make_world
 
-WINDOWS = size(100, 2_000)
+WINDOWS = size(100, 400, 2_000)
 TRIALS = 100  # devices per value, half of them to choose the event
 LIFETIME = 0.7
 WORDS = 1 << 64
 
-pytestmark = pytest.mark.timeout(3_600)
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(3_600)]
 Sent = Callable[[int], NDArray[np.uint8]]
 """uint8[windows, 2]: the bits of all reports of a new device that holds a cell."""
 

@@ -42,7 +42,7 @@ from tests.sizes import size
 from tests.worlds.clients import START, make_world
 from tests.worlds.outbox import claim
 
-WINDOWS = size(60, 10_000)
+WINDOWS = size(60, 600, 10_000)
 TRIALS = 100  # devices per value, half of them to choose the event
 LIFETIME = 0.7
 
@@ -54,7 +54,8 @@ def unsealed(
     return Prepared(assignment.task_id, window, b"".join(report), bytes(32), 1)
 
 
-pytestmark = pytest.mark.timeout(3_600)  # in full size each attack is two million answers
+# In a campaign each attack is two million answers.
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(3_600)]
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,8 @@ from shoal.entropy import SeededEntropy
 from tests.sizes import size
 from tests.worlds.secagg import Play, World, remembered_agreements, remembered_signatures
 
-ROUNDS = size(100, 6_000)
+pytestmark = pytest.mark.campaign
+ROUNDS = size(100, 600, 6_000)
 D = 32
 CHI_SQUARE_MOST = 385.0
 CORRELATION_MOST = 5.2

@@ -30,13 +30,14 @@ from shoal.mechanisms import Mechanism, create, design
 from shoal.mechanisms.categories.binary_rr import two_coin
 from shoal.privacy import LocalPrivacy, epsilon0_upper
 from shoal.task import MechanismSpec
-from tests.sizes import FULL, size
+from tests.sizes import CAMPAIGN, size
 
-TRIALS = size(16_000, 200_000)
+pytestmark = pytest.mark.campaign
+TRIALS = size(16_000, 32_000, 200_000)
 SIXTEEN = Categories(tuple(f"c{i}" for i in range(15)))
 LEVELS = Numeric(0, 20, 21)
 # Of the certificate's lower bound, to be seen at least; per n below.
-SHARES = (0.8, 0.65, 0.5) if FULL else (0.5, 0.2, 0.1)
+SHARES = (0.8, 0.65, 0.5) if CAMPAIGN else (0.5, 0.2, 0.1)
 
 
 def built(name: str, domain: Domain, epsilon0: float) -> Mechanism:

@@ -15,7 +15,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.cls is not None and "measured" in metafunc.fixturenames:
         name: str = metafunc.cls.NAME
         cases = [
-            Case(title, design(name, domain, epsilon0, setting), domain)
+            pytest.param(
+                Case(title, design(name, domain, epsilon0, setting), domain),
+                id=title,
+                marks=pytest.mark.campaign,
+            )
             for title, domain, epsilon0, setting in measured(name)
         ]
-        metafunc.parametrize("measured", cases, ids=[case.name for case in cases])
+        metafunc.parametrize("measured", cases)

@@ -69,26 +69,26 @@ from shoal.mechanisms import REGISTRY, Estimate, Mechanism
 from shoal.mechanisms.base import Z
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, epsilon0_upper
-from tests.sizes import FULL, size
+from tests.sizes import CAMPAIGN, FULL, size
 
 if TYPE_CHECKING:
     from tests.conformance.mechanisms.suite import Case
 
 GROUPS = Categories(("a", "b", "c", "d", "e"))
 DOMAINS: tuple[Domain, ...] = (GROUPS, YesNo(), Numeric(0, 4, 5))
-DEVICES = size(3_000, 9_000)
+DEVICES = size(3_000, 3_000, 9_000)
 HELD = {
     2: np.array([0, DEVICES]),
     6: np.array([0, 6, 2, 1, 0, 0]) * (DEVICES // 10)
     + np.array([0, 0, 0, DEVICES // 10 - 75, 74, 1]),
 }
-RUNS, AT_ONCE = size(1_000, 20_000), 50
+RUNS, AT_ONCE = size(1_000, 4_000, 20_000), 50
 FALSE_ALARM = 1e-6
-TRIALS, FEW = size(200_000, 10_000_000), 200_000  # few are enough to convict
-LESSONS = size(50_000, 1_000_000)
-ONE_BY_ONE = size(5_000, 20_000)  # trials where reports are read one by one
+TRIALS, FEW = size(200_000, 1_000_000, 10_000_000), 200_000  # few are enough to convict
+LESSONS = size(50_000, 200_000, 1_000_000)
+ONE_BY_ONE = size(5_000, 10_000, 20_000)  # trials where reports are read one by one
 # of the claim: where reports are read one by one, and elsewhere
-LEAST_SEEN = 0.3, 0.97 if FULL else 0.8
+LEAST_SEEN = 0.3, 0.97 if CAMPAIGN else 0.8
 _AT_ONCE = 1 << 17  # reports of an audit, and so up to 6 MiB of words
 _LISTED = 1 << 16  # outcomes that a likelihood ratio is learned for
 
@@ -161,7 +161,7 @@ class StatisticsSuite:
     def test_errors_are_those_that_were_predicted(self, measured: Case) -> None:
         """Planted: see the module."""
         ratios = simulated(self, measured).squares / RUNS
-        low, high = (0.95, 1.05) if FULL else variance_band(RUNS, FALSE_ALARM / 2)
+        low, high = (0.95, 1.05) if CAMPAIGN else variance_band(RUNS, FALSE_ALARM / 2)
         assert ratios.min() > low, ratios
         assert ratios.max() < high, ratios
 
@@ -177,7 +177,7 @@ class StatisticsSuite:
         """Planted: see the module."""
         covered = simulated(self, measured).covered
         for hits in covered.tolist():
-            if FULL:
+            if CAMPAIGN:
                 assert hits / RUNS >= 0.94, covered
                 assert self.CONSERVATIVE or hits / RUNS <= 0.96, covered
             else:
