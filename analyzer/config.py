@@ -16,7 +16,7 @@ from shoal.services.settings import RoleSettings, Section
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
-class Tls(Section):
+class MutualTls(Section):
     """Both sides show certificates: ours, and one of a shuffler (``client_ca``,
     ``allowed_shufflers``).
     """
@@ -30,7 +30,7 @@ class AnalyzerConfig(RoleSettings):
     model_config = SettingsConfigDict(env_prefix="SHOAL_ANALYZER_")
 
     allowed_shufflers: Annotated[list[Name], Field(min_length=1)]
-    tls: Tls
+    tls: MutualTls
     open_workers: Annotated[int, Field(ge=1, le=256)] | None = None
 
     @property

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.results.release import decode_release
-from shoal.analyzer.store import Store
+from shoal.analyzer.store import AnalyzerStore
 from shoal.crypto.trust import ServedTask
 from shoal.ids import TaskId
 
@@ -23,7 +23,7 @@ _WINDOWS_SHOWN = 200  # per task, the latest
 
 
 class _Batches(Collector):
-    def __init__(self, store: Store, rounds: Callable[[], dict[str, int]]) -> None:
+    def __init__(self, store: AnalyzerStore, rounds: Callable[[], dict[str, int]]) -> None:
         self._store, self._rounds = store, rounds
 
     def collect(self) -> Iterator[Metric]:
@@ -63,7 +63,9 @@ class _Batches(Collector):
         )
 
 
-def registry_of(store: Store, rounds: Callable[[], dict[str, int]] = dict) -> CollectorRegistry:
+def registry_of(
+    store: AnalyzerStore, rounds: Callable[[], dict[str, int]] = dict
+) -> CollectorRegistry:
     """``rounds``: of secure aggregation, how many are open, and how many ended since the start, by
     how.
     """
@@ -72,7 +74,7 @@ def registry_of(store: Store, rounds: Callable[[], dict[str, int]] = dict) -> Co
     return registry
 
 
-def status_of(store: Store, tasks: list[ServedTask]) -> dict[str, Any]:
+def status_of(store: AnalyzerStore, tasks: list[ServedTask]) -> dict[str, Any]:
     """{"tasks": [{"task_id", "name", "windows", "receiving", "processing", "released", "withheld",
     "ended"}]}, by name.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from shoal.analyzer.core import BatchState, retention_over
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.rounds.sums import SumStore
-from shoal.analyzer.store import Store
+from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import Clock
 from shoal.crypto.trust import ServedTask
@@ -30,7 +30,9 @@ class MissingKeys:
     tell.
     """
 
-    def __init__(self, store: Store, tasks: AnalyzerTasks, keys: KeyFolder, clock: Clock) -> None:
+    def __init__(
+        self, store: AnalyzerStore, tasks: AnalyzerTasks, keys: KeyFolder, clock: Clock
+    ) -> None:
         self._store, self._tasks, self._keys, self._clock = store, tasks, keys, clock
         self._lock = threading.Lock()
         # key files that were read and are the key's, as long as they are the same

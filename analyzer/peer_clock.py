@@ -13,7 +13,7 @@ from shoal.limits import KIB, LIMITS
 from shoal.rpc.server import Call, Method
 
 
-class PeerClock:
+class TimeAnswers:
     def __init__(self, tasks: AnalyzerTasks, key: SigningKey, clock: SureClock) -> None:
         self._tasks, self._key, self._clock = tasks, key, clock
 

@@ -18,10 +18,10 @@ from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.metrics import registry_of, status_of
 from shoal.analyzer.missing_keys import MissingKeys
-from shoal.analyzer.peer_clock import PeerClock
-from shoal.analyzer.rounds.collection import Rounds
+from shoal.analyzer.peer_clock import TimeAnswers
+from shoal.analyzer.rounds.collection import CollectionService
 from shoal.analyzer.rounds.sum_release import conclude_sums
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock
 from shoal.clocks.readings import Readings
@@ -54,7 +54,7 @@ class AnalyzerService:
         self,
         config: AnalyzerConfig,
         data_folder: Path,
-        store: Store,
+        store: AnalyzerStore,
         *,
         clock: SureClock | None = None,
         pool: WorkerPool | None = None,
@@ -84,7 +84,7 @@ class AnalyzerService:
             store=store, tasks=self._tasks, keys=self._keys, spools=self._spools, clock=self._clock
         )
         self._processor = self._make_processor(signing_key, shredder)
-        self._rounds = Rounds(
+        self._rounds = CollectionService(
             store=store,
             tasks=self._tasks,
             keys=self._keys,
@@ -136,7 +136,7 @@ class AnalyzerService:
             trouble=lambda: next((condition.message for condition in disk()), ""),
         )
         shufflers = frozenset(config.allowed_shufflers)
-        peer = PeerClock(self._tasks, signing_key, self._clock)
+        peer = TimeAnswers(self._tasks, signing_key, self._clock)
         services = [ingest.service(shufflers, Time=peer.method()), self._rounds.service(shufflers)]
         return RpcServer(config.listen, services, tls)
 
@@ -224,7 +224,7 @@ def serve(config: AnalyzerConfig) -> None:
             await service.stop()
 
     with DataFolder(config.data_dir) as folder:
-        store = Store(folder / FILE_NAME)
+        store = AnalyzerStore(folder / FILE_NAME)
         try:
             run_service(main)
         finally:

@@ -68,7 +68,7 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WindowOutcome:
     """The end of a batch, written as one transaction. ``tally`` is None when the release is
     withheld: it is not kept then.
     """
@@ -97,7 +97,7 @@ class StoredAck:
     signature: bytes
 
 
-class Store:
+class AnalyzerStore:
     """``read_only``: for programs that look on beside a running service. Raises CONFIG if the file
     can't be used.
     """
@@ -327,7 +327,7 @@ class Store:
 
     # --- releases ---------------------------------------------------------------------------------
 
-    def finish(self, batch: Batch, make: Callable[[list[Spending]], Outcome]) -> bool:
+    def finish(self, batch: Batch, make: Callable[[list[Spending]], WindowOutcome]) -> bool:
         """PROCESSING -> DONE with everything that belongs to it, in one transaction.
 
         ``make`` gets what all batches before this one cost and returns this one's outcome. False,
@@ -368,7 +368,7 @@ class Store:
         except (OSError, sqlite.Error) as error:
             log.error("the count of releases could not be written", error=error)
 
-    def write_release(self, task_id: TaskId, window: int, outcome: Outcome) -> None:
+    def write_release(self, task_id: TaskId, window: int, outcome: WindowOutcome) -> None:
         """Inside a ``transaction``: the release of a window and what it cost. A window has one
         release, for ever.
         """

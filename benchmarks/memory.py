@@ -17,7 +17,7 @@ from benchmarks.bench import Bench
 from benchmarks.figures import MEGABYTES, RATE, SECONDS, Figure, Goal, Outcome
 from benchmarks.site import Recipe, Site, seal_frames, started
 from shoal.analyzer.results.release import decode_release
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clients.transports.grpc_transport import GrpcTransport
 
 TITLE = (
@@ -115,7 +115,7 @@ def _await_release(site: Site) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         if path.is_file():
-            store = Store(path, read_only=True)
+            store = AnalyzerStore(path, read_only=True)
             try:
                 found = store.releases()
             finally:

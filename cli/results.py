@@ -174,9 +174,9 @@ def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]
     Raises CONFIG, NOT_FOUND.
     """
     from shoal.analyzer.results.release import decode_release, to_json
-    from shoal.analyzer.store import FILE_NAME, Store
+    from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 
-    store = Store(_data_dir(data, config) / FILE_NAME, read_only=True)
+    store = AnalyzerStore(_data_dir(data, config) / FILE_NAME, read_only=True)
     try:
         found = [to_json(decode_release(stored.release)) for stored in store.releases()]
     finally:
@@ -190,10 +190,10 @@ def check_damage(data: Path | None, config: Path | None, task: str | None = None
     """Raises MISMATCH, exit status 1, if a release of the store (of ``task``) is not what was
     signed, or some are gone.
     """
-    from shoal.analyzer.store import FILE_NAME, Store
+    from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 
     path = _data_dir(data, config) / FILE_NAME
-    store = Store(path, read_only=True)
+    store = AnalyzerStore(path, read_only=True)
     try:
         damaged, lost = store.damaged_releases(), store.lost
     finally:

@@ -19,7 +19,7 @@ from shoal.rpc.tls import read_pem
 from shoal.services.settings import Address, RoleSettings, Section
 
 
-class Tls(Section):
+class ServerTls(Section):
     """What devices and relays see: server authentication only, because a client certificate would
     name the device.
     """
@@ -81,7 +81,7 @@ def _password(path: Path) -> str:
 class ShufflerConfig(RoleSettings):
     model_config = SettingsConfigDict(env_prefix="SHOAL_SHUFFLER_")
 
-    tls: Tls
+    tls: ServerTls
     analyzer: Analyzer
     mqtt: Mqtt | None = None
     delivery_delay_max_s: Annotated[float, Field(ge=0, le=7 * 86_400)] = 600.0

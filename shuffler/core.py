@@ -59,7 +59,7 @@ class WindowState(IntEnum):
 
 
 @unique
-class Event(Enum):
+class WindowEvent(Enum):
     DUE = "due"  # end + grace has passed, or max_batch is reached
     ENOUGH = "enough"  # sealed; distinct reports >= min_batch
     TOO_FEW = "too few"  # sealed; distinct reports < min_batch
@@ -79,23 +79,23 @@ class Effect(Enum):
     SHRED = "unlink every file of the window"
 
 
-_STEPS: dict[tuple[WindowState, Event], WindowState] = {
-    (WindowState.OPEN, Event.DUE): WindowState.CLOSING,
-    (WindowState.CLOSING, Event.ENOUGH): WindowState.SEALED,
-    (WindowState.CLOSING, Event.TOO_FEW): WindowState.WITHHELD,
-    (WindowState.SEALED, Event.OFFERED): WindowState.DELIVERING,
+_STEPS: dict[tuple[WindowState, WindowEvent], WindowState] = {
+    (WindowState.OPEN, WindowEvent.DUE): WindowState.CLOSING,
+    (WindowState.CLOSING, WindowEvent.ENOUGH): WindowState.SEALED,
+    (WindowState.CLOSING, WindowEvent.TOO_FEW): WindowState.WITHHELD,
+    (WindowState.SEALED, WindowEvent.OFFERED): WindowState.DELIVERING,
     (
         WindowState.SEALED,
-        Event.TOO_FEW,
+        WindowEvent.TOO_FEW,
     ): WindowState.WITHHELD,  # rows were damaged after sealing: what is left is not enough
-    (WindowState.DELIVERING, Event.TOO_FEW): WindowState.WITHHELD,
-    (WindowState.DELIVERING, Event.ACKNOWLEDGED): WindowState.ACKNOWLEDGED,
-    (WindowState.CLOSING, Event.EXPIRED): WindowState.EXPIRED,
-    (WindowState.SEALED, Event.EXPIRED): WindowState.EXPIRED,
-    (WindowState.DELIVERING, Event.EXPIRED): WindowState.EXPIRED,
-    (WindowState.ACKNOWLEDGED, Event.SHREDDED): WindowState.SHREDDED,
-    (WindowState.WITHHELD, Event.SHREDDED): WindowState.SHREDDED,
-    (WindowState.EXPIRED, Event.SHREDDED): WindowState.SHREDDED,
+    (WindowState.DELIVERING, WindowEvent.TOO_FEW): WindowState.WITHHELD,
+    (WindowState.DELIVERING, WindowEvent.ACKNOWLEDGED): WindowState.ACKNOWLEDGED,
+    (WindowState.CLOSING, WindowEvent.EXPIRED): WindowState.EXPIRED,
+    (WindowState.SEALED, WindowEvent.EXPIRED): WindowState.EXPIRED,
+    (WindowState.DELIVERING, WindowEvent.EXPIRED): WindowState.EXPIRED,
+    (WindowState.ACKNOWLEDGED, WindowEvent.SHREDDED): WindowState.SHREDDED,
+    (WindowState.WITHHELD, WindowEvent.SHREDDED): WindowState.SHREDDED,
+    (WindowState.EXPIRED, WindowEvent.SHREDDED): WindowState.SHREDDED,
 }
 
 _EFFECTS: dict[WindowState, tuple[Effect, ...]] = {
@@ -110,7 +110,7 @@ _EFFECTS: dict[WindowState, tuple[Effect, ...]] = {
 }
 
 
-def step(state: WindowState, event: Event) -> tuple[WindowState, tuple[Effect, ...]]:
+def step(state: WindowState, event: WindowEvent) -> tuple[WindowState, tuple[Effect, ...]]:
     """The next state, and what to do once it is durable. Raises INTERNAL for a pair that no rule
     allows: that is a bug.
     """
@@ -127,16 +127,16 @@ def resume(state: WindowState) -> tuple[Effect, ...]:
     return _EFFECTS[state]
 
 
-def possible(state: WindowState, event: Event) -> bool:
+def possible(state: WindowState, event: WindowEvent) -> bool:
     """Whether this event may happen in this state."""
     return (state, event) in _STEPS
 
 
-def verdict(reports: int, min_batch: int) -> Event:
+def verdict(reports: int, min_batch: int) -> WindowEvent:
     """The decision, made once per window: ``reports`` are the distinct ones, so duplicates never
     make a batch large enough.
     """
-    return Event.ENOUGH if reports >= min_batch else Event.TOO_FEW
+    return WindowEvent.ENOUGH if reports >= min_batch else WindowEvent.TOO_FEW
 
 
 def distinct_reports(rows: int, messages: int) -> int:

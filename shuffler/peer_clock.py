@@ -24,7 +24,7 @@ METHOD = "/shoal.v1.Delivery/Time"
 ASK_S, DISPUTED_ASK_S = 60.0, 5.0
 
 
-class PeerClock:
+class AnalyzerClock:
     """``analyzers``: the keys that may sign the answer, asked anew each time."""
 
     def __init__(

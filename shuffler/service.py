@@ -32,7 +32,7 @@ from shoal.shuffler.analyzer_capacity import Serving, asking
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.directory import Directory
-from shoal.shuffler.peer_clock import PeerClock
+from shoal.shuffler.peer_clock import AnalyzerClock
 from shoal.shuffler.reports.egress import Egress
 from shoal.shuffler.reports.ingress import Ingress
 from shoal.shuffler.reports.lifecycle import Lifecycle
@@ -41,7 +41,7 @@ from shoal.shuffler.reports.next_hop import AnalyzerHop
 from shoal.shuffler.reports.opening import Opener
 from shoal.shuffler.rounds.collection import GrpcCollection
 from shoal.shuffler.rounds.driver import RoundDriver
-from shoal.shuffler.rounds.ingress import Rounds
+from shoal.shuffler.rounds.ingress import RoundsIngress
 from shoal.shuffler.rounds.live_round import TICK_S
 from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.singles import Singles
@@ -209,7 +209,7 @@ class Shuffler:
         keeper.look()
         self.conditions.watch(keeper.conditions)
         book = self.book
-        peer = PeerClock(
+        peer = AnalyzerClock(
             channel,
             signing_key,
             keeper,
@@ -222,7 +222,7 @@ class Shuffler:
 
     def _make_rounds(
         self, storage: ShufflerStorage, collection: GrpcCollection, signing_key: SigningKey
-    ) -> Rounds:
+    ) -> RoundsIngress:
         """Everything of secure aggregation, behind the service that devices call."""
         singles = Singles(storage.vectors, self._entropy)
 
@@ -234,7 +234,7 @@ class Shuffler:
             collection, signing_key, storage.scratch, self._clock, self._entropy, self._tick_s
         )
         self.rounds = RoundDriver(self.book, parts, storage.answered, singles, decide)
-        return Rounds(
+        return RoundsIngress(
             self.book, self.rounds, singles, self._clock, self._entropy, self.serving.refuses
         )
 

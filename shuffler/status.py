@@ -18,7 +18,7 @@ from shoal.shuffler.reports.ingress import Ingress
 from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.reports.mqtt_bridge import MqttBridge
 from shoal.shuffler.rounds.driver import RoundDriver
-from shoal.shuffler.rounds.ingress import Rounds
+from shoal.shuffler.rounds.ingress import RoundsIngress
 from shoal.shuffler.stores.store import Store, WindowRecord
 from shoal.shuffler.tasks import ShufflerTasks
 
@@ -40,7 +40,7 @@ class StatusPage:
         ingress: Ingress,
         stopping: Callable[[], bool],
         driver: RoundDriver,
-        rounds: Rounds,
+        rounds: RoundsIngress,
         bridge: MqttBridge | None = None,
     ) -> None:
         self._book, self._store, self._lifecycle, self._ingress, self._stopping = (

@@ -22,7 +22,7 @@ from shoal.analyzer.core import (
 )
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.missing_keys import MissingKeys
-from shoal.analyzer.store import Store
+from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock
 from shoal.crypto.signing import SigningContext, verify
@@ -55,7 +55,7 @@ class Ingest:
     def __init__(
         self,
         *,
-        store: Store,
+        store: AnalyzerStore,
         tasks: AnalyzerTasks,
         keys: KeyFolder,
         spools: Spools,

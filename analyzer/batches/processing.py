@@ -24,7 +24,7 @@ from shoal.analyzer.batches.spool import Spools, intact
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.results.release import Prepared, conclude, prepare, prepare_expired
-from shoal.analyzer.store import Store
+from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.backoff import Backoff
 from shoal.crypto.signing import SigningKey
@@ -48,7 +48,7 @@ class Processor:
     def __init__(
         self,
         *,
-        store: Store,
+        store: AnalyzerStore,
         tasks: AnalyzerTasks,
         keys: KeyFolder,
         spools: Spools,

@@ -12,7 +12,7 @@ import threading
 from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.core import Batch, BatchState, retention_over
 from shoal.analyzer.keys import KeyFolder
-from shoal.analyzer.store import Store
+from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock
 from shoal.failpoints import hit
@@ -20,7 +20,7 @@ from shoal.ids import Digest, KeyId, TaskId
 from shoal.log import get_log
 
 log = get_log("analyzer")
-Window = tuple[TaskId, int]
+TaskWindow = tuple[TaskId, int]
 
 
 class Shredder:
@@ -31,7 +31,7 @@ class Shredder:
     def __init__(
         self,
         *,
-        store: Store,
+        store: AnalyzerStore,
         tasks: AnalyzerTasks,
         keys: KeyFolder,
         spools: Spools,
@@ -47,8 +47,8 @@ class Shredder:
         # a batch's end and the next offer of it may come at the same moment
         self._lock = threading.Lock()
         self._released: set[Digest] = set()
-        self._summed: set[Window] = set()
-        self._expired: set[Window] = set()
+        self._summed: set[TaskWindow] = set()
+        self._expired: set[TaskWindow] = set()
         # keys that may go as soon as the tasks folder can be read again
         self._postponed: set[KeyId] = set()
 
@@ -132,7 +132,7 @@ class Shredder:
             self._keys.delete(key_id)
         self._postponed.discard(key_id)  # not before: what can't be deleted now is tried again
 
-    def _expired_windows(self) -> dict[Window, Batch | None]:
+    def _expired_windows(self) -> dict[TaskWindow, Batch | None]:
         """Windows beyond their retention, with their batch if one was offered; not those that are
         complete: they are finished.
         """
@@ -153,5 +153,5 @@ class Shredder:
         }
 
 
-def _window(batch: Batch) -> Window:
+def _window(batch: Batch) -> TaskWindow:
     return batch.manifest.task_id, batch.manifest.window

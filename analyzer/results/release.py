@@ -39,7 +39,7 @@ from shoal.analyzer.results.processed import (
     quantiles,
     quantiles_of,
 )
-from shoal.analyzer.store import Outcome, Spending
+from shoal.analyzer.store import Spending, WindowOutcome
 from shoal.arrays import np
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -174,7 +174,7 @@ def prepare_expired(served: ServedTask, batch: Batch) -> Prepared:
     )
 
 
-def conclude(prepared: Prepared, earlier: Sequence[Spending], key: SigningKey) -> Outcome:
+def conclude(prepared: Prepared, earlier: Sequence[Spending], key: SigningKey) -> WindowOutcome:
     """The signed bytes of release and acknowledgement. ``earlier``: what every batch before this
     one cost.
     """
@@ -182,7 +182,7 @@ def conclude(prepared: Prepared, earlier: Sequence[Spending], key: SigningKey) -
     ack = delivery_pb2.Ack(
         version=VERSION, manifest_hash=prepared.batch.manifest_hash.raw
     ).SerializeToString(deterministic=True)
-    return Outcome(
+    return WindowOutcome(
         release=release,
         release_signature=key.sign(SigningContext.RELEASE, release),
         ack=ack,

@@ -54,7 +54,7 @@ class Estimates:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PictureShape:
     """How a number is distributed. ``plot``: None over bins, whose counts are above. ``quantiles``:
     (share in percent, value, ends of its interval or None); an end is None where there is none.
     """
@@ -66,12 +66,12 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     release: Mapping[str, Any]
     anchor: str
     title: str
     estimates: tuple[Estimates, ...]
-    shape: Shape | None
+    shape: PictureShape | None
     words: tuple[str, ...]
 
 
@@ -102,7 +102,7 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
     )
 
 
-def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float]) -> Section:
+def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float]) -> ReportSection:
     summed = "rounds" in release
     processed = release.get("processed")
     rows = list(release["estimates"])
@@ -122,12 +122,12 @@ def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float])
     how = "" if processed is None else f"{processed['method']}: {processed['note']}"
     said = ". ".join(beside(release))
     estimates = tuple(_estimates(title, rows, truth, how, said) for title, rows in groups if rows)
-    return Section(
+    return ReportSection(
         release, f"r{index}", _title(release), estimates, _shape(release), tuple(_words(release))
     )
 
 
-def _shape(release: Mapping[str, Any]) -> Shape | None:
+def _shape(release: Mapping[str, Any]) -> PictureShape | None:
     made, told = release.get("distribution"), release.get("quantiles")
     quantiles: tuple[tuple[str, float, tuple[float, float | None] | None], ...]
     if told is not None:
@@ -142,13 +142,13 @@ def _shape(release: Mapping[str, Any]) -> Shape | None:
         return None
     summary = "; ".join(f"{share} at or below {number(value)}" for share, value, _ in quantiles)
     if made is None:
-        return Shape(None, summary, quantiles, f"Of the devices that answered. {OUTSIDE}.")
+        return PictureShape(None, summary, quantiles, f"Of the devices that answered. {OUTSIDE}.")
     answered = (
         ""
         if made["answered"] is None
         else f" Of the devices that answered, an estimated {made['answered']:.1%} of all."
     )
-    return Shape(
+    return PictureShape(
         histogram(made["edges"], made["shares"], {share: value for share, value, _ in quantiles}),
         summary,
         quantiles,
@@ -243,7 +243,7 @@ def _estimates(
     )
 
 
-def _epsilons(sections: Sequence[Section]) -> RowPlot:
+def _epsilons(sections: Sequence[ReportSection]) -> RowPlot:
     """Local against central epsilon, one row per release; logarithmic, because the point is how
     many times smaller it became.
     """

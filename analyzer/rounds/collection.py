@@ -18,10 +18,9 @@ from shoal import codec
 from shoal.analyzer.core import retention_over
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.results.release import decode_release
-from shoal.analyzer.rounds.singles import Singles
-from shoal.analyzer.rounds.sums import Conclude as SumsConclude
-from shoal.analyzer.rounds.sums import StoredSum, SumStore
-from shoal.analyzer.store import Outcome, Spending, Store
+from shoal.analyzer.rounds.singles import SingleCollection
+from shoal.analyzer.rounds.sums import Conclude, StoredSum, SumStore
+from shoal.analyzer.store import AnalyzerStore, Spending, WindowOutcome
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import UNKNOWN_TIME, Moment, SureClock
 from shoal.crypto.secagg.collector import Collector
@@ -57,7 +56,7 @@ _UNKNOWN = "this analyzer knows no such round: it restarted, or the round is lon
 T = TypeVar("T")
 
 
-class Conclude(Protocol):
+class ConcludeSums(Protocol):
     """How the sums of a window become its release: ``sum_release.conclude_sums``."""
 
     def __call__(
@@ -69,7 +68,7 @@ class Conclude(Protocol):
         earlier: Sequence[Spending],
         key: SigningKey,
         damaged: int,
-    ) -> Outcome: ...
+    ) -> WindowOutcome: ...
 
 
 @dataclass(slots=True)
@@ -95,7 +94,7 @@ class _Round:
         return _FORGET_S + 2 * (plan.seconds if plan else 0)
 
 
-class Rounds:
+class CollectionService:
     """``shred`` deletes what could open vectors of a released window; it blocks, may be repeated
     and raises KEY_FILE or OSError.
     """
@@ -103,11 +102,11 @@ class Rounds:
     def __init__(
         self,
         *,
-        store: Store,
+        store: AnalyzerStore,
         tasks: AnalyzerTasks,
         keys: KeyFolder,
         signing_key: SigningKey,
-        conclude: Conclude,
+        conclude: ConcludeSums,
         shred: Callable[[TaskId, int], None],
         clock: SureClock,
         entropy: Entropy = SYSTEM,
@@ -120,7 +119,7 @@ class Rounds:
             clock,
             entropy,
         )
-        self._singles = Singles(self._sums, keys, self._window)
+        self._singles = SingleCollection(self._sums, keys, self._window)
         self._offers: dict[tuple[TaskId, int, bytes], _Round] = {}
         self._by_offer: dict[bytes, _Round] = {}
         self._by_round: dict[bytes, _Round] = {}
@@ -390,15 +389,13 @@ class Rounds:
                     "its log",
                 ) from None
 
-    def _concluding(
-        self, served: ServedTask, window: int, damaged: int, summed: int
-    ) -> SumsConclude:
+    def _concluding(self, served: ServedTask, window: int, damaged: int, summed: int) -> Conclude:
         def conclude(
             sums: Sequence[StoredSum],
             aborted: Mapping[str, int],
             earlier: list[Spending],
             lost: int,
-        ) -> tuple[Outcome, bool]:
+        ) -> tuple[WindowOutcome, bool]:
             """Sums whose row is gone are missed by what the shuffler knows; a damaged one is told
             by its head too.
             """

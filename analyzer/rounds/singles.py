@@ -28,8 +28,8 @@ from shoal.secagg import Mode
 
 log = get_log("analyzer")
 _AT_ONCE = 4 * MIB  # of vectors that are opened in one go
-# The task and window that bytes name, checked: Rounds' own.
-Window = Callable[[bytes, int], Awaitable[tuple[ServedTask, int]]]
+# The task and window that bytes name, checked: the service's own.
+CheckedWindow = Callable[[bytes, int], Awaitable[tuple[ServedTask, int]]]
 
 
 @dataclass(slots=True)
@@ -42,10 +42,10 @@ class _Delivery:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Singles:
+class SingleCollection:
     """Handlers of DeliverSingles and SumSingles, for the event loop that calls them."""
 
-    def __init__(self, sums: SumStore, keys: KeyFolder, window: Window) -> None:
+    def __init__(self, sums: SumStore, keys: KeyFolder, window: CheckedWindow) -> None:
         self._sums, self._keys, self._window = sums, keys, window
         self._delivered: dict[tuple[TaskId, int], _Delivery] = {}
 

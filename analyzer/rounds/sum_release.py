@@ -19,7 +19,7 @@ from shoal.accounting.sums.pairwise import SumBound, certify_sum
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
 from shoal.analyzer.results.privacy import privacy_message
-from shoal.analyzer.store import Outcome, Spending
+from shoal.analyzer.store import Spending, WindowOutcome
 from shoal.arrays import NDArray, np
 from shoal.codec import VERSION
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -76,7 +76,7 @@ def conclude_sums(
     earlier: Sequence[Spending],
     key: SigningKey,
     damaged: int = 0,
-) -> Outcome:
+) -> WindowOutcome:
     """The signed bytes of the release of a window. ``aborted``: rounds that ended without a sum, by
     reason. ``damaged``: devices whose vectors were acknowledged, or summed, and are in none of
     ``sums`` because a disk lost or changed them.
@@ -117,7 +117,7 @@ def conclude_sums(
     ack = delivery_pb2.Ack(version=VERSION, manifest_hash=digest).SerializeToString(
         deterministic=True
     )
-    return Outcome(
+    return WindowOutcome(
         release=release,
         release_signature=key.sign(SigningContext.RELEASE, release),
         ack=ack,

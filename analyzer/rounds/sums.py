@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shoal.analyzer.store import Outcome, Spending, Store
+from shoal.analyzer.store import AnalyzerStore, Spending, WindowOutcome
 from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
@@ -37,14 +37,14 @@ class StoredSum:
 # (sums, rounds that were aborted by reason, what every window and batch before this one cost,
 # devices of sums that are damaged) -> what is published, and whether it is
 Conclude = Callable[
-    [Sequence[StoredSum], Mapping[str, int], list[Spending], int], tuple[Outcome, bool]
+    [Sequence[StoredSum], Mapping[str, int], list[Spending], int], tuple[WindowOutcome, bool]
 ]
 
 
 class SumStore:
     """Rounds in the analyzer's store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: AnalyzerStore) -> None:
         self._store = store
 
     def add(self, task_id: TaskId, window: int, one: StoredSum) -> None:

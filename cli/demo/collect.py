@@ -14,7 +14,7 @@ from typing import Any
 from rich.progress import Progress
 
 from shoal.analyzer.results.release import decode_release, to_json
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.processes import Process
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -62,7 +62,7 @@ async def shredded(shuffler: Process, tasks: int) -> None:
 def _read(data: Path) -> dict[str, dict[str, Any]]:
     """Releases by task id; nothing while the analyzer hasn't made its store yet."""
     with contextlib.suppress(ShoalError, FileNotFoundError):
-        store = Store(data / FILE_NAME, read_only=True)
+        store = AnalyzerStore(data / FILE_NAME, read_only=True)
         try:
             releases = [to_json(decode_release(stored.release)) for stored in store.releases()]
         finally:

@@ -19,7 +19,7 @@ from typing import Any
 from shoal.accounting.lint.task import lint
 from shoal.accounting.sums.sum_task import SumDesign, design_sum
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.arrays import NDArray, np
 from shoal.cli.demo.workspace import Site
 from shoal.clients.core import Assignment, assign
@@ -276,7 +276,7 @@ async def play(one: SumTask, devices: list[Device], moved: Callable[[int], None]
 
 def read_sums(site: Site, one: SumTask) -> list[StoredSum]:
     """Every round's sum as the analyzer holds it."""
-    store = Store(site.analyzer_data / FILE_NAME, read_only=True)
+    store = AnalyzerStore(site.analyzer_data / FILE_NAME, read_only=True)
     try:
         return SumStore(store).of(one.task_id, 0)
     finally:

@@ -12,7 +12,7 @@ from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.protos import delivery_pb2
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.reports.next_hop import SENSELESS, Chunks, NextHop, OfferAnswer, Progress
+from shoal.shuffler.reports.next_hop import SENSELESS, Chunks, HopProgress, NextHop, OfferAnswer
 from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
 
 _CHUNKS_PER_CALL = 256  # 64 MiB: a call is bounded in time, and what it brought is kept
@@ -54,10 +54,10 @@ class Egress:
         while True:
             failpoints.hit("egress.offer")
             answer = await self._next.offer(record.manifest, signature)
-            if answer.progress is Progress.ACKNOWLEDGED:
+            if answer.progress is HopProgress.ACKNOWLEDGED:
                 _check(answer, self._next.key(served.task), digest)
                 return True
-            if answer.progress is Progress.WORKING:
+            if answer.progress is HopProgress.WORKING:
                 return False
             if answer.received_rows > record.rows:
                 raise ShoalError(Kind.INVALID, SENSELESS)

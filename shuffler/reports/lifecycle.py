@@ -21,7 +21,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.shuffler import core
-from shoal.shuffler.core import Event, WindowId, WindowState
+from shoal.shuffler.core import WindowEvent, WindowId, WindowState
 from shoal.shuffler.reports.egress import make_manifest
 from shoal.shuffler.stores.claims import Claim, OwnerId, StaleClaimError
 from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
@@ -319,7 +319,7 @@ class Lifecycle:
 
     def _ended(self, window: WindowId, record: WindowRecord) -> bool:
         """Whether the task's retention forbids to hold this window's reports any longer."""
-        return core.possible(record.state, Event.EXPIRED) and self._over(
+        return core.possible(record.state, WindowEvent.EXPIRED) and self._over(
             self._book.served[window.task_id], window
         )
 
@@ -350,7 +350,7 @@ class Lifecycle:
                         return
                 case WindowState.ACKNOWLEDGED | WindowState.WITHHELD | WindowState.EXPIRED:
                     await self._store.shred(claim)
-                    await self._advance(claim, Event.SHREDDED)
+                    await self._advance(claim, WindowEvent.SHREDDED)
                     log.info(
                         "window shredded",
                         task=window.task_id,
@@ -384,7 +384,7 @@ class Lifecycle:
             n=reports,
         )
         try:
-            await self._advance(claim, Event.EXPIRED, reports=reports or 0)
+            await self._advance(claim, WindowEvent.EXPIRED, reports=reports or 0)
         except ShoalError:
             # The disk has no room even for this word. Before sealing it may come after the deed: an
             # inbox that is gone is an empty one. A batch that is gone would look like a loss to the
@@ -396,7 +396,7 @@ class Lifecycle:
     async def _advance(
         self,
         claim: Claim,
-        event: Event,
+        event: WindowEvent,
         sealed: SealedRows | None = None,
         reports: int = 0,
         manifest: bytes = b"",
@@ -412,7 +412,7 @@ class Lifecycle:
             sealed = await self._store.seal(claim)
         reports = core.distinct_reports(sealed.rows, served.task.messages)
         event = core.verdict(reports, served.task.min_batch)
-        manifest = make_manifest(served, window, sealed) if event is Event.ENOUGH else b""
+        manifest = make_manifest(served, window, sealed) if event is WindowEvent.ENOUGH else b""
         await self._advance(claim, event, sealed, reports, manifest)
         log.info(
             "window sealed" if manifest else "window withheld",
@@ -429,8 +429,8 @@ class Lifecycle:
         if sealed is None:
             return False
         reports = core.distinct_reports(sealed.rows, served.task.messages)
-        if core.verdict(reports, served.task.min_batch) is Event.TOO_FEW:
-            await self._advance(claim, Event.TOO_FEW, sealed, reports)
+        if core.verdict(reports, served.task.min_batch) is WindowEvent.TOO_FEW:
+            await self._advance(claim, WindowEvent.TOO_FEW, sealed, reports)
         else:
             manifest = make_manifest(served, claim.window, sealed)
             await self._store.advance(claim, record.state, record.state, sealed, reports, manifest)
@@ -454,7 +454,7 @@ class Lifecycle:
         if await self._mend(served, claim, record):
             return True
         if record.state is WindowState.SEALED:
-            await self._advance(claim, Event.OFFERED)
+            await self._advance(claim, WindowEvent.OFFERED)
         bound = asyncio.timeout(None)
         try:
             async with bound:
@@ -473,6 +473,6 @@ class Lifecycle:
         if not acknowledged:
             pending.at = now + _POLL_S
             return False
-        await self._advance(claim, Event.ACKNOWLEDGED)
+        await self._advance(claim, WindowEvent.ACKNOWLEDGED)
         log.info("batch acknowledged", task=window.task_id, window=window.window, rows=record.rows)
         return True

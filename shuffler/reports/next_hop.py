@@ -21,7 +21,7 @@ SERVICE = "shoal.v1.Delivery"
 Chunks = AsyncIterator[tuple[int, bytes]]  # (number of the first row, bytes of whole rows)
 
 
-class Progress(Enum):
+class HopProgress(Enum):
     """How far the next hop is with a batch that it was offered."""
 
     RECEIVING = "it wants rows"
@@ -35,7 +35,7 @@ class OfferAnswer:
     ``signature`` over it are there when ``progress`` is ACKNOWLEDGED, and not verified.
     """
 
-    progress: Progress
+    progress: HopProgress
     received_rows: int
     ack: bytes = b""
     signature: bytes = b""
@@ -116,8 +116,8 @@ class AnalyzerHop:
 
 
 SENSELESS = "the analyzer's answer makes no sense: check that both sides run the same version"
-_PROGRESS: dict[int, Progress] = {
-    delivery_pb2.BATCH_STATE_RECEIVING: Progress.RECEIVING,
-    delivery_pb2.BATCH_STATE_PROCESSING: Progress.WORKING,
-    delivery_pb2.BATCH_STATE_DONE: Progress.ACKNOWLEDGED,
+_PROGRESS: dict[int, HopProgress] = {
+    delivery_pb2.BATCH_STATE_RECEIVING: HopProgress.RECEIVING,
+    delivery_pb2.BATCH_STATE_PROCESSING: HopProgress.WORKING,
+    delivery_pb2.BATCH_STATE_DONE: HopProgress.ACKNOWLEDGED,
 }

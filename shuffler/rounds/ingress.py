@@ -40,7 +40,7 @@ _FIRST_STEPS = {False: {"ask"}, True: {"poll"}}
 _IN_THREAD = 16 * KIB  # bytes of a frame from which opening it leaves the event loop
 
 
-class Rounds:
+class RoundsIngress:
     """The service's handler. ``refused`` counts refusals by kind, for metrics."""
 
     def __init__(

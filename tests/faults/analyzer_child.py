@@ -22,7 +22,7 @@ from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.service import SPOOL_FOLDER, serve
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.backoff import Backoff
 from shoal.clocks.clock import FakeClock
@@ -70,7 +70,7 @@ async def life(folder: Path) -> None:
         spool = data / SPOOL_FOLDER
         spool.mkdir(exist_ok=True)
         store, keys, signing_key = (
-            Store(data / FILE_NAME),
+            AnalyzerStore(data / FILE_NAME),
             KeyFolder(config.keys_dir),
             load_signing_key(config.signing_key),
         )

@@ -17,7 +17,7 @@ from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
-from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
 from shoal.analyzer.store_mending import read_head
 from shoal.crypto import keyfiles
 from shoal.crypto.hpke import generate
@@ -284,7 +284,7 @@ def analyzer(folder: Path, promised: Promises, rng: random.Random) -> None:
     """Two batches row by row, their releases, what opened them deleted; and sums of rounds. The
     second one's analyzer dies twice.
     """
-    store = Store(folder / FILE_NAME)
+    store = AnalyzerStore(folder / FILE_NAME)
     make_folder(folder / "spool")
     for window in (0, 1):
         spools = Spools(folder / "spool")
@@ -306,7 +306,7 @@ def analyzer(folder: Path, promised: Promises, rng: random.Random) -> None:
         assert spool.check()
         store.move(batch.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
         batch = store.batches()[window]
-        release = Outcome(
+        release = WindowOutcome(
             b"release" + bytes([window]),
             bytes(64),
             b"ack",
@@ -328,7 +328,7 @@ def analyzer(folder: Path, promised: Promises, rng: random.Random) -> None:
 def analyzer_found(folder: Path) -> set[bytes]:
     found = {b"counted" + bytes([window]) for window in range(read_head(folder) or 0)}
     make_folder(folder / "spool")
-    store, spools = Store(folder / FILE_NAME), Spools(folder / "spool")
+    store, spools = AnalyzerStore(folder / FILE_NAME), Spools(folder / "spool")
     found |= {b"sum" + bytes([int(one.vector[0])]) for one in SumStore(store).of(TASK, 1)}
     found |= {stored.release for stored in store.releases()}
     for batch in store.batches():

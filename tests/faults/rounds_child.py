@@ -24,7 +24,7 @@ import numpy as np
 from shoal import failpoints, log
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.service import AnalyzerService
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.backoff import Backoff
 from shoal.clients.memory.rounds_ledger import SqliteLedger
 from shoal.clients.rounds.exchange import Line
@@ -140,7 +140,7 @@ def analyzer(folder: Path) -> None:
 
     with (
         DataFolder(settings.data_dir) as data,
-        contextlib.closing(Store(data / FILE_NAME)) as store,
+        contextlib.closing(AnalyzerStore(data / FILE_NAME)) as store,
     ):
         run_service(main)
 

@@ -26,7 +26,7 @@ import pytest
 
 from shoal.analyzer.results.release import decode_release
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clients.rounds.exchange import Line
 from shoal.clients.rounds.participation import RoundOutcome, RoundState, take_part
 from shoal.clients.rounds.single import send_single
@@ -313,7 +313,7 @@ class Services:
 
     def sums(self, window: int) -> list[StoredSum]:
         with contextlib.closing(
-            Store(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
+            AnalyzerStore(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
         ) as store:
             return SumStore(store).of(self.world.published.task_id, window)
 
@@ -346,7 +346,7 @@ class Services:
 
     def check_release(self, window: int, sums: Sequence[StoredSum]) -> None:
         with contextlib.closing(
-            Store(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
+            AnalyzerStore(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
         ) as store:
             (stored,) = [stored for stored in store.releases() if stored.window == window]
         release = decode_release(stored.release)

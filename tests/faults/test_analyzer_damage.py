@@ -20,7 +20,7 @@ import pytest
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.results.cumulative import compose_spendings
 from shoal.analyzer.rounds.sums import DAMAGED, StoredSum, SumStore
-from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
 from shoal.analyzer.store_mending import HEAD_NAME
 from shoal.cli.main import main
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -40,7 +40,7 @@ SEEDS = size(2, 20, 100)
 TASK = TaskId(bytes(range(32)))
 
 
-def outcome(window: int, task_id: TaskId = TASK) -> Outcome:
+def outcome(window: int, task_id: TaskId = TASK) -> WindowOutcome:
     privacy = release_pb2.Privacy(epsilon_upper=EPSILON, epsilon_at_received_n=EPSILON, delta=1e-9)
     made = release_pb2.Release(
         version=1,
@@ -51,7 +51,7 @@ def outcome(window: int, task_id: TaskId = TASK) -> Outcome:
         privacy=privacy,
     )
     release = made.SerializeToString(deterministic=True)
-    return Outcome(
+    return WindowOutcome(
         release=release,
         release_signature=KEY.sign(SigningContext.RELEASE, release),
         ack=b"ack" * 10,
@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     live, copy = (tmp_path_factory.mktemp("damage") / name for name in ("live", "copy"))
     live.mkdir()
     world = make_world(windows=WINDOWS)
-    with closing(Store(live / FILE_NAME)) as store:
+    with closing(AnalyzerStore(live / FILE_NAME)) as store:
         store.sign_with(KEY.public)
         for window in range(WINDOWS):
             made = world.batch([world.seal(world.report(0), window)] * 100, window)
@@ -82,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def verdict(path: Path, originals: list[bytes]) -> str:
     """Empty if the rule holds of the folder of this store."""
-    with closing(Store(path / FILE_NAME)) as store:
+    with closing(AnalyzerStore(path / FILE_NAME)) as store:
         found = [stored.release for stored in store.releases()]
         told = [*store.damage(), *store.damaged_releases()]
         if not set(found) <= set(originals):
@@ -120,7 +120,7 @@ def test_whatever_is_damaged_is_told_and_nothing_is_understated(
     """Planted: no look at the whole file when it is opened, or no head beside it -> releases gone
     silently.
     """
-    with closing(Store(folder / FILE_NAME)) as store:
+    with closing(AnalyzerStore(folder / FILE_NAME)) as store:
         originals = [stored.release for stored in store.releases()]
     assert len(originals) == WINDOWS
     bad, count = list[str](), 0
@@ -144,7 +144,7 @@ def test_whatever_is_damaged_is_told_and_nothing_is_understated(
     assert count >= 2 * 5 * SEEDS
 
 
-def together(store: Store) -> float:
+def together(store: AnalyzerStore) -> float:
     return compose_spendings(store.spendings()).epsilon_upper
 
 
@@ -182,7 +182,7 @@ def change(path: Path, statement: str) -> None:
     ],
 )
 def test_a_changed_row_is_not_believed(
-    folder: Path, tmp_path: Path, statement: str, seen: Callable[[Store], bool]
+    folder: Path, tmp_path: Path, statement: str, seen: Callable[[AnalyzerStore], bool]
 ) -> None:
     """Planted: no digest of that table, or no signature looked at -> the changed row is read,
     fails.
@@ -191,12 +191,12 @@ def test_a_changed_row_is_not_believed(
     change(
         tmp_path / "one" / FILE_NAME, f"PRAGMA foreign_keys = OFF; {statement}".partition("; ")[2]
     )
-    with closing(Store(tmp_path / "one" / FILE_NAME)) as store:
+    with closing(AnalyzerStore(tmp_path / "one" / FILE_NAME)) as store:
         assert seen(store)
         assert store.damage()
 
 
-def own(store: Store) -> TaskId:
+def own(store: AnalyzerStore) -> TaskId:
     return store.batches()[3].manifest.task_id
 
 
@@ -228,14 +228,14 @@ def refused(read: Callable[[], object]) -> bool:
     ],
 )
 def test_what_else_changed_is_told(
-    folder: Path, tmp_path: Path, statement: str, seen: Callable[[Store], bool]
+    folder: Path, tmp_path: Path, statement: str, seen: Callable[[AnalyzerStore], bool]
 ) -> None:
     """To whoever reads it. Planted: sums, tallies or acknowledgements read without their digest ->
     the changed one is read, fails.
     """
     shutil.copytree(folder, tmp_path / "one")
     change(tmp_path / "one" / FILE_NAME, statement)
-    with closing(Store(tmp_path / "one" / FILE_NAME)) as store:
+    with closing(AnalyzerStore(tmp_path / "one" / FILE_NAME)) as store:
         assert seen(store)
 
 
@@ -244,15 +244,15 @@ def test_an_older_copy_is_found_out(folder: Path, tmp_path: Path) -> None:
     fails.
     """
     shutil.copytree(folder, tmp_path / "one")
-    with closing(Store(tmp_path / "one" / FILE_NAME)) as store:
+    with closing(AnalyzerStore(tmp_path / "one" / FILE_NAME)) as store:
         older = len(store.releases())
     copy = (tmp_path / "one" / FILE_NAME).read_bytes()
-    with closing(Store(tmp_path / "one" / FILE_NAME)) as store, store.transaction():
+    with closing(AnalyzerStore(tmp_path / "one" / FILE_NAME)) as store, store.transaction():
         store.write_release(TASK, 77, outcome(77))
-    with closing(Store(tmp_path / "one" / FILE_NAME)) as store:
+    with closing(AnalyzerStore(tmp_path / "one" / FILE_NAME)) as store:
         assert len(store.releases()) == older + 1
     (tmp_path / "one" / FILE_NAME).write_bytes(copy)
-    with closing(Store(tmp_path / "one" / FILE_NAME)) as store:
+    with closing(AnalyzerStore(tmp_path / "one" / FILE_NAME)) as store:
         assert store.lost == 1
         assert math.isinf(compose_spendings(store.spendings()).epsilon_upper)
     assert (tmp_path / "one" / HEAD_NAME).exists()
@@ -266,7 +266,7 @@ def test_a_damaged_release_is_named_and_the_others_are_shown(
     Planted: releases read without their signature -> half of a count, exit 0.
     """
     shutil.copytree(folder, tmp_path / "one")
-    with closing(Store(tmp_path / "one" / FILE_NAME)):
+    with closing(AnalyzerStore(tmp_path / "one" / FILE_NAME)):
         pass
     change(
         tmp_path / "one" / FILE_NAME,
@@ -297,5 +297,5 @@ def test_a_damaged_release_is_named_and_the_others_are_shown(
 def test_reading_a_file_that_is_none_says_so(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"nothing like it" * 1_000)
     with pytest.raises(ShoalError) as error:
-        Store(tmp_path / FILE_NAME, read_only=True)
+        AnalyzerStore(tmp_path / FILE_NAME, read_only=True)
     assert error.value.kind is Kind.CONFIG

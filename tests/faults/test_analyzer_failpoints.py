@@ -18,7 +18,7 @@ import pytest
 
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.results.release import decode_release, to_json
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.crypto.signing import SigningContext, verify
 from shoal.mechanisms import Tally
 from shoal.protos import delivery_pb2
@@ -86,7 +86,7 @@ def fresh(world: World, batch: Batch, tmp_path_factory: pytest.TempPathFactory) 
 def releases(folder: Path) -> list[bytes]:
     if not (folder / "data" / FILE_NAME).exists():
         return []
-    store = Store(folder / "data" / FILE_NAME)
+    store = AnalyzerStore(folder / "data" / FILE_NAME)
     found = [stored.release for stored in store.releases()]
     store.close()
     return found
@@ -94,7 +94,7 @@ def releases(folder: Path) -> list[bytes]:
 
 def check(folder: Path, world: World, batch: Batch) -> None:
     """Counted once, acknowledged, and nothing left that could open it again."""
-    store = Store(folder / "data" / FILE_NAME)
+    store = AnalyzerStore(folder / "data" / FILE_NAME)
     (stored,) = store.releases()
     (known,) = store.batches()
     tally = store.tally(world.task_id, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.results.release import decode_release, to_json
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.protos.delivery_pb2 import BATCH_STATE_RECEIVING
 from tests.sizes import size
 from tests.worlds.analyzer import World, make_task
@@ -27,7 +27,7 @@ ROWS = size(8_000, 60_000)  # half a second of opening for one worker, 4 s in fu
 
 
 def state(folder: Path) -> BatchState:
-    store = Store(folder / "data" / FILE_NAME, read_only=True)
+    store = AnalyzerStore(folder / "data" / FILE_NAME, read_only=True)
     (batch,) = store.batches()
     store.close()
     return batch.state
@@ -63,7 +63,7 @@ async def test_killed_while_it_receives_and_while_it_opens(tmp_path: Path) -> No
         await caller.done(batch)
         await caller.channel.close()
         assert analyzer.end(signal.SIGTERM) == 0
-    store = Store(tmp_path / "data" / FILE_NAME, read_only=True)
+    store = AnalyzerStore(tmp_path / "data" / FILE_NAME, read_only=True)
     (stored,) = store.releases()
     store.close()
     release = to_json(decode_release(stored.release))
@@ -86,6 +86,6 @@ async def test_a_clean_stop_in_the_middle_of_a_batch(tmp_path: Path) -> None:
         caller = analyzer.caller()
         await caller.done(batch)
         await caller.channel.close()
-    store = Store(tmp_path / "data" / FILE_NAME, read_only=True)
+    store = AnalyzerStore(tmp_path / "data" / FILE_NAME, read_only=True)
     assert [to_json(decode_release(stored.release))["n"] for stored in store.releases()] == [ROWS]
     store.close()

@@ -17,7 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from shoal.analyzer.service import AnalyzerService
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
 from shoal.rpc.channel import call
 from shoal.services.process import DataFolder
@@ -101,7 +101,7 @@ async def test_a_release_is_the_same_after_a_restart(tmp_path: Path) -> None:
             ack = await caller.done(BATCH)
             await caller.channel.close()
             assert analyzer.end(signal.SIGTERM) == 0
-        store = Store(tmp_path / "data" / FILE_NAME, read_only=True)
+        store = AnalyzerStore(tmp_path / "data" / FILE_NAME, read_only=True)
         seen.add((store.releases()[0].release, ack.SerializeToString()))
         store.close()
         # write_config puts the key back for the second start; the real one is gone

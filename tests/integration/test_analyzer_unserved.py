@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shoal.analyzer.core import BatchState
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
@@ -123,7 +123,9 @@ async def test_one_bad_task_stops_no_other_and_is_named_everywhere(
             assert (await pages(run))[:2] == (200, "ready\n")
             assert await serves(run, WORLD, OTHER) == {}
             assert (await run.caller.done(LATE)).ack
-    assert Store(tmp_path / "data" / FILE_NAME, read_only=True).over() >= {(WORLD.task_id, 0)}
+    assert AnalyzerStore(tmp_path / "data" / FILE_NAME, read_only=True).over() >= {
+        (WORLD.task_id, 0)
+    }
 
 
 async def not_yet(*_: object) -> None:

@@ -59,7 +59,7 @@ class Loops:
         self._count(monkeypatch, Timekeeper, "look")
         self._count(monkeypatch, Shredder, "sweep")
         self._count_async(monkeypatch, Lifecycle, "tick")
-        self._count_async(monkeypatch, peer_clock.PeerClock, "ask")
+        self._count_async(monkeypatch, peer_clock.AnalyzerClock, "ask")
 
     def _count(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
         whole = getattr(owner, name)

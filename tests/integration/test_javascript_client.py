@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.analyzer.results.release import decode_release, to_json
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients import Agent, AgentConfig
 from shoal.clients.core import State
@@ -74,7 +74,7 @@ async def released(site: Site, count: int) -> dict[str, dict[str, Any]]:
         await asyncio.sleep(0.1)
         if not (site.analyzer_data / FILE_NAME).exists():
             continue
-        store = Store(site.analyzer_data / FILE_NAME, read_only=True)
+        store = AnalyzerStore(site.analyzer_data / FILE_NAME, read_only=True)
         try:
             found = [to_json(decode_release(one.release)) for one in store.releases()]
         finally:

@@ -24,7 +24,7 @@ import pytest
 
 from shoal.accounting.of_task import guaranteed
 from shoal.analyzer.results.release import decode_release, to_json
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
@@ -177,7 +177,7 @@ async def releases(data: Path, count: int) -> dict[str, dict[str, Any]]:
     while True:
         await asyncio.sleep(0.2)
         try:
-            store = Store(data / FILE_NAME, read_only=True)
+            store = AnalyzerStore(data / FILE_NAME, read_only=True)
         except (ShoalError, FileNotFoundError):
             continue
         try:

@@ -18,7 +18,7 @@ from shoal.analyzer.batches.ingest import Ingest
 from shoal.analyzer.batches.spool import Spools, spool_path
 from shoal.analyzer.core import Batch
 from shoal.analyzer.keys import KeyFolder
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
@@ -50,7 +50,7 @@ async def nothing(_: Batch) -> None:
 class Desk:
     """The handlers alone, on a real disk."""
 
-    store: Store
+    store: AnalyzerStore
     folder: Path
     ingest: Ingest
 
@@ -74,7 +74,7 @@ class Desk:
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     folder = tmp_path_factory.mktemp("desk")
     WORLD.write(folder)
-    store = Store(folder / FILE_NAME)
+    store = AnalyzerStore(folder / FILE_NAME)
     tasks = AnalyzerTasks(folder / "tasks", {WORLD.authority.public}, WORLD.analyzer.public)
     ingest = Ingest(
         store=store,

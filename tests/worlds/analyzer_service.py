@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 
 from shoal.analyzer.service import SPOOL_FOLDER, AnalyzerService
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clocks.clock import FakeClock
 from shoal.clocks.readings import Readings
 from shoal.errors import Kind
@@ -110,7 +110,7 @@ def _refused(error: grpc.aio.AioRpcError) -> Refused:
 class Running:
     folder: Path
     data: Path
-    store: Store
+    store: AnalyzerStore
     service: AnalyzerService
     port: int
     admin_port: int
@@ -125,7 +125,7 @@ class Running:
 
 def digest(folder: Path, data: Path) -> str:
     found = hashlib.sha256()
-    store = Store(data / FILE_NAME, read_only=True)
+    store = AnalyzerStore(data / FILE_NAME, read_only=True)
     for table in ("batches", "releases", "tallies", "acks"):
         found.update(repr(store._db.execute(f"SELECT * FROM {table}").fetchall()).encode())  # noqa: S608 - constant names; to see everything
     store.close()
@@ -145,7 +145,7 @@ async def running(
     """
     config = world.config(folder)
     with DataFolder(config.data_dir) as data:
-        store = Store(data / FILE_NAME)
+        store = AnalyzerStore(data / FILE_NAME)
         given = None if readings else clock or FakeClock(world.after)
         service = AnalyzerService(
             config, data, store, clock=given, pool=shared_pool(), readings=readings

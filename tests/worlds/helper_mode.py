@@ -14,9 +14,9 @@ from typing import Any, cast
 import numpy as np
 
 from shoal.analyzer.keys import KeyFolder
-from shoal.analyzer.rounds.singles import Singles as AnalyzerSingles
+from shoal.analyzer.rounds.singles import SingleCollection as AnalyzerSingles
 from shoal.analyzer.rounds.sums import SumStore
-from shoal.analyzer.store import Store
+from shoal.analyzer.store import AnalyzerStore
 from shoal.clients.memory.rounds_ledger import MemoryLedger
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
 from shoal.crypto.hpke import HpkePrivateKey, generate
@@ -78,7 +78,7 @@ class World:
     @classmethod
     def make(cls, folder: Path) -> World:
         store = SingleStore(folder, SeededEntropy("store"))
-        sums = SumStore(Store(folder / "analyzer.db"))
+        sums = SumStore(AnalyzerStore(folder / "analyzer.db"))
         return cls(
             folder,
             [],

@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analyzer.config import AnalyzerConfig
-from shoal.analyzer.config import Tls as AnalyzerTls
+from shoal.analyzer.config import AnalyzerConfig, MutualTls
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.service import AnalyzerService
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clients.memory.rounds_ledger import MemoryLedger
 from shoal.clients.rounds.exchange import Line
 from shoal.clients.rounds.participation import RoundOutcome, take_part
@@ -148,7 +147,7 @@ class World:
             signing_key=Path("signing.key"),
             authorities=[self.shuffler.authority.public.hex()],
             allowed_shufflers=[SHUFFLER_NAME],
-            tls=AnalyzerTls(
+            tls=MutualTls(
                 certificate=Path("tls.pem"), key=Path("tls.key"), client_ca=Path("ca.pem")
             ),
             open_workers=1,
@@ -167,7 +166,7 @@ class Running:
         self._ends: dict[str, contextlib.AsyncExitStack] = {}
         self._transports: list[RoundTransport] = []
         self.analyzer_port = self.analyzer_admin_port = 0
-        self.store: Store
+        self.store: AnalyzerStore
         self.analyzer: AnalyzerService
         self.shuffler: Shuffler
 
@@ -177,7 +176,7 @@ class Running:
         stack = self._ends["analyzer"] = contextlib.AsyncExitStack()
         config = self.world.analyzer_config(self.analyzer_port)
         data = stack.enter_context(DataFolder(config.data_dir))
-        self.store = Store(data / FILE_NAME)
+        self.store = AnalyzerStore(data / FILE_NAME)
         stack.callback(self.store.close)
         self.analyzer = AnalyzerService(
             config,

@@ -15,7 +15,7 @@ from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import delivery_pb2
-from shoal.shuffler.reports.next_hop import NextHop, OfferAnswer, Progress
+from shoal.shuffler.reports.next_hop import HopProgress, NextHop, OfferAnswer
 from tests.worlds.shuffler import Published, World
 
 ROWS = 40
@@ -78,10 +78,10 @@ class NextHopSuite:
     ) -> None:
         """Planted: the shuffler's key, or another task's, given as the hop's -> this fails."""
         first = await make.offer()
-        assert (first.progress, first.received_rows) == (Progress.RECEIVING, 0)
+        assert (first.progress, first.received_rows) == (HopProgress.RECEIVING, 0)
         await make.deliver([(0, 7), (7, 8), (8, ROWS)])
         last = await make.offer()
-        assert (last.progress, last.received_rows) == (Progress.ACKNOWLEDGED, ROWS)
+        assert (last.progress, last.received_rows) == (HopProgress.ACKNOWLEDGED, ROWS)
         key = make.hop.key(make.published.task)
         assert key not in make.published.task.hops
         verify(key, SigningContext.ACK, last.ack, last.signature)
@@ -94,12 +94,12 @@ class NextHopSuite:
         for first, last in [(0, 1), (1, 30), (30, ROWS)]:
             for _ in range(2):
                 answer = await make.offer()
-                assert (answer.progress, answer.received_rows) == (Progress.RECEIVING, first)
+                assert (answer.progress, answer.received_rows) == (HopProgress.RECEIVING, first)
                 assert (answer.ack, answer.signature) == (b"", b"")
             await make.deliver([(first, last)])
         answers = [await make.offer() for _ in range(3)]
         assert {(one.progress, one.ack, one.signature) for one in answers} == {
-            (Progress.ACKNOWLEDGED, answers[0].ack, answers[0].signature)
+            (HopProgress.ACKNOWLEDGED, answers[0].ack, answers[0].signature)
         }
 
     async def test_a_source_that_breaks_is_told_as_it_is(self, make: Site) -> None:
@@ -111,7 +111,7 @@ class NextHopSuite:
                 await make.deliver([(held, held + 1)], broken)
         held = (await make.offer()).received_rows
         await make.deliver([(held, ROWS)])
-        assert (await make.offer()).progress is Progress.ACKNOWLEDGED
+        assert (await make.offer()).progress is HopProgress.ACKNOWLEDGED
 
     async def test_what_the_hop_refuses_has_its_kind(self, make: Site) -> None:
         with pytest.raises(ShoalError) as refused:

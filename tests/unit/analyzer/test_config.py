@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.analyzer.config import AnalyzerConfig, Tls
+from shoal.analyzer.config import AnalyzerConfig, MutualTls
 from shoal.errors import Kind, ShoalError
 from shoal.services.settings import AdminSection, load_settings
 from tests.cases import for_each
@@ -37,7 +37,10 @@ def test_the_sample_loads_and_comments_every_key() -> None:
     assert config.listen == "0.0.0.0:7445"
     text, _, tls = SAMPLE.read_text().partition("\n[tls]\n")
     own = AnalyzerConfig.model_fields.keys() - {"base_dir", "tls", "admin"}
-    for part, keys in ((text, {*own, *AdminSection.model_fields}), (tls, Tls.model_fields.keys())):
+    for part, keys in (
+        (text, {*own, *AdminSection.model_fields}),
+        (tls, MutualTls.model_fields.keys()),
+    ):
         for key in keys:
             (found,) = re.findall(rf"((?:^#.*\n)+)(?:# )?{key} = ", part, re.M)
             assert "Required" in found or "Optional" in found, key
@@ -65,7 +68,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
 def test_the_required_keys_are_the_ones_tested() -> None:
     required = {name for name, info in AnalyzerConfig.model_fields.items() if info.is_required()}
     assert required == {*REQUIRED, "tls"}
-    assert all(info.is_required() for info in Tls.model_fields.values())
+    assert all(info.is_required() for info in MutualTls.model_fields.values())
 
 
 @for_each(

@@ -12,7 +12,7 @@ import pytest
 
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.missing_keys import MissingKeys
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
 from shoal.crypto import keyfiles
@@ -184,7 +184,7 @@ def test_windows_without_a_key_are_named_as_long_as_they_need_one(tmp_path: Path
     last one fails.
     """
     WORLD.write(tmp_path)
-    store, clock = Store(tmp_path / FILE_NAME), FakeClock(WORLD.after)
+    store, clock = AnalyzerStore(tmp_path / FILE_NAME), FakeClock(WORLD.after)
     missing = MissingKeys(store, tasks_of(tmp_path), KeyFolder(tmp_path / "keys"), clock)
 
     def found() -> list[tuple[str, tuple[int, ...]]]:

@@ -12,7 +12,7 @@ import pytest
 
 from shoal import failpoints
 from shoal.analyzer.core import Batch, BatchState
-from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from tests.worlds.analyzer import make_world
@@ -24,7 +24,7 @@ FIRST, OTHER, SECOND = (
     WORLD.batch(ROWS, rows_hash=Digest(bytes(32))),
     WORLD.batch(ROWS, window=1),
 )
-OUTCOME = Outcome(
+OUTCOME = WindowOutcome(
     b"release", bytes(64), b"ack", bytes(range(64)), b"tally", Spending(WORLD.task_id, 0.25, 1e-6)
 )
 POINTS = (
@@ -35,29 +35,29 @@ POINTS = (
 )
 
 
-def always(_: list[Spending]) -> Outcome:
+def always(_: list[Spending]) -> WindowOutcome:
     return OUTCOME
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / FILE_NAME)
+def store(tmp_path: Path) -> Iterator[AnalyzerStore]:
+    made = AnalyzerStore(tmp_path / FILE_NAME)
     yield made
     failpoints.arm("")
     made.close()
 
 
-def dump(store: Store) -> list[str]:
+def dump(store: AnalyzerStore) -> list[str]:
     return list(store._db.iterdump())  # to see everything
 
 
-def processing(store: Store) -> Batch:
+def processing(store: AnalyzerStore) -> Batch:
     batch = store.accept(FIRST.manifest_bytes)
     assert store.move(batch.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
     return batch
 
 
-def test_a_manifest_is_accepted_once_however_often_it_comes(store: Store) -> None:
+def test_a_manifest_is_accepted_once_however_often_it_comes(store: AnalyzerStore) -> None:
     batch = store.accept(FIRST.manifest_bytes)
     assert (batch.manifest, batch.manifest_hash, batch.state) == (
         FIRST.manifest,
@@ -70,7 +70,7 @@ def test_a_manifest_is_accepted_once_however_often_it_comes(store: Store) -> Non
     assert dump(store) == before
 
 
-def test_another_manifest_for_the_window_is_a_conflict(store: Store) -> None:
+def test_another_manifest_for_the_window_is_a_conflict(store: AnalyzerStore) -> None:
     """Planted: INSERT OR REPLACE -> the second batch takes the window over, and this fails."""
     store.accept(FIRST.manifest_bytes)
     before = dump(store)
@@ -80,7 +80,7 @@ def test_another_manifest_for_the_window_is_a_conflict(store: Store) -> None:
     assert dump(store) == before
 
 
-def test_states_move_only_from_where_they_are(store: Store) -> None:
+def test_states_move_only_from_where_they_are(store: AnalyzerStore) -> None:
     batch = store.accept(FIRST.manifest_bytes)
     assert store.move(batch.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
     assert not store.move(batch.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
@@ -88,7 +88,7 @@ def test_states_move_only_from_where_they_are(store: Store) -> None:
         store.move(batch.manifest_hash, BatchState.PROCESSING, BatchState.DONE)
 
 
-def test_finish_writes_everything_once(store: Store) -> None:
+def test_finish_writes_everything_once(store: AnalyzerStore) -> None:
     """Planted: finish() without the look at the state -> the second call raises or counts twice,
     and this fails.
     """
@@ -108,22 +108,22 @@ def test_finish_writes_everything_once(store: Store) -> None:
     assert found.state is BatchState.DONE
 
 
-def test_finish_needs_a_batch_that_is_processing(store: Store) -> None:
+def test_finish_needs_a_batch_that_is_processing(store: AnalyzerStore) -> None:
     batch = store.accept(FIRST.manifest_bytes)
     assert not store.finish(batch, always)
     assert store.releases() == []
 
 
-def test_the_tally_of_a_withheld_release_is_not_kept(store: Store) -> None:
+def test_the_tally_of_a_withheld_release_is_not_kept(store: AnalyzerStore) -> None:
     store.finish(
         processing(store),
-        lambda _: Outcome(b"r", bytes(64), b"a", bytes(64), None, OUTCOME.spending),
+        lambda _: WindowOutcome(b"r", bytes(64), b"a", bytes(64), None, OUTCOME.spending),
     )
     assert store.tally(WORLD.task_id, 0) is None
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_finish_is_all_or_nothing(store: Store, point: str) -> None:
+def test_finish_is_all_or_nothing(store: AnalyzerStore, point: str) -> None:
     """Planted: a COMMIT between release and acknowledgement -> half a batch stays, and this
     fails.
     """
@@ -138,11 +138,11 @@ def test_finish_is_all_or_nothing(store: Store, point: str) -> None:
     assert store.finish(batch, always)
 
 
-def test_an_error_while_the_release_is_made_changes_nothing(store: Store) -> None:
+def test_an_error_while_the_release_is_made_changes_nothing(store: AnalyzerStore) -> None:
     batch = processing(store)
     before = dump(store)
 
-    def fail(earlier: list[Spending]) -> Outcome:
+    def fail(earlier: list[Spending]) -> WindowOutcome:
         raise ShoalError(Kind.INVALID, "no")
 
     with pytest.raises(ShoalError):
@@ -150,13 +150,13 @@ def test_an_error_while_the_release_is_made_changes_nothing(store: Store) -> Non
     assert dump(store) == before
 
 
-def test_every_batch_sees_what_the_ones_before_it_cost(store: Store) -> None:
+def test_every_batch_sees_what_the_ones_before_it_cost(store: AnalyzerStore) -> None:
     store.finish(processing(store), always)
     second = store.accept(SECOND.manifest_bytes)
     store.move(second.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
     seen: list[list[Spending]] = []
 
-    def make(earlier: list[Spending]) -> Outcome:
+    def make(earlier: list[Spending]) -> WindowOutcome:
         seen.append(earlier)
         return OUTCOME
 
@@ -175,7 +175,7 @@ def test_every_batch_sees_what_the_ones_before_it_cost(store: Store) -> None:
         "DELETE FROM batches",
     ],
 )
-def test_what_is_done_never_changes(store: Store, statement: str) -> None:
+def test_what_is_done_never_changes(store: AnalyzerStore, statement: str) -> None:
     """Planted: a trigger left out of analyzer_001.sql -> its case fails."""
     store.finish(processing(store), always)
     before = dump(store)
@@ -184,7 +184,7 @@ def test_what_is_done_never_changes(store: Store, statement: str) -> None:
     assert dump(store) == before
 
 
-def test_commits_are_synced(store: Store) -> None:
+def test_commits_are_synced(store: AnalyzerStore) -> None:
     """A commit that returned survives a power cut (WAL, synchronous = FULL = 2). Planted: NORMAL ->
     this fails.
     """
@@ -193,23 +193,23 @@ def test_commits_are_synced(store: Store) -> None:
 
 
 def test_it_is_the_same_after_closing(tmp_path: Path) -> None:
-    store = Store(tmp_path / FILE_NAME)
+    store = AnalyzerStore(tmp_path / FILE_NAME)
     store.finish(processing(store), always)
     before = dump(store)
     store.close()
-    again = Store(tmp_path / FILE_NAME)
+    again = AnalyzerStore(tmp_path / FILE_NAME)
     assert dump(again) == before
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
     again.close()
 
 
 def test_a_reader_looks_on_while_the_service_writes_and_after(tmp_path: Path) -> None:
-    store = Store(tmp_path / FILE_NAME)
+    store = AnalyzerStore(tmp_path / FILE_NAME)
     store.finish(processing(store), always)
     for closed in (False, True):
         if closed:
             store.close()
-        reader = Store(tmp_path / FILE_NAME, read_only=True)
+        reader = AnalyzerStore(tmp_path / FILE_NAME, read_only=True)
         assert [stored.release for stored in reader.releases()] == [b"release"]
         with pytest.raises(ShoalError):
             reader.accept(SECOND.manifest_bytes)
@@ -218,13 +218,13 @@ def test_a_reader_looks_on_while_the_service_writes_and_after(tmp_path: Path) ->
 
 def test_a_store_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(ShoalError) as error:
-        Store(tmp_path / FILE_NAME, read_only=True)
+        AnalyzerStore(tmp_path / FILE_NAME, read_only=True)
     assert error.value.kind is Kind.NOT_FOUND
     (tmp_path / FILE_NAME).write_bytes(b"no database at all, but quite some bytes" * 100)
     with pytest.raises(ShoalError) as error:
-        Store(tmp_path / FILE_NAME, read_only=True)
+        AnalyzerStore(tmp_path / FILE_NAME, read_only=True)
     assert error.value.kind is Kind.CONFIG
-    store = Store(tmp_path / FILE_NAME)  # the service goes on, and tells
+    store = AnalyzerStore(tmp_path / FILE_NAME)  # the service goes on, and tells
     assert [one.code for one in store.damage()] == ["damage"]
     assert (tmp_path / f"{FILE_NAME}.damaged-1").read_bytes().startswith(b"no database")
     store.close()
@@ -236,5 +236,5 @@ def test_a_newer_programs_store_is_left_alone(tmp_path: Path) -> None:
     database.close()
     for read_only in (True, False):
         with pytest.raises(ShoalError) as error:
-            Store(tmp_path / FILE_NAME, read_only=read_only)
+            AnalyzerStore(tmp_path / FILE_NAME, read_only=read_only)
         assert error.value.kind is Kind.CONFIG

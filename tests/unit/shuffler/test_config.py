@@ -14,7 +14,7 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
 from shoal.services.settings import AdminSection, load_settings
-from shoal.shuffler.config import Analyzer, Mqtt, ShufflerConfig, Tls
+from shoal.shuffler.config import Analyzer, Mqtt, ServerTls, ShufflerConfig
 from tests.worlds.shuffler import CA, World
 
 SAMPLE = Path(__file__).parents[3] / "deploy" / "shuffler.toml"
@@ -69,7 +69,7 @@ def test_the_sample_loads_and_shows_every_key_with_its_default() -> None:
     config = load_settings(ShufflerConfig, SAMPLE)
     uncommented = tomllib.loads(uncomment(text))
     assert uncommented.keys() == ShufflerConfig.model_fields.keys() - {"base_dir"}
-    assert uncommented["tls"].keys() == Tls.model_fields.keys()
+    assert uncommented["tls"].keys() == ServerTls.model_fields.keys()
     assert uncommented["analyzer"].keys() == Analyzer.model_fields.keys()
     assert uncommented["mqtt"].keys() == Mqtt.model_fields.keys()
     assert uncommented["admin"].keys() == AdminSection.model_fields.keys()

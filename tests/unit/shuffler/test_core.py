@@ -23,12 +23,12 @@ from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
 from shoal.secagg import Mode, PairwisePlan
 from shoal.shuffler import core
-from shoal.shuffler.core import Capacity, Effect, Event, WindowId, WindowState
+from shoal.shuffler.core import Capacity, Effect, WindowEvent, WindowId, WindowState
 from shoal.task import Aggregator
 from tests.cases import for_each
 from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World
 
-S, E = WindowState, Event
+S, E = WindowState, WindowEvent
 ALLOWED = {
     (S.OPEN, E.DUE): (S.CLOSING, (Effect.SEAL,)),
     (S.CLOSING, E.ENOUGH): (S.SEALED, (Effect.DESTROY_INBOX, Effect.DELIVER)),
@@ -46,8 +46,8 @@ ALLOWED = {
 }
 
 
-@for_each("state, event", list(product(WindowState, Event)))
-def test_every_pair_of_state_and_event(state: WindowState, event: Event) -> None:
+@for_each("state, event", list(product(WindowState, WindowEvent)))
+def test_every_pair_of_state_and_event(state: WindowState, event: WindowEvent) -> None:
     """Planted: allowing OPEN + ENOUGH -> fails."""
     assert core.possible(state, event) == ((state, event) in ALLOWED)
     if (state, event) in ALLOWED:
@@ -67,7 +67,7 @@ def test_a_batch_reaches_the_analyzer_only_by_way_of_the_decision() -> None:
         state = frontier.pop()
         reached.add(state)
         for (before, event), (after, _) in ALLOWED.items():
-            if before is state and event is not Event.ENOUGH and after not in reached:
+            if before is state and event is not WindowEvent.ENOUGH and after not in reached:
                 frontier.add(after)
     assert reached == {
         WindowState.OPEN,
@@ -79,7 +79,7 @@ def test_a_batch_reaches_the_analyzer_only_by_way_of_the_decision() -> None:
 
 
 @for_each("reports, event", [(0, E.TOO_FEW), (99, E.TOO_FEW), (100, E.ENOUGH), (101, E.ENOUGH)])
-def test_the_decision_at_its_boundary(reports: int, event: Event) -> None:
+def test_the_decision_at_its_boundary(reports: int, event: WindowEvent) -> None:
     """Planted: > for >= in ``verdict`` -> fails at 100."""
     assert core.verdict(reports, 100) is event
 

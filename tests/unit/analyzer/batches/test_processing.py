@@ -19,7 +19,7 @@ from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.results import release
 from shoal.analyzer.results.release import decode_release, to_json
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.backoff import Backoff
 from shoal.clocks.clock import FakeClock
@@ -32,7 +32,7 @@ from tests.worlds.analyzer_service import ATTEMPTS, shared_pool
 class Bench:
     world: World
     folder: Path
-    store: Store
+    store: AnalyzerStore
     processor: Processor
     clock: FakeClock
 
@@ -58,7 +58,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(processing, "_AGAIN", Backoff(0.001, 0.001))
     world = make_world()
     world.write(tmp_path)
-    store = Store(tmp_path / FILE_NAME)
+    store = AnalyzerStore(tmp_path / FILE_NAME)
     tasks = AnalyzerTasks(tmp_path / "tasks", {world.authority.public}, world.analyzer.public)
     keys = KeyFolder(tmp_path / "keys")
     spools = Spools(tmp_path)

@@ -10,7 +10,7 @@ from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools, spool_path
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.keys import KeyFolder
-from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
@@ -21,7 +21,7 @@ class Bench:
     def __init__(self, world: World, folder: Path) -> None:
         world.write(folder)
         self.world, self.folder = world, folder
-        self.store = Store(folder / FILE_NAME)
+        self.store = AnalyzerStore(folder / FILE_NAME)
         self.clock = FakeClock(world.after)
         self.tasks = AnalyzerTasks(
             folder / "tasks", {world.authority.public}, world.analyzer.public
@@ -45,7 +45,7 @@ class Bench:
         if state is BatchState.DONE:
             spending = Spending(self.world.task_id, 0.1, 1e-6)
             self.store.finish(
-                batch, lambda _: Outcome(b"r", bytes(64), b"a", bytes(64), None, spending)
+                batch, lambda _: WindowOutcome(b"r", bytes(64), b"a", bytes(64), None, spending)
             )
         path = spool_path(self.folder, batch.manifest_hash)
         path.write_bytes(b"rows")

@@ -43,7 +43,7 @@ from shoal.analyzer.results.release import (
     to_json,
 )
 from shoal.analyzer.results.report_page import render_report
-from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.approximate import GaussianLaw
 from shoal.cli.main import main
@@ -74,12 +74,12 @@ def prepared(window: int = 0, n: int = MIN, world: World = WORLD) -> Prepared:
     return prepare(world.served, batch_of(world, window), Opened(Tally(counts, n), {}))
 
 
-def outcome(window: int, earlier: Sequence[Spending] = (), **more: Any) -> Outcome:
+def outcome(window: int, earlier: Sequence[Spending] = (), **more: Any) -> WindowOutcome:
     one = prepared(window, **more)
     return conclude(one, earlier, WORLD.analyzer)
 
 
-def shown(made: Outcome) -> dict[str, Any]:
+def shown(made: WindowOutcome) -> dict[str, Any]:
     return to_json(decode_release(made.release))
 
 
@@ -145,7 +145,7 @@ def test_windows_of_a_fresh_task_that_end_withheld_add_up(n: int, tmp_path: Path
     Planted: the lifetime of a task that is not memoized in ``prepare_expired``, or in ``prepare``
     -> two windows compose to one epsilon0, and this fails.
     """
-    store = Store(tmp_path / FILE_NAME)
+    store = AnalyzerStore(tmp_path / FILE_NAME)
     charges: list[Spending] = []
     for window in range(3):
         made = FRESH_WORLD.batch([bytes(FRESH_WORLD.row_size())], window=window)
@@ -271,14 +271,14 @@ def test_a_restart_forgets_nothing_of_it(tmp_path: Path) -> None:
     """
     path = tmp_path / FILE_NAME
     for window in (0, 1):
-        store = Store(path)
+        store = AnalyzerStore(path)
         made = WORLD.batch([bytes(WORLD.row_size())], window=window)
         batch = store.accept(made.manifest_bytes)
         store.move(batch.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
         one = prepared(window)
         assert store.finish(batch, lambda earlier, one=one: conclude(one, earlier, WORLD.analyzer))  # type: ignore[misc]
         store.close()
-    store = Store(path)
+    store = AnalyzerStore(path)
     spendings = store.spendings()
     assert [spending.lifetime for spending in spendings] == [EPSILON0, EPSILON0]
     assert compose_spendings(spendings).epsilon_upper == EPSILON0
@@ -290,7 +290,7 @@ def test_a_restart_forgets_nothing_of_it(tmp_path: Path) -> None:
 def test_a_store_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:
     """What it holds was fresh randomness, and stays so, byte for byte."""
     path = tmp_path / FILE_NAME
-    store = Store(path)
+    store = AnalyzerStore(path)
     store.close()
     db = sqlite3.connect(path)
     db.execute(
@@ -306,8 +306,8 @@ def test_a_store_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> 
     db.commit()
     db.close()
     with pytest.raises(ShoalError, match="another version"):
-        Store(path, read_only=True)
-    store = Store(path)
+        AnalyzerStore(path, read_only=True)
+    store = AnalyzerStore(path)
     assert store.spendings() == [Spending(TaskId(bytes(32)), 0.25, 1e-6)]
     assert store.releases()[0].release == b"r"
     store.close()
@@ -340,7 +340,7 @@ def test_the_analyzer_refuses_a_task_that_cannot_be_memoized(
 
 
 def write_store(folder: Path, windows: int) -> None:
-    store = Store(folder / FILE_NAME)
+    store = AnalyzerStore(folder / FILE_NAME)
     for window in range(windows):
         made = WORLD.batch([bytes(WORLD.row_size())], window=window)
         batch = store.accept(made.manifest_bytes)

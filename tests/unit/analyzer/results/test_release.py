@@ -29,7 +29,7 @@ from shoal.analyzer.results.release import (
     prepare,
     to_json,
 )
-from shoal.analyzer.store import Outcome, Spending
+from shoal.analyzer.store import Spending, WindowOutcome
 from shoal.crypto.signing import SigningContext, verify
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally
@@ -51,11 +51,13 @@ def prepared(
     return prepare(world.served, batch_of(world, window), Opened(Tally(counts, n), rejected or {}))
 
 
-def outcome(n: int, world: World = WORLD, earlier: Sequence[Spending] = (), **more: Any) -> Outcome:
+def outcome(
+    n: int, world: World = WORLD, earlier: Sequence[Spending] = (), **more: Any
+) -> WindowOutcome:
     return conclude(prepared(n, world, **more), earlier, world.analyzer)
 
 
-def shown(made: Outcome) -> dict[str, Any]:
+def shown(made: WindowOutcome) -> dict[str, Any]:
     return to_json(decode_release(made.release))
 
 

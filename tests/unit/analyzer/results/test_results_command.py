@@ -15,7 +15,7 @@ from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.results.processed import OUTSIDE, beside
 from shoal.analyzer.results.release import conclude, prepare
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
 from shoal.domain import Categories, Numeric
 from shoal.mechanisms import Tally
@@ -35,7 +35,7 @@ def run(capsys: Capture, *arguments: str, status: int = 0) -> tuple[str, str]:
     return shown.out, shown.err
 
 
-def add(store: Store, world: World, window: int, counts: list[int]) -> None:
+def add(store: AnalyzerStore, world: World, window: int, counts: list[int]) -> None:
     batch = store.accept(world.batch([bytes(world.row_size())] * 20, window).manifest_bytes)
     store.move(batch.manifest_hash, BatchState.RECEIVING, BatchState.PROCESSING)
     ready = prepare(
@@ -46,7 +46,7 @@ def add(store: Store, world: World, window: int, counts: list[int]) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
-    store = Store(tmp_path / FILE_NAME)
+    store = AnalyzerStore(tmp_path / FILE_NAME)
     add(store, WORLD, 0, [10, 20, 30, 40])
     add(store, WORLD, 1, [1, 0, 0, 0])
     store.close()
@@ -55,7 +55,7 @@ def data(tmp_path: Path) -> str:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> str:
-    Store(tmp_path / FILE_NAME).close()
+    AnalyzerStore(tmp_path / FILE_NAME).close()
     return str(tmp_path)
 
 
@@ -106,7 +106,7 @@ def test_processed_counts_are_shown_after_the_estimates(data: str, capsys: Captu
 
 
 def test_a_distribution_is_shown_by_its_quantiles(empty: str, capsys: Capture) -> None:
-    store = Store(Path(empty) / FILE_NAME)
+    store = AnalyzerStore(Path(empty) / FILE_NAME)
     add(store, make_world(domain=Numeric(0, 10, 3), mechanism="kmean"), 0, [20, 60, 20, 0])
     store.close()
     out, _ = run(capsys, "show", "visits:0", "--data", empty)
@@ -126,7 +126,7 @@ def test_quantiles_have_intervals_for_machines_and_in_csv(
     """Of levels and of bins, whose last one has no end. Planted: an infinite end in JSON -> fails;
     no quantiles of bins -> fails.
     """
-    store = Store(Path(empty) / FILE_NAME)
+    store = AnalyzerStore(Path(empty) / FILE_NAME)
     add(store, make_world(domain=Numeric(0, 10, 3), mechanism="kmean"), 0, [20, 60, 20, 0])
     bins = make_world(domain=Categories(("0 to 4", "5 and more"), (0, 5)), name="bins")
     add(store, bins, 0, [10, 90, 0])
@@ -187,7 +187,7 @@ def test_show_what_is_not_there(data: str, capsys: Capture, name: str) -> None:
 
 
 def test_one_name_for_two_tasks_wants_an_id(data: str, capsys: Capture) -> None:
-    store = Store(Path(data) / FILE_NAME)
+    store = AnalyzerStore(Path(data) / FILE_NAME)
     add(store, make_world(), 0, [3] * 7)
     store.close()
     assert "several tasks" in run(capsys, "show", "visits", "--data", data, status=2)[1]
@@ -249,5 +249,5 @@ def test_where_the_releases_are_must_be_said(
 def test_the_configuration_names_the_folder(capsys: Capture, tmp_path: Path) -> None:
     config = WORLD.write_config(tmp_path)
     (tmp_path / "data").mkdir()
-    Store(tmp_path / "data" / FILE_NAME).close()
+    AnalyzerStore(tmp_path / "data" / FILE_NAME).close()
     assert "nothing" in run(capsys, "list", "--config", str(config))[0]

@@ -17,7 +17,7 @@ import pytest
 from shoal.analyzer.results.report_page import MOST_ROWS, render_report
 from shoal.analyzer.rounds.sum_release import conclude_sums
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
-from shoal.analyzer.store import FILE_NAME, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli import results
 from shoal.cli.main import main
 from shoal.cli.results import Format, render
@@ -65,7 +65,7 @@ def data(tmp_path: Path) -> str:
     served = serve(
         pairwise(domain=Vector(3, Norm.L2, 10.0, 1_000, ("[bold]visits", "=1+1", "mean"), "visits"))
     )
-    store = Store(tmp_path / FILE_NAME)
+    store = AnalyzerStore(tmp_path / FILE_NAME)
     sums = SumStore(store)
     for number in range(2):
         sums.add(

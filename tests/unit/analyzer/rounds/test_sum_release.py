@@ -22,7 +22,7 @@ from shoal.analyzer.rounds.sum_release import (
     standard_errors,
     sums_hash,
 )
-from shoal.analyzer.store import Outcome, Spending
+from shoal.analyzer.store import Spending, WindowOutcome
 from shoal.crypto.signing import SigningContext, verify
 from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
@@ -204,7 +204,7 @@ def test_a_window_is_charged_once_whatever_its_rounds() -> None:
 # --- what is withheld -----------------------------------------------------------------------------
 
 
-def assert_withheld(release: dict[str, Any], made: Outcome, reason: str) -> None:
+def assert_withheld(release: dict[str, Any], made: WindowOutcome, reason: str) -> None:
     assert release["withheld"] == reason
     assert release["estimates"] == []
     assert made.tally is None

@@ -15,12 +15,12 @@ import pytest
 
 from shoal import failpoints
 from shoal.analyzer.rounds.sums import Conclude, StoredSum, SumStore
-from shoal.analyzer.store import FILE_NAME, Outcome, Spending, Store
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 
 TASK = TaskId(b"\x01" * 32)
-OUTCOME = Outcome(b"release", bytes(64), b"ack", bytes(64), None, Spending(TASK, 0.25, 1e-6))
+OUTCOME = WindowOutcome(b"release", bytes(64), b"ack", bytes(64), None, Spending(TASK, 0.25, 1e-6))
 
 
 def one(
@@ -32,22 +32,22 @@ def one(
 def conclude(published: bool) -> Conclude:
     def made(
         _: Sequence[StoredSum], __: Mapping[str, int], ___: list[Spending], ____: int
-    ) -> tuple[Outcome, bool]:
+    ) -> tuple[WindowOutcome, bool]:
         return OUTCOME, published
 
     return made
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / FILE_NAME)
+def store(tmp_path: Path) -> Iterator[AnalyzerStore]:
+    made = AnalyzerStore(tmp_path / FILE_NAME)
     yield made
     failpoints.arm("")
     made.close()
 
 
 @pytest.fixture
-def sums(store: Store) -> SumStore:
+def sums(store: AnalyzerStore) -> SumStore:
     return SumStore(store)
 
 
@@ -82,7 +82,7 @@ def test_a_round_has_one_sum(sums: SumStore) -> None:
 
 
 def test_a_window_is_finished_once_with_all_that_belongs_to_it(
-    sums: SumStore, store: Store
+    sums: SumStore, store: AnalyzerStore
 ) -> None:
     sums.add(TASK, 0, one(1))
     sums.aborted(TASK, 0, "too few vectors came")
@@ -91,7 +91,7 @@ def test_a_window_is_finished_once_with_all_that_belongs_to_it(
 
     def made(
         found: Sequence[StoredSum], reasons: Mapping[str, int], earlier: list[Spending], lost: int
-    ) -> tuple[Outcome, bool]:
+    ) -> tuple[WindowOutcome, bool]:
         seen.extend((len(found), dict(reasons), len(earlier), lost))
         return OUTCOME, True
 
@@ -110,7 +110,7 @@ def test_a_window_is_finished_once_with_all_that_belongs_to_it(
     assert sums.unreleased() == set()
 
 
-def test_nothing_is_added_after_the_release(sums: SumStore, store: Store) -> None:
+def test_nothing_is_added_after_the_release(sums: SumStore, store: AnalyzerStore) -> None:
     """Planted: the look at releases left out -> a sum that was published without appears beside it
     (and the trigger still refuses).
     """
@@ -148,7 +148,7 @@ def test_none_is_kept_of_a_window_that_is_withheld(sums: SumStore) -> None:
     ],
 )
 def test_a_damaged_sum_is_left_out_and_its_devices_are_counted(
-    sums: SumStore, store: Store, change: str, lost: int
+    sums: SumStore, store: AnalyzerStore, change: str, lost: int
 ) -> None:
     """Planted: devices of damaged sums not counted, or counted by what the damaged row says of
     itself: each is seen.
@@ -162,7 +162,7 @@ def test_a_damaged_sum_is_left_out_and_its_devices_are_counted(
 
     def made(
         found: Sequence[StoredSum], _: Mapping[str, int], __: list[Spending], missing: int
-    ) -> tuple[Outcome, bool]:
+    ) -> tuple[WindowOutcome, bool]:
         seen.extend((sum(each.survivors for each in found), missing))
         return OUTCOME, True
 
@@ -173,7 +173,9 @@ def test_a_damaged_sum_is_left_out_and_its_devices_are_counted(
 @pytest.mark.parametrize(
     "point", ["analyzer.store.release", "analyzer.sums.finish", "analyzer.store.commit"]
 )
-def test_a_failure_on_the_way_changes_nothing(sums: SumStore, store: Store, point: str) -> None:
+def test_a_failure_on_the_way_changes_nothing(
+    sums: SumStore, store: AnalyzerStore, point: str
+) -> None:
     sums.add(TASK, 0, one(1))
     failpoints.arm(f"{point}=enospc@1")
     with pytest.raises(ShoalError) as error:
@@ -215,7 +217,7 @@ def test_a_store_from_before_keeps_its_releases(tmp_path: Path) -> None:
     database.execute("INSERT INTO acks VALUES (?, ?, x'06', ?)", (*key, bytes(64)))
     database.commit()
     database.close()
-    store = Store(path)
+    store = AnalyzerStore(path)
     (release,) = store.releases()
     assert (release.task_id, release.window, release.release, release.signature) == (
         TASK,

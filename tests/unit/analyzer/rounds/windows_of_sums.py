@@ -15,7 +15,7 @@ from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.rounds.sum_release import (
     conclude_sums,
 )
-from shoal.analyzer.store import Outcome, Spending
+from shoal.analyzer.store import Spending, WindowOutcome
 from shoal.codec import Signed
 from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -80,7 +80,7 @@ def outcome(
     served: ServedTask = SERVED,
     aborted: Mapping[str, int] | None = None,
     earlier: Sequence[Spending] = (),
-) -> Outcome:
+) -> WindowOutcome:
     return conclude_sums(served, 1, sums, aborted or {}, earlier, ANALYZER)
 
 
