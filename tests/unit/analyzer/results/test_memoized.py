@@ -301,6 +301,7 @@ def test_a_store_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> 
     for table in ("batches", "releases", "tallies", "acks", "sums", "aborted_rounds"):
         db.execute(f"ALTER TABLE {table} DROP COLUMN digest")
     db.execute("DROP TABLE signer")
+    db.execute("ALTER TABLE sums DROP COLUMN head")
     db.execute("ALTER TABLE releases DROP COLUMN lifetime")
     db.execute("PRAGMA user_version = 2")
     db.commit()
@@ -308,6 +309,7 @@ def test_a_store_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> 
     with pytest.raises(ShoalError, match="another version"):
         AnalyzerStore(path, read_only=True)
     store = AnalyzerStore(path)
+    assert store.damage() == []
     assert store.spendings() == [Spending(TaskId(bytes(32)), 0.25, 1e-6)]
     assert store.releases()[0].release == b"r"
     store.close()
