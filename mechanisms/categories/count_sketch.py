@@ -37,8 +37,8 @@ x) + P(y | x')): that of reports which support both cells, 1 / r. With it the su
 randomizer whose ratios are at most r (Feldman, McMillan, Talwar 2021), whatever pair.
 
 *Lower bounds* are those of two of the task's own labels, the pair that the fewest functions send to
-one value (``sketches.LabelPair``): a few categories may all collide in some row, and then lose less
-than the law that is stated.
+one value (``sketches.HashedPair``): a few categories may all collide in some row, and then lose
+less than the law that is stated.
 """
 
 from __future__ import annotations

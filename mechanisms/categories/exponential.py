@@ -41,11 +41,11 @@ from shoal.domain import Categories, Domain, Numeric
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.krr import check_k
 from shoal.mechanisms.parts.cells import check_counts
-from shoal.mechanisms.parts.composed import Composed
+from shoal.mechanisms.parts.composed import SharedResponse
 from shoal.mechanisms.parts.decay import least_noise_of_rows, powers
 from shoal.mechanisms.parts.intervals import of_weights
 from shoal.mechanisms.parts.simplex import norm_sub
-from shoal.mechanisms.parts.tables import Table, TableResponse, check_entries, row
+from shoal.mechanisms.parts.tables import ProbabilityTable, TableResponse, check_entries, row
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.task import MechanismSpec
 
@@ -69,7 +69,7 @@ _WORST = 1e10  # condition of a table whose inverse still has 5 digits in floats
 
 
 @dataclass(frozen=True, slots=True)
-class ExponentialResponse(Composed):
+class ExponentialResponse(SharedResponse):
     """``labels``: one per cell, the last for "no answer", 3 to 256; ``circle``: 0 or 1; 1 <=
     ``decay`` < 2^64.
     """
@@ -82,7 +82,7 @@ class ExponentialResponse(Composed):
 
     def __post_init__(self) -> None:
         cells = range(len(self.labels))
-        table = Table(
+        table = ProbabilityTable(
             tuple(row(each) for each in weights(len(cells), self.circle, self.decay, cells))
         )
         object.__setattr__(self, "response", TableResponse(table))

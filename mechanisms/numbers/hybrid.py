@@ -32,13 +32,13 @@ from shoal.mechanisms.numbers.piecewise import (
     GAIN,
     OUTPUTS,
     WINDOW,
-    Shape,
-    Window,
+    LikelyWindow,
+    PiecewiseShape,
     fitting,
     most_gain,
     settings_of,
 )
-from shoal.mechanisms.parts.tables import MOST_ENTRIES, Table, check_entries
+from shoal.mechanisms.parts.tables import MOST_ENTRIES, ProbabilityTable, check_entries
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.task import MechanismSpec
 
@@ -105,22 +105,24 @@ def _create(spec: MechanismSpec, domain: Domain) -> TableMean:
     bits = [(WORDS - share - one, one) for one in ones(known.levels, slope, WORDS - share)]
     worth = score(known.levels, slope, WORDS - share)
     if not share:
-        return TableMean(spec, known, Table(tuple(bits)), (-worth, worth))
-    window = Window(known.levels, outputs, spec.get("window"), spec.get("gain"), share)
-    table = Table(tuple((*bins, *pair) for bins, pair in zip(window.rows(), bits, strict=True)))
+        return TableMean(spec, known, ProbabilityTable(tuple(bits)), (-worth, worth))
+    window = LikelyWindow(known.levels, outputs, spec.get("window"), spec.get("gain"), share)
+    table = ProbabilityTable(
+        tuple((*bins, *pair) for bins, pair in zip(window.rows(), bits, strict=True))
+    )
     return TableMean(spec, known, table, (*window.scores(), -worth, worth))
 
 
-def _shape(sizes: tuple[int, ...], share: float, epsilon0: float) -> Shape:
+def _shape(sizes: tuple[int, ...], share: float, epsilon0: float) -> PiecewiseShape:
     """The smallest size within 1 % of the continuous mechanism, or the largest."""
     bit, wanted = (1 + 2 / math.expm1(min(epsilon0, 600.0))) ** 2, _STATED * continuous(epsilon0)
 
-    def worst(shape: Shape) -> float:
+    def worst(shape: PiecewiseShape) -> float:
         return shape.worst(share, (1 - share) * bit)
 
     for outputs in sizes:
         found = min(
-            (Shape.of(outputs, window, epsilon0) for window in range(1, outputs // 2 + 1)),
+            (PiecewiseShape.of(outputs, window, epsilon0) for window in range(1, outputs // 2 + 1)),
             key=worst,
         )
         if worst(found) <= wanted:

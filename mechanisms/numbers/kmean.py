@@ -21,7 +21,7 @@ from shoal.mechanisms.base import Estimate, Family, Tally, invalid, only
 from shoal.mechanisms.categories.krr import PARAMETERS, KaryResponse, check_k, least_uniform
 from shoal.mechanisms.numbers import rounding
 from shoal.mechanisms.numbers.distribution import Distribution, of_devices
-from shoal.mechanisms.parts.composed import Composed
+from shoal.mechanisms.parts.composed import SharedResponse
 from shoal.task import MechanismSpec
 
 NAME = "kmean"
@@ -33,7 +33,7 @@ CLEARLY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class KaryMean(Composed):
+class KaryMean(SharedResponse):
     domain: Numeric
     response: KaryResponse
 

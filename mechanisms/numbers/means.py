@@ -36,13 +36,13 @@ from shoal.errors import ShoalError
 from shoal.mechanisms.base import Estimate, Tally, invalid
 from shoal.mechanisms.numbers import rounding
 from shoal.mechanisms.parts.cells import check_counts
-from shoal.mechanisms.parts.composed import Composed
-from shoal.mechanisms.parts.tables import MEAN_OF_ALL, Table, TableResponse, unbiased
+from shoal.mechanisms.parts.composed import SharedResponse
+from shoal.mechanisms.parts.tables import MEAN_OF_ALL, ProbabilityTable, TableResponse, unbiased
 from shoal.task import MechanismSpec
 
 
 @dataclass(frozen=True, slots=True)
-class TableMean(Composed):
+class TableMean(SharedResponse):
     """A mechanism that is a table over the cells of ``domain`` with a score for each output.
     ``spec``: what both were made of; ``scores``: exact, in half widths of the domain from its
     middle.
@@ -50,7 +50,7 @@ class TableMean(Composed):
 
     spec: MechanismSpec
     domain: Numeric
-    table: Table = field(repr=False, compare=False)
+    table: ProbabilityTable = field(repr=False, compare=False)
     scores: tuple[Fraction, ...] = field(repr=False, compare=False)
 
     @property
@@ -90,7 +90,10 @@ def places(domain: Numeric) -> tuple[Fraction, ...]:
 
 
 def estimate(
-    domain: Numeric, table: Table, scores: NDArray[np.float64], counts: NDArray[np.float64]
+    domain: Numeric,
+    table: ProbabilityTable,
+    scores: NDArray[np.float64],
+    counts: NDArray[np.float64],
 ) -> Estimate:
     """The mean over all devices in the domain's unit, from how often each output was reported,
     float64[outputs].
@@ -108,7 +111,7 @@ def estimate(
 
 def stated(
     domain: Numeric,
-    table: Table,
+    table: ProbabilityTable,
     scores: NDArray[np.float64],
     counts: NDArray[np.float64],
     coins: float,
@@ -140,7 +143,7 @@ def _sample(scores: NDArray[np.float64], counts: NDArray[np.float64], mean: floa
 
 
 def expected_stderr(
-    domain: Numeric, table: Table, scores: NDArray[np.float64], counts: NDArray[np.int64]
+    domain: Numeric, table: ProbabilityTable, scores: NDArray[np.float64], counts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """float64[1]: exact, of devices int64[cells]. Half the domain's width where there are none.
     Raises INVALID for other counts.
@@ -165,7 +168,7 @@ def variances(
 
 
 def _variance(
-    table: Table, scores: NDArray[np.float64], counts: NDArray[np.float64], mean: float
+    table: ProbabilityTable, scores: NDArray[np.float64], counts: NDArray[np.float64], mean: float
 ) -> float:
     """An upper estimate of the sum of Var(x) over the devices, between what the least and the most
     noisy cell would give for all.
@@ -196,7 +199,7 @@ def _fitted(
     return values + max(float((noise - probabilities @ values).max()), 0.0)
 
 
-def _exact(table: Table, noise: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+def _exact(table: ProbabilityTable, noise: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
     """v(y) whose mean is the noise under every cell, of least variance; none if there is none."""
     try:
         return (unbiased(table.rows, noise),)

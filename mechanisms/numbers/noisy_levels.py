@@ -20,8 +20,8 @@ from shoal.domain import Numeric
 from shoal.mechanisms.base import Estimate, Tally, invalid
 from shoal.mechanisms.numbers import means
 from shoal.mechanisms.parts.cells import check_counts
-from shoal.mechanisms.parts.composed import Composed
-from shoal.mechanisms.parts.tables import Table, TableResponse, row
+from shoal.mechanisms.parts.composed import SharedResponse
+from shoal.mechanisms.parts.tables import ProbabilityTable, TableResponse, row
 from shoal.task import MechanismSpec
 
 if TYPE_CHECKING:
@@ -40,9 +40,11 @@ def weights_of(levels: Sequence[list[int]], cells: Sequence[int]) -> list[list[i
 
 
 def create(spec: MechanismSpec, domain: Numeric, weights: Sequence[list[int]]) -> NoisyLevels:
-    """From the integer weights of the levels. Raises INVALID as ``Table`` does."""
+    """From the integer weights of the levels. Raises INVALID as ``ProbabilityTable`` does."""
     return NoisyLevels(
-        spec, domain, Table(tuple(row(each) for each in weights_of(weights, range(domain.size))))
+        spec,
+        domain,
+        ProbabilityTable(tuple(row(each) for each in weights_of(weights, range(domain.size)))),
     )
 
 
@@ -54,14 +56,14 @@ _ROUNDING = 1e-11  # singular values below so much of the largest are rounding
 
 
 @dataclass(frozen=True, slots=True)
-class NoisyLevels(Composed):
+class NoisyLevels(SharedResponse):
     """A mechanism that is a table over ``domain``'s cells, and the mean of all devices from it.
     ``spec``: what the table was made of.
     """
 
     spec: MechanismSpec
     domain: Numeric
-    table: Table = field(repr=False, compare=False)
+    table: ProbabilityTable = field(repr=False, compare=False)
     _scores: list[tuple[NDArray[np.float64], NDArray[np.float64] | None]] = field(
         init=False, repr=False, compare=False
     )

@@ -29,7 +29,7 @@ from shoal.domain import Domain, Numeric
 from shoal.mechanisms.base import Family, Parameter, invalid, only
 from shoal.mechanisms.categories.krr import check_k
 from shoal.mechanisms.numbers.means import TableMean, numeric
-from shoal.mechanisms.parts.tables import MOST_ENTRIES, Table, check_entries
+from shoal.mechanisms.parts.tables import MOST_ENTRIES, ProbabilityTable, check_entries
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
@@ -90,7 +90,7 @@ def _create(spec: MechanismSpec, domain: Domain) -> TableMean:
     check_k(spec, known)
     if slope > (most := most_slope(known.levels, WORDS)):
         raise invalid(f'{NAME}: the parameter "slope" is 1 to {most} for {known.levels} levels')
-    table = Table(tuple((WORDS - one, one) for one in ones(known.levels, slope, WORDS)))
+    table = ProbabilityTable(tuple((WORDS - one, one) for one in ones(known.levels, slope, WORDS)))
     worth = score(known.levels, slope, WORDS)
     return TableMean(spec, known, table, (-worth, worth))
 

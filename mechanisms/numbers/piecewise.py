@@ -47,7 +47,7 @@ from shoal.domain import Domain, Numeric
 from shoal.mechanisms.base import Family, Parameter, Setting, invalid
 from shoal.mechanisms.categories.krr import check_k
 from shoal.mechanisms.numbers.means import TableMean, numeric
-from shoal.mechanisms.parts.tables import MOST_ENTRIES, Table, check_entries
+from shoal.mechanisms.parts.tables import MOST_ENTRIES, ProbabilityTable, check_entries
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw
 from shoal.task import MechanismSpec
@@ -75,7 +75,7 @@ _UNTOLD = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class LikelyWindow:
     """``outputs`` bins m and a window of ``window`` of them, 1 <= window < outputs, over ``levels``
     L; weights out of ``total``.
     """
@@ -154,7 +154,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PiecewiseShape:
     """What ``outputs`` bins and a window of ``window`` err at epsilon0, per report, in half widths
     of the domain: for designs.
 
@@ -167,7 +167,7 @@ class Shape:
     flat: float
 
     @classmethod
-    def of(cls, outputs: int, window: int, epsilon0: float) -> Shape:
+    def of(cls, outputs: int, window: int, epsilon0: float) -> PiecewiseShape:
         gained = window * math.expm1(min(epsilon0, 600.0))
         telling, idle = gained / (outputs + gained), outputs / (outputs + gained)
         spread = (idle * (outputs**2 - 1) / telling + window**2 - 1) / (
@@ -213,10 +213,10 @@ def continuous(epsilon0: float) -> tuple[float, float]:
 
 def most_gain(levels: int, outputs: int, window: int, total: int, epsilon0: float) -> int:
     """The largest gain that keeps epsilon0. Raises INVALID if none does."""
-    most = Window(levels, outputs, window, 1, total).most
+    most = LikelyWindow(levels, outputs, window, 1, total).most
 
     def law(noise: int) -> PureLaw:
-        return PureLaw(Window(levels, outputs, window, most - noise + 1, total).ratio)
+        return PureLaw(LikelyWindow(levels, outputs, window, most - noise + 1, total).ratio)
 
     return most - least_noise(law, most, epsilon0) + 1
 
@@ -247,16 +247,18 @@ def settings_of(
     )
 
 
-def _shape(sizes: tuple[int, ...], epsilon0: float) -> Shape:
+def _shape(sizes: tuple[int, ...], epsilon0: float) -> PiecewiseShape:
     """The smallest size within 1 % of the continuous mechanism in the middle and at the ends whose
     errors can be told, or the largest.
     """
     middle, end = continuous(epsilon0)
     for outputs in sizes:
-        shapes = [Shape.of(outputs, window, epsilon0) for window in range(1, outputs // 2 + 1)]
+        shapes = [
+            PiecewiseShape.of(outputs, window, epsilon0) for window in range(1, outputs // 2 + 1)
+        ]
         near = [shape for shape in shapes if shape.middle <= _STATED * middle]
         found = (
-            min(near, key=Shape.worst)
+            min(near, key=PiecewiseShape.worst)
             if near
             else min(shapes, key=lambda shape: max(shape.middle / middle, shape.worst() / end))
         )
@@ -269,8 +271,8 @@ def _create(spec: MechanismSpec, domain: Domain) -> TableMean:
     known = numeric(NAME, domain)
     check_k(spec, known)
     check_entries(known.size, spec.get("outputs"))
-    window = Window(known.levels, spec.get("outputs"), spec.get("window"), spec.get("gain"))
-    return TableMean(spec, known, Table(tuple(window.rows())), window.scores())
+    window = LikelyWindow(known.levels, spec.get("outputs"), spec.get("window"), spec.get("gain"))
+    return TableMean(spec, known, ProbabilityTable(tuple(window.rows())), window.scores())
 
 
 def _design(sizes: tuple[int, ...], domain: Domain, epsilon0: float) -> MechanismSpec:

@@ -31,7 +31,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from shoal.arrays import NDArray, np
-from shoal.mechanisms.parts.tables import Table
+from shoal.mechanisms.parts.tables import ProbabilityTable
 
 # m is looked for among multiples of its inverse: what is lost is below the room for noise
 _GRID = 128
@@ -71,7 +71,7 @@ def bound(devices: NDArray[np.float64], errors: NDArray[np.float64], rows: int) 
     return min(worst(np.maximum(devices, 0.0) + errors) + _ROOM, rows / 4.0)
 
 
-def of_reports(table: Table, counts: NDArray[np.float64]) -> float:
+def of_reports(table: ProbabilityTable, counts: NDArray[np.float64]) -> float:
     """``bound`` from how often each output of a table was reported, float64[outputs]; the table's
     last cell is "no answer".
     """
@@ -84,7 +84,7 @@ def of_reports(table: Table, counts: NDArray[np.float64]) -> float:
 
 
 @lru_cache(maxsize=8)
-def level_scores(table: Table) -> NDArray[np.float64] | None:
+def level_scores(table: ProbabilityTable) -> NDArray[np.float64] | None:
     """float64[outputs, levels], read-only: what each output counts for in the number of devices on
     each level, without bias and with the least variance when cells are alike; None where the
     outputs don't tell the levels apart (fewer outputs than levels, say).

@@ -50,9 +50,9 @@ from shoal.mechanisms.numbers.distribution import Distribution, no_reports, of_s
 from shoal.mechanisms.numbers.kmean import CLEARLY
 from shoal.mechanisms.numbers.means import numeric, variances
 from shoal.mechanisms.parts import cells
-from shoal.mechanisms.parts.composed import Composed
+from shoal.mechanisms.parts.composed import SharedResponse
 from shoal.mechanisms.parts.intervals import of_counts
-from shoal.mechanisms.parts.tables import Table, TableResponse, check_entries, unbiased
+from shoal.mechanisms.parts.tables import ProbabilityTable, TableResponse, check_entries, unbiased
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw
 from shoal.task import MechanismSpec
@@ -71,7 +71,7 @@ TOLERANCE, ITERATIONS = 1e-3, 10_000  # of EMS
 
 
 @dataclass(frozen=True, slots=True)
-class SquareWave(Composed):
+class SquareWave(SharedResponse):
     """0 <= ``half``; 1 <= ``low`` < 2^64 / (levels + 4 half + 1). Outputs: levels + 2 half places,
     and "no answer".
     """
@@ -86,7 +86,9 @@ class SquareWave(Composed):
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "response", TableResponse(Table(rows(self.domain.levels, self.half, self.low)))
+            self,
+            "response",
+            TableResponse(ProbabilityTable(rows(self.domain.levels, self.half, self.low))),
         )
         object.__setattr__(self, "_solved", [])
 

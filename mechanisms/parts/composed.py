@@ -16,7 +16,7 @@ from shoal.mechanisms.base import Response, Tally
 from shoal.privacy import LocalPrivacy
 
 
-class Composed:
+class SharedResponse:
     """All of a mechanism that its ``response`` does. Immutable dataclasses inherit it, and have a
     ``response``, a field or a property.
     """

@@ -19,7 +19,7 @@ from shoal.privacy import FiniteLaw, PureLaw, epsilon0_upper
 # keeps
 BITS = 192
 
-Weights = Callable[[int, Sequence[int]], list[list[int]]]
+RowWeights = Callable[[int, Sequence[int]], list[list[int]]]
 """weights(noise, cells): of every output, for each of these cells: integers >= 0, each list in a
 unit of its own.
 """
@@ -34,7 +34,7 @@ def powers(decay: int, count: int) -> list[int]:
     )
 
 
-def least_noise_of_rows(weights: Weights, cells: int, highest: int, epsilon0: float) -> int:
+def least_noise_of_rows(weights: RowWeights, cells: int, highest: int, epsilon0: float) -> int:
     """The smallest noise t in [1, highest] for which the table of ``tables.row`` of all weights
     keeps epsilon0.
 
@@ -54,7 +54,7 @@ def least_noise_of_rows(weights: Weights, cells: int, highest: int, epsilon0: fl
         few = sorted({*few, column.index(max(column)), column.index(min(column))})
 
 
-def _least(weights: Weights, few: list[int], highest: int, epsilon0: float) -> int:
+def _least(weights: RowWeights, few: list[int], highest: int, epsilon0: float) -> int:
     """The smallest noise for which the rounded rows of a few cells keep epsilon0, and with one step
     less do not.
     """

@@ -35,7 +35,7 @@ _WORD = 32  # bits of the words that ``below`` takes
 _MOST = 1 << _WORD
 
 
-class Marked(Protocol):
+class NumberSet(Protocol):
     """A set of the numbers below k, for each device one. Empty at first."""
 
     def has(self, place: Lane) -> Lane:
@@ -134,7 +134,7 @@ class Draws(Protocol):
         """``bits``, with bit ``at`` the opposite. Changes them."""
         ...
 
-    def marked(self, k: int) -> Marked:
+    def marked(self, k: int) -> NumberSet:
         """An empty set of the numbers below k."""
         ...
 
@@ -262,7 +262,7 @@ class OneDevice:
         bits[at] = not bits[at]
         return bits
 
-    def marked(self, k: int) -> Marked:
+    def marked(self, k: int) -> NumberSet:
         return _OneSet(k)
 
     def place_in(self, members: list[int], number: int) -> int:
@@ -295,7 +295,7 @@ class OneDevice:
 
 
 class _OneSet:
-    """``Marked`` of one device."""
+    """``NumberSet`` of one device."""
 
     __slots__ = ("_k", "_set")
 
@@ -369,7 +369,7 @@ class ManyDevices:
         bits[np.arange(self._n), at] ^= True
         return bits
 
-    def marked(self, k: int) -> Marked:
+    def marked(self, k: int) -> NumberSet:
         return _ManySets(self._n, k)
 
     def place_in(self, members: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -419,7 +419,7 @@ class ManyDevices:
 
 
 class _ManySets:
-    """``Marked`` of n devices: bool[n, k]."""
+    """``NumberSet`` of n devices: bool[n, k]."""
 
     __slots__ = ("_flat", "_marks", "_rows")
 

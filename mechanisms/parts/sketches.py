@@ -108,7 +108,7 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelPair:
+class HashedPair:
     """The two of a task's labels that the fewest of its functions send to one value: the pair that
     tells most (``privacy.RealPair``).
 
@@ -197,8 +197,8 @@ class Sketch:
     def bits(self) -> int:
         return self.m.bit_length() - 1
 
-    def pair(self, support: Fraction, agrees: Fraction, differs: Fraction) -> LabelPair:
-        return LabelPair(
+    def pair(self, support: Fraction, agrees: Fraction, differs: Fraction) -> HashedPair:
+        return HashedPair(
             self.label_cells[:MOST_PAIRED], self.seed, self.h, self.m, support, agrees, differs
         )
 

@@ -6,9 +6,9 @@ bytes of reports, and two ways to get from real numbers to tables and from table
 ``row`` rounds weights to integers that add up to 2^64, in exact arithmetic, so that every machine
 makes the same table of the same integers. ``unbiased`` finds what each output counts for.
 
-A member is ``Composed`` of a ``TableResponse``, as ``kmean`` is of k-ary randomized response: what
-is left to it is its table, its estimate and its design. Members that estimate a mean with "no
-answer" as the middle find theirs in ``means``.
+A member has a ``SharedResponse``, here a ``TableResponse``, as ``kmean`` has that of k-ary
+randomized response: what is left to it is its table, its estimate and its design. Members that
+estimate a mean with "no answer" as the middle find theirs in ``means``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FEW = 64  # values that are drawn one by one: below it the lookup for arrays is
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ProbabilityTable:
     """``rows[x][y]`` >= 1: the weight of output y under cell x, out of 2^64. At least 2 cells and 2
     outputs; every row sums to 2^64.
 
@@ -130,7 +130,7 @@ def check_entries(size: int, width: int) -> None:
         )
 
 
-def draw_one(table: Table, value: int, entropy: Entropy) -> int:
+def draw_one(table: ProbabilityTable, value: int, entropy: Entropy) -> int:
     """An output, from one word of 8 bytes. Raises INVALID for a value that is no cell of the
     table.
     """
@@ -138,7 +138,7 @@ def draw_one(table: Table, value: int, entropy: Entropy) -> int:
     return bisect_right(ends, int.from_bytes(entropy.bytes(8), "little"))
 
 
-def draw(table: Table, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
+def draw(table: ProbabilityTable, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
     """int64[n]: the outputs that ``draw_one`` makes of the same words, one per value. Raises
     INVALID for another value.
 
@@ -180,7 +180,7 @@ class TableResponse:
     and the law.
     """
 
-    table: Table
+    table: ProbabilityTable
 
     @property
     def report_size(self) -> int:

@@ -14,8 +14,9 @@ import pytest
 
 from shoal.domain import Categories, Words
 from shoal.mechanisms import create, design
+from shoal.mechanisms.longitudinal.filter_law import chained, law, ratio
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
-from shoal.mechanisms.longitudinal.rappor import chained, integers, law, ratio
+from shoal.mechanisms.longitudinal.rappor import integers
 from shoal.privacy import SymmetricLaw, epsilon0_upper
 from tests.cases import for_each
 from tests.sizes import size

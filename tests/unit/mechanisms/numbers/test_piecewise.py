@@ -13,7 +13,7 @@ from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.mechanisms.numbers.means import TableMean, places
-from shoal.mechanisms.numbers.piecewise import Shape, Window, most_gain
+from shoal.mechanisms.numbers.piecewise import LikelyWindow, PiecewiseShape, most_gain
 from shoal.task import MechanismSpec
 from tests.cases import for_each
 
@@ -70,11 +70,11 @@ def test_every_level_is_estimated_without_bias_and_errs_as_the_closed_form_says(
     levels: int, outputs: int, window: int
 ) -> None:
     """The mean is the place, as fractions are; the variance is the module's to 11 digits, and
-    nowhere above ``Shape.worst``. So is the largest ratio. Planted: the scores without the pull of
-    what is left over -> the means differ in the last of 64 bits, this fails.
+    nowhere above ``PiecewiseShape.worst``. So is the largest ratio. Planted: the scores without the
+    pull of what is left over -> the means differ in the last of 64 bits, this fails.
     """
     mechanism = made(levels, 1.0, outputs, window)
-    shape, moves = Shape.of(outputs, window, 1.0), outputs - window
+    shape, moves = PiecewiseShape.of(outputs, window, 1.0), outputs - window
     for place, (mean, variance) in zip(places(mechanism.domain), exact(mechanism), strict=True):
         assert mean == place
         anchor = (place + 1) / 2 * moves
@@ -85,7 +85,7 @@ def test_every_level_is_estimated_without_bias_and_errs_as_the_closed_form_says(
         )
         assert float(variance) <= shape.worst() * (1 + 1e-11)
     assert float(exact(mechanism)[-1][1]) == pytest.approx(shape.middle, rel=1e-11)
-    window_of = Window(levels, outputs, window, mechanism.spec.get("gain"))
+    window_of = LikelyWindow(levels, outputs, window, mechanism.spec.get("gain"))
     assert window_of.ratio == mechanism.privacy().max_ratio
 
 
@@ -95,7 +95,7 @@ def test_the_worst_place_is_found(outputs: int, window: int, share: float) -> No
     """Against 1,201 places. Planted: the middle left out, which is the worst where the share is
     small -> fails.
     """
-    shape, moves = Shape.of(outputs, window, 2.0), outputs - window
+    shape, moves = PiecewiseShape.of(outputs, window, 2.0), outputs - window
 
     def variance(place: Fraction) -> float:
         anchor = (place + 1) / 2 * moves

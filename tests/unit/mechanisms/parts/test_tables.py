@@ -12,17 +12,26 @@ import pytest
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts.sampling import BLOCK
-from shoal.mechanisms.parts.tables import Table, TableResponse, draw, draw_one, row, unbiased
+from shoal.mechanisms.parts.tables import (
+    ProbabilityTable,
+    TableResponse,
+    draw,
+    draw_one,
+    row,
+    unbiased,
+)
 from tests.cases import for_each
 from tests.worlds.tapes import Tape
 
 WORDS = 1 << 64
-LOPSIDED = Table(((1, 2, WORDS - 4, 1), (WORDS // 2, 1, 1, WORDS // 2 - 2), (WORDS - 3, 1, 1, 1)))
-EVEN = Table(tuple(row([1 + (x + y) % 7 for y in range(300)]) for x in range(3)))
+LOPSIDED = ProbabilityTable(
+    ((1, 2, WORDS - 4, 1), (WORDS // 2, 1, 1, WORDS // 2 - 2), (WORDS - 3, 1, 1, 1))
+)
+EVEN = ProbabilityTable(tuple(row([1 + (x + y) % 7 for y in range(300)]) for x in range(3)))
 
 
 @pytest.mark.parametrize("table", [LOPSIDED, EVEN], ids=["lopsided", "two bytes"])
-def test_an_output_has_the_words_of_its_weight(table: Table) -> None:
+def test_an_output_has_the_words_of_its_weight(table: ProbabilityTable) -> None:
     """At the first and the last word of every output, alone, in an array of one and in a large one.
 
     Planted: bisect_left for bisect_right; the guide's part one too early; the last output's
@@ -87,7 +96,7 @@ def test_reports_name_outputs() -> None:
 )
 def test_other_tables_are_refused(rows: tuple[tuple[int, ...], ...], message: str) -> None:
     with pytest.raises(ShoalError, match=message) as caught:
-        Table(rows)
+        ProbabilityTable(rows)
     assert caught.value.kind is Kind.INVALID
 
 
