@@ -4,54 +4,16 @@ filled in.
 
 from __future__ import annotations
 
-import json
+import importlib.resources
 from datetime import UTC, datetime
+from typing import Any
+
+import tomlkit
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner import Plan
-from shoal.cli.task.file import UNNAMED, UNSAID
+from shoal.cli.task.unfilled import UNNAMED, UNSAID
 from shoal.domain import Categories, Domain, Numeric
-
-_TEXT = """\
-# {made}
-# Fill in what says FILL IN, check the file with `shoal task lint`, sign it with `shoal task sign`.
-# `shoal task new` writes a sample in which every key is explained.
-
-name = "{unnamed}"             # FILL IN: lower case letters, digits, -
-purpose = "{unsaid}"                 # FILL IN: in plain words; owners consent per purpose
-question = "{unsaid}"                # FILL IN: in plain words
-# Planned, and certified together: reports in the smallest batch that is released, the share of honest and independent ones that you
-# assume in every batch, and the central guarantee. A release that guarantees less is withheld.
-min_batch = {min_batch}
-honest_fraction = {honest}
-delta = {delta!r}
-target_epsilon = {target}
-retention_s = 1209600               # seconds from a window's start: the window, its grace, and time to deliver
-memoized = {memoized}
-admission = "open"                  # or "enrolled", which is what makes an honest fraction worth its name
-
-[domain]
-{domain}
-[mechanism]                         # planned: epsilon0 = {epsilon0}
-name = "{mechanism}"
-parameters = {{ {parameters} }}
-
-[windows]
-start = {start}
-length_s = {length_s}{blank}# FILL IN: seconds
-count = {windows}
-grace_s = 86400                     # seconds after a window in which its reports are still taken
-skew_s = 300
-
-[keys]                              # FILL IN: Ed25519 public keys, 64 hex digits each: `shoal keys signing`
-key_authority = ""
-shuffler = ""
-analyzer = ""
-
-[shuffler]
-address = "shuffler.example.org:7443"  # FILL IN
-ca = "ca.pem"                       # FILL IN: PEM file that the shuffler's certificate chains to
-"""
 
 
 def task_text(plan: Plan, length_s: int = 604_800) -> str:
@@ -67,44 +29,68 @@ def task_text(plan: Plan, length_s: int = 604_800) -> str:
         if request.epsilon is not None
         else bound_text(choice.epsilon_upper, digits=6)
     )
-    return _TEXT.format(
-        unnamed=UNNAMED,
-        unsaid=UNSAID,
-        made=(
-            f"Planned by `shoal plan`: {choice.candidate.title}, for {request.n} devices, central "
-            f"epsilon <= {target}."
-        ),
-        min_batch=request.min_batch,
-        honest=f"{float(request.honest_fraction):.6f}",
-        delta=request.delta,
-        target=target,
-        memoized="true" if request.memoized else "false",
-        domain=_domain(choice.candidate.domain),
-        mechanism=spec.name,
-        parameters=", ".join(f"{name} = {value}" for name, value in spec.parameters),
-        epsilon0=bound_text(choice.epsilon0, digits=6),
-        start=datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"),
-        windows=request.windows,
-        length_s=length_s,
-        blank=" " * max(1, 25 - len(str(length_s))),
+    made = (
+        f"Planned by `shoal plan`: {choice.candidate.title}, for {request.n} devices, central "
+        f"epsilon <= {target}."
     )
+    text = importlib.resources.files("shoal.cli.plan").joinpath("planned.toml").read_text("utf-8")
+    document: Any = tomlkit.parse(text)
+    document |= {
+        "name": UNNAMED,
+        "purpose": UNSAID,
+        "question": UNSAID,
+        "min_batch": request.min_batch,
+        "honest_fraction": tomlkit.value(f"{float(request.honest_fraction):.6f}"),
+        "delta": request.delta,
+        "target_epsilon": tomlkit.value(target),
+        "memoized": request.memoized,
+    }
+    _describe(document["domain"], choice.candidate.domain)
+    mechanism, windows = document["mechanism"], document["windows"]
+    _say(mechanism, f"planned: epsilon0 = {bound_text(choice.epsilon0, digits=6)}", 25)
+    mechanism["name"] = spec.name
+    integers = ", ".join(f"{name} = {value}" for name, value in spec.parameters)
+    mechanism["parameters"] = tomlkit.value(f"{{ {integers} }}")
+    windows["start"] = tomlkit.value(datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"))
+    windows["length_s"] = length_s
+    windows["length_s"].trivia.comment_ws = " " * max(1, 25 - len(str(length_s)))
+    windows["count"] = request.windows
+    return f"# {made}\n{document.as_string()}"
 
 
-def _domain(domain: Domain) -> str:
+def _say(item: Any, text: str, blanks: int) -> None:
+    """Write a comment behind an item, so many blanks away."""
+    item.comment(text)
+    item.trivia.comment_ws = " " * blanks
+
+
+def _describe(table: Any, domain: Domain) -> None:
+    """Fill the table of a domain, with a line between it and the next one."""
     if isinstance(domain, Categories):
-        labels = ",\n".join(f"  {json.dumps(name, ensure_ascii=False)}" for name in domain.names)
-        bounds = f"lower_bounds = {list(domain.lower_bounds)}\n" if domain.lower_bounds else ""
-        blank = (
-            'planned; "no answer" is added by itself'
-            if bounds
-            else 'FILL IN, if these are not the names; "no answer" is added by itself'
-        )
-        return f'kind = "categories"\nlabels = [  # {blank}\n{labels},\n]\n{bounds}'
-    if isinstance(domain, Numeric):
-        unit = json.dumps(domain.unit, ensure_ascii=False)
-        return (
-            f'kind = "numeric"\nlow = {domain.low!r}\nhigh = {domain.high!r}\nlevels = '
-            f"{domain.levels}  # planned\n"
-            f"clip = {str(domain.clip).lower()}\nunit = {unit}\n"
-        )
-    return 'kind = "yes_no"\n'
+        _describe_categories(table, domain)
+    elif isinstance(domain, Numeric):
+        levels = tomlkit.item(domain.levels)
+        _say(levels, "planned", 2)
+        table |= {
+            "kind": "numeric",
+            "low": domain.low,
+            "high": domain.high,
+            "levels": levels,
+            "clip": domain.clip,
+            "unit": domain.unit,
+        }
+    else:
+        table["kind"] = "yes_no"
+    table.add(tomlkit.nl())
+
+
+def _describe_categories(table: Any, domain: Categories) -> None:
+    blank = (
+        'planned; "no answer" is added by itself'
+        if domain.lower_bounds
+        else 'FILL IN, if these are not the names; "no answer" is added by itself'
+    )
+    labels = "".join(f"  {tomlkit.string(name).as_string()},\n" for name in domain.names)
+    table |= {"kind": "categories", "labels": tomlkit.value(f"[  # {blank}\n{labels}]")}
+    if domain.lower_bounds:
+        table["lower_bounds"] = list(domain.lower_bounds)

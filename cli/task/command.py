@@ -18,10 +18,12 @@ from shoal.accounting.meaning import bound_text
 from shoal.accounting.sums.pairwise import SumBound
 from shoal.cli.output import emit_json, give, public_key, read_bytes, say, write_new
 from shoal.cli.task import pairwise_show
-from shoal.cli.task.file import UNNAMED, UNSAID, read_task, sample
+from shoal.cli.task.file import read_task
 from shoal.cli.task.frame import frame_bytes, report_words, with_frame
 from shoal.cli.task.publish import HELP as PUBLISH_HELP
 from shoal.cli.task.publish import publish
+from shoal.cli.task.sample import sample
+from shoal.cli.task.unfilled import UNNAMED, UNSAID
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import TrustedTask, trust_task

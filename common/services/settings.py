@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -29,6 +29,7 @@ from shoal.rpc.access import Access
 from shoal.rpc.address import is_loopback
 from shoal.task import split_address
 from shoal.toml import no_such_key, read_toml
+from shoal.validation import first_mistake
 
 
 def _address(value: str) -> str:
@@ -163,31 +164,7 @@ def load_settings(cls: type[S], path: Path) -> S:
             '"value"}',
         ) from None
     except ValidationError as error:
-        # A key that nobody knows first: where a required one is missing, it is often the same,
-        # mistyped.
-        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        key = ".".join(str(part) for part in first["loc"]) or "file"
-        if first["type"] == "extra_forbidden":
-            reason = no_such_key(str(first["loc"][-1]), _known_keys(cls, first["loc"][:-1]))
-        elif first["type"] == "missing":
-            reason = "required, but missing"
-        else:
-            reason = _plain(first["msg"])
-        raise ShoalError(Kind.CONFIG, f"{path.name}: {key}: {reason}") from None
-
-
-def _known_keys(model: Any, path: tuple[int | str, ...]) -> set[str]:
-    """The keys of the table at ``path`` of a settings class; none where it can't be told."""
-    for part in path:
-        field = getattr(model, "model_fields", {}).get(part)
-        kinds = (field.annotation, *get_args(field.annotation)) if field is not None else ()
-        model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
-    return set(getattr(model, "model_fields", ())) - {"base_dir"}
-
-
-def _plain(text: str) -> str:
-    """What is wanted, without what the library says of itself."""
-    return re.sub(r" after validation, not \d+$", "", text.removeprefix("Value error, "))
+        raise ShoalError(Kind.CONFIG, f"{path.name}: {first_mistake(error, cls)}") from None
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

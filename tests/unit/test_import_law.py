@@ -58,7 +58,7 @@ LAZILY = {
     "common/mqtt/session.py": {"paho"},
 }
 # in a base install, for commands; nothing on a device's path loads them
-COMMAND_LINE = frozenset({"rich", "typer"})
+COMMAND_LINE = frozenset({"pydantic", "rich", "tomlkit", "typer"})
 PURE = frozenset({"mechanisms", "accounting"})
 IMPURE_MODULES = frozenset(
     {

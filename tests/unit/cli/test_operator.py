@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.main import main
-from shoal.cli.task.file import sample
+from shoal.cli.task.sample import sample
 from shoal.clients.config import EnrolmentFiles
 from shoal.crypto.admission.enrolment import verify_certificate
 from shoal.crypto.task_folder import load_task_folder
@@ -365,9 +365,14 @@ def test_settings_reach_values_that_the_sample_only_mentions_and_lists(tmp_path:
 
 
 def test_a_setting_that_the_sample_lacks_is_refused(desk: Path, capsys: Capture) -> None:
-    for setting in ("keys.nobody=1", "shuffler=1", "min_batch"):
+    """Planted: any text taken for a value of TOML -> a file that cannot be read is written."""
+    for setting in ("keys.nobody=1", "shuffler=1", "min_batch", "keys.key_authority.x=1"):
         _, error = run(capsys, "task", "new", "--out", "other.toml", "--set", setting, status=2)
         assert "no such key" in error
+    for setting in ("min_batch=many", "windows.start=soon", 'min_batch=1\nname="x"'):
+        _, error = run(capsys, "task", "new", "--out", "other.toml", "--set", setting, status=2)
+        assert "no value of TOML" in error
+        assert error.count("\n") == 1
     assert not Path("other.toml").exists()
 
 

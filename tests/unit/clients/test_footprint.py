@@ -23,6 +23,7 @@ SERVICES = {
     "pydantic",
     "pydantic_core",
     "pydantic_settings",
+    "tomlkit",
     "structlog",
     "jinja2",
     "starlette",

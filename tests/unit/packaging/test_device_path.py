@@ -19,7 +19,12 @@ from tests.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-COMMAND_LINE = ("pydantic", "rich", "typer")  # in a base install, and never loaded by an agent
+COMMAND_LINE = (
+    "pydantic",
+    "rich",
+    "tomlkit",
+    "typer",
+)  # in a base install, and never loaded by an agent
 DEVICE_MODULES = (
     "shoal.clients.agent",
     "shoal.clients.config",

@@ -130,6 +130,7 @@ def test_the_kinds_of_data_that_must_travel(wheel: dict[str, bytes]) -> None:
     } <= names
     assert any(name.endswith(".sql") for name in names), "the stores' schemas"
     assert any(name.endswith(".j2") for name in names), "the report page"
+    assert {"shoal/cli/task/shuffled.toml", "shoal/cli/plan/planned.toml"} <= names
 
 
 def test_metadata(wheel: dict[str, bytes]) -> None:
@@ -146,7 +147,10 @@ def test_metadata(wheel: dict[str, bytes]) -> None:
         if line.startswith("Requires-Dist: ") and "extra ==" not in line
     ]
     names = sorted(line.split(": ")[1].split(">")[0].split("<")[0] for line in base)
-    assert names == ["cryptography", "grpcio", "numpy", "protobuf", "rich", "typer"]
+    assert names == [
+        *("cryptography", "grpcio", "numpy", "protobuf"),
+        *("pydantic", "rich", "tomlkit", "typer"),
+    ]
 
 
 def test_one_version_everywhere() -> None:

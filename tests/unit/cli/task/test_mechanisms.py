@@ -14,8 +14,9 @@ from shoal.accounting.composition.memoized import recognised
 from shoal.accounting.lint.findings import LintResult
 from shoal.accounting.lint.task import lint
 from shoal.cli.main import main
-from shoal.cli.task.file import read_task, sample
+from shoal.cli.task.file import read_task
 from shoal.cli.task.frame import frame_bytes, with_frame
+from shoal.cli.task.sample import sample
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
 from shoal.privacy import PureLaw
@@ -234,4 +235,4 @@ def test_words_are_normalized_in_a_task_file_and_refused_where_nothing_serves_th
     assert "krr lists the cells of its domain" in capsys.readouterr().err
     path.write_text(path.read_text().replace('"flu"', "7"))
     assert main(["task", "lint", str(path)]) == 2
-    assert "domain.labels: the words to look for are texts" in capsys.readouterr().err
+    assert "domain.labels.0: must be a text in quotes" in capsys.readouterr().err

@@ -11,7 +11,8 @@ import pytest
 
 from shoal.accounting.composition.memoized import PROMISE
 from shoal.cli.main import main
-from shoal.cli.task.file import read_task, sample
+from shoal.cli.task.file import read_task
+from shoal.cli.task.sample import sample
 from shoal.crypto.trust import trust_task
 
 Capture = pytest.CaptureFixture[str]

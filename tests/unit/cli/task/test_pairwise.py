@@ -17,8 +17,9 @@ import pytest
 from shoal.accounting.lint import sums as sum_lint
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.cli.main import main
-from shoal.cli.task.file import read_task, sample
+from shoal.cli.task.file import read_task
 from shoal.cli.task.pairwise_show import derived, with_graph
+from shoal.cli.task.sample import sample
 from shoal.codec import decode_signed_task, decode_task
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.secagg.parameters import parameters_for

@@ -1,0 +1,55 @@
+"""What is wrong with a file, in one line: the mistakes that pydantic finds, for people.
+
+pydantic itself is not imported here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from shoal.toml import no_such_key
+
+# What a value of the wrong type should have been, by pydantic's name of the mistake.
+_WANTED: Mapping[str, str] = {
+    "string_type": "a text in quotes",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "datetime_type": "a date and time, for example 2026-01-01T00:00:00Z",
+}
+
+
+def first_mistake(error: Any, model: Any) -> str:
+    """KEY: what is wrong and how to mend it. ``error``: a ValidationError of ``model``, whose keys
+    are those of the file.
+    """
+    # A key that nobody knows first: where a required one is missing, it is often the same,
+    # mistyped.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    key = ".".join(str(part) for part in first["loc"]) or "file"
+    if first["type"] == "extra_forbidden":
+        return f"{key}: {no_such_key(str(first['loc'][-1]), _keys_of(model, first['loc'][:-1]))}"
+    if first["type"] == "missing":
+        return f"{key}: required, but missing"
+    if first["type"] in _WANTED:
+        return f"{key}: must be {_WANTED[first['type']]}"
+    return f"{key}: {_plain(first['msg'])}"
+
+
+def _keys_of(model: Any, path: tuple[int | str, ...]) -> set[str]:
+    """The keys of the table at ``path`` of a model; none where it can't be told."""
+    for part in path:
+        field = getattr(model, "model_fields", {}).get(part)
+        kinds = (field.annotation, *get_args(field.annotation)) if field is not None else ()
+        model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
+    return set(getattr(model, "model_fields", ())) - {"base_dir"}
+
+
+def _plain(text: str) -> str:
+    """What is wanted, without what the library says of itself."""
+    return re.sub(r" after validation, not \d+$", "", text.removeprefix("Value error, "))
