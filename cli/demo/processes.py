@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -25,13 +24,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.services.parent import signalled_with_parent
 
 _START_S = 60.0  # seconds until a service must be ready, also on a loaded machine
 # before a service that does not answer yet is asked again; between two looks at one that did
 _AGAIN_S, _LOOK_S = 0.05, 0.2
 _STOP_S = 15.0
 _RESTARTS = 20
-_PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
@@ -42,12 +41,11 @@ def free_port() -> int:
         return port
 
 
-def _die_with_parent() -> None:
+def _stop_with_parent() -> None:
     """In the child, before it becomes the service: no demo leaves processes behind, not even a
     killed one.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    signalled_with_parent(signal.SIGTERM)
 
 
 class Process:
@@ -79,7 +77,7 @@ class Process:
                 stderr=log,
                 # Ctrl-C goes to the demo, which then stops its services in order
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509
+                preexec_fn=_stop_with_parent,  # noqa: PLW1509
             )
         (self.config.parent / f"{self.role}.pid").write_text(f"{self._child.pid}\n")
 

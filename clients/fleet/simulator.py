@@ -28,7 +28,8 @@ from shoal.crypto.trust import trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.log import configure
 from shoal.rpc.address import is_loopback, parse_address
-from shoal.services.workers import deaf_to_interrupts, die_with_parent
+from shoal.services.parent import die_with_parent
+from shoal.services.workers import deaf_to_interrupts
 from shoal.task import Task
 
 _PROGRESS_S = 0.2

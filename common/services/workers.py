@@ -6,13 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import signal
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,10 +16,9 @@ from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from shoal.errors import Kind, ShoalError
+from shoal.services.parent import die_with_parent
 
 T = TypeVar("T")
-_PR_SET_PDEATHSIG = 1
-_LOOK_S = 0.5  # between two looks at whether the parent lives
 
 
 @contextlib.contextmanager
@@ -39,26 +34,6 @@ def deaf_to_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent goes; watch the parent's pid as well, for
-    other systems.
-
-    PR_SET_PDEATHSIG is tied to the thread that forked, so the watch is what is relied upon; the
-    signal is only faster.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # Ctrl-C reaches the whole group: the parent decides
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_LOOK_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def _start(

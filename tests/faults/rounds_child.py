@@ -37,9 +37,9 @@ from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.task_folder import load_task_folder
 from shoal.errors import ShoalError
 from shoal.secagg import Mode
+from shoal.services.parent import die_with_parent
 from shoal.services.process import DataFolder, run_service
 from shoal.services.settings import load_settings
-from shoal.services.workers import die_with_parent
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.rounds import driver as round_driver
 from shoal.shuffler.rounds import live_round

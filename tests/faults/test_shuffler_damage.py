@@ -23,7 +23,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.sqlite import store as sqlite_store
+from shoal.shuffler.stores.sqlite import intake
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Submission
 from shoal.storage.checksums import row_digest
@@ -366,7 +366,7 @@ def test_a_damaged_inbox_without_a_count_keeps_what_can_be_read(
     """Planted: rows looked for up to the count and what the writer may hold alone -> 64 are left,
     fails. Planted: one text per window -> that the count is lost is told no more, fails.
     """
-    monkeypatch.setattr(sqlite_store, "LIMITS", replace(LIMITS, writer_queue_rows=64))
+    monkeypatch.setattr(intake, "LIMITS", replace(LIMITS, writer_queue_rows=64))
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     adopted(folder).close()  # its log is in the file now

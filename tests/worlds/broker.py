@@ -33,14 +33,6 @@ from shoal.mqtt.settings import BrokerSettings
 
 PATIENCE_S = 60.0  # for a broker to start or to end; only a failing test waits that long
 _CHILD = Path(__file__).with_name("broker_amqtt.py")
-# prctl(PR_SET_PDEATHSIG, SIGKILL), then the program itself: a killed test run leaves no broker
-# behind. Not between fork and exec, where the threads of gRPC are in the way.
-_DIE_WITH_PARENT = """
-import ctypes, os, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 
 
 @functools.cache
@@ -171,7 +163,8 @@ class Broker:
         self._running.clear()
         # In the caller's thread: the broker dies with the thread that made it.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, *command],
+            # not between fork and exec, where the threads of gRPC are in the way
+            [sys.executable, "-m", "shoal.services.parent", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -42,7 +42,7 @@ def lose(task_id: str) -> None:
         outcomes = iter(append(self, kept) if kept else [])
         return [None if index in lost else next(outcomes) for index in range(len(submissions))]
 
-    SqliteStore.append = planted  # type: ignore[method-assign] # planted
+    SqliteStore.append = planted  # type: ignore[method-assign,assignment] # planted
 
 
 def double(task_id: str) -> None:

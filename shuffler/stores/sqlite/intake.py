@@ -1,0 +1,254 @@
+"""Reports come in: what the embedded store holds of open windows, and how it grows.
+
+An inbox that lost rows goes on with those that are left, and the loss is counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from shoal import failpoints
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.limits import LIMITS
+from shoal.log import get_log
+from shoal.shuffler import core
+from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.sqlite import disk, inbox
+from shoal.shuffler.stores.sqlite.distinct import KeySet, place
+from shoal.shuffler.stores.sqlite.inbox import Inbox
+from shoal.shuffler.stores.sqlite.window_states import WindowStates, typed
+from shoal.shuffler.stores.store import Submission, WindowRecord
+from shoal.storage import sqlite
+from shoal.storage.sqlite import is_damaged
+
+log = get_log("shuffler")
+
+
+class Intake(WindowStates):
+    """Open windows. All but ``distinct`` and ``confirm`` is for the thread that writes."""
+
+    def __init__(self, folder: Path) -> None:
+        """See ``WindowStates``."""
+        super().__init__(folder)
+        self._tasks: dict[TaskId, tuple[Capacity, int]] = {}
+        self._inboxes: dict[WindowId, Inbox] = {}
+        # what open windows hold; changed by the writer's thread alone
+        self._keys: dict[WindowId, KeySet] = {}
+        # tags of the devices that they admitted, likewise
+        self._admitted: dict[WindowId, KeySet] = {}
+        # one at a time: who comes second knows that the first one's counts are durable
+        self._confirming = threading.Lock()
+        self._counting = threading.Lock()
+        # rows of windows that are not counted durably yet
+        self._unconfirmed: dict[WindowId, int] = {}
+        self._unsure: set[WindowId] = set()  # their tags are lost: nobody new is admitted
+        self._gone: set[WindowId] = set()  # inboxes that are unlinked, durably
+
+    def distinct(self, window: WindowId) -> int:
+        keys = self._keys.get(window)
+        return (
+            0
+            if keys is None
+            else core.distinct_reports(len(keys), self._tasks[window.task_id][0].messages)
+        )
+
+    def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
+        outcome: list[Kind | None] = [None] * len(submissions)
+        groups: dict[WindowId, list[int]] = {}
+        last, group = None, list[int]()
+        for index, submission in enumerate(submissions):
+            # hashing an id costs more than the whole rest of this loop
+            if submission.window is not last:
+                last = submission.window
+                group = groups.setdefault(last, [])
+            group.append(index)
+        for window, indices in groups.items():
+            try:
+                kinds = self._append(
+                    window,
+                    submissions if len(groups) == 1 else [submissions[index] for index in indices],
+                )
+            except (OSError, sqlite.Error) as error:
+                self._forget(window)  # what is on disk is uncertain: read it anew
+                kinds = [self._refused(window, error, len(indices))] * len(indices)
+            if len(groups) == 1:
+                return kinds
+            for index, one in zip(indices, kinds, strict=True):
+                outcome[index] = one
+        return outcome
+
+    def _append(self, window: WindowId, reports: Sequence[Submission]) -> list[Kind | None]:
+        record = self._records.get(window)
+        if record is None:
+            self._acknowledged.begin(window)
+            failpoints.hit("state.open")
+            self._put(window, WindowRecord(WindowState.OPEN))
+        elif record.state is not WindowState.OPEN:
+            full = core.was_full(self._tasks[window.task_id][0].distinct, record.reports)
+            return [Kind.WINDOW_FULL if full else Kind.WINDOW_CLOSED] * len(reports)
+        box = self._inbox(window)
+        capacity = self._tasks[window.task_id][0]
+        sealed = [message for report in reports for message in report.sealed]
+        keys = box.keys_of(sealed)
+        left, several = iter(keys), capacity.messages > 1 or len(keys) != len(reports)
+        keyed = (
+            [tuple(islice(left, len(report.sealed))) for report in reports]
+            if several
+            else list(zip(keys, strict=True))
+        )
+        held, admitted = self._held(window), self._admitted[window]
+        tags = [box.tag(report.device) for report in reports] if reports[0].device else []
+        if tags and window in self._unsure:
+            return [None if all(held.known(report)) else Kind.OVERLOADED for report in keyed]
+        kinds, fresh, entering = place(keyed, held, capacity, tags, admitted)
+        if fresh:
+            try:
+                rows = zip(keys, sealed, strict=True)
+                box.append(
+                    rows
+                    if len(fresh) == len(keys)
+                    else {key: one for key, one in rows if key in fresh}.items(),
+                    entering,
+                )
+            except sqlite.Error as error:
+                if not sqlite.is_full(error):
+                    raise
+                # Rolled back for certain, so what was held before is still known, and a repeat of
+                # it needs no room. But a device that would have been admitted was not: another
+                # report of it in this group is no conflict.
+                self._refused(window, error, len(fresh))
+                return [
+                    Kind.OVERLOADED
+                    if any(key in fresh for key in report)
+                    or (kind is Kind.CONFLICT and tags[index] in entering)
+                    else kind
+                    for index, (report, kind) in enumerate(zip(keyed, kinds, strict=True))
+                ]
+            held.add(fresh)  # only what is on disk counts
+            admitted.add(entering)
+            with self._counting:
+                self._unconfirmed[window] = len(held) + self._records[window].damaged
+        return kinds
+
+    def confirm(self) -> None:
+        with self._confirming, typed(self._folder):
+            with self._counting:
+                counts, self._unconfirmed = self._unconfirmed, {}
+            if not counts:
+                return
+            try:
+                self._acknowledged.put(counts)
+            except OSError:
+                with self._counting:
+                    self._unconfirmed = {**counts, **self._unconfirmed}
+                raise
+            with self._lock:
+                for window, rows in counts.items():
+                    self._records[window] = replace(self._records[window], acked=rows)
+
+    def _refused(self, window: WindowId, error: OSError | sqlite.Error, count: int) -> Kind:
+        failure = ShoalError(disk.kind_of(error, self._folder), disk.reason_of(error, self._folder))
+        log.error(
+            "reports could not be stored",
+            task=window.task_id,
+            window=window.window,
+            count=count,
+            kind=failure.kind,
+            error=failure,
+        )
+        return failure.kind
+
+    def close_intake(self, window: WindowId) -> None:
+        self.confirm()
+        self.advance(window, WindowState.OPEN, WindowState.CLOSING, reports=self.distinct(window))
+        self._forget(window)
+
+    # --- inboxes ----------------------------------------------------------------------------------
+
+    def _inbox(self, window: WindowId) -> Inbox:
+        box = self._inboxes.get(window)
+        if box is None:
+            self._gone.discard(window)
+            box = self._inboxes[window] = Inbox(self._inbox_path(window))
+        return box
+
+    def _held(self, window: WindowId) -> KeySet:
+        keys = self._keys.get(window)
+        if keys is None:
+            try:
+                keys = self._read_inbox(window)
+            except sqlite.Error as error:
+                if not is_damaged(error):
+                    raise
+                self._salvage(window)
+                keys = self._read_inbox(window)
+            self._keys[window] = keys
+        return keys
+
+    def _read_inbox(self, window: WindowId) -> KeySet:
+        """What the inbox holds, compared with what was acknowledged of it: what is missing is
+        counted before anything else happens.
+        """
+        box = self._inbox(window)
+        keys, tags = box.keys(), box.tags()
+        record = self._records[window]
+        missing = record.acked - record.damaged - box.rows
+        if missing > 0:
+            self._lost(window, missing, f"{self._inbox_path(window).name} lost rows")
+        if len(tags) and len(tags) * self._tasks[window.task_id][0].messages < len(keys):
+            self._unsure.add(window)
+            self._tell_window(
+                window,
+                "the devices that reported are not all known any more: it takes no new report",
+            )
+        self._admitted[window] = tags
+        # also what came before a crash and was not counted any more, and all of it where the count
+        # was lost
+        with self._counting:
+            self._unconfirmed[window] = len(keys) + self._records[window].damaged
+        return keys
+
+    def _salvage(self, window: WindowId) -> None:
+        """Go on with what can be read of a damaged inbox: what it lost is counted when it is read
+        again.
+        """
+        self._forget(window)
+        path, record = self._inbox_path(window), self._records[window]
+        counted = max(record.acked, self._unconfirmed.get(window, 0)) + LIMITS.writer_queue_rows
+        some = inbox.salvage(
+            path, max(counted, inbox.most_rows(path, self._tasks[window.task_id][1]))
+        )
+        log.error(
+            "an inbox is damaged",
+            task=window.task_id,
+            window=window.window,
+            reason="salvaged" if some else "lost",
+        )
+        self._tell_window(
+            window,
+            f"{path.name} is damaged: "
+            f"{'what can be read of it is kept' if some else 'nothing of it can be read'}",
+        )
+
+    def _forget(self, window: WindowId) -> None:
+        """Close the inbox and drop its keys and tags; all are made anew from the file when
+        needed.
+        """
+        self._keys.pop(window, None)
+        self._admitted.pop(window, None)
+        box = self._inboxes.pop(window, None)
+        if box is not None:
+            try:
+                box.close()
+            except sqlite.Error as error:
+                log.warning(
+                    "an inbox did not close cleanly",
+                    task=window.task_id,
+                    window=window.window,
+                    error=error,
+                )
