@@ -1,31 +1,22 @@
-"""A link comes up, comes back, and says in one line why it does not; whatever a broker sends,
-nothing of ours breaks.
-"""
+"""A link comes up, comes back and closes; whatever a broker sends, nothing of ours breaks."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from shoal.backoff import Backoff
-from shoal.crypto.tlscerts import make_authority
-from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
-from shoal.mqtt import link as link_module
 from shoal.mqtt.bounded_socket import BoundedSocket
 from shoal.mqtt.link import Link
 from shoal.mqtt.session import library
-from shoal.mqtt.settings import BrokerSettings, LoginRefused, Untrusted
+from shoal.mqtt.settings import BrokerSettings
 from tests.worlds.broker import Broker, Tap, kinds
+from tests.worlds.mqtt_links import PATIENCE_S, Inbox, silent, until, up_again
 from tests.worlds.mqtt_wire import (
     CONNACK,
     CONNECT,
@@ -40,81 +31,11 @@ from tests.worlds.mqtt_wire import (
     packets,
 )
 
-PATIENCE_S = 30.0  # only a failing test waits that long
-
-
-class Inbox:
-    """What arrived, and a way to wait for it."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, bytes]] = []
-        self._more = asyncio.Event()
-
-    def __call__(self, topic: str, payload: bytes) -> None:
-        self.messages.append((topic, payload))
-        self._more.set()
-
-    async def until(self, count: int) -> list[tuple[str, bytes]]:
-        async with asyncio.timeout(PATIENCE_S):
-            while len(self.messages) < count:
-                self._more.clear()
-                await self._more.wait()
-        return self.messages
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses of milliseconds; the rule that they follow has a test of its own."""
-    monkeypatch.setattr(
-        link_module, "LIMITS", replace(LIMITS, mqtt_retry_first_s=0.01, mqtt_retry_most_s=0.02)
-    )
-
 
 @pytest.fixture(scope="module", params=kinds())
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     with Broker(request.param) as running:
         yield running
-
-
-async def up_again(link: Link) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                return await link.connected(PATIENCE_S)
-            except ShoalError as error:
-                assert error.kind is Kind.UNAVAILABLE  # noqa: PT017
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0)
-
-
-async def why_not(
-    settings: BrokerSettings, sort: type[ShoalError] = ShoalError, **more: object
-) -> str:
-    """The line that says why a link does not come up. ``sort``: what it must be raised as, and
-    found as later.
-    """
-    async with Link(settings, **more) as link:  # type: ignore[arg-type]
-        with pytest.raises(ShoalError) as caught:
-            await link.connected(PATIENCE_S)
-        assert caught.value.kind is Kind.UNAVAILABLE
-        assert not link.up
-        assert link.problem is not None
-        assert type(caught.value) is type(link.problem) is sort
-        assert link.problem.message == caught.value.message
-    assert len(caught.value.message.splitlines()) == 1
-    for private in (settings.host, str(settings.port), settings.password):
-        assert not private or private not in caught.value.message
-    return caught.value.message
-
-
-@asynccontextmanager
-async def silent() -> AsyncIterator[BrokerSettings]:
-    """A listener whose connections are taken by the system, and never spoken to."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield BrokerSettings("127.0.0.1", server.getsockname()[1], insecure=True)
 
 
 # --- up -------------------------------------------------------------------------------------------
@@ -204,6 +125,17 @@ async def test_of_a_huge_packet_little_is_kept(monkeypatch: pytest.MonkeyPatch) 
         assert 1024 < handed <= 1024 + 64 * 1024 + 100
 
 
+@pytest.mark.parametrize(
+    ("topic", "qos"), [("", 1), ("a/+", 1), ("#", 1), ("x" * 65_536, 1), ("a", 3)]
+)
+async def test_what_mqtt_can_not_carry_is_invalid(broker: Broker, topic: str, qos: int) -> None:
+    async with Link(broker.settings) as link:
+        with pytest.raises(ShoalError) as caught:
+            await link.publish(topic, b"", qos=qos, timeout_s=PATIENCE_S)
+        assert caught.value.kind is Kind.INVALID
+        assert link.up
+
+
 # --- away and back --------------------------------------------------------------------------------
 
 
@@ -265,160 +197,6 @@ async def test_client_ids_are_drawn_for_every_connection() -> None:
     for one in connects:
         flags = one.body[2 + int.from_bytes(one.body[:2], "big") + 1]
         assert flags == 0x02  # clean; no will, no user name
-
-
-def test_pauses_double_and_are_spread() -> None:
-    """Full jitter: anywhere from 0 to the ceiling, so that devices that lost a broker together
-    don't come back so.
-
-    Planted: the ceiling itself as pause -> this fails.
-    """
-    entropy, quick = SeededEntropy("pauses"), Backoff(0.01, 0.02)
-    for attempt, ceiling in ((1, 0.01), (2, 0.02), (3, 0.02), (1_000, 0.02)):
-        drawn = [quick.pause(attempt, entropy) for _ in range(400)]
-        assert 0 <= min(drawn) < 0.05 * ceiling
-        assert 0.95 * ceiling < max(drawn) < ceiling
-
-
-# --- not up ---------------------------------------------------------------------------------------
-
-
-async def test_every_failure_has_its_own_line() -> None:
-    """What nobody's patience mends is told apart. Planted: one text for all of TLS, or of logging
-    in -> the words are missing; callers that get a plain ShoalError for every failure -> the sort
-    is another.
-    """
-    async with Broker(
-        "mosquitto" if "mosquitto" in kinds() else "amqtt", username="device", password="pass-word"
-    ) as broker:
-        good = broker.settings
-        assert "username and password" in await why_not(
-            replace(good, password="wrong"), LoginRefused
-        )
-        assert "username and password" in await why_not(
-            replace(good, username="", password=""), LoginRefused
-        )
-        assert "does not chain" in await why_not(
-            replace(good, ca=make_authority("stranger").cert_pem), Untrusted
-        )
-        assert "does not answer in MQTT 3.1.1" in await why_not(
-            replace(good, ca=None, insecure=True, protocol="3.1.1")
-        )
-        assert "another name" in await why_not(replace(good, host="127.1"), Untrusted)
-        await broker.kill()
-        assert "nobody listens" in await why_not(good)
-    assert "name is not known" in await why_not(replace(good, host="broker.invalid"))
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (1, "does not answer in MQTT"),
-        (3, "lets nobody in now"),
-        (4, "username and password"),
-        (5, "username and password"),
-    ],
-)
-async def test_a_refused_connection_says_why(code: int, words: str) -> None:
-    async with Puppet(code) as puppet:
-        assert words in await why_not(
-            puppet.settings, LoginRefused if code in {4, 5} else ShoalError
-        )
-
-
-async def test_a_broker_that_hangs_up_is_not_waited_for() -> None:
-    """Planted: wait for the library's own time-out -> 10 s."""
-    async with Puppet(hangs_up=True) as puppet:
-        assert (
-            "does not answer in MQTT 3.1.1: if its port speaks TLS, leave out insecure; or"
-            in await why_not(puppet.settings)
-        )
-        assert "does not answer in MQTT 5" in await why_not(replace(puppet.settings, protocol="5"))
-        assert "ended the connection during TLS" in await why_not(
-            replace(puppet.settings, insecure=False)
-        )
-
-
-async def test_a_refused_subscription_says_so() -> None:
-    """Planted: SUBACK's codes not looked at -> a link that is up and never hears anything."""
-    async with Puppet(suback=0x80) as puppet:
-        assert "does not let this user subscribe" in await why_not(
-            puppet.settings, subscribe=[("a", 1)]
-        )
-
-
-async def test_a_broker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With TLS and without, and if only its CONNACK stays out. Planted: connect without a limit ->
-    this hangs.
-    """
-    monkeypatch.setattr(link_module, "LIMITS", replace(LIMITS, mqtt_connect_s=0.05))
-    async with silent() as settings:
-        assert (
-            "did not answer within 0.05 s: try again later, or check that its port speaks no TLS"
-            in await why_not(settings)
-        )
-        assert "or check that its port speaks TLS;" in await why_not(
-            replace(settings, insecure=False)
-        )
-    async with Puppet(None) as puppet:
-        assert "did not answer within 0.05 s" in await why_not(puppet.settings)
-
-
-async def test_whoever_waits_waits_no_longer_than_he_said() -> None:
-    async with silent() as settings, Link(replace(settings, insecure=False)) as link:
-        for step in (link.connected(0.01), link.publish("a", b"", timeout_s=0.01)):
-            with pytest.raises(ShoalError) as caught:
-                await step
-            assert caught.value.kind is Kind.UNAVAILABLE
-            assert "in time" in caught.value.message
-
-
-async def test_no_acknowledgement_is_a_deadline_and_a_lost_connection_is_not() -> None:
-    """Planted: the library's own publish -> a lost connection is noticed at the deadline alone,
-    this hangs.
-    """
-    async with Puppet(puback=False) as puppet, Link(puppet.settings) as link:
-        with pytest.raises(ShoalError) as caught:
-            await link.publish("a", b"", timeout_s=0.01 if link.up else 0.2)
-        assert caught.value.kind is Kind.DEADLINE
-        puppet.published.clear()
-        sending = asyncio.create_task(link.publish("a", b"", timeout_s=600.0))
-        await puppet.published.wait()
-        for writer in puppet._writers:
-            writer.transport.abort()
-        with pytest.raises(ShoalError) as caught:
-            await sending
-        assert caught.value.kind is Kind.UNAVAILABLE
-
-
-@pytest.mark.skipif("mosquitto" not in kinds(), reason="needs mosquitto's access lists")
-async def test_an_access_list_is_named(tmp_path: Path) -> None:
-    """MQTT 5 says that a publication was refused. Planted: its reason code not looked at -> a frame
-    is lost without a word.
-    """
-    rules = tmp_path / "acl"
-    rules.write_text("topic write up/+\ntopic read down/+\n")
-    rules.chmod(0o600)
-    async with (
-        Broker("mosquitto", lines=[f"acl_file {rules}"]) as broker,
-        Link(broker.settings) as link,
-    ):
-        await link.publish("up/x", b"", timeout_s=PATIENCE_S)
-        with pytest.raises(ShoalError) as caught:
-            await link.publish("elsewhere", b"", timeout_s=PATIENCE_S)
-        assert caught.value.kind is Kind.UNAVAILABLE
-        assert "access list" in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("topic", "qos"), [("", 1), ("a/+", 1), ("#", 1), ("x" * 65_536, 1), ("a", 3)]
-)
-async def test_what_mqtt_can_not_carry_is_invalid(broker: Broker, topic: str, qos: int) -> None:
-    async with Link(broker.settings) as link:
-        with pytest.raises(ShoalError) as caught:
-            await link.publish(topic, b"", qos=qos, timeout_s=PATIENCE_S)
-        assert caught.value.kind is Kind.INVALID
-        assert link.up
 
 
 # --- closing --------------------------------------------------------------------------------------
@@ -614,16 +392,3 @@ async def test_no_log_holds_an_address_a_topic_or_a_payload(
         ):
             assert word not in caplog.text
     assert "broker reached" in caplog.text
-
-
-async def test_the_log_has_a_line_per_change_not_per_attempt(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Planted: log every attempt -> this fails."""
-    async with silent() as settings:
-        gone = settings
-    async with Link(gone) as link:
-        for _ in range(8):
-            with pytest.raises(ShoalError):
-                await link.connected(PATIENCE_S)
-    assert caplog.text.count("broker not reached") == 1
